@@ -12,7 +12,8 @@ from hypothesis import settings
 
 import localspec
 from localspec import Engine, ModelOptions, paths
-from localspec.llama import kernels_file, library
+from localspec.kernels import library_path
+from localspec.llama import library
 from localspec.llama.kernels import status
 from tests.support import packages
 from tests.support.greedy import Reference
@@ -59,8 +60,8 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture
 def kernels() -> None:
     """For tests of localspec's own kernels: where they work, or are broken and must be told."""
-    if not kernels_file.library_path().is_file():
-        pytest.skip(f"{kernels_file.library_path()} was not built, see docs/install.md")
+    if not library_path().is_file():
+        pytest.skip(f"{library_path()} was not built, see docs/install.md")
     found = status()
     assert found.in_use, found.why_not
 

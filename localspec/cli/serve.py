@@ -326,7 +326,7 @@ def _opener(opening: OpeningOptions, console: Console, *, session: bool = False)
         from localspec.gguf.description import embeds_alone
         from localspec.hub import resolution
         from localspec.llama import library
-        from localspec.llama.embedding_model import EmbeddingModel
+        from localspec.llama.embeddings import EmbeddingModel
 
         library.on_abort(console.last_words)
         path = resolution.find(opening.model, offline=opening.offline).path

@@ -16,8 +16,7 @@ from localspec.drafters.trained_head import FedHead, HeadCache
 
 
 class StateCache(HeadCache, BranchingCache, Protocol):
-    """The cache of a head: `localspec.llama.eagle_cache.EagleCache`, and for MTP layers
-    `localspec.llama.mtp_cache.MtpCache`."""
+    """The cache of a head: `localspec.llama.eagle_cache.EagleCache`."""
 
     def drop_drafted(self) -> None:
         """Drop what was read without the target's states."""

@@ -15,7 +15,7 @@ from localspec.drafters.model import DraftModelSource
 
 class HeadCache(Cache, Protocol):
     """The cache of a head that is fed the target's states of the whole text:
-    `localspec.llama.fed_cache.FedCache`.
+    `localspec.llama.head_cache.HeadCache`.
 
     Attributes:
         watch, beside: see there.

@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 
-def library_path() -> Path | None:
-    """Where the compiled library is; None where it was not built."""
+def library_path() -> Path:
+    """Where the compiled library is, if it was built."""
     suffix = "dylib" if sys.platform == "darwin" else "so"
-    path = Path(__file__).with_name(f"liblocalspec_kernels.{suffix}")
-    return path if path.is_file() else None
+    return Path(__file__).with_name(f"liblocalspec_kernels.{suffix}")

@@ -19,9 +19,10 @@ class Batch:
     Args:
         capacity: most tokens of a pass.
         leaves: most sequence ids of a token.
+        width: numbers of a state that goes in with each token, as trained heads read them.
     """
 
-    def __init__(self, capacity: int, leaves: int) -> None:
+    def __init__(self, capacity: int, leaves: int, width: int = 0) -> None:
         self.capacity = capacity
         self._token = np.zeros(capacity, np.int32)
         self._position = np.zeros(capacity, np.int32)
@@ -29,6 +30,7 @@ class Batch:
         self._sequences = np.zeros((capacity, leaves), np.int32)
         self._output = np.zeros(capacity, np.int8)
         self._all = np.ones(capacity, np.int8)
+        self._state = np.zeros((capacity, width), np.float32)
         # llama.cpp wants a table of pointers, one to each token's sequence ids.
         stride = self._sequences.strides[0]
         self._table = self._sequences.ctypes.data + stride * np.arange(capacity, dtype=np.uintp)
@@ -48,6 +50,7 @@ class Batch:
         self._tree = llama_cpp.llama_batch(
             n_tokens=0,
             token=token,
+            embd=_pointer(self._state, ctypes.c_float) if width else None,
             pos=_pointer(self._position, ctypes.c_int32),
             n_seq_id=_pointer(self._count, ctypes.c_int32),
             seq_id=_pointer(self._table, ctypes.POINTER(ctypes.c_int32)),
@@ -98,36 +101,41 @@ class Batch:
         return self._tree
 
     def nodes(
-        self, tokens: Sequence[int], positions: Sequence[int], sequences: Sequence[int]
+        self,
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        sequences: Sequence[int],
+        states: Rows | None = None,
+        *,
+        outputs: bool = True,
     ) -> Any:
-        """A llama_batch of tokens in a sequence each, with logits for all of them."""
+        """A llama_batch of tokens in a sequence each, with logits for all of them or for none.
+
+        Args:
+            states: float32 [tokens, width], where the batch has them.
+        """
         n = len(tokens)
         self._tokens[:n] = tokens
         self._positions[:n] = positions
         self._count[:n] = 1
         self._sequences[:n, 0] = sequences
-        self._output[:n] = 1
+        self._output[:n] = outputs
+        if states is not None:
+            self._state[:n] = states
         self._tree.n_tokens = n
         return self._tree
 
+    def rows(self, rows: Rows, *, outputs: bool = False) -> Any:
+        """A llama_batch of rows that are no tokens', behind sequence 0.
 
-class RowBatch:
-    """A pass over rows that are no tokens', with logits for none.
-
-    Args:
-        rows: float32 [positions, width of the model's inputs].
-    """
-
-    def __init__(self, rows: Rows) -> None:
-        self._rows = np.ascontiguousarray(rows, np.float32)
-        self._output = np.zeros(len(rows), np.int8)
-
-    def slice(self, start: int, end: int) -> Any:
-        """A llama_batch of some of them behind sequence 0. Holds no longer than this object."""
+        Args:
+            rows: contiguous float32 [positions, width of the model's inputs]; has to outlive it.
+        """
+        self._output[: len(rows)] = outputs
         return llama_cpp.llama_batch(
-            n_tokens=end - start,
-            embd=_pointer(self._rows[start:], ctypes.c_float),
-            logits=_pointer(self._output, ctypes.c_int8),
+            n_tokens=len(rows),
+            embd=_pointer(rows, ctypes.c_float),
+            logits=self._some_outputs,
         )
 
 

@@ -19,8 +19,8 @@ import numpy as np
 
 from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, NativeError
-from localspec.llama.batch import Batch, RowBatch
-from localspec.llama.fed_cache import FedCache
+from localspec.llama.batch import Batch
+from localspec.llama.head_cache import PIECE, HeadCache
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 
@@ -49,29 +49,23 @@ class BlockShape:
     @property
     def most(self) -> int:
         """Tokens of a draft."""
-        return self.rows(min(self.size, MOST))
-
-    def rows(self, tokens: int) -> int:
-        """Tokens that a block of so many says."""
-        return tokens if self.anchored else tokens - 1
+        return min(self.size, MOST) - (not self.anchored)
 
     def tokens(self, rows: int) -> int:
         """The least block that says so many."""
-        return rows if self.anchored else rows + 1
+        return rows + (not self.anchored)
 
 
-class BlockCache(FedCache):
-    """What a head has been told of a text; see `FedCache`.
+class BlockCache(HeadCache):
+    """What a head has been told of a text; see `HeadCache`.
+
+    `recurrent`, `max_draft`, `extend` and `truncate` are to be measured by, see
+    `localspec.policy.calibration.MeasuredCache`. A draft costs what it costs, however many tokens
+    are read.
 
     Args:
         model: the head, architecture dflash.
         shape: of its blocks.
-
-    Attributes:
-        shape: that.
-        recurrent, max_draft, extend, truncate: to be measured by; see
-            `localspec.policy.calibration.MeasuredCache`. A draft costs what it costs, however
-            many tokens are read.
     """
 
     sequences = 1
@@ -83,7 +77,7 @@ class BlockCache(FedCache):
 
     def _set_up(self) -> None:
         self._native.see_all(all_of_a_pass=not self.shape.causal)
-        self._batch = Batch(MOST, 1)
+        self._batch = Batch(PIECE, 1)
 
     @property
     def most(self) -> int:
@@ -106,21 +100,21 @@ class BlockCache(FedCache):
         return self._block(last, count)
 
     def _block(self, last: int, count: int) -> Rows:
-        size = self.shape.tokens(min(count, self.shape.most))
+        size = self.shape.tokens(min(count, self.most))
         tokens = [last, *[self.shape.mask] * (size - 1)]
         rows = self._decode(self._batch.chain(tokens, size), size)
-        self._dropped()
+        self._drop_failed()
         return rows if self.shape.anchored else rows[1:]
 
     def _take(self, inputs: Rows) -> None:
         try:
-            self._native.decode(RowBatch(inputs).slice(0, len(inputs)))
+            self._native.decode(self._batch.rows(inputs))
         except (Cancelled, NativeError):
-            self._dropped()
+            self._drop_failed()
             raise
         self.tokens += self._text[self._made : self._made + len(inputs)]
 
-    def _dropped(self) -> None:
+    def _drop_failed(self) -> None:
         """Nothing but what the target has read stays."""
         self._sequences.cut(self._made - self._base)
 

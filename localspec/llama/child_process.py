@@ -12,6 +12,8 @@ from time import monotonic
 
 from localspec.errors import Cancelled
 
+TRIAL = "localspec.llama.trial"
+"""The module of trials. It imports models and contexts, which need their outcomes."""
 _POLL = 0.1
 """Seconds between looks whether to stop."""
 
@@ -19,12 +21,9 @@ _POLL = 0.1
 def run(
     module: str, *arguments: str, limit: float, cancelled: Callable[[], bool] = lambda: False
 ) -> int:
-    """Run `python -m module` and return its exit status, negative for a signal.
+    """Run `python -m module`, at most `limit` seconds; its exit status, negative for a signal.
 
     When this raises, the child and whatever it started are gone.
-
-    Args:
-        limit: seconds it may take.
 
     Raises:
         TimeoutError: it took longer.

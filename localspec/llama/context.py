@@ -1,16 +1,18 @@
-"""A KV cache and the passes over it."""
+"""A KV cache of one text, of a tree that is tried behind it, and the passes over them."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from time import perf_counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from localspec.decoding.sampling import Rows
-from localspec.errors import Cancelled, NativeError
+from localspec.decoding.tree import ROOT, TokenTree
+from localspec.errors import NativeError
 from localspec.llama import sequence_state
-from localspec.llama.batch import Batch, RowBatch
+from localspec.llama.batch import Batch
 from localspec.llama.context_params import (
     MAX_LEAVES,
     MAX_SNAPSHOT_DRAFT,
@@ -19,29 +21,30 @@ from localspec.llama.context_params import (
 )
 from localspec.llama.hidden import HiddenStates
 from localspec.llama.model import Model
-from localspec.llama.native_context import NativeContext, OverNative
-from localspec.llama.options import ModelOptions
+from localspec.llama.native_context import NativeCache, NativeContext
+from localspec.llama.options import LEAST_CHUNK, ModelOptions
 from localspec.llama.pictures import PicturePart
-from localspec.llama.saved_states import SavedStates
-from localspec.llama.sequence_state import State
+from localspec.llama.sequence_state import SavedStates, State
 from localspec.llama.sequences import GrownTree, Sequences
-from localspec.llama.tree_passes import TreePasses
+
+REST = LEAST_CHUNK - 1
 
 
-class Context(OverNative, TreePasses):
+class Context(NativeCache):
     """The cache of one sequence of tokens, and of a tree that is tried behind them.
 
+    A tree is decoded in one pass (`branch`, then `keep`), or grows level by level (`grow`, then
+    `settle`); each root-to-leaf path has a sequence id.
+
+    Args:
+        flag: where `cancel` says so, two characters that outlive the context; None has them made.
+
     Attributes:
-        model: whose cache this is. It must outlive the context.
-        capacity: tokens the cache holds.
-        tokens: what the cache holds now.
-        native_seconds: seconds spent in native passes since the start.
         max_leaves: most branches of a tree; 1 where the memory is recurrent.
         max_draft: most tokens of a tree.
         recurrent: whether the memory (or a part of it) cannot be cut back token by token.
         restores: whether dropping tokens may cost a pass, because the memory is recurrent and
             llama.cpp keeps no snapshots for its architecture.
-        watch: told about every pass, and asked before the chunks of a prompt; None for nobody.
     """
 
     def __init__(
@@ -51,29 +54,14 @@ class Context(OverNative, TreePasses):
         *,
         flag: ctypes.Array[ctypes.c_char] | None = None,
     ) -> None:
-        """Make a cache.
-
-        Args:
-            flag: where `cancel` says so, two characters; None has them made. It must outlive the
-                context.
-        """
         self.model = model
         self.tokens = []
         self.native_seconds = 0.0
         self.watch = None
         stop = ctypes.create_string_buffer(2) if flag is None else flag
         params = context_params(model, options, stop)
-        wanted = f"{options.context or 'default'} tokens"
-        self._native = NativeContext(model, params, stop, wanted)
-        try:
-            self._set_up(options)
-        except BaseException:
-            self.close()
-            raise
-
-    def _set_up(self, options: ModelOptions) -> None:
-        """All that follows from the native context."""
-        model, native = self.model, self._native
+        native = NativeContext(model, params, stop, f"{options.context or 'default'} tokens")
+        self._native = native
         # What was asked for is what is promised; there may be more cells.
         self.capacity = min(native.cells, options.context or native.cells)
         self._snapshots = native.snapshots
@@ -83,24 +71,22 @@ class Context(OverNative, TreePasses):
         self.max_draft = MAX_TREE
         if model.recurrent:
             self.max_draft = self._snapshots or MAX_SNAPSHOT_DRAFT
+        # Tokens that the last pass left snapshots for; a snapshot serves once.
         self._undoable = 0
         self._saved = SavedStates(native.handle)
         self._sequences = Sequences(native.memory, self.max_leaves)
         self._grown = GrownTree()
-        self._leaves = [], 1
+        self._leaves: tuple[list[list[int]], int] = [], 1  # of the tree that `branch` decoded last
         self._batch = Batch(native.batch, self.max_leaves)
         self._hidden = HiddenStates(model, native.handle)
         self._gives_hidden = False  # whether it was ever asked to
         self._last_pass = 0  # tokens
 
     def told(self) -> list[str]:
-        """What befell its passes since this was asked last, sentences for the user."""
+        """Drains notices for the user about its passes."""
         return []
 
-    def filler(self, count: int) -> list[int]:
-        """So many tokens whose passes cost what any do. The first ones of a vocabulary, which may
-        be special, are left out."""
-        return [i % self.model.vocabulary.size for i in range(32, 32 + count)]
+    # Hidden states.
 
     def want_hidden(self, layers: tuple[int, ...]) -> None:
         """Have the passes from now on make hidden states, for `hidden`. Costs a new reservation of
@@ -117,12 +103,11 @@ class Context(OverNative, TreePasses):
         self._hidden.want(layers)
 
     def hidden(self, outputs: int) -> dict[int, Rows]:
-        """The hidden states that were asked for, of the last `outputs` tokens of the last pass, in
-        the order of its rows of logits.
+        """The hidden states that were asked for, of the last `outputs` tokens of the last pass.
 
         Returns:
-            By layer, float32 [outputs, width of the model]: what goes into layer i, and for
-            i = `model.layers` what the output norm makes of the last one's result. Copies.
+            By layer, float32 [outputs, width of the model], copies: what goes into layer i, and for
+            i = `model.layers` what the output norm makes of the last one's result.
         """
         return self._hidden.rows(self._last_pass, outputs)
 
@@ -136,12 +121,163 @@ class Context(OverNative, TreePasses):
         were read for no logits since `gather_hidden`, in their order; empty without any."""
         return self._hidden.gathered()
 
+    # Passes.
+
+    def extend(
+        self,
+        tokens: Sequence[int],
+        outputs: int = 1,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Rows:
+        """Append tokens, in chunks.
+
+        Args:
+            tokens: at least one.
+            outputs: rows of logits wanted, for the last so many tokens; at most MAX_TREE + 1.
+            progress: called after each chunk with tokens done and tokens to do.
+
+        Returns:
+            float32 [outputs, vocabulary], a view that the next pass overwrites.
+
+        Raises:
+            Cancelled: the chunks before are in the cache, this one is not.
+            CacheFull, NativeError: the same.
+        """
+        if self._grown.tokens:
+            self.settle()
+        total, start = len(tokens), 0
+        if total > LEAST_CHUNK:
+            # A short rest joins the last chunk: by itself it would cost more, and other bits.
+            while total - start > min(self._batch.capacity, (most := self._most()) + REST):
+                # The last chunk has to hold every token that gives a row.
+                size = min(most, total - start - outputs)
+                if size < 1:
+                    break
+                self._decode_chain(tokens[start : start + size], 0)
+                start += size
+                if progress is not None:
+                    progress(start, total)
+            tokens = tokens[start:] if start else tokens
+        rows = self._decode_chain(tokens, outputs)
+        if progress is not None:
+            progress(total, total)
+        return rows
+
+    def branch(self, pending: Sequence[int], tree: TokenTree) -> Rows:
+        """One pass over `pending` tokens, which join the cache, and a tree behind them; call `keep`
+        next.
+
+        Returns:
+            float32 [1 + nodes, vocabulary]: after the last pending token, then after each node.
+        """
+        if tree.is_chain():
+            if self.restores:
+                self._saved.forget()
+                self._saved.save(len(self.tokens))
+            nodes = len(tree.tokens)
+            rows = self.extend([*pending, *tree.tokens], 1 + nodes)
+            del self.tokens[len(self.tokens) - nodes :]
+            return rows
+        if self._grown:
+            self.settle()
+        if len(pending) > 1:
+            self.extend(pending[:-1], 0)
+            pending = pending[-1:]
+        leaves = tree.leaf_numbers()
+        count = 1 + max(numbers[-1] for numbers in leaves)
+        self._leaves = leaves, count
+        held = len(self.tokens)
+        for leaf in range(1, count):
+            self._sequences.share(leaf, held)
+        rows = self._decode(self._batch.tree(pending, tree, held, leaves), 1 + len(tree))
+        self.tokens += pending
+        return rows
+
+    def keep(self, tree: TokenTree, path: Sequence[int]) -> None:
+        """Keep a path of the tree that `branch` decoded last, and drop its other nodes."""
+        held = len(self.tokens)
+        kept = held + len(path)
+        if tree.is_chain():
+            self.tokens += tree.tokens[: len(path)]
+            if len(path) < len(tree.tokens):
+                if self.recurrent:
+                    self.tokens += tree.tokens[len(path) :]
+                    self.truncate(kept)
+                else:
+                    self._sequences.cut(kept)
+            return
+        leaves, count = self._leaves
+        winner = leaves[path[-1]][0] if path else 0
+        self._sequences.keep(winner, held, kept, count)
+        self.tokens += [tree.tokens[node] for node in path]
+
+    def grow(
+        self, tokens: Sequence[int], parents: Sequence[int], pending: Sequence[int] = ()
+    ) -> Rows:
+        """Decode the next nodes of a draft tree behind `tokens`, all in one pass.
+
+        Nothing is decoded twice, so each level may be chosen from the rows of the one before.
+        `settle` ends the tree. So does any other pass and any cut, and so does a pass that fails:
+        then all of its nodes are dropped.
+
+        Args:
+            tokens: one for each new node, 1 … MAX_TREE. Nodes are numbered in the order they come,
+                over all calls, from 0.
+            parents: the node that each hangs from, of an earlier call, or ROOT.
+            pending: tokens that join `tokens` in the same pass, before the first nodes; these are
+                a chain then, or none.
+
+        Returns:
+            float32 [new nodes, vocabulary], a view that the next pass overwrites; with `pending`
+            one row more, the first one, after the last of those.
+
+        Raises:
+            ValueError: more branches than `max_leaves`, or no such parents.
+            Cancelled, NativeError: as `extend`.
+        """
+        grown, held = self._grown, len(self.tokens)
+        if pending:
+            if grown or list(parents) != list(range(ROOT, len(tokens) - 1)):
+                raise ValueError("pending tokens come before a tree that begins with a chain")
+            rows = self.extend([*pending, *tokens], 1 + len(tokens))
+            del self.tokens[len(self.tokens) - len(tokens) :]
+            grown.chain(tokens)
+        else:
+            sequences, most = self._sequences, self.max_leaves
+            places = grown.grow(tokens, parents, behind=held, sequences=sequences, most=most)
+            rows = self._decode(self._batch.nodes(tokens, *places), len(tokens))
+        self._undoable = 0
+        return rows
+
+    def settle(self, path: Sequence[int] = ()) -> None:
+        """End a tree that `grow` began: keep a path of nodes, from ROOT down, and drop the others.
+
+        The cache is then as if `extend` had read the path. A recurrent memory may lose more, as
+        in `truncate`.
+
+        Raises:
+            ValueError: no such path.
+        """
+        grown, held = self._grown, len(self.tokens)
+        if not grown.is_path(path):
+            raise ValueError(f"not a path from the root: {list(path)}")
+        if not grown:
+            return
+        self._grown = GrownTree()
+        if self.recurrent:  # a chain
+            self.tokens += grown.tokens
+            self.truncate(held + len(path))
+            return
+        winner = grown.sequences[path[-1]] if path else 0
+        self._sequences.keep(winner, held, held + len(path), grown.leaves)
+        self.tokens += [grown.tokens[node] for node in path]
+
     def show(self, part: PicturePart) -> None:
         """Append the positions of an image, which `tokens` then has by their ids.
 
         Raises:
             Cancelled: the chunks before are in the cache, this one is not.
-            NativeError: as `_decode`, or the image is longer than a pass, which its model sees
+            NativeError: as `extend`, or the image is longer than a pass, which its model sees
                 whole.
         """
         if self._grown.tokens:
@@ -152,17 +288,18 @@ class Context(OverNative, TreePasses):
                 f"An image has {len(ids)} positions, which need one pass, but a pass has "
                 f"{most} at most. Leave it out."
             )
-        batch = RowBatch(part.rows())
+        rows = np.ascontiguousarray(part.rows(), np.float32)
         if not part.causal:
             self._native.see_all(all_of_a_pass=True)
         try:
             for start in range(0, len(ids), most):
-                end = min(start + most, len(ids))
-                self._decode(batch.slice(start, end), 0)
-                self.tokens += ids[start:end]
+                self._decode(self._batch.rows(rows[start : start + most]), 0)
+                self.tokens += ids[start : start + most]
         finally:
             if not part.causal:
                 self._native.see_all(all_of_a_pass=False)
+
+    # Going back.
 
     def truncate(self, length: int) -> None:
         """Drop the tokens from `length` on, and a tree that was grown.
@@ -233,10 +370,10 @@ class Context(OverNative, TreePasses):
         self._undoable = 0
         self._saved.forget()
 
-    def _before_draft(self) -> None:
-        if self.restores:
-            self._saved.forget()
-            self._saved.save(len(self.tokens))
+    def _most(self) -> int:
+        """Tokens of the next chunk at most."""
+        most = self._batch.capacity
+        return most if self.watch is None else self.watch.chunk(len(self.tokens), most)
 
     def _decode_chain(self, tokens: Sequence[int], outputs: int) -> Rows:
         if self._gives_hidden and self._hidden.final and 0 < outputs < len(tokens):
@@ -252,28 +389,13 @@ class Context(OverNative, TreePasses):
         return rows
 
     def _decode(self, batch: Any, outputs: int) -> Rows:
-        """Run a batch and wait for its logits.
-
-        Raises:
-            Cancelled: `cancel` was called.
-            CacheFull: there is no room in the cache.
-            NativeError: a failure in llama.cpp.
-        """
         if self._gives_hidden:
             self._hidden.prepare(outputs > 0)
         self._last_pass = int(batch.n_tokens)
-        started = perf_counter()
-        try:
-            address = self._native.decode(batch)
-        except (Cancelled, NativeError):
-            self.native_seconds += perf_counter() - started
-            self.discard_branches()
-            raise
-        seconds = perf_counter() - started
-        self.native_seconds += seconds
-        if self.watch is not None:
-            self.watch.passed(self._last_pass, len(self.tokens), seconds)
-        return self._native.rows(address, outputs)
+        return super()._decode(batch, outputs)
+
+    def _drop_failed(self) -> None:
+        self.discard_branches()
 
     def _restore(self, length: int) -> None:
         """Go back to `length` tokens by way of a saved state, or to none at all."""

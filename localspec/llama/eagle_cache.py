@@ -1,14 +1,19 @@
-"""The KV cache of an EAGLE-3 head, which reads the target's hidden states beside the tokens.
+"""The KV cache of an EAGLE-3 head or an MTP layer, which reads the target's states beside tokens.
 
 At place P an EAGLE-3 head (Li et al. 2025, section 3) reads the pair of the token at P + 1 and a
 state of P, and says what follows that token. Behind text that the target has read, the state is
 made of what went into three of the target's layers at P (`feed`); behind a token that is only
 drafted it is what the head itself made of the pair before.
+
+An MTP (next-n) layer (DeepSeek-V3, section 2.2) reads the same pairs. Its state is what the target
+itself made of a place, so there is nothing to encode. Positions of the two differ by one, and
+rotations tell distances alone. Of several such layers the first one drafts all tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import llama_cpp
 import numpy as np
@@ -17,39 +22,35 @@ from llama_cpp import llama_cpp_ext
 
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT
-from localspec.errors import Cancelled, NativeError
-from localspec.llama import library
-from localspec.llama.fed_cache import PIECE, FedCache
+from localspec.errors import NativeError
+from localspec.llama.batch import Batch
+from localspec.llama.context_params import MAX_LEAVES
+from localspec.llama.head_cache import PIECE, HeadCache
+from localspec.llama.native_context import failure
 from localspec.llama.sequences import GrownTree
-from localspec.llama.state_batch import StateBatch
+
+_MTP = 1  # LLAMA_CONTEXT_TYPE_MTP
 
 
-class EagleCache(FedCache):
+class EagleCache(HeadCache):
     """What a head has read of a text; implements `localspec.drafters.draft_model.BranchingCache`.
 
     Of the first token there is no pair to read. Among `tokens` are drafted ones as well.
-
-    Args:
-        model: the head, architecture eagle3.
-        target, options: see `FedCache`.
-
-    Attributes:
-        width: numbers of a state.
     """
 
     max_draft = PIECE - 1
     behind = 1
 
-    def _state_width(self) -> int:
+    @property
+    def width(self) -> int:
         """Numbers of a state."""
         return self.model.width
 
     def _set_up(self) -> None:
-        width = self.width = self._state_width()
         llama_cpp_ext.llama_set_embeddings_nextn(self._native.handle, True, True)
-        self._batch = StateBatch(width, PIECE)
-        self._states = np.empty((self.capacity, width), np.float32)  # by place; sparse memory
-        self._own = np.zeros(width, np.float32)  # what the head made of the last pair
+        self._batch = Batch(PIECE, 1, self.width)
+        self._states = np.empty((self.capacity, self.width), np.float32)  # by place; sparse memory
+        self._own = np.zeros(self.width, np.float32)  # what the head made of the last pair
         self._grown = GrownTree()
         self._nodes: list[npt.NDArray[np.float32]] = []  # the same, of each node of the tree
 
@@ -72,12 +73,11 @@ class EagleCache(FedCache):
 
     def _take(self, inputs: Rows) -> None:
         """Make the states of the next places."""
-        status = llama_cpp.llama_encode(self._native.handle, self._batch.states(inputs))
+        batch = self._batch.rows(inputs, outputs=True)
+        status = llama_cpp.llama_encode(self._native.handle, batch)
         if status:
-            raise _failure(status, len(inputs))
+            raise failure(status, len(inputs))
         self._states[self._made : self._made + len(inputs)] = self._own_rows(len(inputs))
-
-    # Passes.
 
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
         """Append tokens; logits after the last `outputs` of them, as `Context.extend`."""
@@ -94,38 +94,31 @@ class EagleCache(FedCache):
         held, count = len(self.tokens), len(tokens)
         states, known = self._states_of(held, count)
         position = held - self._base
-        rows = self._read(tokens, states, range(position, position + count), [0] * count, outputs)
+        places = range(position, position + count), [0] * count
+        # The graph of a head does not pick rows: logits are those of all tokens, or of none.
+        batch = self._batch.nodes(tokens, *places, states, outputs=outputs > 0)
+        rows = self._decode(batch, count if outputs else 0)
         if outputs:
             self._own = self._own_rows(count)[-1]
         if self._true == held:
             self._true += known
         self.tokens += tokens
-        return rows
+        return rows[-outputs:] if outputs else rows
 
     def grow(
         self, tokens: Sequence[int], parents: Sequence[int], pending: Sequence[int] = ()
     ) -> Rows:
         """As `Context.grow`; a pass with pending tokens has no nodes yet, as their states come from
         it."""
-        grown, known = self._grown, len(self._grown)
+        grown, most = self._grown, self.max_leaves
         if pending:
-            if known or tokens:
+            if grown or tokens:
                 raise ValueError("a head reads pending tokens before anything that is drafted")
             return self.extend(pending)
-        if grown.leaves_with(parents) > self.max_leaves:
-            raise ValueError(f"more than {self.max_leaves} branches")
-        base = len(self.tokens) - self._base
-        states = np.stack(
-            [self._own if parent == ROOT else self._nodes[parent] for parent in parents]
-        )
-        for token, parent in zip(tokens, parents, strict=True):
-            parted = grown.add(token, parent)
-            if parted is not None:
-                source, depth = parted
-                self._sequences.share(grown.leaves - 1, base)
-                self._sequences.copy(source, grown.leaves - 1, base, base + depth)
-        positions = [base + depth - 1 for depth in grown.depths[known:]]
-        rows = self._read(tokens, states, positions, grown.sequences[known:], len(tokens))
+        behind = len(self.tokens) - self._base
+        places = grown.grow(tokens, parents, behind=behind, sequences=self._sequences, most=most)
+        states = [self._own if parent == ROOT else self._nodes[parent] for parent in parents]
+        rows = self._decode(self._batch.nodes(tokens, *places, np.stack(states)), len(tokens))
         self._nodes += list(self._own_rows(len(tokens)))
         return rows
 
@@ -133,8 +126,7 @@ class EagleCache(FedCache):
         """End the tree. All of it is dropped, as accepted tokens are read again with the target's
         states."""
         if self._grown.tokens:
-            self._grown, self._nodes = GrownTree(), []
-            self._sequences.cut(max(0, len(self.tokens) - self._base))
+            self._drop_failed()
 
     def drop_drafted(self) -> None:
         """Drop what was read with states that the head made itself."""
@@ -145,22 +137,16 @@ class EagleCache(FedCache):
         self.settle()
         if length >= len(self.tokens):
             return
-        if length < self._base:
-            self._begin_anew(length)
-            return
-        self._sequences.cut(length - self._base)
-        del self.tokens[length:]
-        self._true = min(self._true, length)
-
-    def _begin_anew(self, length: int) -> None:
-        """Drop everything that was read, and keep the states that are known before a length."""
-        if length <= self._start:
+        if length >= self._base:
+            self._sequences.cut(length - self._base)
+            del self.tokens[length:]
+            self._true = min(self._true, length)
+        elif length <= self._start:
             self.clear()
-            return
-        # The token behind the first known state is the first that can be read.
-        self._sequences.cut(0)
-        del self.tokens[self._start + 1 :]
-        self._base = self._true = len(self.tokens)
+        else:  # the token behind the first known state is the first that can be read
+            self._sequences.cut(0)
+            del self.tokens[self._start + 1 :]
+            self._base = self._true = len(self.tokens)
 
     def clear(self) -> None:
         super().clear()
@@ -181,22 +167,9 @@ class EagleCache(FedCache):
         states[known:] = self._own
         return states, known
 
-    def _read(
-        self,
-        tokens: Sequence[int],
-        states: Rows,
-        positions: Sequence[int],
-        sequences: Sequence[int],
-        outputs: int,
-    ) -> Rows:
-        """One pass; logits after the last `outputs` tokens."""
-        batch = self._batch.fill(tokens, states, positions, sequences, outputs)
-        rows = self._decode(batch, len(tokens) if outputs else 0)
-        return rows[-outputs:] if outputs else rows
-
-    def _dropped(self) -> None:
+    def _drop_failed(self) -> None:
         self._grown, self._nodes = GrownTree(), []
-        super()._dropped()
+        super()._drop_failed()
 
     def _own_rows(self, count: int) -> Rows:
         """The states that the last pass made of its so many tokens; copies."""
@@ -210,10 +183,23 @@ class EagleCache(FedCache):
         return rows
 
 
-def _failure(status: int, count: int) -> Exception:
-    if status == 2:
-        return Cancelled("Stopped on request.")
-    return NativeError(
-        f"llama.cpp failed over the states of {count} tokens (status {status}): "
-        f"{library.complaint() or 'no reason given'}. Run with -v to see its log."
-    )
+class MtpCache(EagleCache):
+    """What an MTP layer has read of a text.
+
+    Args:
+        model: has the layer, and was opened with `mtp`: the target itself, or a file with the layer
+            alone.
+    """
+
+    @property
+    def width(self) -> int:
+        return self.model.output_width
+
+    def _configure(self, params: Any, target: Any) -> None:
+        params.ctx_type = _MTP
+        # The layer attends, whatever the others do.
+        params.n_seq_max = MAX_LEAVES
+        params.n_rs_seq = 0
+
+    def _take(self, inputs: Rows) -> None:
+        self._states[self._made : self._made + len(inputs)] = inputs

@@ -1,57 +1,50 @@
-"""Vectors of texts, made of what a generating model's last layer makes of their tokens.
+"""Vectors of texts: of a generating model, or of one that was made for embeddings alone.
 
-Mean pooling, as llama.cpp's `--pooling mean`: the mean of the hidden states behind the output norm,
-over all tokens, of length 1. A model that was trained for it does better; this is what one that
-was not can give.
+Those of a generating model are what llama.cpp's `--pooling mean` gives: the mean of the hidden
+states behind the output norm, over all tokens. A model that was made for it (BERT and its like,
+which have no logits) pools as its file says, by the mean where that says nothing, and does better.
 """
 
 from __future__ import annotations
 
+import ctypes
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
+import llama_cpp
 import numpy as np
 import numpy.typing as npt
 
-from localspec.errors import Cancelled, UsageError
+from localspec.errors import Cancelled, NativeError, UsageError
+from localspec.llama import compute_thread, library
+from localspec.llama.batch import Batch
 from localspec.llama.context import Context
-from localspec.llama.context_params import MAX_TREE
+from localspec.llama.context_params import MAX_TREE, context_params
+from localspec.llama.model import Model, Progress
+from localspec.llama.native_context import failure
+from localspec.llama.options import ModelOptions
 
 LONGEST = 2048
 """Tokens of a text; longer ones would take a cache as large as the answers'."""
+_NONE, _MEAN, _RANK = 0, 1, 4  # llama.h, llama_pooling_type
 
 Vector = npt.NDArray[np.float32]
-"""float32 [output width of the model]."""
+"""float32 [output width of the model], of length 1."""
 
 
-class Embedder:
+class Embeds(ABC):
     """Makes vectors. Any thread may call it; they take turns.
-
-    Args:
-        context: for this alone, and closed with it; its model has to stay open until then.
 
     Attributes:
         longest: tokens that a text may have.
-
-    Raises:
-        NativeError: llama.cpp does not give out the last layer of this architecture.
     """
 
-    def __init__(self, context: Context) -> None:
-        self.longest = min(context.capacity, LONGEST)
-        self._layer = context.model.layers
-        self._context = context
-        self._lock = threading.Lock()
-        try:
-            self._context.want_hidden((self._layer,))
-        except BaseException:
-            self.close()
-            raise
+    longest: int
 
-    def close(self) -> None:
-        """Free the cache, once nobody uses it."""
-        with self._lock:
-            self._context.close()
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
 
     def embed(self, tokens: Sequence[int], stopped: Callable[[], bool] = lambda: False) -> Vector:
         """The vector of a text.
@@ -69,14 +62,129 @@ class Embedder:
             raise UsageError(
                 f"A text of {len(tokens)} tokens cannot be embedded. Give 1 to {self.longest}."
             )
+
+        def require_wanted() -> None:
+            if stopped():
+                raise Cancelled("Stopped on request.")
+
         with self._lock:
-            self._context.clear()
-            total = np.zeros(self._context.model.output_width, np.float64)
-            for start in range(0, len(tokens), MAX_TREE):
-                if stopped():
-                    raise Cancelled("Stopped on request.")
-                chunk = tokens[start : start + MAX_TREE]
-                self._context.extend(chunk, len(chunk))
-                total += self._context.hidden(len(chunk))[self._layer].sum(axis=0, dtype=np.float64)
-        length = float(np.linalg.norm(total))
-        return (total / length if length else total).astype(np.float32)
+            vector = self._pooled(tokens, require_wanted)
+        length = float(np.linalg.norm(vector))
+        return (vector / length if length else vector).astype(np.float32)
+
+    def close(self) -> None:
+        """Free what it has, once nobody uses it."""
+        with self._lock:
+            self._free()
+
+    @abstractmethod
+    def _pooled(
+        self, tokens: Sequence[int], require_wanted: Callable[[], None]
+    ) -> npt.NDArray[np.floating]: ...
+
+    @abstractmethod
+    def _free(self) -> None: ...
+
+
+class Embedder(Embeds):
+    """Of a generating model.
+
+    Args:
+        context: for this alone, and closed with it; its model has to stay open until then.
+
+    Raises:
+        NativeError: llama.cpp does not give out the last layer of this architecture.
+    """
+
+    def __init__(self, context: Context) -> None:
+        super().__init__()
+        self.longest = min(context.capacity, LONGEST)
+        self._layer = context.model.layers
+        self._context = context
+        try:
+            self._context.want_hidden((self._layer,))
+        except BaseException:
+            self.close()
+            raise
+
+    def _pooled(
+        self, tokens: Sequence[int], require_wanted: Callable[[], None]
+    ) -> npt.NDArray[np.floating]:
+        self._context.clear()
+        total = np.zeros(self._context.model.output_width, np.float64)
+        for start in range(0, len(tokens), MAX_TREE):
+            require_wanted()
+            chunk = tokens[start : start + MAX_TREE]
+            self._context.extend(chunk, len(chunk))
+            total += self._context.hidden(len(chunk))[self._layer].sum(axis=0, dtype=np.float64)
+        return total
+
+    def _free(self) -> None:
+        self._context.close()
+
+
+class EmbeddingModel(Embeds):
+    """A model that was made for embeddings alone.
+
+    Attributes:
+        model: weights and vocabulary.
+
+    Raises:
+        ModelNotFound, ModelInvalid, NativeError: see `Model`; there is no memory for the passes, or
+            the model ranks texts instead.
+    """
+
+    def __init__(
+        self, path: Path, options: ModelOptions, *, progress: Progress | None = None
+    ) -> None:
+        super().__init__()
+        self._handle: int | None = None
+        self.model = Model(path, options, progress=progress, embeds_alone=True)
+        try:
+            self._open(options)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, options: ModelOptions) -> None:
+        model = self.model
+        self.longest = min(model.trained_context, options.context or LONGEST, LONGEST)
+        self._flag = ctypes.create_string_buffer(2)
+        params = context_params(model, options, self._flag, sequences=1, rows=self.longest)
+        # Every token sees every other one: a text is one pass.
+        params.n_ctx = params.n_batch = params.n_ubatch = self.longest
+        params.embeddings = True
+        key = f"{model.metadata.get('general.architecture')}.pooling_type"
+        pooling = int(model.metadata.get(key, _NONE))
+        if pooling == _RANK:
+            raise NativeError(f"{model.path} ranks texts. Choose a model that embeds them.")
+        if pooling == _NONE:
+            params.pooling_type = _MEAN
+        library.forget_complaints()
+        self._handle = llama_cpp.llama_init_from_model(model.handle, params)
+        if not self._handle:
+            raise NativeError(
+                f"No passes of {self.longest} tokens can be made for {model.path}: "
+                f"{library.complaint()}. Ask for shorter ones with --ctx."
+            )
+        self._batch = Batch(self.longest, 1)
+
+    def _pooled(
+        self, tokens: Sequence[int], require_wanted: Callable[[], None]
+    ) -> npt.NDArray[np.floating]:
+        require_wanted()
+        memory = llama_cpp.llama_get_memory(self._handle)
+        if memory:  # those that have one
+            llama_cpp.llama_memory_clear(memory, True)
+        batch = self._batch.chain(tokens, len(tokens))
+        status = compute_thread.call(llama_cpp.llama_decode, self._handle, batch)
+        found = llama_cpp.llama_get_embeddings_seq(self._handle, 0) if not status else None
+        if not found:
+            raise failure(status, len(tokens))
+        return np.ctypeslib.as_array(found, (self.model.output_width,)).copy()
+
+    def _free(self) -> None:
+        if self._handle:
+            llama_cpp.llama_free(self._handle)
+            self._handle = None
+        self.model.close()

@@ -1,6 +1,6 @@
 """The functions of ggml, llama.cpp's tensor library, that llama-cpp-python does not declare.
 
-Declared here once for all that call them; an object of ggml is an address, `int` or None.
+An object of ggml is an address, `int` or None.
 """
 
 from __future__ import annotations
@@ -19,59 +19,34 @@ CPU, GPU, INTEGRATED_GPU = 0, 1, 2
 AbortCallback: Any = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 """ggml_abort_callback_t of ggml.h: told what went wrong."""
 
-_Pointer = ctypes.c_void_p
+_Pointer, _Size, _Text = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
 
 
-def function(name: str, result: Any, *arguments: Any) -> Any:
+def function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
     """One of ggml, declared."""
-    found = getattr(libggml, name)
-    found.restype, found.argtypes = result, list(arguments)
+    found: Callable[..., Any] = getattr(libggml, name)
+    found.restype, found.argtypes = result, list(arguments)  # type: ignore[attr-defined]
     return found
 
 
-registry_count: Callable[[], int] = function("ggml_backend_reg_count", ctypes.c_size_t)
-registry_at: Callable[[int], int] = function("ggml_backend_reg_get", _Pointer, ctypes.c_size_t)
-registry_name: Callable[[int], bytes | None] = function(
-    "ggml_backend_reg_name", ctypes.c_char_p, _Pointer
-)
-registry_by_name: Callable[[bytes], int | None] = function(
-    "ggml_backend_reg_by_name", _Pointer, ctypes.c_char_p
-)
-registry_address_of: Callable[[int | None, bytes], int | None] = function(
-    "ggml_backend_reg_get_proc_address", _Pointer, _Pointer, ctypes.c_char_p
-)
-register: Callable[[int], None] = function("ggml_backend_register", None, _Pointer)
-
-device_count: Callable[[], int] = function("ggml_backend_dev_count", ctypes.c_size_t)
-device_at: Callable[[int], int] = function("ggml_backend_dev_get", _Pointer, ctypes.c_size_t)
-device_name: Callable[[int], bytes | None] = function(
-    "ggml_backend_dev_name", ctypes.c_char_p, _Pointer
-)
-device_description: Callable[[int], bytes | None] = function(
-    "ggml_backend_dev_description", ctypes.c_char_p, _Pointer
-)
-device_type: Callable[[int], int] = function("ggml_backend_dev_type", ctypes.c_int, _Pointer)
-device_registry: Callable[[int], int] = function("ggml_backend_dev_backend_reg", _Pointer, _Pointer)
-_buffer_name: Callable[[int], bytes | None] = function(
-    "ggml_backend_buft_name", ctypes.c_char_p, _Pointer
-)
-_device_memory: Callable[[int, Any, Any], None] = function(
-    "ggml_backend_dev_memory",
-    None,
-    _Pointer,
-    ctypes.POINTER(ctypes.c_size_t),
-    ctypes.POINTER(ctypes.c_size_t),
-)
-
-
-_tensor_name: Callable[[int], bytes | None] = function("ggml_get_name", ctypes.c_char_p, _Pointer)
-_tensor_size: Callable[[int], int] = function("ggml_nbytes", ctypes.c_size_t, _Pointer)
-_tensor_get: Callable[[int, int, int, int], None] = function(
-    "ggml_backend_tensor_get", None, _Pointer, _Pointer, ctypes.c_size_t, ctypes.c_size_t
-)
-_tensor_set: Callable[[int, int, int, int], None] = function(
-    "ggml_backend_tensor_set", None, _Pointer, _Pointer, ctypes.c_size_t, ctypes.c_size_t
-)
+registry_count = function("ggml_backend_reg_count", _Size)
+registry_at = function("ggml_backend_reg_get", _Pointer, _Size)
+registry_name = function("ggml_backend_reg_name", _Text, _Pointer)
+registry_by_name = function("ggml_backend_reg_by_name", _Pointer, _Text)
+registry_address_of = function("ggml_backend_reg_get_proc_address", _Pointer, _Pointer, _Text)
+register = function("ggml_backend_register", None, _Pointer)
+device_name = function("ggml_backend_dev_name", _Text, _Pointer)
+device_description = function("ggml_backend_dev_description", _Text, _Pointer)
+device_type = function("ggml_backend_dev_type", ctypes.c_int, _Pointer)
+device_registry = function("ggml_backend_dev_backend_reg", _Pointer, _Pointer)
+_device_count = function("ggml_backend_dev_count", _Size)
+_device_at = function("ggml_backend_dev_get", _Pointer, _Size)
+_buffer_name = function("ggml_backend_buft_name", _Text, _Pointer)
+_device_memory = function("ggml_backend_dev_memory", None, _Pointer, *[ctypes.POINTER(_Size)] * 2)
+_tensor_name = function("ggml_get_name", _Text, _Pointer)
+_tensor_size = function("ggml_nbytes", _Size, _Pointer)
+_tensor_get = function("ggml_backend_tensor_get", None, _Pointer, _Pointer, _Size, _Size)
+_tensor_set = function("ggml_backend_tensor_set", None, _Pointer, _Pointer, _Size, _Size)
 
 
 def tensor_name(tensor: int) -> str:
@@ -93,12 +68,17 @@ def set_tensor_values(tensor: int, values: npt.NDArray[np.float32]) -> None:
 
 def devices() -> list[int]:
     """Every device of this build, the CPU among them."""
-    return [device_at(i) for i in range(device_count())]
+    return [_device_at(i) for i in range(_device_count())]
+
+
+def processor() -> int:
+    """The CPU as a device."""
+    return next(device for device in devices() if device_type(device) == CPU)
 
 
 def device_memory(device: int) -> tuple[int, int]:
     """Bytes of its memory: free, total; 0 where it does not tell."""
-    free, total = ctypes.c_size_t(0), ctypes.c_size_t(0)
+    free, total = _Size(0), _Size(0)
     _device_memory(device, ctypes.byref(free), ctypes.byref(total))
     return int(free.value), int(total.value)
 
@@ -107,32 +87,20 @@ def cpu_weight_buffers() -> dict[str, int]:
     """The layouts that the CPU backend rewrites weights to (ggml_backend_buffer_type_t), by their
     names, the preferred one first."""
     listed: Any = registry_address_of(registry_by_name(b"CPU"), b"ggml_backend_dev_get_extra_bufts")
-    cpu = processor()
-    if listed is None or cpu is None:
+    if listed is None:
         return {}
-    found = ctypes.CFUNCTYPE(ctypes.POINTER(_Pointer), _Pointer)(listed)(cpu)
     named: dict[str, int] = {}
-    for buffer in found:
+    for buffer in ctypes.CFUNCTYPE(ctypes.POINTER(_Pointer), _Pointer)(listed)(processor()):
         if buffer is None:
             break
         named[text(_buffer_name(buffer))] = buffer
     return named
 
 
-def processor() -> int | None:
-    """The CPU as a device."""
-    return next((device for device in devices() if device_type(device) == CPU), None)
-
-
 class _Place(ctypes.Structure):
     """Dl_info of dlfcn.h."""
 
-    _fields_ = (
-        ("library", ctypes.c_char_p),
-        ("base", _Pointer),
-        ("symbol", ctypes.c_char_p),
-        ("address", _Pointer),
-    )
+    _fields_ = (("library", _Text), ("base", _Pointer), ("symbol", _Text), ("address", _Pointer))
 
 
 def library_of(function: str) -> str | None:
@@ -165,5 +133,5 @@ def set_abort_callback(callback: Any) -> bool:
 def add_rpc_server(address: str) -> int | None:
     """The devices of an RPC server, to be registered; None where it does not answer."""
     add: Any = registry_address_of(registry_by_name(b"RPC"), b"ggml_backend_rpc_add_server")
-    devices: int | None = ctypes.CFUNCTYPE(_Pointer, ctypes.c_char_p)(add)(address.encode())
+    devices: int | None = ctypes.CFUNCTYPE(_Pointer, _Text)(add)(address.encode())
     return devices

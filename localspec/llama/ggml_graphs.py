@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -18,26 +17,12 @@ import numpy.typing as npt
 from localspec.llama import ggml
 from localspec.llama.ggml import function
 
-TYPES = {
-    "F32": 0,
-    "F16": 1,
-    "Q4_0": 2,
-    "Q4_1": 3,
-    "Q5_0": 6,
-    "Q5_1": 7,
-    "Q8_0": 8,
-    "Q2_K": 10,
-    "Q3_K": 11,
-    "Q4_K": 12,
-    "Q5_K": 13,
-    "Q6_K": 14,
-    "IQ4_NL": 20,
-    "IQ4_XS": 23,
-    "I32": 26,
-    "BF16": 30,
-    "MXFP4": 39,
-}
+_NAMED = """
+    F32=0 F16=1 Q4_0=2 Q4_1=3 Q5_0=6 Q5_1=7 Q8_0=8 Q2_K=10 Q3_K=11 Q4_K=12 Q5_K=13 Q6_K=14 IQ4_NL=20
+    IQ4_XS=23 I32=26 BF16=30 MXFP4=39
+"""
 """ggml_type of ggml.h."""
+_TYPES = {name: int(number) for name, number in (one.split("=") for one in _NAMED.split())}
 
 _POINTER, _SIZE, _INT, _LONG = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int64
 _TENSORS = 64
@@ -61,7 +46,6 @@ _bytes = function("ggml_nbytes", _SIZE, _POINTER)
 _new_3d = function("ggml_new_tensor_3d", _POINTER, _POINTER, _INT, *[_LONG] * 3)
 _mul_mat = function("ggml_mul_mat", _POINTER, *[_POINTER] * 3)
 _mul_mat_id = function("ggml_mul_mat_id", _POINTER, *[_POINTER] * 4)
-_get_rows = function("ggml_get_rows", _POINTER, *[_POINTER] * 3)
 _reshape_3d = function("ggml_reshape_3d", _POINTER, *[_POINTER] * 2, *[_LONG] * 3)
 _permute = function("ggml_permute", _POINTER, *[_POINTER] * 2, *[_INT] * 4)
 _attention = function("ggml_flash_attn_ext", _POINTER, *[_POINTER] * 5, *[ctypes.c_float] * 3)
@@ -84,18 +68,13 @@ Bytes = npt.NDArray[np.uint8]
 Values = npt.NDArray[np.float32]
 
 
-def quantized(name: str, values: Values) -> Bytes:
-    """Rows of values in the layout of files.
-
-    Args:
-        name: of TYPES.
-        values: float32 [..., columns].
-    """
+def quantized(name: str, values: npt.NDArray[Any]) -> Bytes:
+    """Rows of values in the layout of files, of the type called `name`; values: [..., columns]."""
     values = np.ascontiguousarray(values, np.float32)
     columns = values.shape[-1]
     rows = values.size // columns
-    out = np.empty(rows * _row_size(TYPES[name], columns), np.uint8)
-    _quantize(TYPES[name], values.ctypes.data, out.ctypes.data, 0, rows, columns, None)
+    out = np.empty(rows * _row_size(_TYPES[name], columns), np.uint8)
+    _quantize(_TYPES[name], values.ctypes.data, out.ctypes.data, 0, rows, columns, None)
     return out
 
 
@@ -103,14 +82,11 @@ class Backend:
     """The CPU backend with a count of threads; use it as a context manager."""
 
     def __init__(self, threads: int) -> None:
-        device = ggml.processor()
-        assert device is not None
-        self.device = device
-        self.handle = _backend(device, None)
+        self.device = ggml.processor()
+        self.handle = _backend(self.device, None)
         address = ggml.registry_address_of(
             ggml.registry_by_name(b"CPU"), b"ggml_backend_set_n_threads"
         )
-        assert address is not None
         ctypes.CFUNCTYPE(None, _POINTER, _INT)(address)(self.handle, threads)
 
     def __enter__(self) -> Backend:
@@ -120,32 +96,21 @@ class Backend:
         _free_backend(self.handle)
 
 
-class Tensors:
-    """Tensors that lie in one buffer, and operations on any; use it as a context manager."""
+class Tensors(ExitStack):
+    """Tensors that lie in one buffer, and operations on any."""
 
     def __init__(self) -> None:
-        self._own = ExitStack()
+        super().__init__()
         size = _TENSORS * _overhead() + _graph_overhead()
         self._context = _init(_InitParams(size, None, True))
-        self._own.callback(_free, self._context)
+        self.callback(_free, self._context)
         self._values: list[tuple[int, npt.NDArray[Any]]] = []
-
-    def __enter__(self) -> Tensors:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._own.close()
 
     def new(self, name: str, shape: Sequence[int], values: npt.NDArray[Any]) -> int:
         """A tensor of three dimensions at most; `values`: its bytes, to be set once it has a
         place."""
         sizes = [*reversed(shape), 1, 1][:3]
-        tensor = int(_new_3d(self._context, TYPES[name], *sizes))
+        tensor = int(_new_3d(self._context, _TYPES[name], *sizes))
         self._values.append((tensor, np.ascontiguousarray(values)))
         return tensor
 
@@ -157,10 +122,6 @@ class Tensors:
         """MUL_MAT_ID: weights [experts, m, k], rows [n, 1, k], chosen int32 [n, used] -> [n, used,
         m]."""
         return int(_mul_mat_id(self._context, weights, rows, chosen))
-
-    def rows_of(self, weight: int, numbers: int) -> int:
-        """GET_ROWS: weight [m, k], numbers int32 [n] -> float32 [n, k]."""
-        return int(_get_rows(self._context, weight, numbers))
 
     def heads(self, rows: int, count: int, heads: int, size: int) -> int:
         """[count, heads × size] -> [heads, count, size], a view."""
@@ -176,28 +137,19 @@ class Tensors:
         return int(_attention(self._context, q, k, v, mask, scale, 0.0, 0.0))
 
     def place(self, buffer_type: int) -> None:
-        """Allocate all of them, and set those that have values.
-
-        Raises:
-            MemoryError: there is no room.
-        """
+        """Allocate all of them, and set those that have values."""
         buffer = _allocate(self._context, buffer_type)
         if not buffer:
             raise MemoryError
-        self._own.callback(_free_buffer, buffer)
+        self.callback(_free_buffer, buffer)
         for tensor, values in self._values:
             assert values.nbytes == _bytes(tensor)
             _set(tensor, values.ctypes.data, 0, values.nbytes)
 
-    def run(self, backend: Backend, *results: int) -> None:
-        """Compute these.
-
-        Raises:
-            RuntimeError: ggml could not.
-        """
+    def run(self, backend: Backend, result: int) -> None:
+        """Compute this, and what it needs."""
         graph = _new_graph(self._context)
-        for result in results:
-            _expand(graph, result)
+        _expand(graph, result)
         if _compute(backend.handle, graph):
             raise RuntimeError("ggml does not compute the graph")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -17,22 +18,10 @@ from localspec.llama.model import Model
 from localspec.llama.options import NEXTN_GRAPHS
 
 TAPPED = frozenset(
-    (
-        "gemma4",
-        "gpt-oss",
-        "lfm2",
-        "lfm2moe",
-        "llama",
-        "mimo2",
-        "minimax-m2",
-        "nemotron_h",
-        "nemotron_h_moe",
-        "qwen3",
-        "qwen35",
-        "qwen35moe",
-        "qwen3moe",
-        "qwen3next",
-    )
+    """
+    gemma4 gpt-oss lfm2 lfm2moe llama mimo2 minimax-m2 nemotron_h nemotron_h_moe qwen3 qwen35
+    qwen35moe qwen3moe qwen3next
+    """.split()  # noqa: SIM905
 )
 """Architectures whose graph gives out the input of every layer (`t_layer_inp` in llama.cpp's
 src/models, of the version that is pinned). llama.cpp aborts when it is asked for another's."""
@@ -45,50 +34,34 @@ _SET_LAYER = "_Z30llama_set_embeddings_layer_inpP13llama_contextjb"
 _GET_LAYER = "_Z30llama_get_embeddings_layer_inpP13llama_contextj"
 
 
-def require_taps(model: Model) -> None:
-    """Return if llama.cpp gives out what goes into the layers of a model.
+def require(model: Model, layers: Iterable[int]) -> None:
+    """Return if llama.cpp gives out these hidden states of a model.
+
+    Args:
+        layers: as of `Context.want_hidden`.
 
     Raises:
         NativeError: it does not, or this build lacks the functions.
     """
     architecture = model.metadata.get("general.architecture", "unknown")
-    if architecture not in TAPPED:
-        raise NativeError(
-            f"llama.cpp provides no hidden states of layers for {model.path.name} (architecture "
-            f"{architecture}), which a trained head reads. Choose a draft model, or leave the head "
-            "out with --draft none."
-        )
-    _function(_SET_LAYER, None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_bool)
-    _function(_GET_LAYER, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)
-
-
-def require_final(model: Model) -> None:
-    """Return if llama.cpp gives out the last hidden state of a model beside its logits.
-
-    Raises:
-        NativeError: it does not.
-    """
-    architecture = model.metadata.get("general.architecture", "unknown")
-    if architecture in NO_FINAL:
-        raise NativeError(
-            f"llama.cpp provides no last hidden states of {model.path.name} (architecture "
-            f"{architecture}) beside logits, which Medusa heads read. Choose a draft model, or "
-            "leave the heads out with --draft none."
-        )
-
-
-def require_nextn(model: Model) -> None:
-    """Return if llama.cpp gives out the states that a model's MTP layers read.
-
-    Raises:
-        NativeError: it does not.
-    """
-    architecture = model.metadata.get("general.architecture", "unknown")
-    if architecture not in NEXTN_GRAPHS:
-        raise NativeError(
-            f"llama.cpp gives out no states for MTP layers of {model.path.name} (architecture "
-            f"{architecture}). Choose a draft model, or leave the layers out with --draft none."
-        )
+    taps = {*layers}
+    final, nextn = model.layers in taps, NEXTN in taps
+    taps -= {model.layers, NEXTN}
+    if nextn and architecture not in NEXTN_GRAPHS:
+        what = "states for MTP layers"
+    elif taps and architecture not in TAPPED:
+        what = "hidden states of layers"
+    elif final and architecture in NO_FINAL:
+        what = "hidden states of the last layer beside logits"
+    else:
+        if taps:
+            _layer_setter()
+            _layer_getter()
+        return
+    raise NativeError(
+        f"llama.cpp provides no {what} for {model.path.name} (architecture {architecture}). Choose "
+        "a draft model, or leave the head out with --draft none."
+    )
 
 
 @cache
@@ -108,8 +81,19 @@ def _function(name: str, result: Any, *arguments: Any) -> Any:
         ) from None
 
 
+def _layer_setter() -> Any:
+    return _function(_SET_LAYER, None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_bool)
+
+
+def _layer_getter() -> Any:
+    return _function(_GET_LAYER, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)
+
+
 class HiddenStates:
     """Which hidden states the passes of a context give out, and the way to them.
+
+    Args:
+        context: a llama_context.
 
     Attributes:
         final: whether the state behind the output norm is among them. llama.cpp then makes every
@@ -117,7 +101,6 @@ class HiddenStates:
     """
 
     def __init__(self, model: Model, context: Any) -> None:
-        """`context`: a llama_context."""
         self._model = model
         self._context = context
         self._layers: tuple[int, ...] = ()
@@ -131,33 +114,20 @@ class HiddenStates:
         """As `Context.want_hidden`."""
         if layers == self._layers:
             return
-        model = self._model
-        if not all(0 <= layer <= model.layers for layer in layers if layer != NEXTN):
-            raise ValueError(f"layers {layers} of a model that has {model.layers}")
-        taps = set(layers) - {model.layers}
-        architecture = model.metadata.get("general.architecture", "unknown")
-        final = model.layers in layers
-        if NEXTN in layers:
-            require_nextn(model)
-        if (taps - {NEXTN} and architecture not in TAPPED) or (final and architecture in NO_FINAL):
-            raise NativeError(
-                f"llama.cpp provides no hidden states of {'layers' if taps else 'the last layer'} "
-                f"beside logits for {model.path.name} (architecture {architecture}). Choose a "
-                "drafter that needs none."
-            )
+        most = self._model.layers
+        if not all(0 <= layer <= most for layer in layers if layer != NEXTN):
+            raise ValueError(f"layers {layers} of a model that has {most}")
+        require(self._model, {*layers} - self._given)
+        taps = {*layers} - {most}
         for layer in taps - self._given:
             if layer == NEXTN:  # of every token, whether it is an output or not
                 llama_cpp_ext.llama_set_embeddings_nextn(self._context, True, False)
             else:
-                set_layer = _function(
-                    _SET_LAYER, None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_bool
-                )
-                set_layer(self._context, layer, True)
+                _layer_setter()(self._context, layer, True)
         # They stay on: llama.cpp reserves its buffers anew for each change, which takes longer than
         # many passes of a small model, and what it copies by itself takes next to nothing.
         self._given |= taps
-        self._tapped = taps
-        self._layers, self.final = layers, final
+        self._layers, self._tapped, self.final = layers, taps, most in layers
 
     def prepare(self, outputs: bool) -> None:
         """Called before each pass: the final state is made only where every token is an output."""
@@ -183,8 +153,7 @@ class HiddenStates:
             if layer == NEXTN:
                 address, width = _nextn_address(self._context), self._model.output_width
             else:
-                get_layer = _function(_GET_LAYER, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)
-                address, width = get_layer(self._context, layer), self._model.width
+                address, width = _layer_getter()(self._context, layer), self._model.width
             found[layer] = _copied(address, count, width, skip=first)
         return found
 
@@ -193,13 +162,12 @@ class HiddenStates:
         self._before = []
 
     def passed(self, silent: int) -> None:
-        """Called after each pass over a chain: how many of its tokens, the first ones, gave no
-        logits."""
+        """Called after each pass over a chain, whose first `silent` tokens gave no logits."""
         if self._before is None or not silent or not self._tapped:
             return
         parts = self._before
         parts.append(self.tapped(0, silent))
-        while sum(_length(part) for part in parts[1:]) >= HIDDEN_BEFORE:
+        while sum(len(next(iter(part.values()))) for part in parts[1:]) >= HIDDEN_BEFORE:
             del parts[0]
 
     def gathered(self) -> dict[int, Rows]:
@@ -209,10 +177,6 @@ class HiddenStates:
             layer: np.concatenate([part[layer] for part in parts])[-HIDDEN_BEFORE:]
             for layer in (parts[0] if parts else ())
         }
-
-
-def _length(part: dict[int, Rows]) -> int:
-    return len(next(iter(part.values())))
 
 
 # Not a quick call: on a GPU it waits for the pass.

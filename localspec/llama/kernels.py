@@ -2,14 +2,14 @@
 
 The library puts a weight layout of its own into ggml (a buffer type, see `localspec.kernels`). It
 rests on private parts of ggml, so it serves one build of llama.cpp, on processors that passed its
-self-test. That runs in a child process: a damaged library may crash whoever loads it. Where
-anything is off, llama.cpp works as it comes, and `status` says why.
+self-test (in `trial`). Where anything is off, llama.cpp works as it comes, and `status` says why.
 
 ggml lists its layouts once for the life of a process, so all is decided before the first model.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import sys
@@ -26,17 +26,15 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.identity import machine
+from localspec.kernels import library_path
 from localspec.llama import amx_check, child_process, compute_thread, ggml, kernels_file
-from localspec.llama.kernels_file import AUTO, INSTRUCTION_SETS, OFF, VARIABLE
+from localspec.llama.kernels_file import AUTO, INSTRUCTION_SETS, OFF, VARIABLE, self_tests
 from localspec.llama.kernels_library import KernelsLibrary
 from localspec.llama.library import logger
 from localspec.text import printable
 
 LIMIT = 60.0
 """Seconds for a self-test, which takes two; a child that hangs counts as one that failed."""
-
-_CHILD = "localspec.llama.kernels_child"
-_SYSTEMS = ("linux", "darwin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,7 @@ def weight_buffers_work() -> bool:
 
 
 def asked(option: str) -> KernelStatus:
-    """The same for models that are opened with `ModelOptions.kernels` as given."""
+    """The status for models that are opened with `ModelOptions.kernels` as given."""
     return off("the option kernels is off") if option == OFF else status()
 
 
@@ -98,7 +96,7 @@ def loaded(option: str, before: int) -> KernelStatus:
 
 def taken_so_far() -> int:
     """Tensors that the kernels took since the start."""
-    return 0 if _library is None else _library.counts()[0]
+    return 0 if _library is None else _library.taken()
 
 
 def left_so_far() -> int | None:
@@ -139,15 +137,15 @@ def _decide() -> tuple[KernelStatus, bool]:
     global _decided
     with _lock:
         if _decided is None:
-            found: list[KernelStatus] = []
+            found = [off("AMX could not be turned off")]
             works = amx_check.works()
             if works:
                 found.append(_start())
             else:
                 # ggml asks for AMX when the kernels are put before its own layouts.
                 works = amx_check.refused(lambda: found.append(_start()))
-            _decided = (found[0] if found else off("AMX could not be turned off")), works
-            logger.info("kernels: %s", _decided[0].words)
+            _decided = found[-1], works
+            logger.info("kernels: %s", found[-1].words)
         return _decided
 
 
@@ -155,24 +153,21 @@ def _start() -> KernelStatus:
     """Put them into ggml, if all is well."""
     global _library
     try:
-        path, facts = _facts()
-        found = kernels_file.outcome(facts)
+        facts = _facts()
+        found = self_tests.of(facts)
         if found is None:
-            found = _tested(path, facts)
-            kernels_file.keep_outcome(facts, found)
+            found = _tested(facts)
+            self_tests.keep(facts, found)
         why_not, chosen = found.get("why_not"), found.get("instruction_set")
         if why_not is not None or not isinstance(chosen, str):
             return off(printable(str(why_not or "its self-test gave no outcome"), 400))
-        library = KernelsLibrary(path)
+        library = KernelsLibrary(library_path())
         refused = library.start(Path(facts["cpu_path"]), Path(facts["base_path"]), chosen)
         if refused is not None:
-            return off(f"{path.name} refuses: {refused}")
+            return off(f"{library_path().name} refuses: {refused}")
         _library = library
-        return KernelStatus(
-            in_use=True,
-            instruction_set=chosen,
-            identity=f"{chosen} {facts['library'][:16]}",
-        )
+        identity = f"{chosen} {facts['library'][:16]}"
+        return KernelStatus(in_use=True, instruction_set=chosen, identity=identity)
     except (OSError, _Unusable) as error:
         return off(str(error))
 
@@ -181,8 +176,8 @@ class _Unusable(Exception):
     """Why there are no kernels."""
 
 
-def _facts() -> tuple[Path, dict[str, Any]]:
-    """The library, and all that a self-test holds for.
+def _facts() -> dict[str, Any]:
+    """All that a self-test holds for.
 
     Raises:
         _Unusable: there is nothing to test.
@@ -196,10 +191,9 @@ def _facts() -> tuple[Path, dict[str, Any]]:
             f"the variable {VARIABLE} is '{printable(wanted, 40)}'; choose {AUTO}, {OFF}, "
             f"{' or '.join(INSTRUCTION_SETS)}"
         )
-    if not sys.platform.startswith(_SYSTEMS):
+    if not sys.platform.startswith(("linux", "darwin")):
         raise _Unusable("there are none for this system")
-    path = kernels_file.library_path()
-    if not path.is_file():
+    if not library_path().is_file():
         raise _Unusable("they were not built: install a C++ compiler, then reinstall localspec")
     places = ggml.library_of("ggml_backend_cpu_init"), ggml.library_of("ggml_init")
     if None in places:
@@ -208,20 +202,20 @@ def _facts() -> tuple[Path, dict[str, Any]]:
             "GGML_BACKEND_DL"
         )
     cpu, base = (Path(str(place)).resolve() for place in places)
-    return path, {
-        "library": kernels_file.digest(path),
-        "cpu": [cpu.name, cpu.stat().st_size, kernels_file.digest(cpu)],
-        "base": [base.name, base.stat().st_size, kernels_file.digest(base)],
+    return {
+        "library": _digest(library_path()),
+        "cpu": _digest(cpu),
+        "base": _digest(base),
         "cpu_path": str(cpu),
         "base_path": str(base),
         "llama_cpp_python": str(llama_cpp.__version__),
-        "machine": {
-            "processor": machine()["processor"],
-            "architecture": platform.machine(),
-            "features": _features(),
-        },
+        "machine": [machine()["processor"], platform.machine(), _features()],
         "wanted": wanted,
     }
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _features() -> str:
@@ -233,15 +227,15 @@ def _features() -> str:
     return next((line for line in lines if line.lower().startswith(("flags", "features"))), "")
 
 
-def _tested(path: Path, facts: dict[str, Any]) -> dict[str, Any]:
+def _tested(facts: dict[str, Any]) -> dict[str, Any]:
     """Run the self-test; "instruction_set" or "why_not" of what came of it."""
-    again = f"remove {kernels_file.store()} to have it tried again"
     with tempfile.TemporaryDirectory() as folder:
         told = Path(folder) / "outcome.json"
-        order = facts | {"library": str(path), "outcome": str(told)}
+        order = facts | {"library": str(library_path()), "outcome": str(told)}
         try:
-            code = child_process.run(_CHILD, json.dumps(order), limit=LIMIT)
+            code = child_process.run(child_process.TRIAL, "kernels", json.dumps(order), limit=LIMIT)
         except TimeoutError:
+            again = f"remove {self_tests.path} to have it tried again"
             return {"why_not": f"their self-test hung; {again}"}
         if code:
             died = f"signal {-code}" if code < 0 else f"exit code {code}"

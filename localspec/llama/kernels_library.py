@@ -11,6 +11,17 @@ import numpy.typing as npt
 BUFFER = "LOCALSPEC"
 """What ggml calls the layout."""
 
+_FUNCTIONS = {
+    "built_for": (ctypes.c_char_p,),
+    "supported": (ctypes.c_char_p,),
+    "start": (ctypes.c_char_p, *[ctypes.c_char_p] * 3),
+    "take": (None, ctypes.c_int),
+    "restoring": (None, ctypes.c_void_p, ctypes.c_int64),
+    "left": (ctypes.c_int64,),
+    "counts": (None, ctypes.POINTER(ctypes.c_int64)),
+}
+"""Result and arguments, by name behind "localspec_kernels_"."""
+
 
 class KernelsLibrary:
     """The library, loaded into this process, which a damaged one may crash.
@@ -20,64 +31,49 @@ class KernelsLibrary:
     """
 
     def __init__(self, path: Path) -> None:
-        native = ctypes.CDLL(str(path))
+        self._native = ctypes.CDLL(str(path))
         try:
-            self._built_for = native.localspec_kernels_built_for
-            self._supported = native.localspec_kernels_supported
-            self._start = native.localspec_kernels_start
-            self._take = native.localspec_kernels_take
-            self._restoring = native.localspec_kernels_restoring
-            self._left = native.localspec_kernels_left
-            self._counts = native.localspec_kernels_counts
+            for name, (result, *arguments) in _FUNCTIONS.items():
+                function = getattr(self._native, f"localspec_kernels_{name}")
+                function.restype, function.argtypes = result, arguments
         except AttributeError as error:
             raise OSError(f"{path.name} lacks a function: {error}") from None
-        for text in (self._built_for, self._supported, self._start):
-            text.restype = ctypes.c_char_p
-        self._start.argtypes = [ctypes.c_char_p] * 3
-        self._take.restype, self._take.argtypes = None, [ctypes.c_int]
-        self._restoring.restype = None
-        self._restoring.argtypes = [ctypes.c_void_p, ctypes.c_int64]
-        self._left.restype, self._left.argtypes = ctypes.c_int64, []
-        self._counts.restype = None
-        self._counts.argtypes = [ctypes.POINTER(ctypes.c_int64)]
 
     @property
     def built_for(self) -> str:
         """The only package that it may be started with."""
-        return str((self._built_for() or b"").decode())
+        return str((self._native.localspec_kernels_built_for() or b"").decode())
 
     @property
     def supported(self) -> list[str]:
         """Instruction sets that it has and this processor too, the best first."""
-        return [one for one in (self._supported() or b"").decode().split(",") if one]
+        found = (self._native.localspec_kernels_supported() or b"").decode()
+        return [one for one in found.split(",") if one]
 
     def start(self, cpu: Path, base: Path, instruction_set: str) -> str | None:
         """Put the layout into ggml, before anyone lists those that there are; returns why that
-        cannot be, None where it is done.
-
-        Args:
-            cpu, base: libggml-cpu and libggml-base of this process.
-        """
-        said = self._start(str(cpu).encode(), str(base).encode(), instruction_set.encode())
+        cannot be, None where it is done. `cpu`, `base`: libggml-cpu and libggml-base."""
+        files = str(cpu).encode(), str(base).encode()
+        said = self._native.localspec_kernels_start(*files, instruction_set.encode())
         return None if said is None else str(said.decode("utf-8", "replace"))
 
     def take(self, *, on: bool) -> None:
         """Whether models that this thread opens from now on use them."""
-        self._take(int(on))
+        self._native.localspec_kernels_take(int(on))
 
     def restoring(self, positions: npt.NDArray[np.int32] | None) -> None:
         """See `localspec.llama.kernels.restoring`; the array must live until None is given."""
         if positions is None:
-            self._restoring(None, 0)
+            self._native.localspec_kernels_restoring(None, 0)
         else:
-            self._restoring(positions.ctypes.data, positions.size)
+            self._native.localspec_kernels_restoring(positions.ctypes.data, positions.size)
 
     def left(self) -> int:
         """See `localspec.llama.kernels.left_so_far`, of the thread that asks."""
-        return int(self._left())
+        return int(self._native.localspec_kernels_left())
 
-    def counts(self) -> tuple[int, int, int, int]:
-        """Since the start: tensors taken and declined, bytes repacked, microseconds of that."""
-        found = (ctypes.c_int64 * 4)()
-        self._counts(found)
-        return found[0], found[1], found[2], found[3]
+    def taken(self) -> int:
+        """Tensors taken since the start."""
+        counts = (ctypes.c_int64 * 4)()  # taken, declined, bytes repacked, microseconds of that
+        self._native.localspec_kernels_counts(counts)
+        return counts[0]

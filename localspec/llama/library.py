@@ -71,11 +71,11 @@ def forget_complaints() -> None:
 
 
 def complaint() -> str:
-    """The first error that llama.cpp logged since then, on one line, as it may quote from a file;
-    empty if it said nothing."""
+    """The first error that llama.cpp logged since then, on one line: it may quote from a file."""
+    if not _complaints:
+        return "llama.cpp gave no reason"
     # "function: error loading model: cause" reads better without the function.
-    first = re.sub(r"^\w+: (error loading model: )?", "", _complaints[0]) if _complaints else ""
-    return printable(first, _LONGEST)
+    return printable(re.sub(r"^\w+: (error loading model: )?", "", _complaints[0]), _LONGEST)
 
 
 def on_abort(tell: Callable[[NativeError], object]) -> None:

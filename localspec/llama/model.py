@@ -19,25 +19,35 @@ from localspec.llama.vocabulary import Vocabulary
 Progress = Callable[[float], None]
 """Called with the loaded fraction, 0 to 1. An exception it raises stops the loading."""
 
-_LOAD_MODES = {(False, False): 0, (True, False): 1, (False, True): 2, (True, True): 3}
 _HEADER = struct.Struct("<4sIQQ")
 
 
 class Model:
     """An open model. Close it, or use it as a context manager.
 
+    Args:
+        weight_buffers: use the CPU backend's own weight buffers; None finds out whether they work
+            here.
+        cpu_alone: leave devices beside the CPU alone. Without any layer there, llama.cpp still
+            sends them the weights for long prompts, and sets memory aside for that.
+        vocabulary_alone: leave the weights where they are. Of `layers`, `width` and the like
+            llama.cpp then knows nothing.
+        embeds_alone: whether it is one that was made for embeddings alone; else those are refused.
+        head: whether it is a trained head, which generates nothing by itself.
+        adapters: LoRA adapters that fit it (see `localspec.gguf.adapters`): llama.cpp aborts over
+            others.
+        mtp: with its MTP layers, see `localspec.gguf.mtp`.
+
     Attributes:
         path: the file.
         name: what to call it: the reference it was opened by, else the stem of its file's name.
-        vocabulary: its tokens.
         metadata: GGUF keys and values as text (scalars only).
         recurrent: whether its memory (or a part of it) cannot be cut back token by token.
         trained_context: tokens of context it was trained on.
         size: bytes of weights.
         layers: how many it has.
-        on_device: whether all of them, and the output, are on devices beside the CPU, where the
-            count of threads makes no difference.
-        adapters: LoRA adapters that its passes have.
+        offloaded: whether devices beside the CPU take part; `on_device` whether all layers and the
+            output are there, so that the count of threads makes no difference.
         kernels: whether localspec's own CPU kernels compute with its weights.
         width: numbers of a hidden state; `output_width` behind the output norm.
 
@@ -45,7 +55,7 @@ class Model:
         ModelNotFound: no such file.
         ModelInvalid: not a GGUF, truncated, of an unknown architecture, or no text generator; an
             adapter that llama.cpp refuses.
-        NativeError: llama.cpp could not load it for another reason (memory).
+        NativeError: there is not enough memory.
     """
 
     def __init__(
@@ -62,22 +72,6 @@ class Model:
         adapters: Sequence[Adapter] = (),
         mtp: bool = False,
     ) -> None:
-        """Open a file.
-
-        Args:
-            weight_buffers: use the CPU backend's own weight buffers; None finds out whether they
-                work here.
-            cpu_alone: leave devices beside the CPU alone. Without any layer there, llama.cpp still
-                sends them the weights for long prompts, and sets memory aside for that.
-            vocabulary_alone: leave the weights where they are. Of `layers`, `width` and the like
-                llama.cpp then knows nothing.
-            embeds_alone: whether it is one that was made for embeddings alone; else those are
-                refused.
-            head: whether it is a trained head, which generates nothing by itself.
-            adapters: LoRA adapters that fit it (see `localspec.gguf.adapters`): llama.cpp aborts
-                over others.
-            mtp: with its MTP layers, see `localspec.gguf.mtp`.
-        """
         self.path, self.name = path, path.stem
         self.adapters = tuple(adapters)
         self.handle: Any = None
@@ -86,12 +80,19 @@ class Model:
         library.start()
         if weight_buffers is None:
             weight_buffers = not vocabulary_alone and kernels.weight_buffers_work()
+        params = llama_cpp.llama_model_default_params()
+        params.n_gpu_layers = options.gpu_layers
+        none = (ctypes.c_void_p * 1)(None)  # a list that ends where it begins
+        if cpu_alone:
+            params.devices = ctypes.cast(none, ctypes.c_void_p)
+        params.load_mode = options.mmap + 2 * options.mlock
+        params.use_extra_bufts = weight_buffers
+        params.vocab_only = vocabulary_alone
+        params.load_mtp = mtp
         before = kernels.taken_so_far()
         try:
             with kernels.taken(wanted=options.kernels != "off"):
-                self.handle = self._load(
-                    options, progress, weight_buffers, cpu_alone, vocabulary_alone, mtp
-                )
+                self.handle = self._load(params, progress)
             self.kernels = kernels.off("its weights stay as they are in the file")
             if weight_buffers:
                 self.kernels = kernels.loaded(options.kernels, before)
@@ -144,15 +145,7 @@ class Model:
         source = raw.decode("utf-8", "replace") if raw else ""
         return source if "{" in source else None  # llama.cpp has names for some of its own
 
-    def _load(
-        self,
-        options: ModelOptions,
-        progress: Progress | None,
-        weight_buffers: bool,
-        cpu_alone: bool,
-        vocabulary_alone: bool,
-        mtp: bool,
-    ) -> Any:
+    def _load(self, params: Any, progress: Progress | None) -> Any:
         raised: list[BaseException] = []
 
         def report(fraction: float, _user_data: object) -> bool:
@@ -164,15 +157,6 @@ class Model:
                 return False
             return True
 
-        params = llama_cpp.llama_model_default_params()
-        params.n_gpu_layers = options.gpu_layers
-        none = (ctypes.c_void_p * 1)(None)  # a list that ends where it begins
-        if cpu_alone:
-            params.devices = ctypes.cast(none, ctypes.c_void_p)
-        params.load_mode = _LOAD_MODES[options.mmap, options.mlock]
-        params.use_extra_bufts = weight_buffers
-        params.vocab_only = vocabulary_alone
-        params.load_mtp = mtp
         params.progress_callback = callback = llama_cpp.llama_progress_callback(report)
         library.forget_complaints()
         handle = llama_cpp.llama_model_load_from_file(str(self.path).encode(), params)
@@ -181,18 +165,18 @@ class Model:
             if handle:
                 llama_cpp.llama_model_free(handle)
             raise raised[0]
-        if not handle:
-            cause = library.complaint() or "llama.cpp gave no reason"
-            if "alloc" in cause:
-                raise NativeError(
-                    f"There is not enough memory for {self.path} ({cause}). Take a smaller "
-                    "quantization, or offload fewer layers with --gpu-layers."
-                )
-            raise ModelInvalid(
-                f"{self.path} cannot be opened as a model: {cause}. The file may be incomplete "
-                "or of a newer format: download it again, or run with -v to see llama.cpp's log."
+        if handle:
+            return handle
+        cause = library.complaint()
+        if "alloc" in cause:
+            raise NativeError(
+                f"There is not enough memory for {self.path} ({cause}). Take a smaller "
+                "quantization, or offload fewer layers with --gpu-layers."
             )
-        return handle
+        raise ModelInvalid(
+            f"{self.path} cannot be opened as a model: {cause}. The file may be incomplete "
+            "or of a newer format: download it again, or run with -v to see llama.cpp's log."
+        )
 
     def adapt(self, context: Any) -> None:
         """Have the passes of a llama_context of this model run with the adapters."""
@@ -208,10 +192,10 @@ class Model:
         library.forget_complaints()
         found = llama_cpp.llama_adapter_lora_init(self.handle, str(adapter.path).encode())
         if not found:
-            cause = library.complaint() or "llama.cpp gave no reason"
             raise ModelInvalid(
-                f"The adapter {adapter.path} cannot be used with {self.path.name}: {cause}. Name "
-                "the model that it was trained for, or leave the adapter out."
+                f"The adapter {adapter.path} cannot be used with {self.path.name}: "
+                f"{library.complaint()}. Name the model that it was trained for, or leave the "
+                "adapter out."
             )
         return found
 

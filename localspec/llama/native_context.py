@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from time import perf_counter
+from typing import Any, Protocol
 
 import llama_cpp
 import numpy as np
@@ -56,9 +57,8 @@ class NativeContext:
         library.forget_complaints()
         self.handle: Any = llama_cpp.llama_init_from_model(model.handle, params)
         if not self.handle:
-            cause = library.complaint() or "llama.cpp gave no reason"
             raise NativeError(
-                f"No context of {wanted} can be made for {model.path}: {cause}. "
+                f"No context of {wanted} can be made for {model.path}: {library.complaint()}. "
                 "Ask for a shorter one with --ctx, or another KV type."
             )
         model.adapt(self.handle)
@@ -104,10 +104,7 @@ class NativeContext:
         llama_cpp.llama_memory_clear(self.memory, False)
 
     def decode(self, batch: Any) -> int:
-        """One pass over a llama_batch, whose logits are waited for.
-
-        Returns:
-            Where they are, for `rows`.
+        """One pass over a llama_batch, whose logits are waited for; where they are, for `rows`.
 
         Raises:
             CacheFull: nothing was read.
@@ -116,17 +113,12 @@ class NativeContext:
         status = compute_thread.call(llama_cpp.llama_decode, self.handle, batch)
         if status == 0:
             return _logits_address(self.handle)  # type: ignore[no-any-return]
-        if status == _ABORTED:
-            raise Cancelled("Stopped on request.")
         if status == _FULL:
             raise CacheFull(
                 f"The KV cache of {self.cells} tokens is full. Ask for a longer context "
                 "with --ctx, or shorter answers with --max-tokens."
             )
-        raise NativeError(
-            f"llama.cpp failed in a pass over {batch.n_tokens} tokens (status {status}): "
-            f"{library.complaint() or 'no reason given'}. Run with -v to see its log."
-        )
+        raise failure(status, batch.n_tokens)
 
     def rows(self, address: int, outputs: int) -> Rows:
         """The rows of logits that a pass left at an address: float32 [outputs, vocabulary], a view
@@ -144,6 +136,16 @@ class NativeContext:
             rows = np.empty((0, self._size), np.float32)
         self._views[address, outputs] = rows
         return rows
+
+
+def failure(status: int, tokens: int) -> Cancelled | NativeError:
+    """Why a pass over so many tokens gave none."""
+    if status == _ABORTED:
+        return Cancelled("Stopped on request.")
+    return NativeError(
+        f"llama.cpp failed in a pass over {tokens} tokens (status {status}): "
+        f"{library.complaint()}. Run with -v to see its log."
+    )
 
 
 class OverNative:
@@ -172,3 +174,62 @@ class OverNative:
     def set_threads(self, count: int) -> None:
         """Have the passes from now on run on so many threads, prompts' chunks as well."""
         self._native.set_threads(count)
+
+
+class PassWatch(Protocol):
+    """Whoever decides how passes run."""
+
+    def chunk(self, context: int, most: int) -> int:
+        """Before each chunk of a long prompt, behind so many tokens: tokens that it may have,
+        LEAST_CHUNK … most, in multiples of LEAST_CHUNK."""
+        ...
+
+    def passed(self, tokens: int, context: int, seconds: float) -> None:
+        """A pass over so many tokens, behind so many, took so long."""
+        ...
+
+
+class NativeCache(OverNative):
+    """A cache of one text, and its passes.
+
+    Attributes:
+        model: must outlive it.
+        capacity: tokens that it holds.
+        tokens: what it holds now.
+        native_seconds: in native passes so far.
+        watch: told about every pass, and asked before the chunks of a prompt; None for nobody.
+    """
+
+    model: Model
+    capacity: int
+    tokens: list[int]
+    native_seconds: float
+    watch: PassWatch | None
+
+    def filler(self, count: int) -> list[int]:
+        """So many tokens whose passes cost what any do. The first ones of a vocabulary, which may
+        be special, are left out."""
+        return [i % self.model.vocabulary.size for i in range(32, 32 + count)]
+
+    def _decode(self, batch: Any, outputs: int) -> Rows:
+        """Run a llama_batch and wait for its logits.
+
+        Raises:
+            Cancelled, CacheFull, NativeError: nothing of it stays.
+        """
+        started = perf_counter()
+        try:
+            address = self._native.decode(batch)
+        except (Cancelled, NativeError):
+            self.native_seconds += perf_counter() - started
+            self._drop_failed()
+            raise
+        seconds = perf_counter() - started
+        self.native_seconds += seconds
+        if self.watch is not None:
+            self.watch.passed(int(batch.n_tokens), len(self.tokens), seconds)
+        return self._native.rows(address, outputs)
+
+    def _drop_failed(self) -> None:
+        """Drop what a pass that failed left behind `tokens`."""
+        raise NotImplementedError

@@ -62,10 +62,9 @@ class Projector:
         library.forget_complaints()
         self._handle: Any = mtmd.mtmd_init_from_file(str(path).encode(), model.handle, params)
         if not self._handle:
-            cause = library.complaint() or "llama.cpp gave no reason"
             raise ModelInvalid(
-                f"{path} cannot be used with {model.path.name}: {cause}. Give the mmproj file that "
-                "belongs to the model."
+                f"{path} cannot be used with {model.path.name}: {library.complaint()}. Give the "
+                "mmproj file that belongs to the model."
             )
         if mtmd.mtmd_decode_use_mrope(self._handle):
             self.close()
@@ -121,7 +120,7 @@ class Projector:
             )
             bitmaps = (ctypes.c_void_p * 1)(read.bitmap)
             if mtmd.mtmd_tokenize(self._handle, chunks, ctypes.byref(text), bitmaps, 1):
-                raise UsageError(f"An image cannot be used: {library.complaint() or 'no reason'}.")
+                raise UsageError(f"An image cannot be used: {library.complaint()}.")
             return [
                 self._part(f"{key} {number}", mtmd.mtmd_input_chunks_get(chunks, number))
                 for number in range(mtmd.mtmd_input_chunks_size(chunks))
@@ -155,8 +154,9 @@ class Projector:
             self._require_open()
             library.forget_complaints()
             if compute_thread.call(self._mtmd.mtmd_encode_chunk, self._handle, chunk):
-                cause = library.complaint() or "no reason given"
-                raise NativeError(f"llama.cpp cannot encode an image: {cause}. Leave it out.")
+                raise NativeError(
+                    f"llama.cpp cannot encode an image: {library.complaint()}. Leave it out."
+                )
             rows = self._mtmd.mtmd_get_output_embd(self._handle)
             return np.array(np.ctypeslib.as_array(rows, (count, self._width)), np.float32)
 

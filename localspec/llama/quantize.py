@@ -72,9 +72,8 @@ def quantize(
         params.kv_overrides = overrides
     library.forget_complaints()
     if llama_cpp.llama_model_quantize(str(source).encode(), str(destination).encode(), params):
-        cause = library.complaint() or "llama.cpp gave no reason"
         what = "copied" if quant is None else f"quantized to {quant}"
         raise NativeError(
-            f"{source} could not be {what}: {cause}. "
+            f"{source} could not be {what}: {library.complaint()}. "
             "Check that there is room on the disk, or run with -v to see llama.cpp's log."
         )

@@ -13,6 +13,7 @@ from typing import Any
 import llama_cpp
 
 from localspec.decoding.tree import ROOT
+from localspec.llama.context_params import MAX_TREE
 
 
 def quick(name: str, result: Any, *arguments: Any) -> Any:
@@ -24,12 +25,7 @@ def quick(name: str, result: Any, *arguments: Any) -> Any:
 
 
 sequence_remove = quick(
-    "llama_memory_seq_rm",
-    ctypes.c_bool,
-    ctypes.c_void_p,
-    ctypes.c_int32,
-    ctypes.c_int32,
-    ctypes.c_int32,
+    "llama_memory_seq_rm", ctypes.c_bool, ctypes.c_void_p, *[ctypes.c_int32] * 3
 )
 
 
@@ -107,46 +103,72 @@ class GrownTree:
     Attributes:
         tokens: token of each node.
         sequences: the sequence it was decoded in; the branch down to it is in that one.
-        depths: 1 for a node that hangs from the committed tokens, and so on.
         leaves: sequences in use.
     """
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
         self.sequences: list[int] = []
-        self.depths: list[int] = []
         self.leaves = 1
+        self._depths: list[int] = []  # 1 for a node that hangs from the committed tokens
         self._parents: list[int] = []
         self._continued: set[int] = set()
 
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def add(self, token: int, parent: int) -> tuple[int, int] | None:
-        """Append a node.
+    def grow(
+        self,
+        tokens: Sequence[int],
+        parents: Sequence[int],
+        *,
+        behind: int,
+        sequences: Sequences,
+        most: int,
+    ) -> tuple[list[int], list[int]]:
+        """Append nodes, and have new sequences begin with what they share.
+
+        Args:
+            tokens, parents: see `Context.grow`.
+            behind: tokens of sequence 0.
+            most: sequences that there may be.
 
         Returns:
-            Where it begins a new sequence: the sequence of its parent, and how many nodes of that
-            one it shares; else None.
+            Position and sequence of each.
+
+        Raises:
+            ValueError: too many, or no such parents; nothing is appended.
         """
-        depth, source = 0, 0
-        if parent != ROOT:
-            depth, source = self.depths[parent], self.sequences[parent]
-        parts = parent in self._continued
+        known = len(self)
+        if not 0 < len(tokens) == len(parents) <= MAX_TREE:
+            raise ValueError(f"{len(tokens)} nodes with {len(parents)} parents")
+        if not all(ROOT <= parent < known for parent in parents):
+            raise ValueError(f"a parent that was not decoded before: {[*parents]} of {known}")
+        if self.leaves + len(parents) - len({*parents} - self._continued) > most:
+            raise ValueError(f"more than {most} branches")
+        for token, parent in zip(tokens, parents, strict=True):
+            source = 0 if parent == ROOT else self.sequences[parent]
+            depth = 0 if parent == ROOT else self._depths[parent]
+            if parent in self._continued:
+                sequences.share(self.leaves, behind)
+                sequences.copy(source, self.leaves, behind, behind + depth)
+                source = self.leaves
+                self.leaves += 1
+            self._add(token, parent, source, depth + 1)
+        positions = [behind + depth - 1 for depth in self._depths[known:]]
+        return positions, self.sequences[known:]
+
+    def chain(self, tokens: Sequence[int]) -> None:
+        """Begin with nodes that are decoded, in sequence 0."""
+        for depth, token in enumerate(tokens, 1):
+            self._add(token, depth - 2, 0, depth)
+
+    def _add(self, token: int, parent: int, sequence: int, depth: int) -> None:
         self._continued.add(parent)
         self.tokens.append(token)
+        self.sequences.append(sequence)
         self._parents.append(parent)
-        self.depths.append(depth + 1)
-        self.sequences.append(self.leaves if parts else source)
-        if not parts:
-            return None
-        self.leaves += 1
-        return source, depth
-
-    def leaves_with(self, parents: Sequence[int]) -> int:
-        """Sequences in use once nodes hang from these as well."""
-        fresh = len(set(parents) - self._continued)
-        return self.leaves + len(parents) - fresh
+        self._depths.append(depth)
 
     def is_path(self, nodes: Sequence[int]) -> bool:
         """Whether each of these hangs from the one before, the first one from the root."""

@@ -97,7 +97,7 @@ def open_head(
         UsageError: an adapter for it.
         ModelInvalid, ModelNotFound, NativeError: it cannot be opened.
     """
-    from localspec.llama.hidden import require_nextn, require_taps
+    from localspec.llama.hidden import require
     from localspec.llama.model import Model
 
     kind = head_kind(path) or EAGLE3
@@ -121,11 +121,11 @@ def open_head(
         mtp = read_mtp(read_gguf(path))
         assert mtp is not None, "it was seen to have them"
         mtp.require_fits(read_gguf(target.model.path))
-        require_nextn(target.model)
+        require(target.model, (NEXTN,))
         build = _mtp(target, room)
     else:
         head = read_eagle(path) if kind == EAGLE3 else read_block_head(path)
-        require_taps(target.model)
+        require(target.model, head.layers)
         head.require_fits(target.model)
         borrows = not head.output
         if isinstance(head, BlockHeadFile):
@@ -166,7 +166,7 @@ def _eagle(
 
 def _mtp(target: Context | SharedContext, room: ModelOptions) -> Callable[[Model], FedHead]:
     from localspec.drafters.eagle import EagleHead
-    from localspec.llama.mtp_cache import MtpCache
+    from localspec.llama.eagle_cache import MtpCache
 
     size = target.model.vocabulary.size
     return lambda model: EagleHead(MtpCache(model, target.handle, room), (NEXTN,), size, "mtp")
@@ -186,10 +186,10 @@ def _block(
 
 
 def _open_medusa(path: Path, target: Context | SharedContext, options: ModelOptions) -> OpenMedusa:
-    from localspec.llama.hidden import require_final
+    from localspec.llama.hidden import require
 
     file, vocabulary = read_medusa(path), target.model.vocabulary
-    require_final(target.model)
+    require(target.model, (target.model.layers,))
     file.require_fits(target.model, vocabulary.size, vocabulary.fingerprint())
     if options.parallel > 1:
         raise DraftMismatch(

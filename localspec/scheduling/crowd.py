@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from localspec.llama.tree_passes import PassWatch
+from localspec.llama.native_context import PassWatch
 from localspec.policy.baseline import Baseline
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile

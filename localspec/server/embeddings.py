@@ -12,8 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from localspec.errors import NativeError
-from localspec.llama.embedding_model import EmbeddingModel
-from localspec.llama.embeddings import Embedder, Vector
+from localspec.llama.embeddings import Embedder, EmbeddingModel, Vector
 from localspec.llama.model import Model
 from localspec.server.failures import ApiError
 from localspec.server.llama_cpp.texts import reply

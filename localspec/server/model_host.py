@@ -14,8 +14,7 @@ from pathlib import Path
 from localspec import ModelOptions, Stream
 from localspec.engine import Engine
 from localspec.errors import Cancelled
-from localspec.llama.embedding_model import EmbeddingModel
-from localspec.llama.embeddings import Embedder
+from localspec.llama.embeddings import Embedder, EmbeddingModel
 from localspec.llama.model import Model
 from localspec.loading.beside import embedder_beside
 from localspec.server.activity import Activity

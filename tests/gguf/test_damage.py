@@ -128,7 +128,7 @@ def misstated(path: Path, said: Said) -> Path:
 
 def status(path: Path) -> int:
     """How a process ends that opens the file and decodes a token; 3 where it is refused there."""
-    command = [sys.executable, "-m", "localspec.llama.crash_test_child", str(path)]
+    command = [sys.executable, "-m", "localspec.llama.trial", "file", str(path)]
     environment = os.environ | {"GGML_NO_BACKTRACE": "1"}  # else ggml calls a debugger
     return subprocess.run(command, capture_output=True, env=environment, check=False).returncode
 

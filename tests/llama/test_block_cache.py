@@ -12,10 +12,10 @@ import pytest
 from localspec import ModelOptions
 from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled
-from localspec.llama import fed_cache
+from localspec.llama import head_cache
 from localspec.llama.block_cache import BlockCache, BlockShape
 from localspec.llama.context import Context
-from localspec.llama.fed_cache import PIECE
+from localspec.llama.head_cache import PIECE
 from localspec.llama.model import Model
 from tests.support import block_heads, ggufs, heads
 from tests.support.block_heads import MASK
@@ -228,7 +228,7 @@ def test_where_states_are_lacking_it_begins_behind_that(
 def test_what_nobody_asks_for_is_not_kept_for_ever(
     bench: Bench, opened: list[BlockCache], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fed_cache, "HIDDEN_BEFORE", 20)
+    monkeypatch.setattr(head_cache, "HIDDEN_BEFORE", 20)
     opened.append(cache := bench.cache("dflash"))
     cache.begin(TEXT[:10])
     for end in range(10, 60):

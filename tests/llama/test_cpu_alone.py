@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from localspec import ModelOptions
-from localspec.llama import amx_child, crash_test_child, library
+from localspec.llama import library, trial
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from tests.support.ggufs import tiny_llama
@@ -25,17 +25,17 @@ class Noted(Model):
 
 
 def test_a_crash_test_leaves_devices_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crash_test_child, "Model", Noted)
+    monkeypatch.setattr(trial, "Model", Noted)
     monkeypatch.setattr(Noted, "opened", [])
-    assert crash_test_child.main(tiny_llama(tmp_path / "a.gguf")) == 0
+    assert trial.main("file", str(tiny_llama(tmp_path / "a.gguf"))) == 0
     [(options, alone)] = Noted.opened
     assert (options.gpu_layers, alone) == (0, True)
 
 
 def test_the_cpus_own_code_is_tried_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(amx_child, "Model", Noted)
+    monkeypatch.setattr(trial, "Model", Noted)
     monkeypatch.setattr(Noted, "opened", [])
-    amx_child.main()
+    assert trial.main("amx") == 0
     [(options, alone)] = Noted.opened
     assert (options.gpu_layers, alone) == (0, True)
 

@@ -12,7 +12,7 @@ import pytest
 
 from localspec import paths
 from localspec.errors import Cancelled, ModelInvalid
-from localspec.llama import child_process, crash_test, crash_test_child
+from localspec.llama import child_process, crash_test, trial
 from localspec.llama.crash_test import require_survivable
 from tests.support.ggufs import aborting_llama, tiny_llama
 
@@ -26,8 +26,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def known() -> list[str]:
     path = paths.cache_folder() / "crash_tests.json"
-    found: list[str] = json.loads(path.read_text()) if path.exists() else []
-    return found
+    return [*json.loads(path.read_text())] if path.exists() else []
 
 
 def forbid_children(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,11 +121,11 @@ def test_signals_have_names() -> None:
 
 def test_the_childs_exit_status(tmp_path: Path) -> None:
     def status(path: Path) -> int:
-        command = [sys.executable, "-m", "localspec.llama.crash_test_child", str(path)]
+        command = [sys.executable, "-m", child_process.TRIAL, "file", str(path)]
         # Else ggml calls a debugger.
         environment = os.environ | {"GGML_NO_BACKTRACE": "1"}
         return subprocess.run(command, capture_output=True, env=environment).returncode
 
     assert status(tiny_llama(tmp_path / "good.gguf")) == 0
     assert status(aborting_llama(tmp_path / "bad.gguf")) == -6
-    assert status(tmp_path / "none.gguf") == crash_test_child.REFUSED
+    assert status(tmp_path / "none.gguf") == trial.REFUSED

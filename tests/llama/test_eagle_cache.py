@@ -11,10 +11,10 @@ import pytest
 from localspec import ModelOptions
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT
-from localspec.llama import fed_cache
+from localspec.llama import head_cache
 from localspec.llama.context import Context
 from localspec.llama.eagle_cache import EagleCache
-from localspec.llama.fed_cache import PIECE
+from localspec.llama.head_cache import PIECE
 from localspec.llama.model import Model
 from tests.support import heads
 
@@ -198,7 +198,7 @@ def test_text_that_goes_on_otherwise_keeps_what_it_begins_with(
 def test_what_nobody_asks_for_is_not_kept_for_ever(
     bench: Bench, opened: list[EagleCache], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fed_cache, "HIDDEN_BEFORE", 20)
+    monkeypatch.setattr(head_cache, "HIDDEN_BEFORE", 20)
     opened.append(cache := bench.cache("lens"))
     cache.begin(TEXT[:10])
     for end in range(10, 60):

@@ -23,11 +23,13 @@ import localspec
 from localspec import Drafting, ModelOptions, SamplingParams, paths
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.llama import child_process, ggml, kernels_file, sequence_state
+from localspec.kernels import library_path
+from localspec.llama import child_process, ggml, sequence_state
 from localspec.llama import kernels as decided
 from localspec.llama.context import Context
-from localspec.llama.embedding_model import EmbeddingModel
+from localspec.llama.embeddings import EmbeddingModel
 from localspec.llama.ggml_graphs import Backend
+from localspec.llama.kernels_file import self_tests
 from localspec.llama.kernels_library import BUFFER
 from localspec.llama.kernels_test import SelfTest
 from localspec.llama.model import Model
@@ -51,7 +53,7 @@ class Copy:
         models = paths.embedded(paths.EMBEDDED_TARGET).parent
         if not (package / "models").exists():
             (folder / "models").symlink_to(models)
-        self.library = package / kernels_file.library_path().relative_to(PACKAGE)
+        self.library = package / library_path().relative_to(PACKAGE)
         self.original = self.library.read_bytes()
 
     def change(self, change: Callable[[bytes], bytes] | None) -> None:
@@ -80,8 +82,8 @@ class Copy:
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
-    if not kernels_file.library_path().is_file():
-        pytest.skip(f"{kernels_file.library_path()} was not built, see docs/install.md")
+    if not library_path().is_file():
+        pytest.skip(f"{library_path()} was not built, see docs/install.md")
     return Copy(tmp_path_factory.mktemp("copy"))
 
 
@@ -157,8 +159,7 @@ def test_each_instruction_set_can_be_forced_and_gives_the_same_answer(copy: Copy
 
     copy.change(lambda library: library)
     found = {
-        name: copy.run(LOCALSPEC_KERNELS=name)
-        for name in KernelsLibrary(kernels_file.library_path()).supported
+        name: copy.run(LOCALSPEC_KERNELS=name) for name in KernelsLibrary(library_path()).supported
     }
     assert found
     for name, (_, stats) in found.items():
@@ -249,16 +250,16 @@ def test_what_a_self_test_came_to_is_kept(
     kernels: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By file, build, processor and instruction set: each of them makes it another one."""
-    _, facts = decided._facts()
-    kept = kernels_file.outcome(facts)
+    facts = decided._facts()
+    kept = self_tests.of(facts)
     assert kept is not None
     assert kept["instruction_set"] == decided.status().instruction_set
     for name in ("library", "cpu", "base", "machine", "llama_cpp_python", "wanted"):
-        assert kernels_file.outcome(facts | {name: "another"}) is None
+        assert self_tests.of(facts | {name: "another"}) is None
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     for number in range(20):
-        kernels_file.keep_outcome({"number": number}, {"why_not": str(number)})
-    known = [kernels_file.outcome({"number": number}) for number in range(20)]
+        self_tests.keep({"number": number}, {"why_not": str(number)})
+    known = [self_tests.of({"number": number}) for number in range(20)]
     assert known[3] is None
     assert known[4:] == [{"why_not": str(number)} for number in range(4, 20)]
 
@@ -266,12 +267,12 @@ def test_what_a_self_test_came_to_is_kept(
 def test_a_self_test_that_hangs_or_dies_is_one_that_failed(
     kernels: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, facts = decided._facts()
+    facts = decided._facts()
 
     def runs(program: str) -> str:
         command = [sys.executable, "-c", program]
         monkeypatch.setattr(child_process, "command", lambda *_: command)
-        return str(decided._tested(path, facts)["why_not"])
+        return str(decided._tested(facts)["why_not"])
 
     assert runs("import os; os.abort()").startswith("their self-test crashed (signal 6)")
     monkeypatch.setattr(decided, "LIMIT", 0.2)
@@ -295,5 +296,5 @@ def test_the_check_of_amx_asks_for_no_other_check(
 ) -> None:
     """It once asked for the kernels, which asked for it, without end."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    child_process.run("localspec.llama.amx_child", limit=60)
+    assert child_process.run(child_process.TRIAL, "amx", limit=60) == 0
     assert not list(tmp_path.rglob("*.json"))

@@ -99,7 +99,7 @@ def test_what_llama_cpp_says_is_one_printable_line(tmp_path: Path) -> None:
     assert said in str(caught.value)
     assert len(said) <= 1000
     library.forget_complaints()
-    assert library.complaint() == ""
+    assert library.complaint() == "llama.cpp gave no reason"
 
 
 def test_facts_of_the_embedded_target(target_path: Path) -> None:

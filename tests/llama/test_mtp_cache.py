@@ -13,9 +13,9 @@ from localspec.decoding.interfaces import NEXTN
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT
 from localspec.llama.context import Context
-from localspec.llama.fed_cache import PIECE
+from localspec.llama.eagle_cache import MtpCache
+from localspec.llama.head_cache import PIECE
 from localspec.llama.model import Model
-from localspec.llama.mtp_cache import MtpCache
 from tests.support import mtp
 
 OPTIONS = ModelOptions(context=256, threads=1, kv_type_k="f32", kv_type_v="f32")

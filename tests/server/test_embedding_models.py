@@ -11,7 +11,7 @@ import pytest
 
 from localspec import ModelOptions
 from localspec.errors import Cancelled, UsageError
-from localspec.llama.embedding_model import EmbeddingModel
+from localspec.llama.embeddings import EmbeddingModel
 from tests.server.process import Running, serving
 from tests.server.test_life import started
 from tests.support import ggufs

@@ -1,7 +1,6 @@
 """The KV cache of a trained head, which is fed hidden states of the target beside or before tokens.
 
-What is shared by all of them: the native context, the text whose states are known, and the states
-that wait to be taken in.
+What all of them share: the text whose states are known, and the states that wait to be taken in.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, NativeError
 from localspec.llama.context_params import MAX_LEAVES, context_params
 from localspec.llama.model import Model
-from localspec.llama.native_context import NativeContext, OverNative
+from localspec.llama.native_context import NativeCache, NativeContext
 from localspec.llama.options import ModelOptions
 from localspec.llama.sequences import Sequences
-from localspec.llama.tree_passes import PassWatch
+from localspec.llama.target import shared_prefix
 
 PIECE = 72
 """Most tokens of a pass. llama.cpp makes room for a row of logits for each of them."""
 
 
-class FedCache(OverNative, ABC):
+class HeadCache(NativeCache, ABC):
     """What a head has read of a text.
 
     `tokens` are those of the text that are read, from its beginning on. Where states of a part of
@@ -39,13 +38,8 @@ class FedCache(OverNative, ABC):
         model: the head; it must outlive the cache.
         target: the llama_context of the target, whose embeddings and output matrix are used where
             the head has none. It must outlive the cache.
-        options: of the cache.
 
     Attributes:
-        tokens: what the cache holds.
-        capacity: tokens that it holds.
-        native_seconds: seconds in native passes so far.
-        watch: told about every pass; None for nobody.
         beside: caches of the same head for other answers, whose threads are as many.
     """
 
@@ -58,10 +52,10 @@ class FedCache(OverNative, ABC):
 
     def __init__(self, model: Model, target: Any, options: ModelOptions) -> None:
         self.model = model
-        self.tokens: list[int] = []
+        self.tokens = []
         self.native_seconds = 0.0
-        self.watch: PassWatch | None = None
-        self.beside: Sequence[FedCache] = ()
+        self.watch = None
+        self.beside: Sequence[HeadCache] = ()
         stop = ctypes.create_string_buffer(2)
         params = context_params(model, options, stop, sequences=self.sequences)
         params.n_batch = params.n_ubatch = PIECE
@@ -69,14 +63,10 @@ class FedCache(OverNative, ABC):
         wanted = f"{options.context or 'default'} tokens"
         self._native = NativeContext(model, params, stop, wanted)
         self.capacity = min(self._native.cells, options.context or self._native.cells)
-        try:
-            self._sequences = Sequences(self._native.memory, self.sequences)
-            self._queue: list[Rows] = []  # layers' inputs that are not taken in yet
-            self._set_up()
-            self._forget()
-        except BaseException:
-            self.close()
-            raise
+        self._sequences = Sequences(self._native.memory, self.sequences)
+        self._queue: list[Rows] = []  # layers' inputs that are not taken in yet
+        self._set_up()
+        self._forget()
 
     def _configure(self, params: Any, target: Any) -> None:
         """What the native context is asked for with, beside what any is."""
@@ -94,27 +84,17 @@ class FedCache(OverNative, ABC):
         self._queue.clear()
 
     def set_threads(self, count: int) -> None:
-        """Have the passes from now on run on so many threads."""
         super().set_threads(count)
         for cache in self.beside:
             cache.set_threads(count)
 
-    def filler(self, count: int) -> list[int]:
-        """So many tokens to be measured with."""
-        return [i % self.model.vocabulary.size for i in range(32, 32 + count)]
-
     def checkpoint(self) -> None:
         """Nothing: attention can be cut anywhere."""
 
-    # The target's states.
-
     def begin(self, prompt: Sequence[int]) -> None:
         """Another text: states of what the two begin with stay."""
-        text, agreed = self._text, 0
-        most = min(len(text), len(prompt))
-        while agreed < most and text[agreed] == prompt[agreed]:
-            agreed += 1
-        if agreed == len(text):
+        agreed = shared_prefix(self._text, prompt)
+        if agreed == len(self._text):
             return
         if agreed <= self._start:
             self.clear()
@@ -203,23 +183,5 @@ class FedCache(OverNative, ABC):
             Cancelled, NativeError: nothing of it stays.
         """
 
-    # Passes.
-
-    def _decode(self, batch: Any, outputs: int) -> Rows:
-        """As `Context._decode`; nothing of a pass that fails stays."""
-        started = perf_counter()
-        try:
-            address = self._native.decode(batch)
-        except (Cancelled, NativeError):
-            self.native_seconds += perf_counter() - started
-            self._dropped()
-            raise
-        seconds = perf_counter() - started
-        self.native_seconds += seconds
-        if self.watch is not None:
-            self.watch.passed(int(batch.n_tokens), len(self.tokens), seconds)
-        return self._native.rows(address, outputs)
-
-    def _dropped(self) -> None:
-        """A pass failed."""
+    def _drop_failed(self) -> None:
         self._sequences.cut(max(0, len(self.tokens) - self._base))

@@ -1,0 +1,56 @@
+"""What trials of one kind came to, kept in the cache folder."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from localspec import paths
+from localspec.files import write_atomically
+from localspec.identity import fingerprint
+
+logger = logging.getLogger("localspec.llama")
+
+
+class Outcomes:
+    """A JSON file of outcomes by the facts they hold for.
+
+    Args:
+        name: of the file, without its suffix.
+        most: how many are kept, the latest.
+    """
+
+    def __init__(self, name: str, most: int) -> None:
+        self._name, self._most = name, most
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return paths.cache_folder() / f"{self._name}.json"
+
+    def all(self) -> dict[str, dict[str, Any]]:
+        """All of them, the oldest first; empty where the file cannot be used."""
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        if not isinstance(found, dict):
+            return {}
+        return {key: one for key, one in found.items() if isinstance(one, dict)}
+
+    def of(self, facts: dict[str, Any]) -> dict[str, Any] | None:
+        """The outcome for these facts; None if there was no such trial."""
+        return self.all().get(fingerprint(facts))
+
+    def keep(self, facts: dict[str, Any], outcome: dict[str, Any]) -> None:
+        """Keep an outcome, if the file can be written."""
+        known = self.all()
+        known.pop(key := fingerprint(facts), None)
+        known[key] = outcome
+        latest = dict([*known.items()][-self._most :])
+        try:
+            write_atomically(self.path, json.dumps(latest, indent=1))
+        except OSError as error:
+            logger.info("could not keep the outcome of a trial: %s", error)

@@ -1,0 +1,96 @@
+"""What is tried in a process that may die of it: `python -m localspec.llama.trial TRIAL ARGUMENT`.
+
+`file PATH` opens a model and decodes a token (`crash_test`), `amx` makes a batched pass with ggml's
+own weight layouts (`amx_check`), `kernels ORDER` is the self-test of the kernels (`kernels`).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from localspec import paths
+from localspec.errors import LocalspecError
+from localspec.llama import ggml
+from localspec.llama.context import Context
+from localspec.llama.ggml_graphs import Backend
+from localspec.llama.kernels_file import AUTO, VARIABLE
+from localspec.llama.kernels_library import BUFFER, KernelsLibrary
+from localspec.llama.kernels_test import SelfTest
+from localspec.llama.model import Model
+from localspec.llama.options import ModelOptions
+
+REFUSED = 3
+"""Exit status for a file that is refused in the ordinary way, which loading will tell."""
+_THREADS = 2
+
+
+def main(trial: str, argument: str = "") -> int:
+    """The exit status."""
+    if trial == "file":
+        return passes(Path(argument), [0])
+    if trial == "amx":
+        # localspec's kernels would take the weights, and ask for this trial first.
+        draft = paths.embedded(paths.EMBEDDED_DRAFT)
+        return passes(draft, [*range(1, 9)], kernels="off", weight_buffers=True)
+    order = json.loads(argument)
+    try:
+        found = _self_test(order)
+    except OSError as error:
+        found = {"why_not": f"their library cannot be loaded ({error}): reinstall localspec"}
+    Path(order["outcome"]).write_text(json.dumps(found), encoding="utf-8")
+    return 0
+
+
+def passes(
+    path: Path, tokens: Sequence[int], *, kernels: str = "auto", weight_buffers: bool | None = None
+) -> int:
+    """Open a model and decode these tokens at once, on the CPU: devices may be in use, and full,
+    and would survive whatever the CPU's code is like."""
+    options = ModelOptions(context=64, gpu_layers=0, kernels=kernels)
+    try:
+        with Model(path, options, weight_buffers=weight_buffers, cpu_alone=True) as model:
+            context = Context(model, options)
+            context.extend(tokens)
+            context.close()
+    except LocalspecError:
+        return REFUSED
+    return 0
+
+
+def _self_test(order: dict[str, Any]) -> dict[str, str]:
+    """The instruction set that works, or why none does."""
+    library = KernelsLibrary(Path(order["library"]))
+    here = f"llama-cpp-python {order['llama_cpp_python']}"
+    if library.built_for != here:
+        return {
+            "why_not": f"they were built for {library.built_for}, and this is {here}: reinstall "
+            "localspec"
+        }
+    supported, wanted = library.supported, order["wanted"]
+    if not supported:
+        return {"why_not": "this processor has none of their instruction sets"}
+    if wanted not in (AUTO, *supported):
+        return {
+            "why_not": f"the variable {VARIABLE} asks for {wanted}, and here work "
+            f"{', '.join(supported)}"
+        }
+    chosen = supported[0] if wanted == AUTO else wanted
+    refused = library.start(Path(order["cpu_path"]), Path(order["base_path"]), chosen)
+    if refused is not None:
+        return {"why_not": f"they refuse this llama.cpp: {refused}"}
+    layout = ggml.cpu_weight_buffers().get(BUFFER)
+    if layout is None:
+        return {"why_not": "ggml does not list their layout"}
+    with Backend(_THREADS) as backend:
+        fault = SelfTest(backend, layout).first_fault()
+    if fault is not None:
+        return {"why_not": f"their self-test failed: {fault}"}
+    return {"instruction_set": chosen}
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
