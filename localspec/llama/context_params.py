@@ -65,9 +65,8 @@ def kv_types(options: ModelOptions, model: Model) -> tuple[str, str]:
     """Element types of keys and values.
 
     With two types llama.cpp's attention on a processor rounds alike however many tokens share a
-    pass, which exact answers need where it is at work. Devices may not have the pair at all:
-    Vulkan's leaves BF16 beside another type to the processor
-    (`ggml_backend_vk_device_supports_op`).
+    pass, which exact answers need without localspec's kernels. Devices may not have the pair at
+    all: Vulkan's leaves it to the processor (`ggml_backend_vk_device_supports_op`).
     """
     found = options.kv_type_k, options.kv_type_v
     stock = options.exact and not model.kernels.in_use and not model.offloaded

@@ -42,26 +42,22 @@ def _write_log(level: int, text: bytes, _user_data: object) -> None:
     logger.log(_last_level, "%s", line)
 
 
+# Globals, as native code calls them for as long as the process lives.
 _log = llama_cpp.llama_log_callback(_write_log)
-"""A module global because native code calls it for as long as the process lives."""
-
-
-def _take_log() -> None:
-    """Send native log lines to `logging`; llama_cpp sends them to stderr."""
-    llama_cpp.llama_log_set(_log, ctypes.c_void_p(0))
-
-
-_take_log()  # GPUs introduce themselves as soon as somebody asks for devices
+_abort: object = None
 
 
 def take_log_of(set_log: Callable[[object, ctypes.c_void_p], object]) -> None:
-    """The same for another library, by its function that sets a callback."""
+    """Send the log lines of a native library to `logging`, by its function that sets a callback."""
     set_log(_log, ctypes.c_void_p(0))
+
+
+take_log_of(llama_cpp.llama_log_set)  # GPUs introduce themselves as soon as they are asked for
 
 
 def start() -> None:
     """Initialise the backends, and take their log; harmless when repeated."""
-    _take_log()
+    take_log_of(llama_cpp.llama_log_set)
     llama_cpp.llama_backend_init()
 
 
@@ -84,7 +80,6 @@ def on_abort(tell: Callable[[NativeError], object]) -> None:
     It is called in the thread that finds the trouble first, and the process ends when it returns.
     One for each process: the last one said. Does nothing where the library has no such hook.
     """
-
     on_last_words(lambda words: tell(gave_up(words)))
 
 
@@ -102,8 +97,9 @@ def on_last_words(tell: Callable[[str], object]) -> None:
     first = threading.Lock()
 
     def abort(words: bytes) -> None:
-        while not first.acquire(timeout=_LONG):
-            pass  # another thread of this pass was first, and ends the process
+        # Another thread of this pass may have been first, and ends the process.
+        while not first.acquire(timeout=3600.0):
+            pass
         where, _, what = words.decode("utf-8", "replace").strip().partition(": ")
         place = f" ({PurePath(where).name})" if what else ""
         tell(f"{what or where}{place}")
@@ -113,19 +109,9 @@ def on_last_words(tell: Callable[[str], object]) -> None:
         _abort = callback
 
 
-_LONG = 3600.0
-_abort: object = None
-"""Kept for as long as native code may call it: the life of the process."""
-
-
 def version() -> str:
     """Of llama-cpp-python, and how its native code was built."""
     return f"{llama_cpp.__version__}; {llama_cpp.llama_print_system_info().decode()}"
-
-
-def devices() -> list[str]:
-    """What the devices that this build can use call themselves, the CPU among them."""
-    return [ggml.text(ggml.device_description(device)) for device in ggml.devices()]
 
 
 def accelerated() -> bool:

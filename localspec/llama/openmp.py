@@ -1,13 +1,12 @@
 """How long the threads of a pass spin before they sleep, where llama.cpp is built with GNU OpenMP.
 
-libgomp spins 300,000 times, some 15 ms: as long as another process that has taken a core of ours
-may keep it. A pass has hundreds of barriers. 10,000 times (half a millisecond) cost nothing on an
-idle machine (SmolLM2 and a model of 1.5 B on two cores: the same within the noise). Beside one
-computing process SmolLM2 made 6 passes a second as it comes, 9 with 30,000 and 25 with 3,000; 300
-would halve the idle speed.
+libgomp spins 300,000 times, some 15 ms, at each of the hundreds of barriers of a pass: as long as
+another process may keep a core that it has taken. 10,000 times (half a millisecond) cost nothing
+on an idle machine; beside one computing process a small model made 9 passes a second with 30,000
+spins, and 25 with 3,000.
 
-libgomp reads the variable when it is loaded. It is taken back then, as child processes (a
-llama-server to compare with, say) are not ours to tune.
+libgomp reads the variable when it is loaded. It is taken back then: child processes are not ours to
+tune.
 """
 
 from __future__ import annotations

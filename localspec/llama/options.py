@@ -22,8 +22,7 @@ CROSS_VOCABULARY = ("auto", "text", "shared", "off")
 DEFAULT_CONTEXT = 8192
 """Context length where none is asked for and the model was trained on more."""
 LEAST_CHUNK = 64
-"""A prompt is not cut into less: passes over 64 tokens cost as much for each token as those over
-512, and give the same bits; below that other kernels serve."""
+"""Tokens of a prompt's chunk at least: fewer cost more each, and other kernels serve them."""
 MOST_SERVERS = 16
 """RPC servers at once: GGML_RPC_MAX_SERVERS of ggml-rpc.h."""
 MOST_PARALLEL = 32
@@ -151,38 +150,29 @@ class ModelOptions:
                 f"parallel-chunk is {self.parallel_chunk}. Give {LEAST_CHUNK} to {self.batch}, "
                 "the tokens of a whole prompt chunk."
             )
-        if self.flash_attention not in FLASH_ATTENTION:
-            raise UsageError(
-                f"flash-attention is '{self.flash_attention}'. "
-                f"Choose one of {', '.join(FLASH_ATTENTION)}."
-            )
-        if self.kernels not in KERNELS:
-            raise UsageError(f"kernels is '{self.kernels}'. Choose one of {', '.join(KERNELS)}.")
-        if self.cross_vocabulary not in CROSS_VOCABULARY:
-            raise UsageError(
-                f"cross-vocabulary is '{self.cross_vocabulary}'. "
-                f"Choose one of {', '.join(CROSS_VOCABULARY)}."
-            )
+        for what, said, known in (
+            ("flash-attention", self.flash_attention, FLASH_ATTENTION),
+            ("kernels", self.kernels, KERNELS),
+            ("cross-vocabulary", self.cross_vocabulary, CROSS_VOCABULARY),
+        ):
+            if said not in known:
+                raise UsageError(f"{what} is '{said}'. Choose one of {', '.join(known)}.")
         for name in (self.kv_type_k, self.kv_type_v):
             if name not in KV_TYPES:
                 raise UsageError(
                     f"There is no KV cache type '{name}'. Choose one of {', '.join(KV_TYPES)}."
                 )
         if self.exact:
-            self._be_exact()
+            if self.flash_attention == "off":
+                raise UsageError(
+                    "exact needs flash attention: without it, sums run over more numbers in larger "
+                    "passes. Leave --flash-attention out."
+                )
+            object.__setattr__(self, "flash_attention", "on")
         if self.kv_type_v.startswith("q") and self.flash_attention == "off":
             raise UsageError(
                 f"A {self.kv_type_v} V cache needs flash attention. Leave --flash-attention on."
             )
-
-    def _be_exact(self) -> None:
-        """What exact answers need, or why there can be none."""
-        if self.flash_attention == "off":
-            raise UsageError(
-                "exact needs flash attention: without it, sums run over more numbers in larger "
-                "passes. Leave --flash-attention out."
-            )
-        object.__setattr__(self, "flash_attention", "on")
 
     @property
     def fixed_threads(self) -> int | None:

@@ -38,13 +38,12 @@ def quantize(
     leave_out: Sequence[int] = (),
     name: str | None = None,
 ) -> None:
-    """Write `source` to `destination` as `quant`, e.g. "Q4_K_M".
+    """Write `source` to `destination` as `quant`, e.g. "Q4_K_M"; None leaves the weights as they
+    are.
 
     Args:
-        quant: None leaves the weights as they are.
         again: whether weights that are quantized already may be quantized once more, at a loss.
-        pure: all matrices in the one type that `quant` is named for, the larger ones of a mixture
-            left out.
+        pure: all matrices in the one type that `quant` is named for.
         leave_out: layers that the other file lacks, from 0; those behind move up.
         name: what the model calls itself in the other file, at most 127 bytes of it; None as
             before.

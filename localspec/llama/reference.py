@@ -18,11 +18,19 @@ from localspec.llama.vocabulary import Vocabulary
 class Reference:
     """An open `Llama`. Close it.
 
+    Args:
+        context, threads, gpu_layers: as of `ModelOptions`.
+        lookup: draft up to this many tokens by prompt lookup; None decodes plainly.
+
     Attributes:
         vocabulary: the model's tokens.
         lookups: of the last answer, how often it looked for a draft: once before each pass that
             came after the prompt's. 0 without prompt lookup.
         drafted: tokens that it found.
+
+    Raises:
+        ModelNotFound: no such file.
+        NativeError: it cannot be opened.
     """
 
     def __init__(
@@ -34,33 +42,28 @@ class Reference:
         gpu_layers: int = -1,
         lookup: int | None = None,
     ) -> None:
-        """Open a model.
-
-        Args:
-            path: a GGUF file.
-            context, threads, gpu_layers: as localspec's ModelOptions.
-            lookup: draft up to this many tokens by prompt lookup; None decodes plainly.
-
-        Raises:
-            ModelNotFound: no such file.
-            NativeError: it cannot be opened.
-        """
         if not path.is_file():
             raise ModelNotFound(f"There is no file {path}. Check the path.")
         self.lookups = self.drafted = 0
-        self._finder = None
-        if lookup is not None:
-            self._finder = LlamaPromptLookupDecoding(num_pred_tokens=lookup)
+        finder = None if lookup is None else LlamaPromptLookupDecoding(num_pred_tokens=lookup)
+
+        def look_up(tokens: Any) -> Any:
+            assert finder is not None
+            found = finder(tokens)
+            self.lookups += 1
+            self.drafted += len(found)
+            return found
+
         library.start()
         try:
-            with _weight_buffers(kernels.weight_buffers_work()), kernels.taken(wanted=False):
+            with _weight_buffers(work=kernels.weight_buffers_work()), kernels.taken(wanted=False):
                 self._llama = llama_cpp.Llama(
                     str(path),
                     n_ctx=context,
                     n_threads=threads,
                     n_threads_batch=threads,
                     n_gpu_layers=gpu_layers,
-                    draft_model=None if lookup is None else self._look_up,
+                    draft_model=None if lookup is None else look_up,
                     # Prompt lookup stores all rows of logits, but makes room for a chunk's only
                     # unless it is told so. Without a draft this would cost plain decoding time.
                     logits_all=lookup is not None,
@@ -99,16 +102,9 @@ class Reference:
         """Free model and cache."""
         self._llama.close()
 
-    def _look_up(self, tokens: Any) -> Any:
-        assert self._finder is not None
-        found = self._finder(tokens)
-        self.lookups += 1
-        self.drafted += len(found)
-        return found
-
 
 @contextmanager
-def _weight_buffers(work: bool) -> Iterator[None]:
+def _weight_buffers(*, work: bool) -> Iterator[None]:
     """Opens models with the CPU's own weight buffers or without: `Llama` has no option for it."""
     native = llama_cpp.llama_cpp
     original = native.llama_model_default_params

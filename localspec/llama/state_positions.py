@@ -62,11 +62,10 @@ class _Reader:
         return struct.unpack("<" + kinds, self.take(struct.calcsize("<" + kinds)))
 
     def take(self, size: int) -> memoryview:
-        end = self.offset + size
-        if end > len(self._bytes):
+        piece = self._bytes[self.offset : self.offset + size]
+        if len(piece) < size:
             raise _NotUnderstood
-        piece = self._bytes[self.offset : end]
-        self.offset = end
+        self.offset += size
         return piece
 
 

@@ -26,29 +26,22 @@ def performance_cores() -> int | None:
     """How many there are beside slower ones; None where all are alike, or nobody tells."""
     try:
         if sys.platform == "darwin":
-            told = subprocess.run(
-                ["sysctl", "-n", "hw.perflevel0.physicalcpu"],
-                capture_output=True,
-                text=True,
-                timeout=5,
-                check=True,
-            )
-            return int(told.stdout) or None
-        return _physical(_PERFORMANCE.read_text(encoding="ascii")) or None
+            command = ["sysctl", "-n", "hw.perflevel0.physicalcpu"]
+            return int(subprocess.check_output(command, timeout=5)) or None
+        return len(_physical(_PERFORMANCE.read_text(encoding="ascii"))) or None
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
 
 
-def _physical(cpus: str) -> int:
+def _physical(cpus: str) -> set[str]:
     """Cores among the processors of a list like 0-15: those that share one count once."""
     cores = set()
     for part in cpus.strip().split(","):
         first, _, last = part.partition("-")
         for number in range(int(first), int(last or first) + 1):
-            topology = Path(f"/sys/devices/system/cpu/cpu{number}/topology")
+            siblings = f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list"
             try:
-                core = (topology / "thread_siblings_list").read_text(encoding="ascii").strip()
+                cores.add(Path(siblings).read_text(encoding="ascii").strip())
             except OSError:
-                core = str(number)
-            cores.add(core)
-    return len(cores)
+                cores.add(str(number))
+    return cores

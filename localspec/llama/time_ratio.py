@@ -17,9 +17,10 @@ SECONDS = 4.0
 
 
 def time_ratio(model: Model, path: Path, options: ModelOptions) -> float:
-    """Seconds of a pass over one token: a draft's ÷ the model's, each first every other time.
+    """Seconds of a pass over one token: a draft's ÷ the model's.
 
-    The median of ratios within a round, so that a change of the machine's pace cancels out.
+    The median of ratios within a round, so that a change of the machine's pace cancels out; each is
+    first every other time.
     """
     # On the model's device, too: the two differ in their weights alone.
     options = ModelOptions(threads=options.threads, gpu_layers=options.gpu_layers, context=64)

@@ -1,8 +1,7 @@
 """What a model says when some of its layers are left out, without writing a model that lacks them.
 
 A block adds to the residual stream, so leaving it out means that what went into it comes out of it.
-ggml can show every tensor of a graph as soon as it is computed, and lets it be changed: what comes
-out of a block that is left out is replaced by what came out of the block before. All blocks are
+ggml shows every tensor of a graph as soon as it is computed, and lets it be changed. All blocks are
 computed all the same, so this tells what a draft without them says, not what it costs.
 """
 
@@ -40,12 +39,12 @@ class WithoutLayers:
     def __init__(self, model: Model, options: ModelOptions) -> None:
         self._left_out: frozenset[int] = frozenset()
         self._outcomes: list[npt.NDArray[np.float32]] = []  # of the blocks that were not
-        self._stop = ctypes.create_string_buffer(2)
+        stop = ctypes.create_string_buffer(2)
         self._callback = llama_cpp.ggml_backend_sched_eval_callback(self._computed)
-        params = context_params(model, options, self._stop, sequences=1, rows=MOST_TOKENS)
+        params = context_params(model, options, stop, sequences=1, rows=MOST_TOKENS)
         params.n_ctx = params.n_batch = params.n_ubatch = MOST_TOKENS
         params.cb_eval = self._callback
-        self._native = NativeContext(model, params, self._stop, f"{MOST_TOKENS} tokens")
+        self._native = NativeContext(model, params, stop, f"{MOST_TOKENS} tokens")
         self._batch = Batch(MOST_TOKENS, 1)
 
     def close(self) -> None:
@@ -53,14 +52,11 @@ class WithoutLayers:
         self._native.close()
 
     def choices(self, tokens: Sequence[int], left_out: Sequence[int]) -> npt.NDArray[np.int64]:
-        """The most probable token behind each token of a text.
+        """The most probable token behind each token of a text, int64 [tokens].
 
         Args:
             tokens: at most MOST_TOKENS.
             left_out: layers; never the first one, which is 0.
-
-        Returns:
-            int64 [tokens].
 
         Raises:
             NativeError, Cancelled: as `Context.extend`.

@@ -18,14 +18,14 @@ def cost_identity(
     models: Sequence[Model | MedusaWeights | None], options: ModelOptions
 ) -> dict[str, Any]:
     """Everything that the cost of a pass depends on; the first model is the target."""
-    from localspec.llama import library
+    from localspec.llama import devices, library
     from localspec.llama.context_params import kv_types
     from localspec.llama.model import Model
 
     target = models[0]
     assert isinstance(target, Model)
     return {
-        "machine": machine() | {"devices": library.devices()},
+        "machine": machine() | {"devices": [device.description for device in devices.devices()]},
         "library": library.version(),
         "models": [
             adapted_identity(model.path, model.adapters if isinstance(model, Model) else ())
