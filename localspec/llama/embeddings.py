@@ -18,12 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.errors import Cancelled, NativeError, UsageError
-from localspec.llama import compute_thread, library
 from localspec.llama.batch import Batch
 from localspec.llama.context import Context
 from localspec.llama.context_params import MAX_TREE, context_params
 from localspec.llama.model import Model, Progress
-from localspec.llama.native_context import failure
+from localspec.llama.native_context import NativeContext
 from localspec.llama.options import ModelOptions
 
 LONGEST = 2048
@@ -138,19 +137,18 @@ class EmbeddingModel(Embeds):
         self, path: Path, options: ModelOptions, *, progress: Progress | None = None
     ) -> None:
         super().__init__()
-        self._handle: int | None = None
         self.model = Model(path, options, progress=progress, embeds_alone=True)
         try:
-            self._open(options)
+            self._native = self._opened(self.model, options)
         except BaseException:
-            self.close()
+            self.model.close()
             raise
+        self._batch = Batch(self.longest, 1)
 
-    def _open(self, options: ModelOptions) -> None:
-        model = self.model
+    def _opened(self, model: Model, options: ModelOptions) -> NativeContext:
         self.longest = min(model.trained_context, options.context or LONGEST, LONGEST)
-        self._flag = ctypes.create_string_buffer(2)
-        params = context_params(model, options, self._flag, sequences=1, rows=self.longest)
+        flag = ctypes.create_string_buffer(2)
+        params = context_params(model, options, flag, sequences=1, rows=self.longest)
         # Every token sees every other one: a text is one pass.
         params.n_ctx = params.n_batch = params.n_ubatch = self.longest
         params.embeddings = True
@@ -160,31 +158,17 @@ class EmbeddingModel(Embeds):
             raise NativeError(f"{model.path} ranks texts. Choose a model that embeds them.")
         if pooling == _NONE:
             params.pooling_type = _MEAN
-        library.forget_complaints()
-        self._handle = llama_cpp.llama_init_from_model(model.handle, params)
-        if not self._handle:
-            raise NativeError(
-                f"No passes of {self.longest} tokens can be made for {model.path}: "
-                f"{library.complaint()}. Ask for shorter ones with --ctx."
-            )
-        self._batch = Batch(self.longest, 1)
+        return NativeContext(model, params, flag, f"{self.longest} tokens", needs_memory=False)
 
     def _pooled(
         self, tokens: Sequence[int], require_wanted: Callable[[], None]
     ) -> npt.NDArray[np.floating]:
         require_wanted()
-        memory = llama_cpp.llama_get_memory(self._handle)
-        if memory:  # those that have one
-            llama_cpp.llama_memory_clear(memory, True)
-        batch = self._batch.chain(tokens, len(tokens))
-        status = compute_thread.call(llama_cpp.llama_decode, self._handle, batch)
-        found = llama_cpp.llama_get_embeddings_seq(self._handle, 0) if not status else None
-        if not found:
-            raise failure(status, len(tokens))
+        self._native.clear()
+        self._native.decode(self._batch.chain(tokens, len(tokens)))
+        found = llama_cpp.llama_get_embeddings_seq(self._native.handle, 0)
         return np.ctypeslib.as_array(found, (self.model.output_width,)).copy()
 
     def _free(self) -> None:
-        if self._handle:
-            llama_cpp.llama_free(self._handle)
-            self._handle = None
+        self._native.close()
         self.model.close()

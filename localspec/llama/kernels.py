@@ -9,6 +9,7 @@ ggml lists its layouts once for the life of a process, so all is decided before 
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import platform
@@ -29,7 +30,7 @@ from localspec.identity import machine
 from localspec.kernels import library_path
 from localspec.llama import amx_check, child_process, compute_thread, ggml, kernels_file
 from localspec.llama.kernels_file import AUTO, INSTRUCTION_SETS, OFF, VARIABLE, self_tests
-from localspec.llama.kernels_library import KernelsLibrary
+from localspec.llama.kernels_library import Unusable, load, start
 from localspec.llama.library import logger
 from localspec.text import printable
 
@@ -62,7 +63,7 @@ class KernelStatus:
 
 _lock = threading.Lock()
 _decided: tuple[KernelStatus, bool] | None = None
-_library: KernelsLibrary | None = None
+_library: Any = None
 """Kept for as long as ggml may call it: the life of the process."""
 
 
@@ -96,14 +97,19 @@ def loaded(option: str, before: int) -> KernelStatus:
 
 def taken_so_far() -> int:
     """Tensors that the kernels took since the start."""
-    return 0 if _library is None else _library.taken()
+    counts = (ctypes.c_int64 * 4)()  # taken, declined, bytes repacked, microseconds of that
+    if _library is not None:
+        _library.localspec_kernels_counts(counts)
+    return counts[0]
 
 
 def left_so_far() -> int | None:
     """Operations of the passes made here that were llama.cpp's although their numbers may depend on
     what shares a pass; where none is added, each row has the same bits in any company. None without
     the kernels."""
-    return None if _library is None else int(compute_thread.call(_library.left))
+    if _library is None:
+        return None
+    return int(compute_thread.call(_library.localspec_kernels_left))
 
 
 @contextmanager
@@ -112,11 +118,11 @@ def taken(*, wanted: bool) -> Iterator[None]:
     if wanted or _library is None:
         yield
         return
-    _library.take(on=False)
+    _library.localspec_kernels_take(0)
     try:
         yield
     finally:
-        _library.take(on=True)
+        _library.localspec_kernels_take(1)
 
 
 @contextmanager
@@ -126,11 +132,11 @@ def restoring(positions: npt.NDArray[np.int32] | None) -> Iterator[None]:
     if positions is None or _library is None:
         yield
         return
-    _library.restoring(positions)
+    _library.localspec_kernels_restoring(positions.ctypes.data, positions.size)
     try:
         yield
     finally:
-        _library.restoring(None)
+        _library.localspec_kernels_restoring(None, 0)
 
 
 def _decide() -> tuple[KernelStatus, bool]:
@@ -158,46 +164,39 @@ def _start() -> KernelStatus:
         if found is None:
             found = _tested(facts)
             self_tests.keep(facts, found)
-        why_not, chosen = found.get("why_not"), found.get("instruction_set")
-        if why_not is not None or not isinstance(chosen, str):
-            return off(printable(str(why_not or "its self-test gave no outcome"), 400))
-        library = KernelsLibrary(library_path())
-        refused = library.start(Path(facts["cpu_path"]), Path(facts["base_path"]), chosen)
-        if refused is not None:
-            return off(f"{library_path().name} refuses: {refused}")
+        if found.get("why_not") is not None:
+            return off(printable(str(found["why_not"]), 400))
+        library = load(library_path())
+        chosen = start(library, facts)
         _library = library
         identity = f"{chosen} {facts['library'][:16]}"
         return KernelStatus(in_use=True, instruction_set=chosen, identity=identity)
-    except (OSError, _Unusable) as error:
+    except (OSError, Unusable) as error:
         return off(str(error))
-
-
-class _Unusable(Exception):
-    """Why there are no kernels."""
 
 
 def _facts() -> dict[str, Any]:
     """All that a self-test holds for.
 
     Raises:
-        _Unusable: there is nothing to test.
+        Unusable: there is nothing to test.
         OSError: a file cannot be read.
     """
     wanted = kernels_file.wanted()
     if wanted == OFF:
-        raise _Unusable(f"the variable {VARIABLE} is off")
+        raise Unusable(f"the variable {VARIABLE} is off")
     if wanted not in (AUTO, *INSTRUCTION_SETS):
-        raise _Unusable(
+        raise Unusable(
             f"the variable {VARIABLE} is '{printable(wanted, 40)}'; choose {AUTO}, {OFF}, "
             f"{' or '.join(INSTRUCTION_SETS)}"
         )
     if not sys.platform.startswith(("linux", "darwin")):
-        raise _Unusable("there are none for this system")
+        raise Unusable("there are none for this system")
     if not library_path().is_file():
-        raise _Unusable("they were not built: install a C++ compiler, then reinstall localspec")
+        raise Unusable("they were not built: install a C++ compiler, then reinstall localspec")
     places = ggml.library_of("ggml_backend_cpu_init"), ggml.library_of("ggml_init")
     if None in places:
-        raise _Unusable(
+        raise Unusable(
             "this build of llama.cpp loads its CPU code late: reinstall llama-cpp-python without "
             "GGML_BACKEND_DL"
         )

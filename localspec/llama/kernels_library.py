@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+from localspec.llama.kernels_file import AUTO, VARIABLE
 
 BUFFER = "LOCALSPEC"
 """What ggml calls the layout."""
@@ -23,57 +23,55 @@ _FUNCTIONS = {
 """Result and arguments, by name behind "localspec_kernels_"."""
 
 
-class KernelsLibrary:
+class Unusable(Exception):
+    """Why there are no kernels."""
+
+
+def load(path: Path) -> Any:
     """The library, loaded into this process, which a damaged one may crash.
 
     Raises:
         OSError: it cannot be loaded, or is not this library.
     """
+    native = ctypes.CDLL(str(path))
+    try:
+        for name, (result, *arguments) in _FUNCTIONS.items():
+            function = getattr(native, f"localspec_kernels_{name}")
+            function.restype, function.argtypes = result, arguments
+    except AttributeError as error:
+        raise OSError(f"{path.name} lacks a function: {error}") from None
+    return native
 
-    def __init__(self, path: Path) -> None:
-        self._native = ctypes.CDLL(str(path))
-        try:
-            for name, (result, *arguments) in _FUNCTIONS.items():
-                function = getattr(self._native, f"localspec_kernels_{name}")
-                function.restype, function.argtypes = result, arguments
-        except AttributeError as error:
-            raise OSError(f"{path.name} lacks a function: {error}") from None
 
-    @property
-    def built_for(self) -> str:
-        """The only package that it may be started with."""
-        return str((self._native.localspec_kernels_built_for() or b"").decode())
+def supported(native: Any) -> list[str]:
+    """Instruction sets that it has and this processor too, the best first."""
+    found = (native.localspec_kernels_supported() or b"").decode()
+    return [one for one in found.split(",") if one]
 
-    @property
-    def supported(self) -> list[str]:
-        """Instruction sets that it has and this processor too, the best first."""
-        found = (self._native.localspec_kernels_supported() or b"").decode()
-        return [one for one in found.split(",") if one]
 
-    def start(self, cpu: Path, base: Path, instruction_set: str) -> str | None:
-        """Put the layout into ggml, before anyone lists those that there are; returns why that
-        cannot be, None where it is done. `cpu`, `base`: libggml-cpu and libggml-base."""
-        files = str(cpu).encode(), str(base).encode()
-        said = self._native.localspec_kernels_start(*files, instruction_set.encode())
-        return None if said is None else str(said.decode("utf-8", "replace"))
+def start(native: Any, facts: dict[str, Any]) -> str:
+    """Put the layout into ggml, before anyone lists those that there are; the instruction set.
 
-    def take(self, *, on: bool) -> None:
-        """Whether models that this thread opens from now on use them."""
-        self._native.localspec_kernels_take(int(on))
+    Args:
+        facts: see `localspec.llama.kernels`.
 
-    def restoring(self, positions: npt.NDArray[np.int32] | None) -> None:
-        """See `localspec.llama.kernels.restoring`; the array must live until None is given."""
-        if positions is None:
-            self._native.localspec_kernels_restoring(None, 0)
-        else:
-            self._native.localspec_kernels_restoring(positions.ctypes.data, positions.size)
-
-    def left(self) -> int:
-        """See `localspec.llama.kernels.left_so_far`, of the thread that asks."""
-        return int(self._native.localspec_kernels_left())
-
-    def taken(self) -> int:
-        """Tensors taken since the start."""
-        counts = (ctypes.c_int64 * 4)()  # taken, declined, bytes repacked, microseconds of that
-        self._native.localspec_kernels_counts(counts)
-        return counts[0]
+    Raises:
+        Unusable: it cannot be.
+    """
+    built_for = (native.localspec_kernels_built_for() or b"").decode()
+    here = f"llama-cpp-python {facts['llama_cpp_python']}"
+    if built_for != here:
+        raise Unusable(f"they were built for {built_for}, and this is {here}: reinstall localspec")
+    known, wanted = supported(native), facts["wanted"]
+    if not known:
+        raise Unusable("this processor has none of their instruction sets")
+    if wanted not in (AUTO, *known):
+        raise Unusable(
+            f"the variable {VARIABLE} asks for {wanted}, and here work {', '.join(known)}"
+        )
+    chosen = known[0] if wanted == AUTO else str(wanted)
+    names = facts["cpu_path"], facts["base_path"], chosen
+    refused = native.localspec_kernels_start(*(name.encode() for name in names))
+    if refused is not None:
+        raise Unusable(f"they refuse this llama.cpp: {refused.decode('utf-8', 'replace')}")
+    return chosen

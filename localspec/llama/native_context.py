@@ -34,6 +34,7 @@ class NativeContext:
         params: see `localspec.llama.context_params`.
         stop: the flag that is in them.
         wanted: what for, in the words of an error.
+        needs_memory: whether a model without one is refused; `memory` is None else.
 
     Attributes:
         handle: the llama_context; None once it is closed.
@@ -48,7 +49,13 @@ class NativeContext:
     """
 
     def __init__(
-        self, model: Model, params: Any, stop: ctypes.Array[ctypes.c_char], wanted: str
+        self,
+        model: Model,
+        params: Any,
+        stop: ctypes.Array[ctypes.c_char],
+        wanted: str,
+        *,
+        needs_memory: bool = True,
     ) -> None:
         self._size = model.vocabulary.size
         self._stop = stop
@@ -63,7 +70,7 @@ class NativeContext:
             )
         model.adapt(self.handle)
         self.memory = llama_cpp.llama_get_memory(self.handle)
-        if not self.memory:
+        if needs_memory and not self.memory:
             self.close()
             raise ModelInvalid(
                 f"{model.path} cannot generate text: it has no memory of a sequence. "
@@ -101,7 +108,8 @@ class NativeContext:
 
     def clear(self) -> None:
         """Empty all cells."""
-        llama_cpp.llama_memory_clear(self.memory, False)
+        if self.memory:
+            llama_cpp.llama_memory_clear(self.memory, False)
 
     def decode(self, batch: Any) -> int:
         """One pass over a llama_batch, whose logits are waited for; where they are, for `rows`.

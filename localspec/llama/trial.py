@@ -17,8 +17,7 @@ from localspec.errors import LocalspecError
 from localspec.llama import ggml
 from localspec.llama.context import Context
 from localspec.llama.ggml_graphs import Backend
-from localspec.llama.kernels_file import AUTO, VARIABLE
-from localspec.llama.kernels_library import BUFFER, KernelsLibrary
+from localspec.llama.kernels_library import BUFFER, Unusable, load, start
 from localspec.llama.kernels_test import SelfTest
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
@@ -38,9 +37,11 @@ def main(trial: str, argument: str = "") -> int:
         return passes(draft, [*range(1, 9)], kernels="off", weight_buffers=True)
     order = json.loads(argument)
     try:
-        found = _self_test(order)
+        found = {"instruction_set": _self_tested(order)}
     except OSError as error:
         found = {"why_not": f"their library cannot be loaded ({error}): reinstall localspec"}
+    except Unusable as error:
+        found = {"why_not": str(error)}
     Path(order["outcome"]).write_text(json.dumps(found), encoding="utf-8")
     return 0
 
@@ -61,35 +62,17 @@ def passes(
     return 0
 
 
-def _self_test(order: dict[str, Any]) -> dict[str, str]:
-    """The instruction set that works, or why none does."""
-    library = KernelsLibrary(Path(order["library"]))
-    here = f"llama-cpp-python {order['llama_cpp_python']}"
-    if library.built_for != here:
-        return {
-            "why_not": f"they were built for {library.built_for}, and this is {here}: reinstall "
-            "localspec"
-        }
-    supported, wanted = library.supported, order["wanted"]
-    if not supported:
-        return {"why_not": "this processor has none of their instruction sets"}
-    if wanted not in (AUTO, *supported):
-        return {
-            "why_not": f"the variable {VARIABLE} asks for {wanted}, and here work "
-            f"{', '.join(supported)}"
-        }
-    chosen = supported[0] if wanted == AUTO else wanted
-    refused = library.start(Path(order["cpu_path"]), Path(order["base_path"]), chosen)
-    if refused is not None:
-        return {"why_not": f"they refuse this llama.cpp: {refused}"}
+def _self_tested(order: dict[str, Any]) -> str:
+    """The instruction set that works."""
+    chosen = start(load(Path(order["library"])), order)
     layout = ggml.cpu_weight_buffers().get(BUFFER)
     if layout is None:
-        return {"why_not": "ggml does not list their layout"}
+        raise Unusable("ggml does not list their layout")
     with Backend(_THREADS) as backend:
         fault = SelfTest(backend, layout).first_fault()
     if fault is not None:
-        return {"why_not": f"their self-test failed: {fault}"}
-    return {"instruction_set": chosen}
+        raise Unusable(f"their self-test failed: {fault}")
+    return chosen
 
 
 if __name__ == "__main__":

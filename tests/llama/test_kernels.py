@@ -30,7 +30,7 @@ from localspec.llama.context import Context
 from localspec.llama.embeddings import EmbeddingModel
 from localspec.llama.ggml_graphs import Backend
 from localspec.llama.kernels_file import self_tests
-from localspec.llama.kernels_library import BUFFER
+from localspec.llama.kernels_library import BUFFER, load, supported
 from localspec.llama.kernels_test import SelfTest
 from localspec.llama.model import Model
 from localspec.loading.cost_identity import cost_identity
@@ -155,12 +155,8 @@ def test_what_the_variable_says_holds(copy: Copy, said: str, words: str) -> None
 
 
 def test_each_instruction_set_can_be_forced_and_gives_the_same_answer(copy: Copy) -> None:
-    from localspec.llama.kernels_library import KernelsLibrary
-
     copy.change(lambda library: library)
-    found = {
-        name: copy.run(LOCALSPEC_KERNELS=name) for name in KernelsLibrary(library_path()).supported
-    }
+    found = {name: copy.run(LOCALSPEC_KERNELS=name) for name in supported(load(library_path()))}
     assert found
     for name, (_, stats) in found.items():
         assert stats["kernels"] == f"localspec's, {name}"
