@@ -18,14 +18,9 @@ _SCALED = re.compile(r"(.+\.gguf):([^/\\]*)", re.IGNORECASE | re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A LoRA adapter (a GGUF file), added to a model's weights while passes run.
+    """A LoRA adapter (a GGUF file), added to a model's weights while passes run, `scale` times.
 
-    Attributes:
-        path: the file.
-        scale: how much of it is added; 0 is none of it, 1 what it was trained for.
-
-    Raises:
-        UsageError: a scale that is no finite number.
+    Raises UsageError for a scale that is no finite number.
     """
 
     path: Path
@@ -39,11 +34,7 @@ class Adapter:
 
     @classmethod
     def parse(cls, text: str) -> Adapter:
-        """What `FILE` or `FILE:SCALE` means.
-
-        Raises:
-            UsageError: no file, or a scale that is no number.
-        """
+        """What `FILE` or `FILE:SCALE` means; a UsageError where it means nothing."""
         path, colon, scale = text.rpartition(":")
         try:
             number = float(scale)
@@ -71,11 +62,7 @@ Said = str | os.PathLike[str] | Adapter
 
 
 def adapters(said: Said | Iterable[Said]) -> tuple[Adapter, ...]:
-    """The adapters that somebody named.
-
-    Raises:
-        UsageError: see `Adapter.parse`.
-    """
+    """The adapters that somebody named; see `Adapter.parse`."""
     several = (said,) if isinstance(said, str | os.PathLike | Adapter) else said
     return tuple(
         one if isinstance(one, Adapter) else Adapter.parse(os.fspath(one)) for one in several
@@ -83,11 +70,8 @@ def adapters(said: Said | Iterable[Said]) -> tuple[Adapter, ...]:
 
 
 def adapted_identity(path: Path, adapted: Sequence[Adapter]) -> dict[str, Any]:
-    """By what a model is known again: its file, and those of its adapters, with their scales.
-
-    Raises:
-        OSError: a file is not there.
-    """
+    """By what a model is known again: its file, and those of its adapters, with their scales. An
+    OSError where a file is not there."""
     known = file_identity(path)
     if adapted:
         known["lora"] = [file_identity(one.path) | {"scale": one.scale} for one in adapted]

@@ -47,7 +47,6 @@ def works() -> bool:
 
 
 def _build() -> str:
-    """Identifies the native library: path, time and size."""
     library = max((Path(llama_cpp.__file__).parent / "lib").glob("*ggml-cpu*"), default=None)
     if library is None:
         return str(llama_cpp.__version__)
@@ -72,9 +71,8 @@ _SMALL = 4096
 def refused(first: Callable[[], object] = lambda: None) -> bool:
     """Have ggml find that this process may not use AMX; whether its other layouts are used then.
 
-    ggml asks the kernel for AMX (arch_prctl, ARCH_REQ_XCOMP_PERM) when it lists its buffers, once
-    for the life of the process. The kernel refuses while a thread's stack for signals is too small
-    for AMX's registers: so ggml is made to ask while this thread has such a stack.
+    ggml asks the kernel for AMX (arch_prctl) when it lists its buffers, once for the life of the
+    process. The kernel refuses while a thread's stack for signals is too small for AMX's registers.
 
     Args:
         first: called before ggml lists its buffers, for what is to be among them.

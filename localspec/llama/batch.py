@@ -111,8 +111,7 @@ class Batch:
     ) -> Any:
         """A llama_batch of tokens in a sequence each, with logits for all of them or for none.
 
-        Args:
-            states: float32 [tokens, width], where the batch has them.
+        `states`: float32 [tokens, width], where the batch has them.
         """
         n = len(tokens)
         self._tokens[:n] = tokens
@@ -126,11 +125,8 @@ class Batch:
         return self._tree
 
     def rows(self, rows: Rows, *, outputs: bool = False) -> Any:
-        """A llama_batch of rows that are no tokens', behind sequence 0.
-
-        Args:
-            rows: contiguous float32 [positions, width of the model's inputs]; has to outlive it.
-        """
+        """A llama_batch behind sequence 0 of rows that are no tokens': contiguous float32
+        [positions, width of the model's inputs], which have to outlive it."""
         self._output[: len(rows)] = outputs
         return llama_cpp.llama_batch(
             n_tokens=len(rows),

@@ -1,9 +1,8 @@
 """The KV cache of a block diffusion head (DFlash, DSpark), which says a whole block in one pass.
 
 Such a head (DFlash: z-lab; DSpark adds a Markov chain over the block's tokens) has layers of its
-own that attend to the text: of each place that the target has read, keys and values are made of
-what went into some of the target's layers there (`feed`). A draft is one pass over the last token
-and masks behind it, which see all of that and each other; nothing of it stays.
+own that attend to the text: keys and values are made of what went into some of the target's layers
+(`feed`). A draft is one pass over the last token and masks behind it; nothing of it stays.
 
 llama.cpp takes states and drafts as two kinds of batch of the same context: rows without tokens are
 written to the cache, tokens are computed over it (src/models/dflash.cpp).
@@ -57,15 +56,10 @@ class BlockShape:
 
 
 class BlockCache(HeadCache):
-    """What a head has been told of a text; see `HeadCache`.
+    """What a head (architecture dflash) has been told of a text; see `HeadCache`.
 
-    `recurrent`, `max_draft`, `extend` and `truncate` are to be measured by, see
-    `localspec.policy.calibration.MeasuredCache`. A draft costs what it costs, however many tokens
-    are read.
-
-    Args:
-        model: the head, architecture dflash.
-        shape: of its blocks.
+    `extend` and `truncate` serve `localspec.policy.calibration.MeasuredCache`: a draft costs what
+    it costs, however many tokens are read.
     """
 
     sequences = 1
@@ -81,7 +75,6 @@ class BlockCache(HeadCache):
 
     @property
     def most(self) -> int:
-        """Tokens of a draft at most."""
         return self.shape.most
 
     @property
@@ -90,7 +83,6 @@ class BlockCache(HeadCache):
         return len(self._text) + 1 if len(self._text) > self._start else 0
 
     def read(self) -> None:
-        """Take in the states that wait."""
         self._take_in()
 
     def draft(self, last: int, count: int) -> Rows:

@@ -23,12 +23,8 @@ def run(
 ) -> int:
     """Run `python -m module`, at most `limit` seconds; its exit status, negative for a signal.
 
-    When this raises, the child and whatever it started are gone.
-
-    Raises:
-        TimeoutError: it took longer.
-        Cancelled: `cancelled` said so.
-        OSError: it cannot be started.
+    When this raises, the child and whatever it started are gone: TimeoutError, Cancelled where
+    `cancelled` said so, OSError where it cannot be started.
     """
     child = start(module, *arguments)
     deadline = monotonic() + limit
@@ -52,9 +48,6 @@ def start(
     Args:
         pipe: what its standard input and output are.
         keep: file descriptors that it inherits; not on Windows.
-
-    Raises:
-        OSError: it cannot be started.
     """
     return subprocess.Popen(
         command(module, *arguments),

@@ -40,11 +40,9 @@ class Context(NativeCache):
         flag: where `cancel` says so, two characters that outlive the context; None has them made.
 
     Attributes:
-        max_leaves: most branches of a tree; 1 where the memory is recurrent.
-        max_draft: most tokens of a tree.
+        max_leaves, max_draft: most branches and tokens of a tree; one branch of a recurrent memory.
         recurrent: whether the memory (or a part of it) cannot be cut back token by token.
-        restores: whether dropping tokens may cost a pass, because the memory is recurrent and
-            llama.cpp keeps no snapshots for its architecture.
+        restores: whether dropping tokens may cost a pass, as llama.cpp keeps no snapshots.
     """
 
     def __init__(
@@ -89,15 +87,14 @@ class Context(NativeCache):
     # Hidden states.
 
     def want_hidden(self, layers: tuple[int, ...]) -> None:
-        """Have the passes from now on make hidden states, for `hidden`. Costs a new reservation of
-        buffers in the next pass where layers are wanted for the first time.
+        """Have the passes from now on make hidden states, for `hidden`.
 
         Args:
-            layers: 0 … `model.layers`, see `hidden`; empty for none.
+            layers: 0 … `model.layers`, see `hidden`; empty for none. New ones cost a reservation of
+                buffers in the next pass.
 
         Raises:
-            NativeError: llama.cpp does not give out layers of this architecture, or this build
-                lacks the function.
+            NativeError: llama.cpp does not give out layers of this architecture.
         """
         self._gives_hidden = self._gives_hidden or bool(layers)
         self._hidden.want(layers)
@@ -140,8 +137,7 @@ class Context(NativeCache):
             float32 [outputs, vocabulary], a view that the next pass overwrites.
 
         Raises:
-            Cancelled: the chunks before are in the cache, this one is not.
-            CacheFull, NativeError: the same.
+            Cancelled, CacheFull, NativeError: the chunks before are in the cache, this one is not.
         """
         if self._grown.tokens:
             self.settle()
@@ -165,11 +161,8 @@ class Context(NativeCache):
 
     def branch(self, pending: Sequence[int], tree: TokenTree) -> Rows:
         """One pass over `pending` tokens, which join the cache, and a tree behind them; call `keep`
-        next.
-
-        Returns:
-            float32 [1 + nodes, vocabulary]: after the last pending token, then after each node.
-        """
+        next. Returns float32 [1 + nodes, vocabulary]: after the last pending token, then each
+        node."""
         if tree.is_chain():
             if self.restores:
                 self._saved.forget()
@@ -216,16 +209,14 @@ class Context(NativeCache):
     ) -> Rows:
         """Decode the next nodes of a draft tree behind `tokens`, all in one pass.
 
-        Nothing is decoded twice, so each level may be chosen from the rows of the one before.
-        `settle` ends the tree. So does any other pass and any cut, and so does a pass that fails:
-        then all of its nodes are dropped.
+        Each level may be chosen from the rows of the one before. `settle` ends the tree. So does
+        any other pass, any cut, and a pass that fails: then all of its nodes are dropped.
 
         Args:
-            tokens: one for each new node, 1 … MAX_TREE. Nodes are numbered in the order they come,
-                over all calls, from 0.
+            tokens: one for each new node, 1 … MAX_TREE, numbered over all calls from 0.
             parents: the node that each hangs from, of an earlier call, or ROOT.
-            pending: tokens that join `tokens` in the same pass, before the first nodes; these are
-                a chain then, or none.
+            pending: tokens that join `tokens` in the same pass, before the first nodes, which are a
+                chain then, or none.
 
         Returns:
             float32 [new nodes, vocabulary], a view that the next pass overwrites; with `pending`
@@ -250,10 +241,8 @@ class Context(NativeCache):
         return rows
 
     def settle(self, path: Sequence[int] = ()) -> None:
-        """End a tree that `grow` began: keep a path of nodes, from ROOT down, and drop the others.
-
-        The cache is then as if `extend` had read the path. A recurrent memory may lose more, as
-        in `truncate`.
+        """End a tree that `grow` began: keep a path of nodes, from ROOT down, as if `extend` had
+        read it, and drop the others. A recurrent memory may lose more, as in `truncate`.
 
         Raises:
             ValueError: no such path.
@@ -276,9 +265,8 @@ class Context(NativeCache):
         """Append the positions of an image, which `tokens` then has by their ids.
 
         Raises:
-            Cancelled: the chunks before are in the cache, this one is not.
-            NativeError: as `extend`, or the image is longer than a pass, which its model sees
-                whole.
+            Cancelled, NativeError: as `extend`, or its model sees it whole, and it is longer than a
+                pass.
         """
         if self._grown.tokens:
             self.settle()
@@ -304,8 +292,8 @@ class Context(NativeCache):
     def truncate(self, length: int) -> None:
         """Drop the tokens from `length` on, and a tree that was grown.
 
-        A recurrent memory that cannot go back so far is restored from a state that was saved before
-        (see `checkpoint`), else cleared: `tokens` is then shorter than asked for, never different.
+        A recurrent memory that cannot go back so far is restored from a state (see `checkpoint`),
+        else cleared: `tokens` is then shorter than asked for, never different.
         """
         if self._grown.tokens:
             self.settle()
@@ -324,10 +312,8 @@ class Context(NativeCache):
 
     def checkpoint(self) -> None:
         """Make it possible to `truncate` to here, or to any later place, for a pass over a few
-        tokens at most. Nothing to do for attention, whose cache can be cut anywhere.
-
-        May be called after every token of a draft; few of the calls save anything.
-        """
+        tokens at most. May be called after every token of a draft; few of the calls save
+        anything."""
         if self.recurrent and self._saved.due(len(self.tokens)):
             self._saved.save(len(self.tokens))
 
@@ -340,21 +326,14 @@ class Context(NativeCache):
             self._restore(len(self.tokens))
 
     def state(self) -> State:
-        """The memory of `tokens` as bytes, for `set_state` of another context.
-
-        Raises:
-            NativeError: llama.cpp does not give it out.
-            MemoryError: there is no room for a copy.
-        """
+        """The memory of `tokens` as bytes, for `set_state` of another context. A NativeError where
+        llama.cpp does not give it out."""
         self.discard_branches()
         return sequence_state.copied(self._native.handle)
 
     def set_state(self, tokens: Sequence[int], state: State) -> None:
-        """Hold these tokens instead, whose memory `state` gave.
-
-        Raises:
-            NativeError: it does not fit; the cache is empty then.
-        """
+        """Hold these tokens instead, whose memory `state` gave. A NativeError where it does not
+        fit; the cache is empty then."""
         self.clear()
         if len(tokens) > self.capacity or not sequence_state.put(self._native.handle, state):
             self.clear()
@@ -362,7 +341,6 @@ class Context(NativeCache):
         self.tokens += tokens
 
     def clear(self) -> None:
-        """Forget everything."""
         self._native.clear()
         self.tokens.clear()
         self._grown = GrownTree()
@@ -371,7 +349,6 @@ class Context(NativeCache):
         self._saved.forget()
 
     def _most(self) -> int:
-        """Tokens of the next chunk at most."""
         most = self._batch.capacity
         return most if self.watch is None else self.watch.chunk(len(self.tokens), most)
 

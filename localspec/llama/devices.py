@@ -18,8 +18,6 @@ class Device:
     """A device.
 
     Attributes:
-        name, description: as it calls itself, e.g. "CUDA0" and "NVIDIA H200".
-        kind: one of KINDS, "other" for what is newer.
         free, total: bytes of its memory; 0 where it does not tell. An integrated GPU's are those
             of main memory, and those of an RPC server's processor of that machine's.
         remote: whether it is on another machine, see `localspec.remote`.
@@ -39,7 +37,6 @@ class Device:
 
 
 def devices() -> list[Device]:
-    """All of them, the CPU among them."""
     return [
         Device(
             ggml.text(ggml.device_name(handle)),

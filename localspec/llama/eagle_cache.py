@@ -2,12 +2,11 @@
 
 At place P an EAGLE-3 head (Li et al. 2025, section 3) reads the pair of the token at P + 1 and a
 state of P, and says what follows that token. Behind text that the target has read, the state is
-made of what went into three of the target's layers at P (`feed`); behind a token that is only
-drafted it is what the head itself made of the pair before.
+made of what went into three of the target's layers at P (`feed`); behind a drafted token it is what
+the head itself made of the pair before.
 
-An MTP (next-n) layer (DeepSeek-V3, section 2.2) reads the same pairs. Its state is what the target
-itself made of a place, so there is nothing to encode. Positions of the two differ by one, and
-rotations tell distances alone. Of several such layers the first one drafts all tokens.
+An MTP (next-n) layer (DeepSeek-V3, section 2.2) reads the same pairs, the state being what the
+target made of a place. Positions of the two differ by one, and rotations tell distances alone.
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ class EagleCache(HeadCache):
 
     @property
     def width(self) -> int:
-        """Numbers of a state."""
         return self.model.width
 
     def _set_up(self) -> None:
@@ -72,7 +70,6 @@ class EagleCache(HeadCache):
         self._grown, self._nodes = GrownTree(), []
 
     def _take(self, inputs: Rows) -> None:
-        """Make the states of the next places."""
         batch = self._batch.rows(inputs, outputs=True)
         status = llama_cpp.llama_encode(self._native.handle, batch)
         if status:
@@ -184,12 +181,7 @@ class EagleCache(HeadCache):
 
 
 class MtpCache(EagleCache):
-    """What an MTP layer has read of a text.
-
-    Args:
-        model: has the layer, and was opened with `mtp`: the target itself, or a file with the layer
-            alone.
-    """
+    """What the first MTP layer of a model that was opened with `mtp` has read of a text."""
 
     @property
     def width(self) -> int:

@@ -46,11 +46,7 @@ class Embeds(ABC):
         self._lock = threading.Lock()
 
     def embed(self, tokens: Sequence[int], stopped: Callable[[], bool] = lambda: False) -> Vector:
-        """The vector of a text.
-
-        Args:
-            tokens: at least one, at most `longest`.
-            stopped: asked between passes.
+        """The vector of a text of 1 … `longest` tokens; `stopped` is asked between passes.
 
         Raises:
             UsageError: no tokens, or more.
@@ -90,9 +86,6 @@ class Embedder(Embeds):
 
     Args:
         context: for this alone, and closed with it; its model has to stay open until then.
-
-    Raises:
-        NativeError: llama.cpp does not give out the last layer of this architecture.
     """
 
     def __init__(self, context: Context) -> None:
@@ -123,15 +116,8 @@ class Embedder(Embeds):
 
 
 class EmbeddingModel(Embeds):
-    """A model that was made for embeddings alone.
-
-    Attributes:
-        model: weights and vocabulary.
-
-    Raises:
-        ModelNotFound, ModelInvalid, NativeError: see `Model`; there is no memory for the passes, or
-            the model ranks texts instead.
-    """
+    """A model that was made for embeddings alone. Raises what `Model` does, and a NativeError where
+    it ranks texts instead."""
 
     def __init__(
         self, path: Path, options: ModelOptions, *, progress: Progress | None = None

@@ -30,12 +30,10 @@ PIECE = 72
 class HeadCache(NativeCache, ABC):
     """What a head has read of a text.
 
-    `tokens` are those of the text that are read, from its beginning on. Where states of a part of
-    the text are lacking (the target had read it before), the head begins behind that part: it sees
-    less of the text then.
+    `tokens` are those of the text that are read, from its beginning on. Where states of a part are
+    lacking (the target had read it before), the head begins behind that part.
 
     Args:
-        model: the head; it must outlive the cache.
         target: the llama_context of the target, whose embeddings and output matrix are used where
             the head has none. It must outlive the cache.
 
@@ -69,7 +67,6 @@ class HeadCache(NativeCache, ABC):
         self._forget()
 
     def _configure(self, params: Any, target: Any) -> None:
-        """What the native context is asked for with, beside what any is."""
         params.ctx_other = target
 
     @abstractmethod
@@ -107,12 +104,8 @@ class HeadCache(NativeCache, ABC):
         """Forget the text from a length on, all of which was taken in."""
 
     def feed(self, context: Sequence[int], inputs: Rows) -> None:
-        """Take what went into the layers, behind the tokens of a text before its last one.
-
-        Args:
-            context: begins with the text of `begin`.
-            inputs: float32 [n, layers × width of the target].
-        """
+        """Take what went into the layers, behind the tokens of a text before its last one: float32
+        [n, layers × width of the target]. The context begins with the text of `begin`."""
         end = len(context) - 1
         first, known = end - len(inputs), len(self._text)
         if first > known or not known:
@@ -142,22 +135,16 @@ class HeadCache(NativeCache, ABC):
         self._text = list(context[: len(context) - 1])
 
     def _empty(self) -> None:
-        """Drop what the native cache holds."""
         self._native.clear()
         self._sequences.forget(0)
 
     def clear(self) -> None:
-        """Forget everything."""
         self._empty()
         self.tokens.clear()
         self._forget()
 
     def _take_in(self) -> None:
-        """All layers' inputs that wait for it.
-
-        Raises:
-            Cancelled, NativeError: those that were not taken in wait on.
-        """
+        """Take all inputs that wait for it. Where that raises, the others wait on."""
         if not self._queue:
             return
         inputs = np.ascontiguousarray(np.concatenate(self._queue), np.float32)
@@ -177,11 +164,8 @@ class HeadCache(NativeCache, ABC):
 
     @abstractmethod
     def _take(self, inputs: Rows) -> None:
-        """What the target gave at the next places, PIECE of them at most.
-
-        Raises:
-            Cancelled, NativeError: nothing of it stays.
-        """
+        """What the target gave at the next places, PIECE of them at most; nothing of it stays where
+        that raises."""
 
     def _drop_failed(self) -> None:
         self._sequences.cut(max(0, len(self.tokens) - self._base))

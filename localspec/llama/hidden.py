@@ -35,10 +35,7 @@ _GET_LAYER = "_Z30llama_get_embeddings_layer_inpP13llama_contextj"
 
 
 def require(model: Model, layers: Iterable[int]) -> None:
-    """Return if llama.cpp gives out these hidden states of a model.
-
-    Args:
-        layers: as of `Context.want_hidden`.
+    """Return if llama.cpp gives out these hidden states of a model (as of `Context.want_hidden`).
 
     Raises:
         NativeError: it does not, or this build lacks the functions.
@@ -66,11 +63,7 @@ def require(model: Model, layers: Iterable[int]) -> None:
 
 @cache
 def _function(name: str, result: Any, *arguments: Any) -> Any:
-    """A function of the native library.
-
-    Raises:
-        NativeError: this build does not export it.
-    """
+    """A function of the native library; a NativeError where this build does not export it."""
     try:
         return ctypes.CFUNCTYPE(result, *arguments)((name, llama_cpp.llama_cpp._lib))
     except AttributeError:
@@ -91,9 +84,6 @@ def _layer_getter() -> Any:
 
 class HiddenStates:
     """Which hidden states the passes of a context give out, and the way to them.
-
-    Args:
-        context: a llama_context.
 
     Attributes:
         final: whether the state behind the output norm is among them. llama.cpp then makes every
@@ -158,7 +148,6 @@ class HiddenStates:
         return found
 
     def gather(self) -> None:
-        """As `Context.gather_hidden`."""
         self._before = []
 
     def passed(self, silent: int) -> None:

@@ -43,7 +43,6 @@ class KernelStatus:
     """Whether localspec's kernels work, in a process or for a model.
 
     Attributes:
-        instruction_set: which of them; None where they do not.
         why_not: a sentence without its full stop; None where they do.
         identity: name of kernels and build, for what was measured with them; "stock" without.
     """
@@ -83,7 +82,6 @@ def asked(option: str) -> KernelStatus:
 
 
 def off(why: str) -> KernelStatus:
-    """That of a model without them."""
     return KernelStatus(in_use=False, why_not=why)
 
 
@@ -176,12 +174,7 @@ def _start() -> KernelStatus:
 
 
 def _facts() -> dict[str, Any]:
-    """All that a self-test holds for.
-
-    Raises:
-        Unusable: there is nothing to test.
-        OSError: a file cannot be read.
-    """
+    """All that a self-test holds for. An OSError where a file cannot be read."""
     wanted = kernels_file.wanted()
     if wanted == OFF:
         raise Unusable(f"the variable {VARIABLE} is off")

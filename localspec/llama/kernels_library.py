@@ -28,11 +28,8 @@ class Unusable(Exception):
 
 
 def load(path: Path) -> Any:
-    """The library, loaded into this process, which a damaged one may crash.
-
-    Raises:
-        OSError: it cannot be loaded, or is not this library.
-    """
+    """The library, loaded into this process, which a damaged one may crash. An OSError where it
+    cannot be loaded, or is not this library."""
     native = ctypes.CDLL(str(path))
     try:
         for name, (result, *arguments) in _FUNCTIONS.items():
@@ -52,11 +49,7 @@ def supported(native: Any) -> list[str]:
 def start(native: Any, facts: dict[str, Any]) -> str:
     """Put the layout into ggml, before anyone lists those that there are; the instruction set.
 
-    Args:
-        facts: see `localspec.llama.kernels`.
-
-    Raises:
-        Unusable: it cannot be.
+    `facts`: see `localspec.llama.kernels`.
     """
     built_for = (native.localspec_kernels_built_for() or b"").decode()
     here = f"llama-cpp-python {facts['llama_cpp_python']}"

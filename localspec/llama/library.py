@@ -75,11 +75,8 @@ def complaint() -> str:
 
 
 def on_abort(tell: Callable[[NativeError], object]) -> None:
-    """Have `tell` called when llama.cpp is about to abort the process, which it will not survive.
-
-    It is called in the thread that finds the trouble first, and the process ends when it returns.
-    One for each process: the last one said. Does nothing where the library has no such hook.
-    """
+    """Have `tell` called when llama.cpp is about to abort the process, in the thread that finds the
+    trouble first. The process ends when it returns. One for each process: the last one said."""
     on_last_words(lambda words: tell(gave_up(words)))
 
 
@@ -110,7 +107,6 @@ def on_last_words(tell: Callable[[str], object]) -> None:
 
 
 def version() -> str:
-    """Of llama-cpp-python, and how its native code was built."""
     return f"{llama_cpp.__version__}; {llama_cpp.llama_print_system_info().decode()}"
 
 
@@ -130,11 +126,7 @@ def default_threads() -> int:
 
 
 def require_rpc() -> None:
-    """Return where this build can use RPC servers.
-
-    Raises:
-        UsageError: it has no RPC backend.
-    """
+    """Return where this build can use RPC servers; a UsageError where it has no RPC backend."""
     if not llama_cpp.llama_supports_rpc():
         raise UsageError(
             "This build of llama-cpp-python has no RPC backend. Reinstall it with "
@@ -143,12 +135,10 @@ def require_rpc() -> None:
 
 
 def add_rpc_servers(servers: Sequence[str]) -> None:
-    """Make the devices of llama.cpp RPC servers (`host:port`) available to models loaded later.
+    """Make the devices of llama.cpp RPC servers (`host:port`) available to models loaded later. A
+    NativeError where a server has none.
 
     Where one does not answer, llama.cpp aborts the process: see `localspec.remote`.
-
-    Raises:
-        NativeError: a server has no devices.
     """
     for server in servers:
         found = ggml.add_rpc_server(server)

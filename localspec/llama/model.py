@@ -26,28 +26,25 @@ class Model:
     """An open model. Close it, or use it as a context manager.
 
     Args:
-        weight_buffers: use the CPU backend's own weight buffers; None finds out whether they work
-            here.
-        cpu_alone: leave devices beside the CPU alone. Without any layer there, llama.cpp still
-            sends them the weights for long prompts, and sets memory aside for that.
+        weight_buffers: use the CPU backend's own weight buffers; None finds out whether they work.
+        cpu_alone: leave other devices alone. Without any layer there, llama.cpp still sends them
+            the weights for long prompts, and sets memory aside for that.
         vocabulary_alone: leave the weights where they are. Of `layers`, `width` and the like
             llama.cpp then knows nothing.
-        embeds_alone: whether it is one that was made for embeddings alone; else those are refused.
+        embeds_alone: whether it was made for embeddings alone; else such a file is refused.
         head: whether it is a trained head, which generates nothing by itself.
         adapters: LoRA adapters that fit it (see `localspec.gguf.adapters`): llama.cpp aborts over
             others.
         mtp: with its MTP layers, see `localspec.gguf.mtp`.
 
     Attributes:
-        path: the file.
         name: what to call it: the reference it was opened by, else the stem of its file's name.
         metadata: GGUF keys and values as text (scalars only).
         recurrent: whether its memory (or a part of it) cannot be cut back token by token.
         trained_context: tokens of context it was trained on.
         size: bytes of weights.
-        layers: how many it has.
-        offloaded: whether devices beside the CPU take part; `on_device` whether all layers and the
-            output are there, so that the count of threads makes no difference.
+        offloaded: whether devices beside the CPU take part; `on_device` whether they have all of
+            it, so that the count of threads makes no difference.
         kernels: whether localspec's own CPU kernels compute with its weights.
         width: numbers of a hidden state; `output_width` behind the output norm.
 
@@ -188,7 +185,6 @@ class Model:
         llama_cpp.llama_set_adapters_lora(context, handles, count, scales)
 
     def _adapter(self, adapter: Adapter) -> Any:
-        """The llama_adapter_lora of a file."""
         library.forget_complaints()
         found = llama_cpp.llama_adapter_lora_init(self.handle, str(adapter.path).encode())
         if not found:

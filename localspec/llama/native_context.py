@@ -30,15 +30,12 @@ class NativeContext:
     """A llama_context. What its cells hold is for others to know.
 
     Args:
-        model: must outlive it.
-        params: see `localspec.llama.context_params`.
-        stop: the flag that is in them.
+        params: see `localspec.llama.context_params`; `stop` is the flag that is in them.
         wanted: what for, in the words of an error.
         needs_memory: whether a model without one is refused; `memory` is None else.
 
     Attributes:
-        handle: the llama_context; None once it is closed.
-        memory: its llama_memory_t.
+        handle: the llama_context, None once it is closed; `memory` its llama_memory_t.
         cells: tokens that it holds, of all sequences. llama.cpp rounds up to a multiple of 256.
         batch: most tokens of a pass.
         snapshots: tokens that a recurrent memory can be cut back by.
@@ -81,21 +78,17 @@ class NativeContext:
         self.snapshots = int(llama_cpp.llama_n_rs_seq(self.handle))
 
     def close(self) -> None:
-        """Free it."""
         if self.handle is not None:
             llama_cpp.llama_free(self.handle)
             self.handle = None
 
     def cancel(self) -> None:
-        """Make the pass that runs, or the next one, raise Cancelled. From any thread."""
         self._stop[0] = b"\x01"
 
     def resume(self) -> None:
-        """Take a cancellation back."""
         self._stop[0] = b"\x00"
 
     def set_threads(self, count: int) -> None:
-        """Have the passes from now on run on so many threads, prompts' chunks as well."""
         llama_cpp.llama_set_n_threads(self.handle, count, count)
 
     def see_all(self, *, all_of_a_pass: bool) -> None:
@@ -107,7 +100,6 @@ class NativeContext:
         return int(llama_cpp.llama_memory_seq_pos_max(self.memory, sequence)) + 1
 
     def clear(self) -> None:
-        """Empty all cells."""
         if self.memory:
             llama_cpp.llama_memory_clear(self.memory, False)
 
@@ -163,11 +155,9 @@ class OverNative:
 
     @property
     def handle(self) -> Any:
-        """The llama_context."""
         return self._native.handle
 
     def close(self) -> None:
-        """Free the cache."""
         self._native.close()
 
     def cancel(self) -> None:
@@ -201,9 +191,7 @@ class NativeCache(OverNative):
     """A cache of one text, and its passes.
 
     Attributes:
-        model: must outlive it.
-        capacity: tokens that it holds.
-        tokens: what it holds now.
+        capacity: tokens that it holds; `tokens` what it holds now.
         native_seconds: in native passes so far.
         watch: told about every pass, and asked before the chunks of a prompt; None for nobody.
     """
@@ -220,11 +208,7 @@ class NativeCache(OverNative):
         return [i % self.model.vocabulary.size for i in range(32, 32 + count)]
 
     def _decode(self, batch: Any, outputs: int) -> Rows:
-        """Run a llama_batch and wait for its logits.
-
-        Raises:
-            Cancelled, CacheFull, NativeError: nothing of it stays.
-        """
+        """Run a llama_batch and wait for its logits; nothing of it stays where that raises."""
         started = perf_counter()
         try:
             address = self._native.decode(batch)

@@ -181,12 +181,10 @@ class ModelOptions:
 
     @property
     def adapters(self) -> tuple[Adapter, ...]:
-        """The target's."""
         return cast("tuple[Adapter, ...]", self.lora)
 
     @property
     def draft_adapters(self) -> tuple[Adapter, ...]:
-        """The draft model's."""
         return cast("tuple[Adapter, ...]", self.lora_draft)
 
     def for_draft(self, context: int) -> ModelOptions:
@@ -205,11 +203,8 @@ class ModelOptions:
 
 
 def rpc_servers(said: str | Sequence[str]) -> tuple[str, ...]:
-    """Addresses of RPC servers, one in a string or several with commas between them.
-
-    Raises:
-        UsageError: one is no `host:port`.
-    """
+    """Addresses of RPC servers, one in a string or several with commas between them. A UsageError
+    where one is no `host:port`."""
     texts = (said,) if isinstance(said, str) else said
     found = [part.strip() for text in texts for part in text.split(",")]
     for address in found:

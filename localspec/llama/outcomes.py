@@ -15,19 +15,13 @@ logger = logging.getLogger("localspec.llama")
 
 
 class Outcomes:
-    """A JSON file of outcomes by the facts they hold for.
-
-    Args:
-        name: of the file, without its suffix.
-        most: how many are kept, the latest.
-    """
+    """A JSON file of outcomes by the facts they hold for, the latest `most`."""
 
     def __init__(self, name: str, most: int) -> None:
         self._name, self._most = name, most
 
     @property
     def path(self) -> Path:
-        """The file."""
         return paths.cache_folder() / f"{self._name}.json"
 
     def all(self) -> dict[str, dict[str, Any]]:

@@ -40,11 +40,7 @@ class PicturePart:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A part of an image at its place in a prompt.
-
-    Attributes:
-        start, end: its positions.
-    """
+    """A part of an image at its place in a prompt, from `start` to `end`."""
 
     start: int
     part: PicturePart
@@ -70,12 +66,8 @@ def marked(messages: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]],
     """Messages whose contents are texts, with marks where images are, and the images by key: most
     templates know no lists.
 
-    Args:
-        messages: of which a content may be a list of `{"type": "text", "text": …}` and
-            `{"type": "image", "image": bytes}`.
-
-    Raises:
-        UsageError: an image that is none, or too large.
+    A content may be a list of `{"type": "text", "text": …}` and `{"type": "image", "image":
+    bytes}`. A UsageError for an image that is none, or too large.
     """
     images: dict[str, bytes] = {}
 
@@ -102,12 +94,8 @@ def _is_read(part: object) -> bool:
 
 
 def require_image(image: bytes) -> None:
-    """Return where bytes are an image as far as its header says: what others are, llama.cpp would
-    find out by running ffmpeg.
-
-    Raises:
-        UsageError: they are not, or too large.
-    """
+    """Return where bytes are an image as far as its header says, and not too large; a UsageError
+    else. What others are, llama.cpp would find out by running ffmpeg."""
     try:
         size = _size(image)
     except (struct.error, IndexError):

@@ -37,7 +37,6 @@ class Projector:
     Args:
         path: a file that passed `localspec.gguf.projectors`.
         model: whose it is; must outlive it.
-        options: where it runs.
 
     Attributes:
         filler: the token that stands for a position of an image where drafters look.
@@ -85,13 +84,10 @@ class Projector:
             raise UsageError("The engine is closed. Load the model again.")
 
     def parts(self, key: str, image: bytes) -> list[list[int] | PicturePart]:
-        """What stands in a prompt for an image: tokens that the model wants around it, and parts.
+        """What stands in a prompt for an image: tokens that the model wants around it, and parts. A
+        UsageError where it cannot be read.
 
-        Args:
-            key: its SHA-256, hexadecimal.
-
-        Raises:
-            UsageError: it cannot be read.
+        `key`: its SHA-256, hexadecimal.
         """
         with self._lock:
             self._require_open()
@@ -162,11 +158,7 @@ class Projector:
 
 
 class _Encoding:
-    """The rows of a part, computed once.
-
-    Attributes:
-        chunk: what they are computed from.
-    """
+    """The rows of a part, computed once, of a chunk."""
 
     def __init__(self, encode: Callable[[Any, int], Rows], chunk: Any, count: int) -> None:
         self.chunk = chunk
@@ -180,11 +172,7 @@ class _Encoding:
 
 
 def _library() -> Any:
-    """The binding of mtmd, which loads its library when it is imported.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The binding of mtmd, which loads its library when it is imported; a UsageError without."""
     try:
         mtmd = import_module("llama_cpp.mtmd_cpp")
     except (ImportError, OSError, RuntimeError, AttributeError):

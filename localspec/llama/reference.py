@@ -19,18 +19,15 @@ class Reference:
     """An open `Llama`. Close it.
 
     Args:
-        context, threads, gpu_layers: as of `ModelOptions`.
         lookup: draft up to this many tokens by prompt lookup; None decodes plainly.
 
     Attributes:
-        vocabulary: the model's tokens.
         lookups: of the last answer, how often it looked for a draft: once before each pass that
             came after the prompt's. 0 without prompt lookup.
         drafted: tokens that it found.
 
     Raises:
-        ModelNotFound: no such file.
-        NativeError: it cannot be opened.
+        ModelNotFound, NativeError: it cannot be opened.
     """
 
     def __init__(
@@ -78,11 +75,8 @@ class Reference:
     def tokens(
         self, prompt: Sequence[int], *, temperature: float, seed: int
     ) -> Generator[int, None, None]:
-        """An answer token by token, its end for the caller to notice, from an empty cache.
-
-        Raises:
-            NativeError: a pass failed; the context may be full.
-        """
+        """An answer token by token, its end for the caller to notice, from an empty cache. A
+        NativeError where a pass fails; the context may be full."""
         self._llama.reset()
         self._llama.set_seed(seed)
         self.lookups = self.drafted = 0

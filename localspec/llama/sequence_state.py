@@ -26,12 +26,8 @@ _PARTIAL = llama_cpp.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
 
 
 def copied(context: Any, sequence: int = 0) -> State:
-    """A copy of what the memory of a llama_context holds of a sequence.
-
-    Raises:
-        NativeError: llama.cpp cannot give it out.
-        MemoryError: there is no room for the copy.
-    """
+    """A copy of what the memory of a llama_context holds of a sequence; a NativeError where
+    llama.cpp cannot give it out, a MemoryError where there is no room."""
     size = int(llama_cpp.llama_state_seq_get_size(context, sequence))
     state = np.empty(size, np.uint8)
     got = llama_cpp.llama_state_seq_get_data(context, state.ctypes.data_as(_BYTES), size, sequence)
@@ -59,10 +55,8 @@ class SavedStates:
         self._due = True
 
     def due(self, length: int) -> bool:
-        """Whether a state of these tokens is worth saving, so that a draft behind can be dropped.
-
-        The first one since the text was cut back is: what comes now is the next draft.
-        """
+        """Whether a state of these tokens is worth saving. The first one since the text was cut
+        back is: what comes now is the next draft."""
         if not self._states:
             return True
         last = self._states[-1][0]
@@ -84,7 +78,6 @@ class SavedStates:
         self._due = True
 
     def forget(self) -> None:
-        """Forget all."""
         self._states.clear()
 
     def restore(self, length: int) -> int | None:

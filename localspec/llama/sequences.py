@@ -17,10 +17,8 @@ from localspec.llama.context_params import MAX_TREE
 
 
 def quick(name: str, result: Any, *arguments: Any) -> Any:
-    """A native function that is over in a microsecond, called without giving up the lock.
-
-    Giving it up would let a busy screen thread in, which keeps it for milliseconds.
-    """
+    """A native function that is over in a microsecond, called without giving up the lock: that
+    would let a busy screen thread in, which keeps it for milliseconds."""
     return ctypes.PYFUNCTYPE(result, *arguments)((name, llama_cpp.llama_cpp._lib))
 
 
@@ -34,10 +32,6 @@ class Sequences:
 
     An id that was used for a branch goes on sharing the committed tokens, so that the next branch
     with that id adds only what is new.
-
-    Args:
-        memory: a llama_memory_t.
-        count: how many ids there are.
     """
 
     def __init__(self, memory: Any, count: int) -> None:
@@ -62,7 +56,7 @@ class Sequences:
         Args:
             winner: the branch's sequence.
             kept: tokens that sequence 0 has afterwards, the rest of the branch is dropped.
-            used: sequences that the tree used, 0 included; all of them below this number.
+            used: the tree used the sequences below this number.
         """
         if kept == held:  # nothing of any branch: one search through the cells is enough
             self.remove(-1, held)
@@ -76,10 +70,8 @@ class Sequences:
             self.remove(sequence, self._shared[sequence])
 
     def remove(self, sequence: int, start: int) -> bool:
-        """Take the tokens from position `start` on out of a sequence (-1: of all of them).
-
-        False where the memory is recurrent and cannot go back there.
-        """
+        """Take the tokens from position `start` on out of a sequence (-1: of all of them). False
+        where the memory is recurrent and cannot go back there."""
         return bool(sequence_remove(self._memory, sequence, start, -1))
 
     def cut(self, length: int) -> None:
@@ -98,12 +90,8 @@ class Sequences:
 class GrownTree:
     """Which sequence each node of a tree is in that grows behind the committed tokens.
 
-    A node's first child goes on in its sequence. Each further child begins a new one.
-
-    Attributes:
-        tokens: token of each node.
-        sequences: the sequence it was decoded in; the branch down to it is in that one.
-        leaves: sequences in use.
+    A node's first child goes on in its sequence. Each further child begins a new one; `leaves` are
+    in use.
     """
 
     def __init__(self) -> None:
@@ -126,15 +114,13 @@ class GrownTree:
         sequences: Sequences,
         most: int,
     ) -> tuple[list[int], list[int]]:
-        """Append nodes, and have new sequences begin with what they share.
+        """Append nodes, and have new sequences begin with what they share; position and sequence of
+        each.
 
         Args:
             tokens, parents: see `Context.grow`.
             behind: tokens of sequence 0.
             most: sequences that there may be.
-
-        Returns:
-            Position and sequence of each.
 
         Raises:
             ValueError: too many, or no such parents; nothing is appended.

@@ -38,7 +38,7 @@ class LlamaTarget:
         )
 
     def told(self) -> list[str]:
-        """What befell its passes since this was asked last, sentences for the user."""
+        """Drains notices for the user about its passes."""
         return self._context.told()
 
     def look(self, pictures: Sequence[Picture]) -> None:
@@ -47,14 +47,11 @@ class LlamaTarget:
         self._pictures = pictures
 
     def seen(self, prompt: Sequence[int]) -> Sequence[int]:
-        """A prompt as the cache has it."""
         return seen(prompt, self._pictures)
 
     def reuse(self, prompt: Sequence[int]) -> int:
-        """Keep what the cache shares with a new prompt; return how many tokens that is.
-
-        At least one token of the prompt is left to decode, for its logits.
-        """
+        """Keep what the cache shares with a new prompt; return how many tokens that is. At least
+        one token of the prompt is left to decode, for its logits."""
         kept = min(self.holds_of(prompt), len(prompt) - 1)
         for picture in self._pictures:
             if picture.start < kept < picture.end:  # a part of it may have been seen whole
@@ -64,7 +61,6 @@ class LlamaTarget:
 
     @property
     def held(self) -> int:
-        """How many tokens the cache holds."""
         return len(self._context.tokens)
 
     def forget(self) -> None:

@@ -18,10 +18,8 @@ class TokenBytes:
         pieces: bytes of each token, of a control token its name; empty where it has none.
         controls: tokens that are no text, whatever their name.
         single_bytes: tokens that stand for one byte, where others may spell it too.
-        tokenize: tokens of UTF-8 text, without control tokens.
         bos, eot, eos: beginning of text, end of turn (that of the text where there is none), end of
             text; -1 for one that there is not.
-        adds_bos: whether a text begins with `bos`.
     """
 
     pieces: Sequence[bytes]

@@ -19,7 +19,6 @@ class SpecialToken:
     """A token that llama.cpp looks for in a text before all others.
 
     Attributes:
-        id: of it.
         control: whether it is one of those that are text only where they are not to be parsed.
         strips_left, strips_right: whether white space beside it goes.
     """
@@ -31,12 +30,7 @@ class SpecialToken:
 
 
 class Vocabulary:
-    """The tokens of a model.
-
-    Attributes:
-        size: number of tokens.
-        bos, eos: their ids, -1 where the model has none.
-    """
+    """The tokens of a model, `size` of them; `bos` and `eos` are -1 where it has none."""
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
@@ -48,21 +42,17 @@ class Vocabulary:
         self._ends: dict[int, bool] = {}
 
     def checked(self, tokens: Sequence[int]) -> list[int]:
-        """Token ids of the caller's; one that the model does not have would take the process down.
-
-        Raises:
-            UsageError: there is one.
-        """
+        """Token ids of the caller's; a UsageError for one that the model does not have, which would
+        take the process down."""
         for token in tokens:
             if not 0 <= token < self.size:
                 raise UsageError(f"There is no token {token}. Ids go from 0 to {self.size - 1}.")
         return list(tokens)
 
     def tokenize(self, text: str, *, special: bool, add_bos: bool) -> list[int]:
-        """Token ids of a text.
+        """Token ids of a text; lone surrogates become question marks.
 
         Args:
-            text: any string; lone surrogates become question marks.
             special: read `<|…|>` and the like as the control tokens they name, not as text.
             add_bos: put BOS (and whatever else the model asks for) around it, where the model's
                 metadata say so.
@@ -150,13 +140,11 @@ class Vocabulary:
         return {name: int(token) for name, token in found.items() if token >= 0}
 
     def difference(self, draft: Vocabulary) -> str | None:
-        """How a token id means something else to a draft model than to the target, this one.
+        """How a token id means something else to a draft model than to the target, this one: half a
+        sentence that names the first token that differs, or None.
 
         Control tokens may differ in their names, and either may have more tokens at the end: the
         target only padding, as it is what the draft model reads.
-
-        Returns:
-            Half a sentence that names the first token that differs; None where none does.
         """
         text, attribute = llama_cpp.llama_vocab_get_text, llama_cpp.llama_vocab_get_attr
         mine, other = self.handle, draft.handle
@@ -188,11 +176,8 @@ class Vocabulary:
         return digest.hexdigest()[:24]
 
     def require_shared_with(self, draft: Vocabulary) -> None:
-        """Check that a token id means the same to target (this one) and draft model.
-
-        Raises:
-            DraftMismatch: naming the first token that differs.
-        """
+        """Check that a token id means the same to target (this one) and draft model; a
+        DraftMismatch names the first token that differs."""
         difference = self.difference(draft)
         if difference is not None:
             raise DraftMismatch(

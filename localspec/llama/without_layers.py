@@ -29,12 +29,8 @@ _OUT = re.compile(r"l_out-(\d+)")
 
 
 class WithoutLayers:
-    """A cache of a model whose passes leave out layers.
-
-    Args:
-        model: must outlive it. All its blocks have to add to the residual stream, see
-            `localspec.gguf.architectures.ALIKE`.
-    """
+    """A cache of a model whose passes leave out layers. All its blocks have to add to the residual
+    stream, see `localspec.gguf.architectures.ALIKE`."""
 
     def __init__(self, model: Model, options: ModelOptions) -> None:
         self._left_out: frozenset[int] = frozenset()
@@ -48,7 +44,6 @@ class WithoutLayers:
         self._batch = Batch(MOST_TOKENS, 1)
 
     def close(self) -> None:
-        """Free the cache."""
         self._native.close()
 
     def choices(self, tokens: Sequence[int], left_out: Sequence[int]) -> npt.NDArray[np.int64]:
@@ -57,9 +52,6 @@ class WithoutLayers:
         Args:
             tokens: at most MOST_TOKENS.
             left_out: layers; never the first one, which is 0.
-
-        Raises:
-            NativeError, Cancelled: as `Context.extend`.
         """
         self._native.clear()
         self._left_out, self._outcomes = frozenset(left_out), []

@@ -23,15 +23,7 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.target import shared_prefix
-from localspec.remote.process import (
-    FLAG,
-    Done,
-    LastWords,
-    Log,
-    RemoteError,
-    RemoteProgress,
-    SharedRows,
-)
+from localspec.remote.process import FLAG, SharedRows
 
 FACTS = ("recurrent", "trained_context", "layers", "width", "output_width", "size", "kernels")
 """Of the model, which the parent knows by its vocabulary alone."""
@@ -70,9 +62,10 @@ class Child:
         self._contexts: dict[int, Context] = {}
         self._told: dict[int, list[int]] = {}  # the tokens that the parent knows of
 
-    def tell(self, what: object) -> None:
+    def tell(self, kind: str, *values: object) -> None:
+        """See `localspec.remote.process`."""
         with self._lock:
-            pickle.dump(what, self._answers)
+            pickle.dump((kind, *values), self._answers)
             self._answers.flush()
 
     def do(self, number: int | None, name: str, arguments: tuple[Any, ...]) -> Any:
@@ -91,10 +84,10 @@ class Child:
         elif name == "keep":
             tree, path = arguments
             context.keep(_tree(*tree), path)
-        elif name == "close":
-            self._contexts.pop(number).close()
         else:
             value = getattr(context, name)(*arguments)
+        if name == "close":
+            del self._contexts[number]
         return value, self._change(number, context)
 
     def _connect(self, servers: Sequence[str]) -> list[devices.Device]:
@@ -139,7 +132,7 @@ class Child:
         return len(rows)
 
     def _progress(self, *values: float) -> None:
-        self.tell(RemoteProgress(values))
+        self.tell("progress", *values)
 
 
 class _Relay(logging.Handler):
@@ -151,7 +144,7 @@ class _Relay(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(OSError, ValueError):  # the parent is gone
-            self._child.tell(Log(record.name, record.levelno, record.getMessage()))
+            self._child.tell("log", record.name, record.levelno, record.getMessage())
 
 
 def notice_silence() -> None:
@@ -183,18 +176,18 @@ def main(reference: str, width: int, level: int) -> None:
     logger.setLevel(level)
     logger.addHandler(_Relay(child))
     logger.propagate = False
-    library.on_last_words(lambda words: child.tell(LastWords(words)))
+    library.on_last_words(lambda words: child.tell("last words", words))
     while True:
         try:
             number, name, arguments = pickle.load(requests)
         except EOFError:
             return  # the parent is gone, or has no more use for us
         try:
-            child.tell(Done(child.do(number, name, arguments)))
+            child.tell("done", child.do(number, name, arguments))
         except BrokenPipeError:
             return
         except Exception as error:
-            child.tell(RemoteError(error))
+            child.tell("error", error)
 
 
 if __name__ == "__main__":

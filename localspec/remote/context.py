@@ -31,17 +31,9 @@ _AGAIN = 0.25
 class RemoteContext(Context):
     """A `Context` whose cache and passes are the child's.
 
-    `tokens` is what the cache is meant to hold. A child that was started anew holds nothing: it
-    reads them again before the next pass. A server that is lost in the middle of a pass has
-    PATIENCE to come back, and the pass is made again; after that the pass fails, the cache counts
-    as empty, and the next pass tries again.
-
-    Args:
-        model: whose passes these are.
-        options: as for a `Context`.
-
-    Raises:
-        ServerUnreachable, NativeError, ModelInvalid: it cannot be made.
+    `tokens` is what the cache is meant to hold. A child that was started anew reads them again
+    before the next pass. A server that is lost in a pass has PATIENCE to come back, and the pass is
+    made again; after that the pass fails, the cache counts as empty, and the next pass tries again.
     """
 
     def __init__(self, model: RemoteModel, options: ModelOptions) -> None:
@@ -141,12 +133,8 @@ class RemoteContext(Context):
         """Nothing: no tree grows here."""
 
     def _pass(self, name: str, *arguments: Any, progress: Any = None) -> Rows:
-        """The rows of a pass, of a second one where a server was lost in the first.
-
-        Raises:
-            Cancelled, NativeError: as for a `Context`.
-            ServerUnreachable: no server came back in time.
-        """
+        """The rows of a pass, of a second one where a server was lost in the first; a
+        ServerUnreachable where none came back in time."""
         lost_at, lost = 0.0, None
         while True:
             started = perf_counter()
@@ -178,11 +166,8 @@ class RemoteContext(Context):
             return self.model.shared.rows(count)
 
     def _ask(self, name: str, *arguments: Any) -> Any:
-        """Have the child do something with this context.
-
-        Raises:
-            ServerUnreachable: a server does not answer, or no longer; the cache counts as empty.
-        """
+        """Have the child do something with this context. Where a server does not answer, the cache
+        counts as empty."""
         try:
             return self._change(self._current(), name, *arguments)
         except ServerUnreachable:

@@ -21,6 +21,10 @@ _CHILD = "localspec.remote.child"
 class RemoteModel(Model):
     """A `Model` of which this process has the vocabulary alone.
 
+    Args:
+        require_room: told the devices that layers can go to, before any does; what it raises comes
+            out here.
+
     Raises:
         ServerUnreachable: a server does not answer.
         ModelNotFound, ModelInvalid, NativeError: as for `Model`.
@@ -35,13 +39,6 @@ class RemoteModel(Model):
         require_room: Callable[[Sequence[Device]], object] = lambda _devices: None,
         adapters: Sequence[Adapter] = (),
     ) -> None:
-        """Open a file.
-
-        Args:
-            require_room: told the devices that layers can go to, before any does; what it raises
-                comes out here.
-            adapters: as for `Model`.
-        """
         self._servers = options.rpc
         self._options = replace(options, rpc=())
         self._require_room = require_room
@@ -74,11 +71,8 @@ class RemoteModel(Model):
         return self._shared
 
     def child(self, progress: Progress | None = None) -> ChildProcess:
-        """The child that has the model now; started, where there is none.
-
-        Raises:
-            ServerUnreachable: a server does not answer.
-        """
+        """The child that has the model now; started, where there is none. A ServerUnreachable where
+        a server does not answer."""
         if self._child is not None and not self._child.lost:
             return self._child
         servers.require_answering(self._servers)
@@ -103,22 +97,15 @@ class RemoteModel(Model):
         *arguments: Any,
         progress: Callable[..., object] | None = None,
     ) -> Any:
-        """What `ChildProcess.call` gives.
-
-        Raises:
-            ServerUnreachable, NativeError: the child died of it, or was dead before.
-        """
+        """What `ChildProcess.call` gives. A ServerUnreachable or NativeError where the child died
+        of it, or was dead before."""
         try:
             return child.call(number, name, *arguments, progress=progress)
         except ChildLost as died:
             raise servers.lost(self._servers, died.words) from None
 
     def number(self) -> int:
-        """One for a new context.
-
-        Raises:
-            UsageError: there are too many.
-        """
+        """One for a new context; a UsageError where there are too many."""
         free = set(range(MOST_CONTEXTS)) - self._numbers
         if not free:
             raise UsageError(

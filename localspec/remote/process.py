@@ -1,8 +1,9 @@
 """A child process that has the remote target, and talks to us over its standard input and output.
 
-We send (number of the context or None, what to do, arguments), pickled; it sends any number of
-`Told` and then a `Done` or a `RemoteError`. Logits come through memory that both have, and so does
-the flag that makes a pass stop.
+We send (number of the context or None, what to do, arguments), pickled. It sends any number of
+("log", name, level, text), ("progress", values …) and ("last words", text), then ("done", value) or
+("error", exception). Logits come through memory that both have, and so does the flag that makes a
+pass stop.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from threading import Lock, Timer
 from typing import IO, Any
 
@@ -32,43 +32,6 @@ FLAG = 2
 _HEAD = 64
 """Bytes before the rows, MOST_CONTEXTS flags among them."""
 _FLOAT = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Log:
-    """A line for our log."""
-
-    name: str
-    level: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteProgress:
-    """How far it is, as `RemoteProgress` of the model or of a prompt has it."""
-
-    values: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LastWords:
-    """llama.cpp is about to abort the child."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What was asked for is done."""
-
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteError:
-    """It raised that."""
-
-    error: Exception
 
 
 class ChildLost(Exception):
@@ -99,7 +62,8 @@ class SharedRows:
         else:
             if reference is None:
                 # Without a name, so that nothing is left of it however we end.
-                self._file = tempfile.TemporaryFile(dir=_memory_folder())  # noqa: SIM115
+                folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+                self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
                 self._file.truncate(size)
                 reference = str(self._file.fileno())
             self.keep = (int(reference),)
@@ -126,14 +90,11 @@ class SharedRows:
 
 
 class ChildProcess:
-    """A running child.
+    """A running child; `lost` is whether it is no more.
 
     Args:
         module: what it runs.
         shared: memory that it has as well.
-
-    Attributes:
-        lost: whether it is no more.
     """
 
     def __init__(self, module: str, shared: SharedRows) -> None:
@@ -144,6 +105,9 @@ class ChildProcess:
             pipe=subprocess.PIPE,
             keep=shared.keep,
         )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests, self._answers = self._process.stdin, self._process.stdout
         self._lock = Lock()  # two engines may share it, see `localspec.loading.beside`
         self._asked = 0  # calls so far
         self._waiting = False
@@ -165,8 +129,6 @@ class ChildProcess:
             ChildLost: the child died of it, or was dead before.
             Exception: whatever the child raised.
         """
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         words = ""
         with self._lock:
             if self.lost:
@@ -174,24 +136,27 @@ class ChildProcess:
             self._asked += 1
             self._waiting = True
             try:
-                pickle.dump((number, name, arguments), self._process.stdin)
-                self._process.stdin.flush()
+                pickle.dump((number, name, arguments), self._requests)
+                self._requests.flush()
                 while True:
-                    told = pickle.load(self._process.stdout)
-                    if isinstance(told, Done):
-                        return told.value
-                    if isinstance(told, RemoteError):
-                        raise told.error
-                    if isinstance(told, LastWords):
-                        words = told.text
-                    elif isinstance(told, Log):
-                        logging.getLogger(told.name).log(told.level, "%s", told.text)
+                    kind, *values = pickle.load(self._answers)
+                    if kind == "done":
+                        return values[0]
+                    if kind == "error":
+                        raise _Raised(values[0])
+                    if kind == "last words":
+                        (words,) = values
+                    elif kind == "log":
+                        name, level, text = values
+                        logging.getLogger(name).log(level, "%s", text)
                     elif progress is not None:
-                        self._report(progress, told)
+                        progress(*values)
+            except _Raised as raised:
+                raise raised.error from None
             except (EOFError, BrokenPipeError, pickle.UnpicklingError):
                 self._end()
                 raise ChildLost(words) from None
-            except KeyboardInterrupt:  # what it would still say belongs to no later call
+            except BaseException:  # what it would still say belongs to no later call
                 self._end()
                 raise
             finally:
@@ -214,22 +179,16 @@ class ChildProcess:
         with self._lock:
             self._end()
 
-    def _report(self, progress: Callable[..., object], told: RemoteProgress) -> None:
-        try:
-            progress(*told.values)
-        except BaseException:
-            self._end()
-            raise
-
     def _end(self) -> None:
         self.lost = True
         child_process.kill(self._process)
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
+        for pipe in (self._requests, self._answers):
+            with suppress(OSError):
+                pipe.close()
 
 
-def _memory_folder() -> str | None:
-    """Where files are in memory; None for the usual place."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+class _Raised(Exception):
+    """What the child raised, which says nothing about the child."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error

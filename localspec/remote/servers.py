@@ -68,11 +68,7 @@ def unreachable(servers: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 
 def require_answering(servers: Sequence[str]) -> None:
-    """Return where all of them answer.
-
-    Raises:
-        ServerUnreachable: one does not; the message names it.
-    """
+    """Return where all of them answer; a ServerUnreachable names one that does not."""
     for server, (what, step) in unreachable(servers).items():
         raise ServerUnreachable(f"The RPC server {server} does not answer: {what}. {step}")
 
@@ -80,8 +76,7 @@ def require_answering(servers: Sequence[str]) -> None:
 def lost(servers: Sequence[str], words: str) -> LocalspecError:
     """What to say where the child has ended in the middle of something.
 
-    Args:
-        words: llama.cpp's last; may be empty.
+    `words`: llama.cpp's last; may be empty.
     """
     for server, (what, _) in unreachable(servers).items():
         return ServerUnreachable(

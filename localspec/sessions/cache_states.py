@@ -37,13 +37,11 @@ class StatefulCache(Protocol):
 class CacheStates:
     """The caches of a pair, and what else belongs to a conversation.
 
-    The n-gram index is made of the tokens again, which takes no time worth mentioning.
-
     Args:
         target, draft: the caches; no draft without a draft model.
         mapped: what stands between, where the draft model has another vocabulary.
         profile: whose estimates are kept as well: how often drafts are right in this conversation.
-        identity: what the states depend on, by what; see `identity`.
+        identity: what the states depend on, see `identity`.
     """
 
     def __init__(
@@ -65,14 +63,11 @@ class CacheStates:
 
     @property
     def capacity(self) -> int:
-        """How many tokens it can hold."""
         return self._target.capacity
 
     def save(self, path: Path, conversation: Any = None) -> None:
-        """Write all of it into a file. A damaged session that is there is kept aside.
-
-        Args:
-            conversation: JSON values, to be kept with it.
+        """Write all of it, and a conversation as JSON values, into a file. A damaged session that
+        is there is kept aside.
 
         Raises:
             SessionError: it cannot be written, or would replace something that is no session.
@@ -87,11 +82,7 @@ class CacheStates:
         write(path, facts, parts)
 
     def collect(self, conversation: Any = None) -> tuple[dict[str, Any], dict[str, Part]]:
-        """What is to be written: facts, and parts.
-
-        Raises:
-            SessionError: it cannot be had.
-        """
+        """What is to be written: facts, and parts. A SessionError where it cannot be had."""
         try:
             parts: dict[str, Part] = {f"{TARGET}.tokens": _numbers(self._target.tokens)}
             if self._target.tokens:
@@ -138,8 +129,8 @@ class CacheStates:
         """Put what a file has into the caches, as far as it fits.
 
         Returns:
-            Why some of what fits was left out, as parts of a sentence; empty if all of it was used.
-            What is left out is read anew by the next answer: it costs time, nothing else.
+            Why some of what fits was left out, as parts of a sentence; the next answer decodes it
+            anew.
 
         Raises:
             CacheFull: there is no room now, beside what else is in the same context.
@@ -184,11 +175,7 @@ class CacheStates:
         return None
 
     def _put(self, file: SessionFile, of: str, cache: StatefulCache) -> None:
-        """Put a part into a cache.
-
-        Raises:
-            SessionError, NativeError: it is damaged, or llama.cpp does not take it.
-        """
+        """Put a part into a cache; a SessionError or NativeError where it cannot be."""
         tokens = file.part(f"{of}.tokens").tolist()
         state = file.part(of) if tokens else None
         mapped = self._mapped if of == DRAFT else None

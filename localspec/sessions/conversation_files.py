@@ -54,11 +54,8 @@ class ConversationFiles:
         return best
 
     def write(self, facts: dict[str, object], parts: dict[str, Part]) -> None:
-        """Keep what `CacheStates.collect` gave, in place of what it goes on from.
-
-        Raises:
-            SessionError, OSError: it cannot be written.
-        """
+        """Keep what `CacheStates.collect` gave, in place of what it goes on from. A SessionError or
+        OSError where it cannot be written."""
         size = sum(part.nbytes for part in parts.values()) + (1 << 16)
         if size > self._size:
             logger.info("%d MB of one conversation are more than is kept", size >> 20)
@@ -74,11 +71,8 @@ class ConversationFiles:
         write(folder() / f"{self._name}-{name}.session", facts, parts)
 
     def read(self, path: Path, states: CacheStates) -> list[str]:
-        """Put what a file has into caches. One that is damaged is removed.
-
-        Returns:
-            What the user should know, sentences.
-        """
+        """Put what a file has into caches; returns what the user should know, sentences. One that
+        is damaged is removed."""
         try:
             notes = states.restore(SessionFile(path))
             os.utime(path)
@@ -93,7 +87,6 @@ class ConversationFiles:
         return [f"A conversation that was kept is decoded again: {'; '.join(notes)}."]
 
     def _entries(self) -> Iterator[tuple[Path, Part]]:
-        """The files, and their tokens."""
         for path in sorted(folder().glob(f"{self._name}-*.session")):
             tokens = self._tokens(path)
             if tokens is not None:

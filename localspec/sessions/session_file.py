@@ -41,13 +41,7 @@ Part = npt.NDArray[Any]
 
 
 class SessionFile:
-    """A file as it was found.
-
-    Args:
-        path: it.
-
-    Attributes:
-        facts: what it says besides its parts.
+    """A file as it was found; `facts` is what it says besides its parts.
 
     Raises:
         FileNotFoundError: there is none.
@@ -86,11 +80,7 @@ class SessionFile:
 
     def part(self, name: str) -> Part:
         """A part, its checksum compared. It is read when it is used, and must not be kept longer
-        than the file is there.
-
-        Raises:
-            SessionError: it is not there, or damaged.
-        """
+        than the file is there. A SessionError where it is missing, or damaged."""
         try:
             said = self._parts[name]
             kind, size = said["type"], int(said["size"])
@@ -157,7 +147,6 @@ def write(path: Path, facts: Mapping[str, Any], parts: Mapping[str, Part]) -> No
 
 
 def discard(path: Path) -> None:
-    """Remove a file, if that is possible."""
     with suppress(OSError):
         path.unlink(missing_ok=True)
 

@@ -1,7 +1,13 @@
-"""The sessions of one engine: those in files that somebody named, and those kept by themselves."""
+"""The sessions of one engine: those in files that somebody named, and those kept by themselves.
+
+When a prompt is about to push a conversation out of the caches, and when the engine is closed, what
+they hold is written into a file of the cache folder. When a prompt begins like one of the files,
+that is read instead of decoding the prompt.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +17,10 @@ from localspec.errors import SessionError
 from localspec.identity import fingerprint
 from localspec.llama.target import shared_prefix
 from localspec.sessions.cache_states import TARGET, CacheStates
-from localspec.sessions.conversation_files import ConversationFiles
-from localspec.sessions.prompt_cache import PromptCache
+from localspec.sessions.conversation_files import LEAST, ConversationFiles
 from localspec.sessions.session_file import Damaged, SessionFile
+
+logger = logging.getLogger("localspec.sessions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +47,6 @@ class Sessions:
         recurrent: see `ConversationFiles`.
 
     Attributes:
-        states: the same.
         files: of what is kept by itself; None where nothing is.
     """
 
@@ -49,7 +55,7 @@ class Sessions:
         self._recurrent = recurrent
         name = fingerprint(states.identity)[:16]
         self.files = ConversationFiles(name, size, recurrent=recurrent) if size else None
-        self._automatic = None if self.files is None else PromptCache(states, self.files)
+        self._kept: list[int] = []  # tokens that are in a file
         self._named: SessionFile | None = None
 
     def open(self, path: Path) -> OpenedSession:
@@ -84,30 +90,47 @@ class Sessions:
         self._named = None
 
     def save(self, path: Path, conversation: Any) -> None:
-        """Keep what the caches hold.
-
-        Raises:
-            SessionError: it cannot be written, or would replace something else.
-        """
+        """Keep what the caches hold. A SessionError where it cannot be written, or would replace
+        something else."""
         self.states.save(path, conversation)
         self._named = SessionFile(path)
 
     def recall(self, prompt: Sequence[int]) -> list[str]:
         """Have the caches hold as much of a prompt as was kept of it; returns what the user should
-        know."""
+        know, sentences."""
         notes = self._recall_named(prompt)
-        return notes if self._automatic is None else notes + self._automatic.recall(prompt)
+        if self.files is None:
+            return notes
+        held = self.states.tokens
+        here = shared_prefix(held, prompt)
+        best = self.files.best(prompt, here, self.states.capacity)
+        if best is not None or len(held) - here >= LEAST:
+            notes += self._keep()
+        if best is not None:
+            notes += self.files.read(best, self.states)
+            self._kept = list(self.states.tokens)
+        return notes
 
     def close(self) -> None:
         """Before the caches are freed."""
-        if self._automatic is not None:
-            self._automatic.keep()
+        self._keep()
+
+    def _keep(self) -> list[str]:
+        """Write what the caches hold, if it is worth that and not written yet; notices."""
+        tokens = list(self.states.tokens)
+        if self.files is None or len(tokens) < LEAST or tokens == self._kept:
+            return []
+        try:
+            self.files.write(*self.states.collect())
+        except (SessionError, OSError) as error:
+            logger.warning("a conversation is not kept: %s", error)
+            return [f"What was read of the last conversation is not kept: {error}"]
+        self._kept = tokens
+        return []
 
     def _recall_named(self, prompt: Sequence[int]) -> list[str]:
-        """The same from the session that was opened.
-
-        Not when it was opened: what is measured before an answer may empty the caches.
-        """
+        """From the session that was opened: not then, as what is measured before an answer may
+        empty the caches."""
         file = self._named
         if file is None:
             return []
@@ -118,7 +141,7 @@ class Sessions:
                 return []
             if shared <= shared_prefix(self.states.tokens, prompt):
                 return []
-            notes = [] if self._automatic is None else self._automatic.keep()
+            notes = self._keep()
             why = self.states.restore(file)
         except SessionError as error:
             notes, why = [], [str(error)]

@@ -20,10 +20,7 @@ logger = logging.getLogger("localspec.sessions")
 class StoredTexts:
     """Writes texts in a thread of its own, as answers wait for whoever drops one.
 
-    Args:
-        files: where they are.
-        profile: as in `CacheStates`.
-        identity: the same.
+    `profile` and `identity` are those of `CacheStates`.
     """
 
     def __init__(
@@ -68,7 +65,6 @@ class StoredTexts:
         return notes
 
     def close(self) -> None:
-        """Have written all that is to be."""
         self._writer.close()
 
     def _states(self, target: StatefulCache, draft: StatefulCache | None) -> CacheStates:
