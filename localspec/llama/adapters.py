@@ -36,19 +36,18 @@ class Adapter:
     def parse(cls, text: str) -> Adapter:
         """What `FILE` or `FILE:SCALE` means; a UsageError where it means nothing."""
         path, colon, scale = text.rpartition(":")
+        number = 1.0
         try:
-            number = float(scale)
+            number = float(scale) if colon else 1.0
         except ValueError:
             scaled = _SCALED.fullmatch(text)
             if scaled is not None:
                 raise UsageError(
                     f"'{scaled[2]}' is not a scale of the adapter {scaled[1]}. Give a number, such "
-                    "as "
-                    f"{scaled[1]}:0.5, or leave out the colon."
+                    f"as {scaled[1]}:0.5, or leave out the colon."
                 ) from None
-            path, colon, number = text, "", 1.0
-        if not colon:
-            path, number = text, 1.0
+            colon = ""
+        path = path if colon else text
         if not path.strip():
             raise UsageError(
                 f"'{text}' names no adapter. Give a file, and a scale after a colon if it is not "

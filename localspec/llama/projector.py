@@ -8,7 +8,7 @@ import json
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -137,8 +137,9 @@ class Projector:
             raise UsageError("An image takes other positions than it has tokens. Leave it out.")
         digest = hashlib.sha256(f"{self._identity} {name}".encode()).digest()
         first = int.from_bytes(digest[:4], "little")
-        encoding = _Encoding(self._encode, mtmd.mtmd_input_chunk_copy(chunk), count)
-        weakref.finalize(encoding, mtmd.mtmd_input_chunk_free, encoding.chunk)
+        chunk = mtmd.mtmd_input_chunk_copy(chunk)
+        encoding = cache(partial(self._encode, chunk, count))
+        weakref.finalize(encoding, mtmd.mtmd_input_chunk_free, chunk)
         return PicturePart(
             tuple(-1 - (first + number & 0x7FFFFFFF) for number in range(count)),
             encoding,
@@ -155,20 +156,6 @@ class Projector:
                 )
             rows = self._mtmd.mtmd_get_output_embd(self._handle)
             return np.array(np.ctypeslib.as_array(rows, (count, self._width)), np.float32)
-
-
-class _Encoding:
-    """The rows of a part, computed once, of a chunk."""
-
-    def __init__(self, encode: Callable[[Any, int], Rows], chunk: Any, count: int) -> None:
-        self.chunk = chunk
-        self._encode, self._count = encode, count
-        self._rows: Rows | None = None
-
-    def __call__(self) -> Rows:
-        if self._rows is None:
-            self._rows = self._encode(self.chunk, self._count)
-        return self._rows
 
 
 def _library() -> Any:

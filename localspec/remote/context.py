@@ -82,13 +82,6 @@ class RemoteContext(Context):
         found: dict[int, Rows] = self._ask("hidden", outputs)
         return found
 
-    def gather_hidden(self) -> None:
-        self._ask("gather_hidden")
-
-    def gathered(self) -> dict[int, Rows]:
-        found: dict[int, Rows] = self._ask("gathered")
-        return found
-
     def extend(
         self,
         tokens: Sequence[int],
