@@ -7,11 +7,12 @@ whatever shares its pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from localspec.llama.ggml_graphs import (
     Backend,
@@ -42,6 +43,8 @@ _TINY = 1e-5
 _ATTENTION_ERROR = {"F16": 4e-3, "BF16": 4e-3, "Q8_0": 1e-2}
 
 
+_Cache = tuple[str, Sequence[npt.NDArray[Any]]]
+"""Its type, keys and values."""
 _Results = list[tuple[int, tuple[int, ...]]]
 """Tensors and their shapes: the result, and what else is asked for of its pass, the product of the
 weight last."""
@@ -141,11 +144,9 @@ class SelfTest:
             for one in self._random.standard_normal((2, _CELLS, _KV_HEADS, size), np.float32)
         ]
 
-        alike = "F16", [_as_f16(name, one) for one in stored]
+        exact = "F32", [_dequantized(name, one) for one in stored]
 
-        def behind(
-            tensors: Tensors, queries: int, count: int, cache: tuple[str, list[Bytes]]
-        ) -> _Results:
+        def behind(tensors: Tensors, queries: int, count: int, cache: _Cache) -> _Results:
             kind, values = cache
             k, v = (
                 tensors.swapped(tensors.new(kind, (_CELLS, _KV_HEADS, size), one)) for one in values
@@ -164,7 +165,7 @@ class SelfTest:
         if ours is None:
             return
 
-        def ggmls(count: int, cache: tuple[str, list[Bytes]]) -> Values:
+        def ggmls(count: int, cache: _Cache) -> Values:
             given = ours[count][1]
             return self._computed(
                 lambda tensors: behind(
@@ -173,7 +174,7 @@ class SelfTest:
             )[0]
 
         whole, what = ours[most][0], f"attention over {name} with heads of {size}"
-        error = np.abs(whole - ggmls(most, alike)).max()
+        error = np.abs(whole - ggmls(most, exact)).max()
         if not error <= _ATTENTION_ERROR[name]:
             yield f"{what} with n = {most} is wrong by {error:.1g}"
         for count, (some, *_) in ours.items():
@@ -215,12 +216,12 @@ class SelfTest:
             return [tensors.values(tensor, shape) for tensor, shape in results]
 
 
-def _as_f16(name: str, stored: Bytes) -> Bytes:
-    """Values of a cache's type in the layout of F16, which ggml rounds no queries to."""
+def _dequantized(name: str, stored: Bytes) -> Values:
+    """The values of a cache of F16, BF16 or Q8_0."""
     if name == "F16":
-        return stored
+        return stored.view(np.float16).astype(np.float32)
     if name == "BF16":
-        return quantized("F16", (stored.view(np.uint16).astype(np.uint32) << 16).view(np.float32))
-    blocks = stored.reshape(-1, 34)  # Q8_0: a scale in F16, and 32 integers
+        return (stored.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    blocks = stored.reshape(-1, 34)  # a scale in F16, and 32 integers
     scales = blocks[:, :2].copy().view(np.float16).astype(np.float32)
-    return quantized("F16", scales * blocks[:, 2:].copy().view(np.int8))
+    return scales * blocks[:, 2:].copy().view(np.int8)
