@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -77,8 +76,6 @@ class Context(NativeCache):
         self._leaves: tuple[list[list[int]], int] = [], 1  # of the tree that `branch` decoded last
         self._batch = Batch(native.batch, self.max_leaves)
         self._hidden = HiddenStates(model, native.handle)
-        self._gives_hidden = False  # whether it was ever asked to
-        self._last_pass = 0  # tokens
 
     def told(self) -> list[str]:
         """Drains notices for the user about its passes."""
@@ -364,12 +361,6 @@ class Context(NativeCache):
         if self._snapshots:
             self._undoable = min(self._snapshots, len(tokens) - 1)
         return rows
-
-    def _decode(self, batch: Any, outputs: int) -> Rows:
-        if self._gives_hidden:
-            self._hidden.prepare(outputs > 0)
-        self._last_pass = int(batch.n_tokens)
-        return super()._decode(batch, outputs)
 
     def _drop_failed(self) -> None:
         self.discard_branches()

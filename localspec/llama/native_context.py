@@ -12,6 +12,7 @@ import numpy as np
 from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, ModelInvalid, NativeError
 from localspec.llama import compute_thread, library
+from localspec.llama.hidden import HiddenStates
 from localspec.llama.model import Model
 
 _FULL, _ABORTED = 1, 2
@@ -201,6 +202,9 @@ class NativeCache(OverNative):
     tokens: list[int]
     native_seconds: float
     watch: PassWatch | None
+    _hidden: HiddenStates
+    _gives_hidden = False  # whether it was ever asked to
+    _last_pass = 0  # tokens
 
     def filler(self, count: int) -> list[int]:
         """So many tokens whose passes cost what any do. The first ones of a vocabulary, which may
@@ -209,6 +213,9 @@ class NativeCache(OverNative):
 
     def _decode(self, batch: Any, outputs: int) -> Rows:
         """Run a llama_batch and wait for its logits; nothing of it stays where that raises."""
+        if self._gives_hidden:
+            self._hidden.prepare(outputs > 0)
+        self._last_pass = int(batch.n_tokens)
         started = perf_counter()
         try:
             address = self._native.decode(batch)
@@ -219,7 +226,7 @@ class NativeCache(OverNative):
         seconds = perf_counter() - started
         self.native_seconds += seconds
         if self.watch is not None:
-            self.watch.passed(int(batch.n_tokens), len(self.tokens), seconds)
+            self.watch.passed(self._last_pass, len(self.tokens), seconds)
         return self._native.rows(address, outputs)
 
     def _drop_failed(self) -> None:
