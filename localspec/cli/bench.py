@@ -7,17 +7,15 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from localspec.cli import bench_options as b
-from localspec.cli import crashes
 from localspec.cli import options as o
-from localspec.cli.interrupts import on_interrupt
 from localspec.cli.model_options import DRAFT_MODEL, MODEL
 from localspec.cli.output import Console
+from localspec.cli.working import Work, working
 from localspec.errors import Cancelled, LocalspecError, UsageError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
@@ -54,19 +52,15 @@ def bench(context: typer.Context, *, quiet: o.Quiet = False, verbose: o.Verbose 
     console: Console = context.obj
     console.configure(quiet=quiet, verbosity=verbose)
     output = context.params["output"] and Path(context.params["output"])
+    with working(console, "Interrupted before anything was measured.") as work:
+        report = _measured(context, console, work)
     try:
-        report = _measured(context, console)
-        try:
-            # First what needs no disk: a full one must not cost the result.
-            console.answer(report.to_json() + "\n" if context.params["json"] else _shown(report))
-        finally:
-            # And a reader who has seen enough, as `head`, must not cost the files.
-            if output is not None:
-                _write(report, output, console)
-    except KeyboardInterrupt:
-        raise Cancelled("Interrupted before anything was measured.") from None
+        # First what needs no disk: a full one must not cost the result.
+        console.answer(report.to_json() + "\n" if context.params["json"] else _shown(report))
     finally:
-        console.erase_progress()
+        # And a reader who has seen enough, as `head`, must not cost the files.
+        if output is not None:
+            _write(report, output, console)
     if report.partial:
         raise Cancelled("Interrupted; the report covers the results so far.")
     return 0
@@ -81,7 +75,7 @@ def _write(report: Report, output: Path, console: Console) -> None:
         console.notice(charts.MISSING)
 
 
-def _measured(context: typer.Context, console: Console) -> Report:
+def _measured(context: typer.Context, console: Console, work: Work) -> Report:
     """Check the options, cheapest first, and run."""
     said = context.params
     if said["output"] is not None:
@@ -95,22 +89,10 @@ def _measured(context: typer.Context, console: Console) -> Report:
         console.notice(text)
 
     from localspec.bench.benchmark import benchmark
-    from localspec.llama import library
 
-    crashes.watch()
-    library.on_abort(console.last_words)
-    stop = Event()
-
-    def tell(text: str) -> None:
-        # Raised here, between two answers: inside a callback of llama.cpp it would be lost.
-        if stop.is_set():
-            raise KeyboardInterrupt
-        console.progress(text)
-
-    with on_interrupt(stop.set):
-        report = benchmark(
-            pairs, settings, command=o.command_line(context), tell=tell, notices=notices
-        )
+    report = benchmark(
+        pairs, settings, command=o.command_line(context), tell=work.tell, notices=notices
+    )
     console.erase_progress()
     if any(pair.samples for pair in report.pairs):
         for pair in report.pairs:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -174,7 +173,7 @@ def _run(console: Console, request: DistillRequest, record_only: bool, json: boo
         console.erase_progress()
         if record_only:
             if json:
-                console.answer(json_format.dumps({"answers": count, "tokens": tokens}) + "\n")
+                console.answer_json({"answers": count, "tokens": tokens})
             else:
                 console.say(f"The trace has {count:,} answers, {tokens:,} tokens.")
             return 0
@@ -219,7 +218,7 @@ def _report(console: Console, made: Distilled, json: bool) -> None:
             "new": made.new,
             "curve": [asdict(point) for point in made.curve],
         }
-        console.answer(json_format.dumps(answer) + "\n")
+        console.answer_json(answer)
         return
     before = "" if first is last else f" (before: {first.agreement:.3f} and {first.acceptance:.3f})"
     depths = ", ".join(f"{each:.3f}" for each in last.depths)
@@ -291,7 +290,7 @@ def _list(console: Console, json: bool) -> int:
             }
             for one in found
         ]
-        console.answer(json_format.dumps({"recorded": entries}) + "\n")
+        console.answer_json({"recorded": entries})
         return 0
     if not found:
         console.notice(
@@ -328,7 +327,7 @@ def _forget(console: Console, names: Sequence[str], json: bool) -> int:
     answers = chats.forget() if HISTORY in names else 0
     if json:
         forgotten = {"forgotten": [one.name for one in gone], "from_chats": answers}
-        console.answer(json_format.dumps(forgotten) + "\n")
+        console.answer_json(forgotten)
         return 0
     if HISTORY in names:
         console.say(f"Forgotten: {answers:,} answers that were recorded while chatting.")

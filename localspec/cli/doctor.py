@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json as json_format
 from dataclasses import replace
-from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from localspec.cli import crashes
 from localspec.cli import options as o
-from localspec.cli.interrupts import on_interrupt
 from localspec.cli.model_options import DRAFT_MODEL, MODEL
 from localspec.cli.output import Console
 from localspec.cli.paths import print_paths
+from localspec.cli.working import Work, working
 from localspec.errors import Cancelled, DraftMismatch, LocalspecError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
@@ -80,19 +77,13 @@ def doctor(
     from localspec.cli.request import read_models
 
     models = read_models(context.params)
-    stop = Event()
-    try:
-        with on_interrupt(stop.set):
-            findings = _examine(console, models, quick=bool(context.params["quick"]), stop=stop)
-    except KeyboardInterrupt:
-        raise Cancelled("Interrupted before anything was measured.") from None
-    finally:
-        console.erase_progress()
+    with working(console, "Interrupted before anything was measured.") as work:
+        findings = _examine(console, models, work, quick=bool(context.params["quick"]))
     if json:
-        console.answer(json_format.dumps(doctor_report.as_json(findings)) + "\n")
+        console.answer_json(doctor_report.as_json(findings))
     else:
         console.answer(doctor_report.as_text(findings))
-    if findings.measurements is not None and (findings.measurements.partial or stop.is_set()):
+    if findings.measurements is not None and (findings.measurements.partial or work.stop.is_set()):
         raise Cancelled("Interrupted; the report covers the results so far.")
     failed = [check for check in findings.checks if check.verdict == "fail"]
     if not failed:
@@ -102,7 +93,7 @@ def doctor(
     return DraftMismatch.exit_code if words else LocalspecError.exit_code
 
 
-def _examine(console: Console, models: ModelRequest, *, quick: bool, stop: Event) -> Findings:
+def _examine(console: Console, models: ModelRequest, work: Work, *, quick: bool) -> Findings:
     """Everything in turn, the cheapest first."""
     from localspec.bench.machine import this_machine
     from localspec.cli.doctor_report import Findings
@@ -119,8 +110,6 @@ def _examine(console: Console, models: ModelRequest, *, quick: bool, stop: Event
     from localspec.pairing.rules import judge_files
     from localspec.text import printable
 
-    crashes.watch()
-    library.on_abort(console.last_words)
     console.progress("looking at the files")
     options = models.options
     found = resolution.find(models.model, offline=models.offline)
@@ -174,7 +163,7 @@ def _examine(console: Console, models: ModelRequest, *, quick: bool, stop: Event
     if options.gpu_layers:
         findings.checks += device_checks(target, draft, use, findings.devices)
     if findings.usable:
-        _measure(console, findings, options, quick=quick, stop=stop)
+        _measure(console, findings, options, work, quick=quick)
     return findings
 
 
@@ -192,7 +181,7 @@ def _draft(models: ModelRequest, target: Path) -> tuple[Path | None, str]:
 
 
 def _measure(
-    console: Console, findings: Findings, options: ModelOptions, *, quick: bool, stop: Event
+    console: Console, findings: Findings, options: ModelOptions, work: Work, *, quick: bool
 ) -> None:
     """Open the pair and let it work."""
     from localspec.doctor import checkup
@@ -202,11 +191,9 @@ def _measure(
     target = findings.target.path
     draft = None if findings.draft is None else findings.draft.path
     if draft is not None:
-        with _open(console, draft, None, replace(options, context=256), stop) as alone:
+        with _open(draft, None, replace(options, context=256), work) as alone:
             findings.checks += [checkup.text_check("draft", alone)]
-    if stop.is_set():
-        raise KeyboardInterrupt
-    with _open(console, target, draft, options, stop) as engine:
+    with _open(target, draft, options, work) as engine:
         for notice in engine.notices:
             console.notice(notice)
         findings.checks += [checkup.text_check("target", engine)]
@@ -218,7 +205,7 @@ def _measure(
             engine,
             checkup.QUICK if quick else checkup.LONG,
             tell=lambda text: console.progress(f"calibrating: {text}"),
-            stopped=stop.is_set,
+            stopped=work.stop.is_set,
         )
     cost = checkup.cost_check(findings.measurements)
     if cost is not None:
@@ -228,14 +215,12 @@ def _measure(
         recommendations.store(findings.recommendation, options)
 
 
-def _open(
-    console: Console, target: Path, draft: Path | None, options: ModelOptions, stop: Event
-) -> Engine:
+def _open(target: Path, draft: Path | None, options: ModelOptions, work: Work) -> Engine:
     from localspec import load
 
-    def progress(fraction: float) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        console.progress(f"loading {target.name}: {fraction:.0%}")
-
-    return load(target, draft=draft, options=options, progress=progress)
+    return load(
+        target,
+        draft=draft,
+        options=options,
+        progress=lambda fraction: work.tell(f"loading {target.name}: {fraction:.0%}"),
+    )

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json as json_format
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from localspec.cli import crashes
 from localspec.cli import options as o
 from localspec.cli.answer_options import SAMPLING
 from localspec.cli.drafting_options import DRAFTING
-from localspec.cli.interrupts import on_interrupt
 from localspec.cli.model_options import DRAFT_MODEL, MODEL
 from localspec.cli.output import Console
+from localspec.cli.working import Work, working
 from localspec.errors import Cancelled, UsageError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
@@ -85,17 +82,11 @@ def evaluate(
         raise UsageError("There is no file of questions. Name one with --file FILE.")
     if said["limit"] is not None and said["limit"] < 1:
         raise UsageError(f"limit is {said['limit']}. Give 1 or more.")
-    stop = Event()
-    try:
-        with on_interrupt(stop.set):
-            outcome = _examined(context, console, suite, stop)
-    except KeyboardInterrupt:
-        raise Cancelled("Interrupted before the first question.") from None
-    finally:
-        console.erase_progress()
+    with working(console, "Interrupted before the first question.") as work:
+        outcome = _examined(context, console, suite, work)
     found = outcome.as_dict()
     if json:
-        console.answer(json_format.dumps(found | {"suite": suite}) + "\n")
+        console.answer_json(found | {"suite": suite})
     else:
         from localspec.quality import words
 
@@ -105,10 +96,9 @@ def evaluate(
     return 1 if outcome.faults else 0
 
 
-def _examined(context: typer.Context, console: Console, suite: str, stop: Event) -> SuiteOutcome:
+def _examined(context: typer.Context, console: Console, suite: str, work: Work) -> SuiteOutcome:
     from localspec.cli.request import read_opening
     from localspec.decoding.rules import LOSSY
-    from localspec.llama import library
     from localspec.quality import programs
     from localspec.quality.items import load
     from localspec.quality.runner import SuiteOutcome, Way, examine
@@ -126,29 +116,21 @@ def _examined(context: typer.Context, console: Console, suite: str, stop: Event)
         ways[rule] = replace(opening.drafting, rule=rule)
     if opening.options.exact and len(ways) > 1:
         raise UsageError("--exact excludes --beside: lossy rules are not exact. Leave out one.")
-    crashes.watch()
-    library.on_abort(console.last_words)
     if suite == "humaneval" and not programs.network_is_off():
         console.notice("Programs of the model are run with the network on: 'unshare' cannot.")
 
-    def tell(text: str) -> None:
-        # Raised here, between two steps: inside a callback of llama.cpp it would be lost.
-        if stop.is_set():
-            raise KeyboardInterrupt
-        console.progress(text)
-
-    with opening.load(lambda fraction: tell(f"loading: {fraction:.0%}")) as engine:
+    with opening.load(lambda fraction: work.tell(f"loading: {fraction:.0%}")) as engine:
         for notice in engine.notices:
             console.notice(notice)
         outcome = SuiteOutcome({"plain": Way()} | {name: Way(name not in LOSSY) for name in ways})
         seed = 1 if opening.sampling.seed is None else opening.sampling.seed
         with suppress(KeyboardInterrupt):  # what was done is told
             examine(
-                Subject(engine, tell),
+                Subject(engine, work.tell),
                 items,
                 ways,
                 replace(opening.sampling, seed=seed),
                 outcome,
-                tell,
+                work.tell,
             )
     return outcome

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Protocol
 
 from localspec import Chunk, Completion, GenerationStats
@@ -79,7 +78,7 @@ class JsonObject:
             "draft": None if self._ready is None else self._ready.draft,
             "stats": completion.stats.as_dict(),
         }
-        self._console.answer(_json(found))
+        self._console.answer_json(found)
 
     def failed(self, error: BaseException) -> None:
         if isinstance(error, Cancelled):
@@ -123,13 +122,9 @@ class JsonLines:
             self._event("error", message=message, exit_code=code)
 
     def _event(self, name: str, **values: Any) -> None:
-        self._console.answer(_json({"event": name, **values}))
+        self._console.answer_json({"event": name, **values})
 
 
 def _nothing() -> Completion:
     """What an interrupt before the first token leaves."""
     return Completion("", "cancelled", GenerationStats())
-
-
-def _json(value: dict[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False) + "\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -98,7 +97,7 @@ def list_(context: typer.Context, limit: Limit = 50, json: o.Json = False) -> in
         found = [] if store is None else store.list(limit=limit)
         total = 0 if store is None else store.count()
     if json:
-        _print_json(console, {"total": total, "conversations": [_record(each) for each in found]})
+        console.answer_json({"total": total, "conversations": [_record(each) for each in found]})
         return 0
     if not found:
         console.notice("There are no conversations yet. `localspec chat` begins one.")
@@ -125,7 +124,7 @@ def search(context: typer.Context, query: Query, limit: Limit = 50, json: o.Json
             _record(each) | {"snippet": "".join(text for text, _ in parts(each.snippet))}
             for each in found
         ]
-        _print_json(console, {"query": query, "hits": records})
+        console.answer_json({"query": query, "hits": records})
     elif found:
         console.answer(hits(found, terminal=sys.stdout.isatty()))
     else:
@@ -170,7 +169,7 @@ def export(
         return 0
     path = write_export(conversation, output.expanduser(), form=format)
     if json:
-        _print_json(console, {"id": conversation.id, "path": str(path)})
+        console.answer_json({"id": conversation.id, "path": str(path)})
     else:
         console.answer(f"{path}\n")
     return 0
@@ -194,7 +193,7 @@ def rm(context: typer.Context, ids: Ids, yes: Yes = False, json: o.Json = False)
             raise HistoryError(store.trouble.text)
         removed = store.delete(chosen)
     if json:
-        _print_json(console, {"removed": chosen})
+        console.answer_json({"removed": chosen})
     else:
         console.say(f"Removed {removed} conversation{'' if removed == 1 else 's'}.")
     return 0
@@ -272,7 +271,3 @@ def _record(found: Any) -> dict[str, Any]:
     from dataclasses import asdict
 
     return asdict(found)
-
-
-def _print_json(console: Console, value: dict[str, Any]) -> None:
-    console.answer(json_module.dumps(value, ensure_ascii=False) + "\n")

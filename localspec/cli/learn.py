@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -131,7 +130,7 @@ def _learn(
             "sorting_seconds": round(done - tokenized, 3),
             "datastore_tokens": manifest.tokens,
         }
-        console.answer(json_format.dumps(answer) + "\n")
+        console.answer_json(answer)
     else:
         console.say(
             f"Learned {count:,} texts, {tokens:,} tokens of the vocabulary of {manifest.model}, in "
@@ -241,7 +240,7 @@ def _list(console: Console, json: bool) -> int:
                 (printable(name, 4096), model, f"{texts:,}", f"{tokens:,}", gigabytes(share), day)
             )
     if json:
-        console.answer(json_format.dumps({"datastores": stores}) + "\n")
+        console.answer_json({"datastores": stores})
     elif rows:
         header = ("NAME", "VOCABULARY OF", "TEXTS", "TOKENS", "SIZE", "LEARNED")
         console.answer(table(header, rows, right=("TEXTS", "TOKENS", "SIZE")))
@@ -289,7 +288,7 @@ def _forget(console: Console, names: Sequence[str], json: bool) -> int:
         forget(folder, gone)
     if json:
         forgotten = sorted({name for gone in wanted.values() for name in gone})
-        console.answer(json_format.dumps({"forgotten": forgotten}) + "\n")
+        console.answer_json({"forgotten": forgotten})
     else:
         console.say(f"Forgotten: {', '.join(names)}.")
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json as json_format
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -60,7 +59,7 @@ def list_models(
     if json:
         listed = found if everything else usable
         answer = {"models": [as_json(model) for model in listed]}
-        console.answer(json_format.dumps(answer) + "\n")
+        console.answer_json(answer)
         return 0
     if usable:
         console.answer(_table(usable))

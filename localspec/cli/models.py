@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json as json_format
-import shutil
-import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,8 +18,6 @@ Examples:
   localspec models
   localspec models qwen3 apache
   localspec models eagle-3 --json"""
-
-_WIDTH = 120
 
 Words = Annotated[
     list[str] | None,
@@ -54,7 +49,7 @@ def models(
     found = [entry for entry in catalog.load().entries if entry.matches(words or ())]
     if json:
         answer = {"models": [entry.model_dump(exclude_none=True) for entry in found]}
-        console.answer(json_format.dumps(answer, ensure_ascii=False) + "\n")
+        console.answer_json(answer)
     elif found:
         console.answer(_table(found))
     else:
@@ -63,48 +58,26 @@ def models(
 
 
 def _table(entries: Sequence[Entry]) -> str:
-    from io import StringIO
+    from localspec.cli.tables import table
+    from localspec.text import gigabytes
 
-    from rich import box
-    from rich.console import Console as RichConsole
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for title in ("NAME", "PARAMETERS", "DOWNLOAD", "LICENCE", "DRAFT", "HEADS"):
-        whole = title != "HEADS"  # half a name cannot be typed
-        right = title in ("PARAMETERS", "DOWNLOAD")
-        table.add_column(title, justify="right" if right else "left", no_wrap=whole)
-    for entry in entries:
-        heads = ", ".join(dict.fromkeys(head.kind for head in entry.heads))
-        draft = entry.drafts[0] if entry.drafts else ""
-        table.add_row(
-            *map(Text, (entry.name, _parameters(entry), _size(entry), entry.licence, draft, heads))
+    rows = [
+        (
+            entry.name,
+            _parameters(entry),
+            "" if entry.size is None else gigabytes(entry.size),
+            entry.licence,
+            entry.drafts[0] if entry.drafts else "",
+            ", ".join(dict.fromkeys(head.kind for head in entry.heads)),
         )
-    # Where nobody looks at it now, somebody will later, in a terminal of the usual width.
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
-    page = StringIO()
-    console = RichConsole(file=page, color_system=None, width=width)
-    # A terminal that is too narrow for that wraps lines; better than a name cut short.
-    console.width = max(width, console.measure(table).minimum)
-    console.print(table)
-    lines = [line.rstrip().removeprefix(" ") for line in page.getvalue().splitlines()]
-    return "\n".join(line for line in lines if line) + "\n"
+        for entry in entries
+    ]
+    header = ("NAME", "PARAMETERS", "DOWNLOAD", "LICENCE", "DRAFT", "HEADS")
+    return table(header, rows, right=("PARAMETERS", "DOWNLOAD"), spare=("HEADS", "LICENCE"))
 
 
 def _parameters(entry: Entry) -> str:
-    active = "" if entry.active is None else f" ({_count(entry.active)} active)"
-    return f"{_count(entry.parameters)}{active}"
+    from localspec.cli.tables import count
 
-
-def _count(number: int) -> str:
-    """1.7 B, 135 M."""
-    if number >= 1e9:
-        return f"{number / 1e9:.1f} B"
-    return f"{number / 1e6:.0f} M"
-
-
-def _size(entry: Entry) -> Any:
-    from localspec.text import gigabytes
-
-    return "" if entry.size is None else gigabytes(entry.size)
+    active = "" if entry.active is None else f" ({count(entry.active)} active)"
+    return f"{count(entry.parameters)}{active}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import logging
 import os
 import shutil
@@ -11,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from time import perf_counter
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 from localspec.cli import crashes
 from localspec.errors import Cancelled, LocalspecError, describe
@@ -94,6 +95,15 @@ class Console:
         """
         self.erase_progress()
         self._send(harmless(text) if _is_terminal(sys.stdout) else text)
+
+    def answer_json(self, value: Any) -> None:
+        """Print one JSON value in a line; may raise `OutputLost`."""
+        try:
+            text = json.dumps(value, ensure_ascii=False)
+            text.encode()
+        except UnicodeEncodeError:  # the name of a file that is not UTF-8
+            text = json.dumps(value)
+        self.answer(text + "\n")
 
     def _send(self, text: str) -> None:
         try:

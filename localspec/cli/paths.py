@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
-
 import typer
 
 from localspec.cli import options as o
@@ -30,8 +28,7 @@ def print_paths(console: Console, *, json: bool) -> int:
         "cache": places.cache_folder(),
     }
     if json:
-        text = json_module.dumps({name: str(path) for name, path in found.items()})
+        console.answer_json({name: str(path) for name, path in found.items()})
     else:
-        text = "\n".join(f"{name:<10}{path}" for name, path in found.items())
-    console.answer(text + "\n")
+        console.answer("".join(f"{name:<10}{path}\n" for name, path in found.items()))
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json as json_format
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -109,7 +108,7 @@ def _tell(console: Console, pulled: list[Pulled], *, json: bool) -> None:
     if json:
         records = [_record(one) for one in pulled]
         result = {"model": records[0], "draft": records[1] if len(records) > 1 else None}
-        console.answer(json_format.dumps(result, ensure_ascii=False) + "\n")
+        console.answer_json(result)
         return
     for one in pulled:
         console.answer(f"{one.path}\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from contextlib import suppress
@@ -232,7 +231,7 @@ class _Shown:
                     for question, outcome in zip(asked, outcomes, strict=False)
                 ]
                 found["speed_up_of_all"] = speed_up(outcomes)
-            self._console.answer(json.dumps(found, ensure_ascii=False) + "\n")
+            self._console.answer_json(found)
         elif self._live:
             self._draw_all(self._summary)
         else:

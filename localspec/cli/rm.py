@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,7 +59,7 @@ def rm(
     planned.execute()
     if json:
         result = {"removed": [str(path) for path in planned.files], "freed": planned.freed}
-        console.answer(json_format.dumps(result, ensure_ascii=False) + "\n")
+        console.answer_json(result)
     else:
         console.notice(f"{planned.what} is removed; {gigabytes(planned.freed)} are free again.")
     return 0

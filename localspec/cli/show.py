@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -89,7 +88,7 @@ def show(
     found = candidates(file, local_models(), PairUse(context=ctx or None))
     told = _told(file, resolution.name_of(reference, meant.path), options.context, kv_type, found)
     if json:
-        console.answer(json_format.dumps(told) + "\n")
+        console.answer_json(told)
     else:
         console.answer(_facts(file, told) + _drafts(found))
     return 0

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json as json_format
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from localspec.cli import crashes
 from localspec.cli import options as o
-from localspec.cli.interrupts import on_interrupt
 from localspec.cli.model_options import DRAFT_MODEL, MODEL
 from localspec.cli.output import Console
+from localspec.cli.working import Work, working
 from localspec.errors import Cancelled, UsageError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
@@ -76,14 +74,8 @@ def verify(
         from localspec.bench import report_folder
 
         report_folder.prepare(Path(said["out"]))
-    stop = Event()
-    try:
-        with on_interrupt(stop.set):
-            certificate = _examined(context, console, models, stop)
-    except KeyboardInterrupt:
-        raise Cancelled("Interrupted before anything was verified.") from None
-    finally:
-        console.erase_progress()
+    with working(console, "Interrupted before anything was verified.") as work:
+        certificate = _examined(context, console, models, work)
     return _told(console, certificate, said, json=json)
 
 
@@ -95,7 +87,10 @@ def _told(console: Console, certificate: Certificate, said: dict[str, Any], *, j
     found = certificate.as_dict()
     try:
         # First what needs no disk: a full one must not cost the result.
-        console.answer(json_format.dumps(found) + "\n" if json else words.text(found))
+        if json:
+            console.answer_json(found)
+        else:
+            console.answer(words.text(found))
     finally:
         if said["out"] is not None:
             write(certificate, Path(said["out"]))
@@ -106,38 +101,29 @@ def _told(console: Console, certificate: Certificate, said: dict[str, Any], *, j
 
 
 def _examined(
-    context: typer.Context, console: Console, models: ModelRequest, stop: Event
+    context: typer.Context, console: Console, models: ModelRequest, work: Work
 ) -> Certificate:
     from localspec import load
-    from localspec.llama import library
     from localspec.verify import effort
     from localspec.verify.examination import begun, examine
 
-    crashes.watch()
-    library.on_abort(console.last_words)
     said = context.params
     chosen = effort.QUICK if said["quick"] else effort.USUAL
     chosen = effort.THOROUGH if said["thorough"] else chosen
-
-    def tell(text: str) -> None:
-        # Raised here, between two answers: inside a callback of llama.cpp it would be lost.
-        if stop.is_set():
-            raise KeyboardInterrupt
-        console.progress(text)
 
     with load(
         models.model,
         draft=models.draft,
         options=models.options,
         offline=models.offline,
-        progress=lambda fraction: tell(f"loading: {fraction:.0%}"),
+        progress=lambda fraction: work.tell(f"loading: {fraction:.0%}"),
     ) as engine:
         for notice in engine.notices:
             console.notice(notice)
-        tell("reading the files")
+        work.tell("reading the files")
         certificate = begun(engine, models.options, chosen, o.command_line(context))
         with suppress(KeyboardInterrupt):  # what was done is told; the certificate knows the rest
-            examine(engine, chosen, certificate, tell)
+            examine(engine, chosen, certificate, work.tell)
     return certificate
 
 
@@ -164,25 +150,13 @@ def _compare(console: Console, models: ModelRequest, path: Path, *, json: bool) 
     differences = compare(found, machine, target, draft, adapters)
     about = all(one.same for one in differences if one.decides)
     if json:
-        console.answer(
-            json_format.dumps(
-                {
-                    "certified": found["verdict"],
-                    "about_this": about,
-                    "facts": [
-                        {
-                            "what": one.what,
-                            "certified": one.certified,
-                            "here": one.here,
-                            "same": one.same,
-                            "decides": one.decides,
-                        }
-                        for one in differences
-                    ],
-                    "checks": {check["check"]: check["verdict"] for check in found["checks"]},
-                }
-            )
-            + "\n"
+        console.answer_json(
+            {
+                "certified": found["verdict"],
+                "about_this": about,
+                "facts": [asdict(one) | {"same": one.same} for one in differences],
+                "checks": {check["check"]: check["verdict"] for check in found["checks"]},
+            }
         )
     else:
         console.answer(words.comparison(found, differences))

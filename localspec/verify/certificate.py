@@ -1,4 +1,4 @@
-"""What was verified, on what, with which result: a record that another machine can look at."""
+"""What was verified, on which files and machine, with which result."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ NAME = "certificate"
 
 @dataclass(slots=True, kw_only=True)
 class Certificate:
-    """All of it.
+    """What was verified.
 
     Attributes:
-        target, draft: their files, several where a model is split; none without a draft model.
+        target, draft: their files, several where a model is split.
         command: as it would be typed again.
-        effort: the name of how much was tried; `settings` says what that is.
+        effort: name of an `Effort`; `settings` has its counts.
         checks: those that were done, in their order; `missing` names the others.
-        seconds: that all checks took.
     """
 
     machine: Machine
@@ -64,17 +63,7 @@ class Certificate:
                 "effort": self.effort,
                 "settings": self.settings,
                 "seconds": round(self.seconds, 1),
-                "checks": [
-                    {
-                        "check": check.check,
-                        "verdict": check.verdict,
-                        "complete": check.complete,
-                        "summary": check.summary,
-                        "faults": list(check.faults),
-                        "figures": check.figures,
-                    }
-                    for check in self.checks
-                ],
+                "checks": [asdict(check) | {"verdict": check.verdict} for check in self.checks],
                 "missing": list(self.missing),
             }
         )
@@ -82,7 +71,7 @@ class Certificate:
 
 
 def _finite(value: Any) -> Any:
-    """The same without infinities and NaN, which JSON has no words for."""
+    """The same without infinities and NaN, which JSON does not have."""
     if isinstance(value, dict):
         return {name: _finite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

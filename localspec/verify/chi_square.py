@@ -1,4 +1,4 @@
-"""Counts against probabilities: Pearson's chi-square over many places, and what it would see."""
+"""Counts against probabilities: Pearson's chi-square over places, and the bias it would see."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from statistics import NormalDist
 
 LEAST = 5.0
 """Times that an outcome has to be expected; rarer ones are taken together (Cochran 1954)."""
+POWER = 0.9
+"""Probability with which a bias has to be seen."""
 _NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """One multinomial experiment, its rare outcomes merged.
-
-    Attributes:
-        counts, expected: by bin; both sum to the number of samples.
-    """
+    """One multinomial experiment, its rare outcomes merged: counts, and expected counts."""
 
     counts: tuple[int, ...]
     expected: tuple[float, ...]
@@ -35,8 +33,8 @@ class Bins:
 
     @property
     def per_bias(self) -> float:
-        """Noncentrality ÷ δ², where a share δ of the answers says the next likeliest outcome
-        instead of the likeliest; 0 with a single bin."""
+        """Noncentrality ÷ δ², where a share δ of the answers has the next likeliest outcome instead
+        of the likeliest; 0 with a single bin."""
         if self.freedom < 1:
             return 0.0
         samples = sum(self.expected)
@@ -45,11 +43,7 @@ class Bins:
 
 
 def bins(outcomes: Sequence[tuple[int, float]]) -> Bins:
-    """Bins of outcomes, those expected fewer than LEAST times merged into one.
-
-    Args:
-        outcomes: of each, how often it was seen, and its probability; these sum to 1.
-    """
+    """Bins of (count, probability), those expected fewer than LEAST times merged into one."""
     samples = sum(count for count, _ in outcomes)
     found = sorted(((p * samples, count) for count, p in outcomes), reverse=True)
     kept = [pair for pair in found if pair[0] >= LEAST]
@@ -70,9 +64,8 @@ class Pooled:
     Attributes:
         samples, statistic, freedom: summed over them.
         chance: of a statistic at least as large if nothing is wrong (p-value).
-        bias: the least share of answers which, moved from the likeliest outcome of every place to
-            the next likeliest, would have been seen with a probability of POWER; None where no
-            sample of this size sees any, or only one larger than 1.
+        bias: the least share of answers, moved from the likeliest outcome to the next, that would
+            be seen with a probability of about POWER; None where none up to 1 would be.
     """
 
     samples: int
@@ -82,25 +75,17 @@ class Pooled:
     bias: float | None
 
 
-POWER = 0.9
-
-
 def pooled(experiments: Sequence[Bins], reject: float) -> Pooled:
-    """Their statistics added up.
-
-    Args:
-        reject: p-value below which the test fails; decides what bias it sees.
-    """
+    """Their statistics added up; `reject` is the p-value below which the test fails."""
     statistic = math.fsum(one.statistic for one in experiments)
     freedom = sum(one.freedom for one in experiments)
     samples = sum(sum(one.counts) for one in experiments)
     if freedom < 1:
         return Pooled(samples, statistic, freedom, 1.0, None)
     shift = math.fsum(one.per_bias for one in experiments)
-    bias = math.sqrt(noncentrality(freedom, reject, POWER) / shift) if shift else None
-    if bias is not None and bias > 1.0:
-        bias = None
-    return Pooled(samples, statistic, freedom, tail(statistic, freedom), bias)
+    bias = math.sqrt(noncentrality(freedom, reject) / shift) if shift else math.inf
+    chance = tail(statistic, freedom)
+    return Pooled(samples, statistic, freedom, chance, bias if bias <= 1.0 else None)
 
 
 def tail(statistic: float, freedom: int) -> float:
@@ -112,35 +97,12 @@ def tail(statistic: float, freedom: int) -> float:
     return 0.5 * math.erfc(z / math.sqrt(2.0))
 
 
-def critical(freedom: int, reject: float) -> float:
-    """The statistic whose `tail` is `reject`."""
+def noncentrality(freedom: int, reject: float) -> float:
+    """About the noncentrality at which a test is failed with a probability of POWER: mean and
+    variance of χ² are k + λ and 2k + 4λ, taken as normal."""
+    z, power = _NORMAL.inv_cdf(1.0 - reject), _NORMAL.inv_cdf(POWER)
     spread = 2.0 / (9.0 * freedom)
-    z = _NORMAL.inv_cdf(1.0 - reject)
-    return float(freedom * max(0.0, 1.0 - spread + z * math.sqrt(spread)) ** 3)
-
-
-def power(freedom: int, noncentral: float, reject: float) -> float:
-    """P(noncentral χ² ≥ critical value): Sankaran 1963, "Approximations to the non-central
-    chi-square distribution", Biometrika 50, the approximation z₃."""
-    k, n = float(freedom), noncentral
-    h = 1.0 - 2.0 * (k + n) * (k + 3.0 * n) / (3.0 * (k + 2.0 * n) ** 2)
-    p = (k + 2.0 * n) / (k + n) ** 2
-    m = (h - 1.0) * (1.0 - 3.0 * h)
-    mean = 1.0 + h * p * (h - 1.0 - 0.5 * (2.0 - h) * m * p)
-    spread = h * math.sqrt(2.0 * p) * (1.0 + 0.5 * m * p)
-    z = ((critical(freedom, reject) / (k + n)) ** h - mean) / spread
-    return 0.5 * math.erfc(z / math.sqrt(2.0))
-
-
-def noncentrality(freedom: int, reject: float, wanted: float) -> float:
-    """The noncentrality at which `power` is `wanted`, by halves."""
-    low, high = 0.0, 1.0
-    while power(freedom, high, reject) < wanted:
-        low, high = high, 2.0 * high
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        if power(freedom, middle, reject) < wanted:
-            low = middle
-        else:
-            high = middle
-    return high
+    critical = freedom * (1.0 - spread + z * math.sqrt(spread)) ** 3
+    # critical = k + λ − power · √(2k + 4λ), solved for √(2k + 4λ)
+    root = 2.0 * power + math.sqrt(4.0 * power**2 + 4.0 * critical - 2.0 * freedom)
+    return (root**2 - 2.0 * freedom) / 4.0

@@ -26,13 +26,10 @@ _VERSIONS = {
 
 @dataclass(frozen=True, slots=True)
 class CertificateDifference:
-    """Something here against what a certificate says.
+    """A fact here against the certificate's; None where there is none.
 
     Attributes:
-        what: in words.
-        certified, here: None where there is none.
-        decides: whether the certificate says nothing about what is here if they differ; else it is
-            worth knowing.
+        decides: whether the certificate is about something else if they differ.
     """
 
     what: str
@@ -46,22 +43,14 @@ class CertificateDifference:
 
 
 def files_of(path: Path | None) -> tuple[FileFacts, ...]:
-    """Every file of a model, read as a whole; none for no model.
-
-    Raises:
-        OSError: one cannot be read.
-    """
+    """Every file of a model, read as a whole; none for no model."""
     if path is None:
         return ()
     return tuple(file_facts(path.with_name(name)) for name in parts_of(path.name))
 
 
 def adapters_of(adapters: Sequence[Adapter]) -> list[str]:
-    """Adapters by what they say: the hash of each, and its scale.
-
-    Raises:
-        OSError: one cannot be read.
-    """
+    """The hash of each adapter, and its scale."""
     return [f"{file_facts(one.path).sha256}:{one.scale:g}" for one in adapters]
 
 
@@ -76,10 +65,10 @@ def compare(
 
     Args:
         found: the JSON values of a certificate.
-        adapters: of the model and the draft model, by the names in a certificate's settings.
+        adapters: of the model and the draft model, by their names in `settings`.
 
     Raises:
-        UsageError: it lacks what a certificate has.
+        UsageError: the certificate lacks something.
         OSError: a file cannot be read.
     """
     try:

@@ -12,14 +12,13 @@ _Piece = TypeVar("_Piece")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """Counts of what is tried. Where the time is over before, a check ends with what it has, and
-    says how much that is.
+    """Counts of what is tried. A check whose time is over ends with what it has, and says so.
 
     Attributes:
         seconds: for all checks together; None for no limit.
         prompts, tokens: answered greedily, and longest answer.
         sizes: tokens of the passes whose rounding is measured.
-        places: texts behind which tokens are sampled.
+        places: texts after which tokens are sampled.
         samples: answers of two tokens, for each place and way of drafting.
         answers: for each way, of the caches and under the grammar.
     """
@@ -67,11 +66,10 @@ THOROUGH = Effort(
 
 
 class Deadline:
-    """When a check should have come to its end; nothing is broken off.
+    """When a check should end; nothing is broken off.
 
     Args:
         seconds: from now; None for no limit.
-        clock: tells seconds.
     """
 
     def __init__(self, seconds: float | None, clock: Callable[[], float] = perf_counter) -> None:
@@ -80,18 +78,17 @@ class Deadline:
 
     @property
     def over(self) -> bool:
-        """Whether the time is up."""
         return self._until is not None and self._clock() >= self._until
 
     def share(self, part: float) -> Deadline:
-        """One for a part of what is left."""
+        """One for a part of the time that is left."""
         if self._until is None:
             return self
         return Deadline(part * (self._until - self._clock()), self._clock)
 
     def within(self, pieces: Iterable[_Piece]) -> Iterator[_Piece]:
-        """Pieces of work, the first one in any case, and then as long as there is time for one that
-        takes as long as the longest so far. What is done between two of them is the former's."""
+        """Pieces of work: the first in any case, then as long as there is time for one that takes
+        as long as the longest so far."""
         longest = 0.0
         for number, piece in enumerate(pieces):
             began = self._clock()

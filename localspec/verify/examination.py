@@ -30,10 +30,10 @@ _UNTIL = {"greedy": 0.45, "sampled": 0.7, "KV cache": 0.9, "grammar": 1.0}
 
 
 def begun(engine: Engine, options: ModelOptions, effort: Effort, command: str) -> Certificate:
-    """A certificate of which nothing is done yet. Reads the files as a whole.
+    """A certificate without checks yet; reads the files as a whole.
 
     Raises:
-        UsageError: the context is too short for the texts that are tried.
+        UsageError: the context is too short.
     """
     if engine.context_length < LEAST_CONTEXT:
         raise UsageError(
@@ -49,11 +49,17 @@ def begun(engine: Engine, options: ModelOptions, effort: Effort, command: str) -
         command=command,
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         effort=effort.name,
-        settings={**asdict(effort), "context": engine.context_length, "threads": options.threads}
-        | {"gpu_layers": options.gpu_layers, "kv_type": options.kv_type_k}
-        | {"kernels": engine.model.kernels.words, "bit_for_bit": engine.batch_invariant}
-        | {"lora": adapters_of(options.adapters)}
-        | {"lora_draft": adapters_of(options.draft_adapters)},
+        settings={
+            **asdict(effort),
+            "context": engine.context_length,
+            "threads": options.threads,
+            "gpu_layers": options.gpu_layers,
+            "kv_type": options.kv_type_k,
+            "kernels": engine.model.kernels.words,
+            "bit_for_bit": engine.batch_invariant,
+            "lora": adapters_of(options.adapters),
+            "lora_draft": adapters_of(options.draft_adapters),
+        },
         missing=CHECKS,
     )
 
@@ -93,7 +99,6 @@ def examine(
         except Cancelled:
             raise KeyboardInterrupt from None
         except Exception as error:
-            # An answer that ends in an error is no answer: whatever raised it, this is a fault.
             outcome = Outcome(
                 check=name,
                 faults=(f"It ended in an error: {describe(error)[0]}",),

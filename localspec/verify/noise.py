@@ -1,14 +1,12 @@
 """How far rounding moves rows: passes over several tokens against single-token ones.
 
-In llama.cpp other shapes run through other kernels; with localspec's nothing may move. That is
-measured on this model with right tokens alone, of which nothing is ever dropped from the cache: a
-build that keeps what was rejected shall not be measured by its own fault.
+Measured with right tokens alone, of which nothing is ever dropped from the cache: a build that
+keeps rejected tokens must not be excused by its own fault.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from statistics import median
 
 from localspec.decoding.interfaces import PassRequest
 from localspec.decoding.tree import ROOT, TokenTree
@@ -19,11 +17,7 @@ _SOURCE = "verify"
 
 @dataclass(slots=True)
 class Noise:
-    """What was measured, in logits; see `localspec.verify.rows.Best.moved`.
-
-    Attributes:
-        moved: of every row compared.
-    """
+    """`moved`: how far each row was moved, in logits; see `localspec.verify.rows.Best.moved`."""
 
     moved: list[float] = field(default_factory=list)
 
@@ -32,18 +26,9 @@ class Noise:
         """How far a row was moved at most."""
         return max(self.moved, default=0.0)
 
-    @property
-    def usual(self) -> float:
-        """The median."""
-        return median(self.moved) if self.moved else 0.0
-
 
 def measure(subject: Subject, answer: PlainAnswer, size: int) -> list[float]:
-    """Read a plain answer again in passes over `size` tokens, and compare every row.
-
-    Args:
-        size: at least 2.
-    """
+    """Read a plain answer again in passes over `size` ≥ 2 tokens, and compare every row."""
     subject.engine.clear()
     tokens, best, found = answer.tokens, answer.best, list[float]()
     known = [*answer.prompt]
@@ -54,17 +39,15 @@ def measure(subject: Subject, answer: PlainAnswer, size: int) -> list[float]:
         tree = TokenTree.chain(chain, _SOURCE)
         last = start + size + size > len(tokens)
         if last and subject.branches:
-            # As in a tree: beside a branch that is wrong. The cache is emptied behind it.
+            # As in a tree: beside a branch that is wrong. The cache is emptied after it.
             tree = TokenTree()
-            wrong = int(best[start + 1].ids[1])
-            tree.add(wrong, ROOT, _SOURCE)
+            tree.add(int(best[start + 1].ids[1]), ROOT, _SOURCE)
             node = ROOT
             for token in chain:
                 node = tree.add(token, node, _SOURCE)
         rows = subject.target.forward(PassRequest(known, tree)).rows
         rows = rows[[0, *range(len(rows) - len(chain), len(rows))]]
-        for row, plain in zip(rows, best[start + 1 :], strict=False):
-            found.append(plain.moved(row))
+        found += [plain.moved(row) for row, plain in zip(rows, best[start + 1 :], strict=False)]
         if last:
             break
         subject.target.commit(tree, range(len(chain)))

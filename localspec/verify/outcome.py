@@ -1,4 +1,4 @@
-"""What came of a check."""
+"""What came of a check, and what a check allows."""
 
 from __future__ import annotations
 
@@ -11,15 +11,8 @@ PASSED, FAILED, INCOMPLETE = "passed", "failed", "incomplete"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One check.
-
-    Attributes:
-        check: its name.
-        faults: sentences; none where it passed.
-        summary: what was tried and found, in a sentence or two.
-        figures: JSON values.
-        complete: whether all was tried that was meant to be, else the time was over.
-    """
+    """One check: its faults, what was tried and found, and JSON values. `complete` tells whether
+    there was time for all."""
 
     check: str
     faults: tuple[str, ...]
@@ -32,13 +25,26 @@ class Outcome:
         return FAILED if self.faults else PASSED
 
 
-def left_out(unasked: Sequence[str], idle: Sequence[str]) -> str:
-    """What a check says nothing of, in words that go on a summary.
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How far apart two logits may be that rounding exchanged; None where nothing may differ."""
 
-    Args:
-        unasked: ways of drafting that there was no time for.
-        idle: ways that drafted nothing.
-    """
+    logits: float | None
+
+    def exceeded(self, gap: float) -> bool:
+        """Whether a difference is a fault."""
+        return self.logits is None or not abs(gap) <= self.logits
+
+    @property
+    def beyond(self) -> str:
+        """Why it is one."""
+        if self.logits is None:
+            return "nothing may differ with localspec's kernels"
+        return f"more than rounding moves ({self.logits:.4f})"
+
+
+def left_out(unasked: Sequence[str], idle: Sequence[str]) -> str:
+    """What a check did not cover: ways without time, and ways that drafted nothing."""
     found = f" There was no time for {', '.join(unasked)}." if unasked else ""
     if idle:
         found += f" Not tested, as they drafted nothing: {', '.join(idle)}."

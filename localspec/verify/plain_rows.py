@@ -12,20 +12,17 @@ from localspec.decoding.tree import TokenTree
 from localspec.verify.subject import Subject
 
 _PLAIN, _TOKEN = 1.0, 0.001
-"""Seconds that passes are said to take: with a pass over several tokens as cheap, and any draft
-model's pass cheaper, `auto` drafts wherever there is something to draft."""
+"""Seconds that passes are said to take, so that `auto` drafts wherever there is something to."""
 
 
 class PlainRows:
-    """Stands at the seam; a `Target`.
+    """A `Target` whose every row is that of a plain pass after the same text, read once and kept.
 
-    Every row is what a plain pass says behind the same text, read once and kept. So what is
-    sampled from them has the plain distribution to the last bit if the algorithm is right, and a
-    sample may be as large as it takes to see a small bias: rounding does not blur it, and passes
-    are paid for once.
+    So samples have the plain distribution to the last bit if the algorithm is right, and may be as
+    many as it takes to see a small bias.
 
     Args:
-        base: the text behind which is sampled.
+        base: the text after which is sampled.
 
     Attributes:
         clock: seconds that its passes were said to take.
@@ -40,14 +37,14 @@ class PlainRows:
         self.row(())
 
     def row(self, tail: Sequence[int]) -> Row:
-        """Behind the base and so many tokens more; float32 [vocabulary]."""
+        """After the base and so many tokens more; float32 [vocabulary]."""
         key = tuple(tail)
         found = self._rows.get(key)
         if found is None:
             if key and key[:-1] not in self._rows:
                 self.row(key[:-1])  # so that the last pass is one over a single token
-            target, text = self._subject.target, [*self._base, *key]
-            target.rollback(text[:-1])
+            text = [*self._base, *key]
+            self._subject.target.rollback(text[:-1])
             found = self._rows[key] = np.array(self._subject.row(text))
         return found
 
@@ -60,12 +57,12 @@ class PlainRows:
         return PassResult(np.stack(rows), seconds)
 
     def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
-        """Nothing: no cache is behind the rows."""
+        """Nothing: there is no cache."""
 
     def rollback(self, context: Sequence[int]) -> None:
         """Nothing."""
 
 
 def seconds_of(tokens: int) -> float:
-    """What a pass over so many is said to take."""
+    """Of a pass over so many."""
     return _PLAIN + _TOKEN * tokens

@@ -1,12 +1,8 @@
-"""Rows of logits, compared: passes of other shapes run through other kernels and round otherwise.
-
-What decides is how far apart the best tokens are: a number added to all logits of a row changes
-nothing, and the tail is never said. Rows that are said to be the same are so in every bit.
-"""
+"""Rows of logits, compared by how far apart the best tokens are: a number added to all logits
+changes nothing, and the tail is never generated. Rows that are the same are so in every bit."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 import sys
 
@@ -27,15 +23,14 @@ class Best:
     Attributes:
         ids: int32 [32], best first.
         logits: float64 [32], of these.
-        digest: of the whole row's bits.
     """
 
-    __slots__ = ("digest", "ids", "logits")
+    __slots__ = ("_bits", "ids", "logits")
 
     def __init__(self, row: Row) -> None:
         self.ids: Ids = top_ids(row, _KEPT)
         self.logits: npt.NDArray[np.float64] = row[self.ids].astype(np.float64)
-        self.digest = digest(row)
+        self._bits = hash(row.tobytes())
 
     @property
     def token(self) -> int:
@@ -48,17 +43,10 @@ class Best:
         return float(self.logits[0] - self.logits[found[0]]) if len(found) else math.inf
 
     def moved(self, row: Row) -> float:
-        """How much farther from, or nearer to, the best token another reading of the same text has
-        one of the BEST, at most; 0 where the rows are the same bits, and only there."""
-        if digest(row) == self.digest:
+        """How far another reading of the same text moves one of the BEST relative to the best; 0
+        where the rows have the same bits, and only there."""
+        if hash(row.tobytes()) == self._bits:
             return 0.0
-        ids = self.ids[:BEST]
-        other = row[ids].astype(np.float64)
-        ours = self.logits[:BEST]
+        other, ours = row[self.ids[:BEST]].astype(np.float64), self.logits[:BEST]
         found = float(np.abs((other - other[0]) - (ours - ours[0])).max())
         return found or sys.float_info.min
-
-
-def digest(row: Row) -> bytes:
-    """Of all its bits."""
-    return hashlib.sha256(row.tobytes()).digest()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
 
 from localspec.decoding.driver import drive
 from localspec.decoding.loop import speculate
@@ -26,14 +25,14 @@ from localspec.verify.sampling_places import sampling_places
 from localspec.verify.subject import PlainAnswer, Subject
 
 SAMPLING = SamplingParams(temperature=0.8, top_k=6, top_p=0.95, min_p=0.0)
-"""Few tokens may follow each, so that a small bias shows."""
+"""Few tokens can follow each, so that a small bias shows."""
 REJECT = 1e-3
-"""Probability that any of the tests fails although all is well; the seeds are fixed, so that on one
-machine they fail always or never."""
+"""Probability that any test fails although all is well. Seeds are fixed: on one machine it fails
+always or never."""
 SEED = 20_26
 DEPTH = 2
 _ROUND = 100
-"""Answers of each way at each place in turn: where the time ends, all have come as far."""
+"""Answers of each way at a place before the next way: where the time ends, all have as many."""
 _SIZES = (1, 2, 4, 8, 16, 32)
 _LOOKING = 0.25
 """Of the time: for finding places."""
@@ -52,11 +51,7 @@ class PairSample:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The tests of one way.
-
-    Attributes:
-        impossible: tokens or pairs that the target cannot say.
-    """
+    """The tests of one way; `impossible` counts pairs that the target cannot generate."""
 
     firsts: Pooled
     pairs: Pooled
@@ -81,7 +76,7 @@ def sampled_ways(subject: Subject) -> dict[str, Drafting]:
 def check_sampled(
     subject: Subject, answers: Sequence[PlainAnswer], effort: Effort, deadline: Deadline
 ) -> Outcome:
-    """Sample two tokens behind many texts, in every way, and count."""
+    """Sample two tokens after many texts, in every way, and count."""
     sampler = Sampler(SAMPLING, subject.engine.model.vocabulary.size)
     looking = deadline.share(_LOOKING)
     places = sampling_places(subject, answers, sampler, effort.places, looking)
@@ -127,8 +122,9 @@ def _draw(
     random: SeededRandom,
     sample: PairSample,
 ) -> None:
-    """Two tokens, as `Engine` has an answer begin, but for drafts in the first step."""
-    session = Session(place[:-1], sampler, random, limit=len(place) + 2 + DEPTH, ends=_never)
+    """Two tokens, as an answer of `Engine` begins, but with drafts in the first step."""
+    limit = len(place) + 2 + DEPTH
+    session = Session(place[:-1], sampler, random, limit=limit, ends=lambda token: False)
     session.extend([place[-1]], None)  # nothing is drafted before the first token of an answer
     session.limit = min(session.limit, subject.limits.capacity)
     rule = acceptance_rule(drafting.rule, greedy=False)
@@ -153,13 +149,8 @@ def _draw(
     sample.seen[first, second] += 1
 
 
-def _never(token: int) -> bool:
-    """Ends of the text count as any token, or there would be no second one."""
-    return False
-
-
 def _profile(subject: Subject) -> PairProfile:
-    """What `auto` goes by: passes cost what `PlainRows` says, and nothing is kept of it."""
+    """For `auto`: passes cost what `PlainRows` says; never stored."""
     profile = PairProfile()
     profile.target.learn({n: seconds_of(n) for n in _SIZES}, 0)
     for source in sources(subject.parts)[1]:
@@ -209,56 +200,33 @@ def _outcome(judged: dict[str, Judged], places: int, reject: float, complete: bo
                     f"{name}: {what} are not distributed as the model's, p = {test.chance:.2g} "
                     f"(χ² {test.statistic:.1f}, {test.freedom} degrees of freedom)."
                 )
-    tested = {name: one for name, one in judged.items() if one.tested}
+    tested = [one for one in judged.values() if one.tested]
     if not places:
         faults.append("No place was found where the model is undecided, so nothing was sampled.")
     elif not tested:
         faults.append("Nothing was drafted in any way, so that nothing was verified.")
-    idle = [name for name in judged if name not in tested]
-    biases = [one.firsts.bias for one in tested.values() if one.firsts.bias is not None]
-    least = min((min(one.firsts.chance, one.pairs.chance) for one in tested.values()), default=1.0)
-    total = sum(one.firsts.samples for one in tested.values())
+    biases = [one.firsts.bias for one in tested if one.firsts.bias is not None]
+    least = min((min(one.firsts.chance, one.pairs.chance) for one in tested), default=1.0)
     summary = (
-        f"{total} pairs of tokens of {len(tested)} ways behind {places} texts: the lowest p is "
-        f"{least:.2g}, and below {reject:.1g} a way fails. "
+        f"{sum(one.firsts.samples for one in tested)} pairs of tokens of {len(tested)} ways after "
+        f"{places} texts: the lowest p is {least:.2g}, and below {reject:.1g} a way fails."
     )
     if biases:
         summary += (
-            f"A bias of {max(biases):.1%} of the next tokens would have been seen in every way "
+            f" A bias of {max(biases):.1%} of the next tokens would have been seen in every way "
             f"with a probability of {POWER:.0%}."
         )
-    summary += left_out((), idle)
-    figures = {
-        "places": places,
-        "sampling": {"temperature": SAMPLING.temperature, "top_k": SAMPLING.top_k}
-        | {"top_p": SAMPLING.top_p},
-        "seed": SEED,
-        "reject": reject,
-        "power": POWER,
-        "ways": {name: _figures(one) for name, one in judged.items()},
-    }
     return Outcome(
         check="sampled",
         faults=tuple(faults),
-        summary=summary.strip(),
-        figures=figures,
+        summary=summary + left_out((), [name for name, one in judged.items() if not one.tested]),
+        figures={
+            "places": places,
+            "sampling": asdict(SAMPLING),
+            "seed": SEED,
+            "reject": reject,
+            "power": POWER,
+            "ways": {name: asdict(one) for name, one in judged.items()},
+        },
         complete=complete,
     )
-
-
-def _figures(one: Judged) -> dict[str, Any]:
-    return {
-        "tested": one.tested,
-        "accepted": one.accepted,
-        "impossible": one.impossible,
-        **{
-            name: {
-                "samples": test.samples,
-                "chi_square": test.statistic,
-                "degrees_of_freedom": test.freedom,
-                "p": test.chance,
-                "bias_seen": test.bias,
-            }
-            for name, test in (("next_tokens", one.firsts), ("pairs", one.pairs))
-        },
-    }

@@ -1,4 +1,4 @@
-"""Texts behind which sampling shows something: the target is undecided, and the n-gram drafts."""
+"""Texts after which sampling shows something: the target is undecided, and the n-gram drafts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from localspec.verify.effort import Deadline
 from localspec.verify.subject import PlainAnswer, Subject
 
 MOST, LEAST = 0.85, 0.03
-"""Where the target says one token more often, or what the n-gram proposes more rarely, there is
-little that an acceptance rule could do wrong."""
+"""Where the target prefers one token more, or the n-gram's proposal less, an acceptance rule can do
+little wrong."""
 _PHRASE = 4
 _STEP = 3
 
@@ -22,12 +22,9 @@ def sampling_places(
     count: int,
     deadline: Deadline,
 ) -> list[tuple[int, ...]]:
-    """Token ids of so many texts, of different prompts as far as they go.
-
-    Each is a prompt with a plain answer, and a phrase of that answer once more, so that the n-gram
-    has something to propose. Where its proposal has no chance in too many of them, those serve as
-    well. Which are taken depends on the target's probabilities alone.
-    """
+    """Token ids of so many texts: a prompt with a plain answer, and a phrase of that answer once
+    more, so that the n-gram proposes something. Which are taken depends on the target's
+    probabilities alone; those where the proposal is unlikely come last."""
     found: list[tuple[int, ...]] = []
     spare: list[tuple[int, ...]] = []
     searches = [_of_answer(subject, answer, sampler) for answer in answers]

@@ -1,5 +1,4 @@
-"""What is verified: an open engine, asked as a user asks it, and its target at the seam, where a
-step asks for a pass."""
+"""What is verified: an open engine, asked as a user asks it, and its target."""
 
 from __future__ import annotations
 
@@ -17,6 +16,7 @@ from localspec.drafters.options import Drafting
 from localspec.drafters.registry import REGISTRY, Parts
 from localspec.engine import Engine
 from localspec.prompting.prompt import Prompt, Tokens
+from localspec.verify.outcome import Limit
 from localspec.verify.rows import Best
 
 PLAIN = Drafting(drafter="none")
@@ -28,12 +28,8 @@ _BRANCHES = 3
 
 @dataclass(frozen=True, slots=True)
 class PlainAnswer:
-    """A greedy answer by single-token passes and arg-max, with nothing of localspec's loop.
-
-    Attributes:
-        prompt, tokens: their ids.
-        best: of the row before each token.
-    """
+    """A greedy answer by single-token passes and arg-max, with nothing of localspec's loop; `best`
+    is of the row before each token."""
 
     prompt: tuple[int, ...]
     tokens: tuple[int, ...]
@@ -42,17 +38,10 @@ class PlainAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SubjectAnswer:
-    """An answer of the engine.
-
-    Attributes:
-        tokens: of the answer.
-        context: the prompt's as well.
-        finish_reason: as of `Completion`.
-    """
+    """An answer of the engine; `context` holds the prompt's tokens as well."""
 
     tokens: tuple[int, ...]
     context: tuple[int, ...]
-    finish_reason: str
     text: str
     steps: tuple[Step, ...]
 
@@ -72,8 +61,7 @@ class Subject:
         tell: called with what is going on, in words; raises KeyboardInterrupt to stop.
 
     Attributes:
-        same_bits: whether every row has to be the same bits as plain decoding's, so that nothing is
-            put down to rounding.
+        same_bits: whether every row has to have the same bits as plain decoding's.
     """
 
     def __init__(self, engine: Engine, tell: Callable[[str], None]) -> None:
@@ -89,8 +77,12 @@ class Subject:
         self._tell(text)
 
     def go_on(self) -> None:
-        """Between two steps: an answer may take minutes, and whoever wants to stop shall not."""
+        """Called between two steps, as an answer may take minutes."""
         self._tell(self._told)
+
+    def limit(self, noise: float) -> Limit:
+        """What counts as rounding, where rounding moves logits by `noise`."""
+        return Limit(None if self.same_bits else noise)
 
     @property
     def target(self) -> Target:
@@ -126,8 +118,7 @@ class Subject:
         return {**found, "auto": Drafting()}
 
     def prompts(self, count: int) -> list[tuple[int, ...]]:
-        """Token ids of so many prompts, of the stories and questions of `localspec bench`, the
-        kinds mixed: those that are not too long."""
+        """Token ids of so many prompts of `localspec bench` that are not too long."""
         found: list[tuple[int, ...]] = []
         room = min(LONGEST, self.engine.context_length // 4)
         suites = load_suites([SETS["stories"], SETS["questions"]])
@@ -146,16 +137,15 @@ class Subject:
         return self.engine.prompts.tokens(prompt, 1, "error", GenerationStats())
 
     def row(self, tokens: Sequence[int]) -> Row:
-        """What the target says behind a text, of which only the last token may be new to it;
-        float32 [vocabulary], valid until the next pass."""
+        """Logits after a text, of which only the last token may be new to the cache; float32
+        [vocabulary], valid until the next pass."""
         row: Row = self.target.forward(PassRequest(tokens, TokenTree())).rows[-1]
         return row
 
     def plain(self, prompt: Sequence[int], count: int, chunk: int | None = None) -> PlainAnswer:
-        """Decode plainly, from an empty cache.
+        """Decode up to `count` tokens plainly, from an empty cache.
 
         Args:
-            count: longest answer.
             chunk: read the prompt in pieces of so many tokens; None leaves that to the target.
         """
         self.engine.clear()
@@ -202,7 +192,6 @@ class Subject:
         return SubjectAnswer(
             tuple(tokens),
             tuple(stream.context),
-            stream.finish_reason or "cancelled",
             stream.text,
             tuple(steps),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import product
 
@@ -27,55 +28,44 @@ _TOKENS = 48
 
 
 def check_grammar(subject: Subject, effort: Effort, deadline: Deadline, noise: float) -> Outcome:
-    """Greedy answers against plain ones, and sampled ones, of every way, token by token.
+    """Greedy answers against plain ones, and sampled ones, of every way.
 
     Args:
-        noise: gap between two logits that rounding may turn round; where rows must be the same
-            bits, there is none.
+        noise: logits that rounding may move; see `Subject.limit`.
     """
-    faults: list[str] = []
-    greedy = parted = sampled = tested = accepted = 0
-    gaps: list[float] = []
+    faults, gaps, limit = list[str](), list[float](), subject.limit(noise)
+    tested = accepted = 0
     ways, asked, plain = subject.ways(), list[str](), list[SubjectAnswer]()
     for number, name in deadline.within(product(range(effort.answers), ways)):
-        drafting, told = ways[name], f"grammar, text {number + 1} of {effort.answers}"
+        told = f"grammar, text {number + 1} of {effort.answers}"
         prompt = subject.tokens(ASKED.replace("{}", WHO[number % len(WHO)], 1))
         if number == len(plain):
             subject.tell(f"{told}: plain decoding")
             plain.append(subject.answer(prompt, _TOKENS, PLAIN, grammar=GRAMMAR))
         subject.tell(f"{told}: {name}")
         asked.append(name)
-        said = subject.answer(prompt, _TOKENS, drafting, grammar=GRAMMAR)
-        greedy += 1
-        gap = _gap(subject, plain[number], said)
+        sampling = SamplingParams(temperature=1.0, seed=SEED + number)
+        greedy = subject.answer(prompt, _TOKENS, ways[name], grammar=GRAMMAR)
+        gap = _gap(subject, plain[number], greedy)
+        drawn = subject.answer(prompt, _TOKENS, ways[name], sampling=sampling, grammar=GRAMMAR)
         if gap is not None:
-            parted += 1
             gaps.append(gap)
-            if subject.same_bits or not abs(gap) <= noise:
+            if limit.exceeded(gap):
                 faults.append(
                     f"{name} parts from plain decoding under the grammar where the logits are "
-                    f"{abs(gap):.4f} apart: "
-                    + (
-                        "nothing may differ with localspec's kernels."
-                        if subject.same_bits
-                        else f"more than rounding moves ({noise:.4f})."
-                    )
+                    f"{gap:.4f} apart: {limit.beyond}."
                 )
-        sampling = SamplingParams(temperature=1.0, seed=SEED + number)
-        drawn = subject.answer(prompt, _TOKENS, drafting, sampling=sampling, grammar=GRAMMAR)
-        sampled += 1
-        for one in (said, drawn):
+        for one in (greedy, drawn):
             tested += one.tested
             accepted += one.accepted
             at = _broken_at(subject, one.tokens)
             if at is not None:
                 faults.append(f"{name} breaks the grammar at token {at}: {one.text[:60]!r}.")
     summary = (
-        f"{greedy} greedy and {sampled} sampled answers, {accepted} of {tested} tested drafts "
-        f"accepted in them: "
-        + ("all obey the grammar" if not faults else "not all are right")
-        + f", {greedy - parted} of {greedy} greedy ones equal plain decoding's"
-        + (f", the others part at gaps of {max(map(abs, gaps)):.4f} at most." if gaps else ".")
+        f"{len(asked)} greedy and as many sampled answers, {accepted} of {tested} tested drafts "
+        f"accepted in them: {'not all are right' if faults else 'all obey the grammar'}, "
+        f"{len(asked) - len(gaps)} of {len(asked)} greedy ones equal plain decoding's"
+        + (f", the others part at gaps of {max(gaps):.4f} at most." if gaps else ".")
         + left_out([name for name in ways if name not in asked], ())
     )
     return Outcome(
@@ -83,10 +73,8 @@ def check_grammar(subject: Subject, effort: Effort, deadline: Deadline, noise: f
         faults=tuple(faults),
         summary=summary,
         figures={
-            "greedy": greedy,
-            "parted": parted,
+            "answers": 2 * len(asked),
             "gaps": gaps,
-            "sampled": sampled,
             "tested": tested,
             "accepted": accepted,
             "seed": SEED,
@@ -97,8 +85,7 @@ def check_grammar(subject: Subject, effort: Effort, deadline: Deadline, noise: f
 
 
 def _broken_at(subject: Subject, tokens: Sequence[int]) -> int | None:
-    """Where an answer leaves the grammar; None where it does not. The grammar is asked anew, one
-    token after the other, with nothing of the loop."""
+    """Where an answer leaves the grammar, asked again token by token without the loop."""
     constraint = Grammar(subject.engine.model.vocabulary, GRAMMAR)
     for at, token in enumerate(tokens):
         if not constraint.allows(token):
@@ -107,16 +94,16 @@ def _broken_at(subject: Subject, tokens: Sequence[int]) -> int | None:
     return None
 
 
-def _gap(subject: Subject, plain: SubjectAnswer, said: SubjectAnswer) -> float | None:
+def _gap(subject: Subject, plain: SubjectAnswer, drafted: SubjectAnswer) -> float | None:
     """Logits between the two tokens where an answer parts from plain decoding's; None where it does
     not, infinite where one of them ends."""
-    at = shared_prefix(plain.tokens, said.tokens)
-    if at == len(plain.tokens) == len(said.tokens):
+    at = shared_prefix(plain.tokens, drafted.tokens)
+    if at == len(plain.tokens) == len(drafted.tokens):
         return None
-    if at == min(len(plain.tokens), len(said.tokens)):
-        return float("inf")
+    if at == min(len(plain.tokens), len(drafted.tokens)):
+        return math.inf
     prompt = plain.context[: len(plain.context) - len(plain.tokens)]
     subject.engine.clear()
     subject.row([*prompt, *plain.tokens[: max(0, at - 1)]])
     row = subject.row([*prompt, *plain.tokens[:at]])
-    return float(row[plain.tokens[at]] - row[said.tokens[at]])
+    return abs(float(row[plain.tokens[at]] - row[drafted.tokens[at]]))

@@ -30,7 +30,7 @@ def verdict(found: dict[str, Any]) -> str:
 
 
 def markdown(found: dict[str, Any]) -> str:
-    """The whole certificate as a page."""
+    """The certificate as a page; all figures are in the JSON."""
     machine, files = found["machine"], found["files"]
     lines = [
         f"# localspec verify: {found['verdict']}",
@@ -57,41 +57,9 @@ def markdown(found: dict[str, Any]) -> str:
             lines += ["", "The time was over before all of it was tried."]
         if check["faults"]:
             lines += ["", *(f"- {fault}" for fault in check["faults"])]
-        lines += _tables(check["figures"])
     if found["missing"]:
         lines += ["", f"Not run: {', '.join(found['missing'])}."]
     return "\n".join(lines) + "\n"
-
-
-def _tables(figures: dict[str, Any]) -> list[str]:
-    """Every figure that is a record of records, as a table."""
-    lines: list[str] = []
-    for value in figures.values():
-        if not isinstance(value, dict) or not value:
-            continue
-        rows = {name: _flat(row) for name, row in value.items() if isinstance(row, dict)}
-        if not rows:
-            continue
-        columns = list(dict.fromkeys(column for row in rows.values() for column in row))
-        lines += ["", f"| | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
-        lines += [
-            f"| {name} | {' | '.join(row.get(column, '') for column in columns)} |"
-            for name, row in rows.items()
-        ]
-    return lines
-
-
-def _flat(row: dict[str, Any], before: str = "") -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, value in row.items():
-        label = f"{before}{name}".replace("_", " ")
-        if isinstance(value, dict):
-            found |= _flat(value, f"{label}: ")
-        elif isinstance(value, list):
-            found[label] = str(len(value))
-        else:
-            found[label] = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return found
 
 
 def comparison(found: dict[str, Any], differences: Sequence[CertificateDifference]) -> str:

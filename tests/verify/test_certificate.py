@@ -35,9 +35,9 @@ def test_a_certificate_is_written_and_compared(
     out = tmp_path / "proof"
     result = cli("verify", *pair, "--quick", "--out", str(out))
     assert result.code == 0
-    assert [line[:8] for line in result.out.splitlines() if line[0] != " "] == [
-        *4 * ["passed  "],
+    assert [line[:8] for line in result.out.splitlines() if line and line[0] != " "] == [
         "passed: ",
+        *4 * ["passed  "],
     ]
     found = json.loads((out / "certificate.json").read_text())
     assert [check["check"] for check in found["checks"]] == list(examination.CHECKS)
