@@ -9,47 +9,39 @@ _answer = in_panel("Prompt and answer")
 _sampling = in_panel("Sampling")
 
 ANSWER = {
-    "system": _answer(str, "--system", metavar="TEXT", help="Set the system message."),
+    "system": _answer(str, "--system", "TEXT", "Set the system message."),
     "max_tokens": _answer(
         int,
-        "-n",
-        "--max-tokens",
-        metavar="N",
-        help="Generate at most N tokens. Default: 2048; in a chat, until the context is full.",
+        "-n --max-tokens",
+        "N",
+        "Generate at most N tokens. Default: 2048; in a chat, until the context is full.",
     ),
     "stop": _answer(
-        list[str],
-        "--stop",
-        metavar="TEXT",
-        help="End the answer before this text. Repeatable.",
-        advanced=True,
+        list[str], "--stop", "TEXT", "End the answer before this text. Repeatable.", advanced=True
     ),
     "grammar": _answer(
         str,
         "--grammar",
-        metavar="TEXT|@FILE",
-        help="Make the answer match a grammar, in GBNF or Lark. A value without a rule in it is a "
+        "TEXT|@FILE",
+        "Make the answer match a grammar, in GBNF or Lark. A value without a rule in it is a "
         "file, with or without the @.",
         advanced=True,
     ),
     "json_schema": _answer(
         str,
         "--json-schema",
-        metavar="JSON|@FILE",
-        help="Make the answer match a JSON schema. A value that does not start with '{' is a file, "
+        "JSON|@FILE",
+        "Make the answer match a JSON schema. A value that does not start with '{' is a file, "
         "with or without the @.",
     ),
     "regex": _answer(
-        str,
-        "--regex",
-        metavar="REGEX",
-        help="Make the answer match a regular expression.",
-        advanced=True,
+        str, "--regex", "REGEX", "Make the answer match a regular expression.", advanced=True
     ),
     "raw": _answer(
         bool,
         "--raw",
-        help="Continue the prompt as it is, without a chat template. Special tokens in it count.",
+        "",
+        "Continue the prompt as it is, without a chat template. Special tokens in it count.",
     ),
 }
 
@@ -57,79 +49,78 @@ ANSWER = {
 SAMPLING = {
     "temperature": _sampling(
         float,
-        "--temp",
-        "--temperature",
-        metavar="X",
-        help="Set the temperature; 0 is greedy. "
+        "--temp --temperature",
+        "X",
+        "Set the temperature; 0 is greedy. "
         f"{default(SamplingParams, 'temperature')} (LOCALSPEC_TEMPERATURE)",
     ),
     "top_k": _sampling(
         int,
         "--top-k",
-        metavar="K",
-        help=f"Keep the K most probable tokens; 0 keeps all. {default(SamplingParams, 'top_k')}",
+        "K",
+        f"Keep the K most probable tokens; 0 keeps all. {default(SamplingParams, 'top_k')}",
         advanced=True,
     ),
     "top_p": _sampling(
         float,
         "--top-p",
-        metavar="P",
-        help="Keep the fewest tokens whose probabilities add up to P; 1 keeps all. "
+        "P",
+        "Keep the fewest tokens whose probabilities add up to P; 1 keeps all. "
         f"{default(SamplingParams, 'top_p')}",
         advanced=True,
     ),
     "min_p": _sampling(
         float,
         "--min-p",
-        metavar="P",
-        help="Keep tokens with at least P times the probability of the best one; 0 keeps all. "
+        "P",
+        "Keep tokens with at least P times the probability of the best one; 0 keeps all. "
         f"{default(SamplingParams, 'min_p')}",
         advanced=True,
     ),
     "repeat_penalty": _sampling(
         float,
         "--repeat-penalty",
-        metavar="X",
-        help="Make recent tokens less likely by this factor; 1 turns it off. "
+        "X",
+        "Make recent tokens less likely by this factor; 1 turns it off. "
         f"{default(SamplingParams, 'repeat_penalty')}",
         advanced=True,
     ),
     "frequency_penalty": _sampling(
         float,
         "--frequency-penalty",
-        metavar="X",
-        help="Subtract X from a logit for each recent occurrence. "
+        "X",
+        "Subtract X from a logit for each recent occurrence. "
         f"{default(SamplingParams, 'frequency_penalty')}",
         advanced=True,
     ),
     "presence_penalty": _sampling(
         float,
         "--presence-penalty",
-        metavar="X",
-        help="Subtract X from the logit of each token that occurred recently. "
+        "X",
+        "Subtract X from the logit of each token that occurred recently. "
         f"{default(SamplingParams, 'presence_penalty')}",
         advanced=True,
     ),
     "penalty_last_n": _sampling(
         int,
         "--penalty-last-n",
-        metavar="N",
-        help="Count the last N tokens as recent; -1 counts all. "
+        "N",
+        "Count the last N tokens as recent; -1 counts all. "
         f"{default(SamplingParams, 'penalty_last_n')}",
         advanced=True,
     ),
     "logit_bias": _sampling(
         list[str],
         "--logit-bias",
-        metavar="TOKEN_ID=BIAS",
-        help="Add BIAS to the logit of a token; -inf bans it. Repeatable.",
+        "TOKEN_ID=BIAS",
+        "Add BIAS to the logit of a token; -inf bans it. Repeatable.",
         advanced=True,
     ),
     "seed": _sampling(
         int,
         "--seed",
-        metavar="N",
-        help="Set the seed. With --exact, the same seed gives the same answer; otherwise only "
+        "N",
+        "Set the seed. With --exact, the same seed gives the same answer; otherwise only "
         "with the same drafts and threads. Default: random, shown by --stats.",
     ),
 }

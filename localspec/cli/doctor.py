@@ -10,7 +10,6 @@ import typer
 from localspec.cli import options as o
 from localspec.cli.model_options import DRAFT_MODEL, MODEL
 from localspec.cli.output import Console
-from localspec.cli.paths import print_paths
 from localspec.cli.working import Work, working
 from localspec.errors import Cancelled, DraftMismatch, LocalspecError
 
@@ -35,11 +34,7 @@ _WORDS = ("token ids",)
 
 _calibration = o.in_panel("Calibration")
 CALIBRATION = {
-    "quick": _calibration(
-        bool,
-        "--quick",
-        help="Measure for at most 10 seconds instead of 60.",
-    ),
+    "quick": _calibration(bool, "--quick", "", "Measure for at most 10 seconds instead of 60."),
 }
 
 
@@ -72,7 +67,7 @@ def doctor(
     console: Console = context.obj
     console.configure(quiet=quiet, verbosity=verbose)
     if paths:
-        return print_paths(console, json=json)
+        return _print_paths(console, json=json)
     from localspec.cli import doctor_report
     from localspec.cli.request import read_models
 
@@ -91,6 +86,24 @@ def doctor(
     console.say(f"localspec: This pair cannot be used: {failed[0].evidence}.")
     words = any(check.rule in _WORDS for check in failed)
     return DraftMismatch.exit_code if words else LocalspecError.exit_code
+
+
+def _print_paths(console: Console, *, json: bool) -> int:
+    """Print where localspec keeps its files."""
+    from localspec import paths as places
+
+    found = {
+        "config": places.config_file().parent,
+        "settings": places.config_file(),
+        "data": places.data_folder(),
+        "history": places.history_file(),
+        "cache": places.cache_folder(),
+    }
+    if json:
+        console.answer_json({name: str(path) for name, path in found.items()})
+    else:
+        console.answer("".join(f"{name:<10}{path}\n" for name, path in found.items()))
+    return 0
 
 
 def _examine(console: Console, models: ModelRequest, work: Work, *, quick: bool) -> Findings:

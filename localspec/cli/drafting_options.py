@@ -12,68 +12,61 @@ DRAFTING = {
     "drafter": _option(
         str,
         "--drafter",
-        metavar="NAME",
-        help="Choose who proposes tokens: auto (what pays), none (plain decoding), ngram "
+        "NAME",
+        "Choose who proposes tokens: auto (what pays), none (plain decoding), ngram "
         f"(repeated text), model (the draft model). {default(Drafting, 'drafter')} "
         "(LOCALSPEC_DRAFTER)",
     ),
     "depth": _option(
-        int,
-        "--depth",
-        metavar="N",
-        help="Draft N tokens per pass. Default: what pays.",
-        advanced=True,
+        int, "--depth", "N", "Draft N tokens per pass. Default: what pays.", advanced=True
     ),
     "width": _option(
         int,
         "--width",
-        metavar="N",
-        help="Draft N candidates at each position; above 1, drafts are trees. "
+        "N",
+        "Draft N candidates at each position; above 1, drafts are trees. "
         f"{default(Drafting, 'width')}",
         advanced=True,
     ),
     "greedy_drafts": _option(
         bool,
         "--greedy-drafts",
-        help="Draft the most probable tokens even if the answer is sampled.",
+        "",
+        "Draft the most probable tokens even if the answer is sampled.",
         advanced=True,
     ),
     "min_confidence": _option(
         float,
         "--min-confidence",
-        metavar="P",
-        help="Stop a draft if the draft model's best token is less probable than P. "
+        "P",
+        "Stop a draft if the draft model's best token is less probable than P. "
         f"{default(Drafting, 'min_confidence')}",
         advanced=True,
     ),
     "min_likelihood": _option(
         float,
         "--min-likelihood",
-        metavar="P",
-        help="Stop a draft if all its tokens together are less probable than P. "
+        "P",
+        "Stop a draft if all its tokens together are less probable than P. "
         f"{default(Drafting, 'min_likelihood')}",
         advanced=True,
     ),
     "rule": _option(
         str,
         "--rule",
-        metavar="NAME",
-        help="Set the acceptance rule. Lossless: auto, token, block, match. Lossy, which can "
+        "NAME",
+        "Set the acceptance rule. Lossless: auto, token, block, match. Lossy, which can "
         f"change the answer: typical, top-k, top-p, threshold. {default(Drafting, 'rule')}",
         advanced=True,
     ),
     "rule_threshold": _option(
-        float,
-        "--rule-threshold",
-        metavar="X",
-        help="Set the threshold of a lossy rule.",
-        advanced=True,
+        float, "--rule-threshold", "X", "Set the threshold of a lossy rule.", advanced=True
     ),
     "overlap": _option(
         str,
         "--overlap",
-        metavar="WHEN",
-        help="Draft while the target verifies, if the two have separate devices or cores: "
+        "WHEN",
+        "Draft while the target verifies, if the two have separate devices or cores: "
         f"{', '.join(OVERLAPS)}. {default(Drafting, 'overlap')}",
         advanced=True,
     ),

@@ -38,17 +38,17 @@ QUESTIONS = {
     "file": _questions(
         Path,
         "--file",
-        metavar="FILE",
-        help="Read the questions from this file: JSON lines, as the suite is published. Required.",
+        "FILE",
+        "Read the questions from this file: JSON lines, as the suite is published. Required.",
     ),
     "limit": _questions(
-        int, "--limit", metavar="N", help="Ask N questions, spread over the file. Default: all."
+        int, "--limit", "N", "Ask N questions, spread over the file. Default: all."
     ),
     "beside": _questions(
         list[str],
         "--beside",
-        metavar="RULE",
-        help="Also score a lossy acceptance rule: typical, top-k, top-p, threshold. Repeatable.",
+        "RULE",
+        "Also score a lossy acceptance rule: typical, top-k, top-p, threshold. Repeatable.",
     ),
 }
 

@@ -14,95 +14,88 @@ _draft = in_panel("Draft model")
 MODEL = {
     "model": _model(
         str,
-        "-m",
-        "--model",
-        metavar="REF",
-        help="Open this model: a GGUF file, user/repo[:quant] of Hugging Face, a name from "
+        "-m --model",
+        "REF",
+        "Open this model: a GGUF file, user/repo[:quant] of Hugging Face, a name from "
         "'localspec models', or 'demo', the built-in story model. Default: smollm2 if it is "
         "installed, else demo. (LOCALSPEC_MODEL)",
     ),
     "offline": _model(
-        bool,
-        "--offline",
-        help="Use only files on this machine. (HF_HUB_OFFLINE)",
-        advanced=True,
+        bool, "--offline", "", "Use only files on this machine. (HF_HUB_OFFLINE)", advanced=True
     ),
     "ctx": _model(
         int,
-        "-c",
-        "--ctx",
-        metavar="N",
-        help="Set the context length in tokens, for prompt and answer together; 0 takes the "
+        "-c --ctx",
+        "N",
+        "Set the context length in tokens, for prompt and answer together; 0 takes the "
         f"model's own, at most 8192. {default(ModelOptions, 'context')} (LOCALSPEC_CTX)",
     ),
     "threads": _model(
         str,
-        "-t",
-        "--threads",
-        metavar="N|auto",
-        help="Use N threads; auto takes one per physical core, and fewer while other programs "
+        "-t --threads",
+        "N|auto",
+        "Use N threads; auto takes one per physical core, and fewer while other programs "
         f"compute. {default(ModelOptions, 'threads')} (LOCALSPEC_THREADS)",
     ),
     "gpu_layers": _model(
         int,
         "--gpu-layers",
-        metavar="N",
-        help="Put N layers on the GPU; -1 puts all. "
+        "N",
+        "Put N layers on the GPU; -1 puts all. "
         f"{default(ModelOptions, 'gpu_layers')} (LOCALSPEC_GPU_LAYERS)",
         advanced=True,
     ),
     "flash_attention": _model(
         str,
         "--flash-attention",
-        metavar="WHEN",
-        help="Use flash attention: "
+        "WHEN",
+        "Use flash attention: "
         f"{', '.join(FLASH_ATTENTION)}. {default(ModelOptions, 'flash_attention')}",
         advanced=True,
     ),
     "kv_type": _model(
         str,
         "--kv-type",
-        metavar="TYPE",
-        help=f"Set the element type of the KV cache: {', '.join(KV_TYPES)}. "
+        "TYPE",
+        f"Set the element type of the KV cache: {', '.join(KV_TYPES)}. "
         f"{default(ModelOptions, 'kv_type_k')} (LOCALSPEC_KV_TYPE)",
         advanced=True,
     ),
     "kernels": _model(
         str,
         "--kernels",
-        metavar="WHEN",
-        help=f"Use localspec's CPU kernels: {', '.join(KERNELS)}. "
+        "WHEN",
+        f"Use localspec's CPU kernels: {', '.join(KERNELS)}. "
         f"{default(ModelOptions, 'kernels')} (LOCALSPEC_KERNELS)",
         advanced=True,
     ),
     "exact": _model(
         bool,
         "--exact",
-        help="Give the same answer as plain decoding, token for token. May be slower "
-        "(docs/verify.md).",
+        "",
+        "Give the same answer as plain decoding, token for token. May be slower (docs/verify.md).",
     ),
     "mmap": _model(
         bool,
         "--mmap/--no-mmap",
-        help="Map the file into memory, or read it. Default --mmap.",
+        "",
+        "Map the file into memory, or read it. Default --mmap.",
         advanced=True,
     ),
-    "mlock": _model(
-        bool, "--mlock", help="Keep the weights from being swapped out.", advanced=True
-    ),
+    "mlock": _model(bool, "--mlock", "", "Keep the weights from being swapped out.", advanced=True),
     "rpc": _model(
         list[str],
         "--rpc",
-        metavar="HOST:PORT,…",
-        help="Compute the model's layers on llama.cpp RPC servers. The draft model stays here. "
+        "HOST:PORT,…",
+        "Compute the model's layers on llama.cpp RPC servers. The draft model stays here. "
         "Repeatable.",
         advanced=True,
     ),
     "lora": _model(
         list[str],
         "--lora",
-        metavar="FILE[:SCALE]",
-        help="Apply a LoRA adapter (GGUF) to the model. Default scale 1. Repeatable.",
+        "FILE[:SCALE]",
+        "Apply a LoRA adapter (GGUF) to the model. Default scale 1. Repeatable.",
         advanced=True,
     ),
 }
@@ -110,11 +103,7 @@ MODEL = {
 
 PROJECTOR = {
     "mmproj": _model(
-        Path,
-        "--mmproj",
-        metavar="FILE",
-        help="Load the projector (GGUF) of a vision model.",
-        advanced=True,
+        Path, "--mmproj", "FILE", "Load the projector (GGUF) of a vision model.", advanced=True
     ),
 }
 """For verbs that accept images."""
@@ -122,39 +111,38 @@ PROJECTOR = {
 DRAFT_MODEL = {
     "draft": _draft(
         str,
-        "-d",
-        "--draft",
-        metavar="REF|auto|self|none",
-        help="Draft with this model: a reference as for --model, auto (the best one on this "
+        "-d --draft",
+        "REF|auto|self|none",
+        "Draft with this model: a reference as for --model, auto (the best one on this "
         "machine), self (made from the model's own file), or none. Default auto. "
         "(LOCALSPEC_DRAFT)",
     ),
     "draft_threads": _draft(
         int,
         "--draft-threads",
-        metavar="N",
-        help="Use N threads for the draft model. Default: as for the model.",
+        "N",
+        "Use N threads for the draft model. Default: as for the model.",
         advanced=True,
     ),
     "draft_gpu_layers": _draft(
         int,
         "--draft-gpu-layers",
-        metavar="N",
-        help="Put N layers of the draft model on the GPU; -1 puts all. Default: as for the model.",
+        "N",
+        "Put N layers of the draft model on the GPU; -1 puts all. Default: as for the model.",
         advanced=True,
     ),
     "lora_draft": _draft(
         list[str],
         "--lora-draft",
-        metavar="FILE[:SCALE]",
-        help="Apply a LoRA adapter to the draft model of -d. Repeatable.",
+        "FILE[:SCALE]",
+        "Apply a LoRA adapter to the draft model of -d. Repeatable.",
         advanced=True,
     ),
     "cross_vocabulary": _draft(
         str,
         "--cross-vocabulary",
-        metavar="WAY",
-        help="Choose how to use a draft model with another vocabulary: through text, on shared "
+        "WAY",
+        "Choose how to use a draft model with another vocabulary: through text, on shared "
         f"tokens, the better of both, or not at all: {', '.join(CROSS_VOCABULARY)}. "
         f"{default(ModelOptions, 'cross_vocabulary')}",
         advanced=True,

@@ -1,9 +1,7 @@
 """How verbs declare their options, and the few that most verbs have.
 
-A verb's own options are parameters of its function. Those that several verbs share are declared
-once, as groups: `takes` gives them to a verb, which finds their values in `context.params`. Every
-option of a group is None until it is given: the defaults are those of the dataclasses (and of
-`localspec.settings`), which the help texts quote. `localspec.cli.request` makes records of them.
+Options that several verbs share are declared once, in groups. Each is None until it is given: the
+defaults are those of the dataclasses and of `localspec.settings`, which the help texts quote.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ import inspect
 import shlex
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import typer
 
@@ -29,60 +27,50 @@ def default(record: type[Any], name: str) -> str:
     return f"Default {found.default}."
 
 
-class Option(Protocol):
-    """Declares one option of a group; one without a metavar is a flag.
+def in_panel(panel: str) -> Callable[..., Any]:
+    """Declares options that the help text shows together.
 
-    An advanced one is shown by `--help-all` alone.
+    The result takes a type, the names with blanks between them, a metavar ("" for a flag), the help
+    text, and `advanced` for an option that only `--help-all` shows.
     """
 
-    def __call__(
-        self, kind: Any, *names: str, help: str, metavar: str = "", advanced: bool = False
-    ) -> Any: ...
-
-
-def in_panel(panel: str) -> Option:
-    """Declares options that the help text shows together."""
-
-    def option(kind: Any, *names: str, help: str, metavar: str = "", advanced: bool = False) -> Any:
-        said = typer.Option(
-            *names,
+    def option(kind: Any, names: str, metavar: str, help: str, *, advanced: bool = False) -> Any:
+        option = typer.Option(
+            *names.split(),
             metavar=metavar,
             help=help,
             rich_help_panel=panel,
             show_default=False,
             hidden=advanced,
         )
-        return Annotated[kind | None, said]
+        return Annotated[kind | None, option]
 
     return option
 
 
 def takes(*groups: Group) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Give a verb the options of these groups, in front of its keyword-only ones."""
-    shared = {name: annotation for group in groups for name, annotation in group.items()}
+    """Give a verb the options of these groups, in front of its keyword-only ones. It finds their
+    values in `context.params`."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    shared = [
+        inspect.Parameter(name, keyword, default=None, annotation=annotation)
+        for group in groups
+        for name, annotation in group.items()
+    ]
 
     def declare(verb: Callable[..., int]) -> Callable[..., int]:
         own = inspect.signature(verb, eval_str=True).parameters
 
         @wraps(verb)
-        def with_groups(**said: Any) -> int:
-            return verb(**{name: said[name] for name in own})
+        def with_groups(**given: Any) -> int:
+            return verb(**{name: given[name] for name in own})
 
-        late = [p for p in own.values() if p.kind is p.KEYWORD_ONLY]
-        early = [p for p in own.values() if p.kind is not p.KEYWORD_ONLY]
-        parameters = [
-            *early,
-            *(
-                inspect.Parameter(
-                    name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
-                )
-                for name, annotation in shared.items()
-            ),
-            *late,
-        ]
-        # What typer reads a command's options from.
-        with_groups.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        with_groups.__annotations__ = {p.name: p.annotation for p in parameters}
+        early = [p for p in own.values() if p.kind is not keyword]
+        late = [p for p in own.values() if p.kind is keyword]
+        # Typer reads a command's options from these.
+        signature = inspect.Signature([*early, *shared, *late])
+        with_groups.__signature__ = signature  # type: ignore[attr-defined]
+        with_groups.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
         return with_groups
 
     return declare

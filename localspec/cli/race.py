@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 from contextlib import suppress
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,8 +33,7 @@ EXAMPLES = """\
 Examples:
   localspec race --scale A
   localspec race -m model.gguf -d draft.gguf "How does a bill become law?"
-  localspec race -m model.gguf "Add type hints. Print all of it." < shop.py
-  localspec race -m model.gguf --record race.cast "Tell me a story." """.rstrip()
+  localspec race -m model.gguf "Add type hints. Print all of it." < shop.py"""
 
 QUESTION, STORY = "Why is the sky blue?", "Tell me a story about a fox."
 """The default prompts: of a model, and of the built-in one."""
@@ -56,8 +54,8 @@ THEN = {
     "then": o.in_panel("Prompt and answer")(
         list[str],
         "--then",
-        metavar="TEXT",
-        help="Ask this next; each lane continues from its own answers. Repeatable.",
+        "TEXT",
+        "Ask this next; each lane continues from its own answers. Repeatable.",
     )
 }
 _sampling, _output = o.in_panel("Sampling"), o.in_panel(o.OUTPUT)
@@ -65,29 +63,20 @@ SCALE = {
     "scale": o.in_panel("Model")(
         str,
         "--scale",
-        metavar="NAME",
-        help="Race a model of realistic size instead of -m and -d, as for 'localspec bench'.",
+        "NAME",
+        "Race a model of realistic size instead of -m and -d, as for 'localspec bench'.",
     )
 }
 GREEDY = {
     "temperature": _sampling(
         float,
-        "--temp",
-        "--temperature",
-        metavar="X",
-        help="Set the temperature. 0, the default, is greedy: both lanes give the same text.",
+        "--temp --temperature",
+        "X",
+        "Set the temperature. 0, the default, is greedy: both lanes give the same text.",
     )
 }
 OUTPUT = {
-    "record": _output(
-        Path,
-        "--record",
-        metavar="FILE",
-        help="Write the race to a file: .cast for asciinema, .svg for a picture of its end.",
-    ),
-    "json": _output(
-        bool, "--json", help="Print one JSON object with texts and figures at the end."
-    ),
+    "json": _output(bool, "--json", "", "Print one JSON object with texts and figures at the end."),
 }
 
 
@@ -130,7 +119,6 @@ def race(
         from localspec.cli.prompt import require_texts
         from localspec.cli.race_worker import RaceWorker
 
-        record = _record(said["record"])
         request = _request(said)
         further = require_texts(said["then"], "--then")
         worker = RaceWorker(request, said["scale"], further, shows_progress=console.shows_progress)
@@ -138,22 +126,9 @@ def race(
         shown.follow(worker)
     except KeyboardInterrupt:
         raise Cancelled("Interrupted before the race began.") from None
-    try:
-        # First what needs no disk: a full one must not cost the result.
-        shown.tell(as_json=bool(said["json"]))
-    finally:
-        if record is not None:
-            shown.record(record)
+    shown.tell(as_json=bool(said["json"]))
     interrupted = any(outcome.interrupted for outcome in shown.raced.outcomes)
     return Cancelled.exit_code if interrupted else 0
-
-
-def _record(said: str | Path | None) -> Path | None:
-    if said is None:
-        return None
-    from localspec.cli.race_recording import prepare
-
-    return prepare(Path(said))
 
 
 def _request(said: dict[str, Any]) -> AnswerRequest:
@@ -237,13 +212,6 @@ class _Shown:
         else:
             self._console.answer(f"{texts(outcomes, self._further)}\n{self._summary}\n")
 
-    def record(self, path: Path) -> None:
-        """Write the recording."""
-        from localspec.cli import race_recording
-
-        race_recording.write(path, self._new_view, self._laps, self._summary, size=_size())
-        self._console.notice(f"The recording is in {path}.")
-
     @property
     def _summary(self) -> str:
         from localspec.race.words import summary
@@ -307,8 +275,7 @@ class _Shown:
 
     def _draw_all(self, figures: str) -> None:
         """Both texts as a whole, and the figures, where the terminal scrolls."""
-        from localspec.cli.race_recording import show
-        from localspec.cli.race_view import paragraph
+        from localspec.cli.race_view import paragraph, show
 
         assert self._view is not None
         width = _size()[0]

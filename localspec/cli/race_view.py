@@ -96,6 +96,12 @@ def paragraph(sentence: str, width: int) -> list[Text]:
     return [Text(), *Text(harmless(sentence), "bold").wrap(console, width)]
 
 
+def show(console: Console, lines: Sequence[Text]) -> None:
+    """Print lines, each in a row of its own."""
+    for line in lines:
+        console.print(line, no_wrap=True, overflow="crop", crop=True)
+
+
 def _cut(text: Text, width: int) -> Text:
     text.truncate(width, overflow="ellipsis")
     return text

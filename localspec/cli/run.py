@@ -45,17 +45,17 @@ IMAGES = {
     "images": o.in_panel("Prompt and answer")(
         list[Path],
         "--image",
-        metavar="FILE",
-        help="Put an image (PNG, JPEG, GIF, BMP) before the prompt; needs --mmproj. Repeatable.",
+        "FILE",
+        "Put an image (PNG, JPEG, GIF, BMP) before the prompt; needs --mmproj. Repeatable.",
         advanced=True,
     ),
 }
 _output = o.in_panel(o.OUTPUT)
 OUTPUT = {
-    "stats": _output(bool, "--stats", help="Print all figures on standard error."),
-    "json": _output(bool, "--json", help="Print one JSON object with text and figures at the end."),
+    "stats": _output(bool, "--stats", "", "Print all figures on standard error."),
+    "json": _output(bool, "--json", "", "Print one JSON object with text and figures at the end."),
     "jsonl": _output(
-        bool, "--jsonl", help="Print one JSON object per event, as it happens.", advanced=True
+        bool, "--jsonl", "", "Print one JSON object per event, as it happens.", advanced=True
     ),
 }
 

@@ -40,102 +40,102 @@ SERVER = {
     "host": _server(
         str,
         "--host",
-        metavar="HOST",
-        help="Listen at this address, or several separated by commas. Any but this machine's own "
+        "HOST",
+        "Listen at this address, or several separated by commas. Any but this machine's own "
         "needs a key. "
         f"{o.default(ServerOptions, 'host')}",
     ),
     "port": _server(
         int,
         "--port",
-        metavar="N",
-        help=f"Listen at this port; 0 takes a free one. {o.default(ServerOptions, 'port')}",
+        "N",
+        f"Listen at this port; 0 takes a free one. {o.default(ServerOptions, 'port')}",
     ),
     "api_key": _server(
         str,
         "--api-key",
-        metavar="KEY",
-        help="Require this key from clients. Other users of this machine can see it here, but not "
+        "KEY",
+        "Require this key from clients. Other users of this machine can see it here, but not "
         "in "
         f"the variable. ({KEY_VARIABLE})",
     ),
-    "insecure": _server(bool, "--insecure", help="Allow other addresses without a key."),
+    "insecure": _server(bool, "--insecure", "", "Allow other addresses without a key."),
     "cors": _server(
         list[str],
         "--cors",
-        metavar="ORIGIN",
-        help="Allow pages of this origin; 'localhost' allows those of this machine, * all. "
-        "Repeatable.",
+        "ORIGIN",
+        "Allow pages of this origin; 'localhost' allows those of this machine, * all. Repeatable.",
     ),
     "allowed_hosts": _server(
         list[str],
         "--allowed-host",
-        metavar="NAME",
-        help="Accept this host name, besides addresses and this machine's own names. Repeatable.",
+        "NAME",
+        "Accept this host name, besides addresses and this machine's own names. Repeatable.",
     ),
     "max_queue": _server(
         int,
         "--max-queue",
-        metavar="N",
-        help=f"Let N requests wait for their turn. {o.default(ServerOptions, 'max_queue')}",
+        "N",
+        f"Let N requests wait for their turn. {o.default(ServerOptions, 'max_queue')}",
     ),
     "max_tokens": _server(
         int,
-        "-n",
-        "--max-tokens",
-        metavar="N",
-        help="Generate at most N tokens for requests that set no limit. Default: until the context "
+        "-n --max-tokens",
+        "N",
+        "Generate at most N tokens for requests that set no limit. Default: until the context "
         "is full.",
     ),
     "context_shift": _server(
         bool,
         "--context-shift",
-        help="When the context is full, drop the oldest text after the first n_keep tokens of the "
+        "",
+        "When the context is full, drop the oldest text after the first n_keep tokens of the "
         "request, and continue.",
     ),
     "slot_save_path": _server(
         Path,
         "--slot-save-path",
-        metavar="DIR",
-        help="Let clients save slots in files of this folder (/slots/0?action=save). Not with "
+        "DIR",
+        "Let clients save slots in files of this folder (/slots/0?action=save). Not with "
         "--parallel.",
     ),
     "slots": _server(
         bool,
         "--slots/--no-slots",
-        help="Show the state of every slot at /slots, without texts. Default --slots.",
+        "",
+        "Show the state of every slot at /slots, without texts. Default --slots.",
     ),
-    "ui": _server(bool, "--ui/--no-ui", help="Serve the page at /. Default --ui."),
+    "ui": _server(bool, "--ui/--no-ui", "", "Serve the page at /. Default --ui."),
     "thinking": _server(
         bool,
         "--think/--no-think",
-        help="Let reasoning models think, unless a request decides. Default --think.",
+        "",
+        "Let reasoning models think, unless a request decides. Default --think.",
     ),
-    "log_prompts": _server(bool, "--log-prompts", help="With -v, log prompts too."),
+    "log_prompts": _server(bool, "--log-prompts", "", "With -v, log prompts too."),
 }
 
 
 MODELS = {
     "models": o.in_panel("Model")(
         list[str],
-        "-m",
-        "--model",
-        metavar="REF",
-        help="Serve this model, as for 'localspec run'. Repeatable: clients choose by name, the "
+        "-m --model",
+        "REF",
+        "Serve this model, as for 'localspec run'. Repeatable: clients choose by name, the "
         "first loads at once, others on demand. (LOCALSPEC_MODEL)",
     ),
     "aliases": o.in_panel("Model")(
         list[str],
         "--alias",
-        metavar="NAMES",
-        help="Names of the model, separated by commas. Answers carry the first in alphabetical "
+        "NAMES",
+        "Names of the model, separated by commas. Answers carry the first in alphabetical "
         "order. Default: the file's name. Repeatable, in the order of --model.",
     ),
     "tags": o.in_panel("Model")(
         list[str],
         "--tags",
-        metavar="TAGS",
-        help="Labels of the model in /v1/models, separated by commas. Repeatable, in the order of "
+        "TAGS",
+        "Labels of the model in /v1/models, separated by commas. Repeatable, in the order of "
         "--model.",
     ),
 }
@@ -143,8 +143,8 @@ PARALLEL = {
     "parallel": _server(
         int,
         "--parallel",
-        metavar="N",
-        help="Generate N answers at once, in shared passes; further requests wait. "
+        "N",
+        "Generate N answers at once, in shared passes; further requests wait. "
         f"{o.default(ModelOptions, 'parallel')}",
     ),
 }

@@ -12,15 +12,15 @@ SESSION = {
     "session": _session(
         Path,
         "--session",
-        metavar="FILE",
-        help="Continue the conversation in this file and save it there, with the models' caches. "
+        "FILE",
+        "Continue the conversation in this file and save it there, with the models' caches. "
         "The file is created if it does not exist.",
     ),
     "prompt_cache": _session(
         str,
         "--prompt-cache",
-        metavar="SIZE",
-        help="Cache conversations on disk, up to this size (2GB); the least recently used are "
+        "SIZE",
+        "Cache conversations on disk, up to this size (2GB); the least recently used are "
         "dropped. Default 0: off. (LOCALSPEC_PROMPT_CACHE)",
         advanced=True,
     ),

@@ -61,9 +61,8 @@ VERBS = {
     "learn": "localspec.cli.learn:learn",
     "distill": "localspec.cli.distill:distill",
     "history": "localspec.cli.history:history",
-    "paths": "localspec.cli.paths:paths",
 }
-"""Function, or group of verbs, by name. `paths` is unlisted: `doctor --paths` replaces it."""
+"""Function, or group of verbs, by name."""
 
 HARMFUL = {"rm"}
 """Verbs that delete: a mistyped word suggests them last."""
@@ -101,7 +100,7 @@ class VerbGroup(typer.core.TyperGroup):
         try:
             return super().resolve_command(ctx, args)
         except typer.TyperException as error:
-            close = get_close_matches(args[0], set(VERBS) - {"paths"})
+            close = get_close_matches(args[0], VERBS)
             if close:
                 meant = " or ".join(repr(verb) for verb in sorted(close, key=HARMFUL.__contains__))
                 error.message = f"{error.message.rstrip('.')}. Did you mean {meant}?"

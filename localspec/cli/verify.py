@@ -28,23 +28,18 @@ Examples:
 
 _how, _output = o.in_panel("How much"), o.in_panel(o.OUTPUT)
 EFFORT = {
-    "quick": _how(bool, "--quick", help="Take about a minute instead of ten."),
+    "quick": _how(bool, "--quick", "", "Take about a minute instead of ten."),
     "thorough": _how(
-        bool,
-        "--thorough",
-        help="Run without a time limit: an hour or more, to find smaller biases.",
+        bool, "--thorough", "", "Run without a time limit: an hour or more, to find smaller biases."
     ),
     "check": _how(
         Path,
         "--check",
-        metavar="FILE",
-        help="Run nothing: compare a certificate.json with the files, versions and machine here.",
+        "FILE",
+        "Run nothing: compare a certificate.json with the files, versions and machine here.",
     ),
     "out": _output(
-        Path,
-        "--out",
-        metavar="FOLDER",
-        help="Write certificate.json and certificate.md to this folder.",
+        Path, "--out", "FOLDER", "Write certificate.json and certificate.md to this folder."
     ),
 }
 

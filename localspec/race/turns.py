@@ -134,8 +134,3 @@ class RaceProgress:
             for lane in (PLAIN, LOCALSPEC)
         )
         return plain - ours
-
-
-def in_order(laps: Sequence[Lap]) -> list[Lap]:
-    """As they would have come from two machines: by their lanes' clocks."""
-    return sorted(laps, key=lambda lap: lap.seconds)

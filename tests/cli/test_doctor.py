@@ -13,7 +13,7 @@ import pytest
 import localspec
 from localspec import ModelOptions, paths
 from localspec.bench.suites import load_suites
-from localspec.cli import doctor as command
+from localspec.cli import working
 from localspec.doctor import checkup
 from localspec.doctor.checkup import (
     PairMeasurements,
@@ -155,7 +155,7 @@ def test_an_interrupt_ends_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None
         stop()
         yield
 
-    monkeypatch.setattr(command, "on_interrupt", at_once)
+    monkeypatch.setattr(working, "on_interrupt", at_once)
     result = cli("doctor")
     assert result.code == 130
     assert "Interrupted" in result.err

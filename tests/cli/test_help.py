@@ -43,7 +43,7 @@ def test_help_loads_no_native_code(arguments: tuple[str, ...]) -> None:
         (("--version",), set()),
         (("--help",), set()),
         (("run", "--help"), {"run"}),
-        (("paths",), {"paths"}),
+        (("doctor", "--paths"), {"doctor"}),
     ],
 )
 def test_no_verb_is_imported_but_the_one_that_is_asked_for(
@@ -66,7 +66,7 @@ def test_a_verb_goes_by_the_name_that_it_is_listed_by() -> None:
 def test_the_overview_lists_every_verb_with_its_own_summary() -> None:
     group = typer.main.get_command(app)
     listed = {verb: text for verbs in GROUPS.values() for verb, text in verbs.items()}
-    assert {*listed, "paths"} == set(VERBS)
+    assert set(listed) == set(VERBS)
     for verb, summary in listed.items():
         text = group.commands[verb].help  # type: ignore[attr-defined]
         assert text.split("\n\n")[0].replace("\n", " ") == summary

@@ -1,4 +1,4 @@
-"""`localspec history` and `localspec paths`."""
+"""`localspec history` and `localspec doctor --paths`."""
 
 from __future__ import annotations
 
@@ -319,7 +319,7 @@ def test_locked_for_writing_it_can_be_read(
 
 
 def test_paths(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = cli("paths", "--json").json
+    found = cli("doctor", "--paths", "--json").json
     assert found == {
         "config": str(home / "config"),
         "settings": str(paths.config_file()),
@@ -327,17 +327,19 @@ def test_paths(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "history": str(paths.history_file()),
         "cache": str(home / "cache"),
     }
-    lines = cli("paths").out.splitlines()
+    lines = cli("doctor", "--paths").out.splitlines()
     assert dict(line.split(maxsplit=1) for line in lines) == found
     monkeypatch.delenv("LOCALSPEC_HOME")
-    elsewhere = cli("paths", "--json").json
+    elsewhere = cli("doctor", "--paths", "--json").json
     assert set(elsewhere) == set(found)
     assert not any(str(home) in path for path in elsewhere.values())
     assert list(home.iterdir()) == []
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("arguments", [("history", "--help"), ("history", "list"), ("paths",)])
+@pytest.mark.parametrize(
+    "arguments", [("history", "--help"), ("history", "list"), ("doctor", "--paths")]
+)
 def test_nothing_heavy_is_loaded(arguments: tuple[str, ...], filled: list[Conversation]) -> None:
     program = (
         "import json, sys; from localspec.cli.main import main; "

@@ -74,7 +74,7 @@ def test_odd_values_of_options(
 ) -> None:
     verb, name = option
     # Whatever is no mistake ends at the model, which is not there.
-    wants = [] if verb in ("list", "show", "models", "paths", "history") else ["-m", "none.gguf"]
+    wants = [] if verb in ("list", "show", "models", "history") else ["-m", "none.gguf"]
     result = cli(verb, *AFTER.get(verb, ()), *wants, f"{name}={value}", stdin=b"text")
     assert result.code in CODES
     for words in ("Internal error", "Traceback"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
@@ -93,48 +92,6 @@ def test_sampled_texts_may_differ(cli: Cli) -> None:
 
 def test_a_default_prompt_on_a_terminal(cli: Cli) -> None:
     assert cli(*SHORT, "--json").json["prompt"] == STORY
-
-
-@pytest.mark.parametrize("ending", ["cast", "svg"])
-def test_a_recording_is_written(cli: Cli, tmp_path: Path, ending: str) -> None:
-    path = tmp_path / f"race.{ending}"
-    result = cli(*SHORT, "--record", str(path), STORY)
-    assert result.code == 0
-    assert f"The recording is in {path}." in result.err
-    if ending == "svg":
-        assert ElementTree.parse(path).getroot().tag.endswith("svg")
-    else:
-        values = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        assert values[0]["version"] == 2
-        assert all(kind == "o" for _, kind, _ in values[1:])
-    assert [file.name for file in tmp_path.iterdir()] == [path.name]
-
-
-def test_recordings_that_cannot_be_written(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "there.svg").touch()
-    for name, told in (
-        ("race.gif", "--record does not know the format of 'race.gif'."),
-        ("there.svg", "--record does not replace "),
-        ("none/race.svg", "--record names no folder: "),
-        (f"{'x' * 300}.svg", "--record cannot use that name: "),
-    ):
-        result = cli(*SHORT, "--record", str(tmp_path / name), STORY)
-        assert (result.code, result.out) == (2, "")
-        assert result.sentence().startswith(told)
-
-
-def test_a_full_disk_does_not_cost_the_result(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", full)
-    result = cli(*SHORT, "--record", str(tmp_path / "race.svg"), STORY)
-    assert result.code == 1
-    assert "same text" in result.out
-    assert "cannot be written: No space left on device. Free some space" in result.err
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_full_standard_output() -> None:

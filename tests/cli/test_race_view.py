@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from xml.etree import ElementTree
-
-import pyte
 import pytest
 from rich.cells import cell_len
 
-from localspec.cli.race_recording import picture, recording
 from localspec.cli.race_view import NARROW, RaceView
 from localspec.race.turns import LOCALSPEC, PLAIN, Lap
 from tests.race.laps import sample
@@ -89,36 +84,3 @@ def test_what_came_as_several_tokens_is_marked() -> None:
         if "cyan" in str(s.style)
     ]
     assert "".join(marked).replace(" ", "") == "twothreefourfive."
-
-
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (40, 12)])
-def test_a_recording_plays(width: int, height: int) -> None:
-    text = recording(view([]), sample(), "plain 5 s · localspec 3 s · same text", width, height)
-    header, *events = [json.loads(line) for line in text.splitlines()]
-    assert (header["version"], header["width"], header["height"]) == (2, width, height)
-    times = [seconds for seconds, kind, _ in events if kind == "o"]
-    assert len(times) == len(events) >= 4
-    assert times == sorted(times)
-    assert times[-2] == 5.0  # of the slower lane's own clock
-    screen = pyte.Screen(width, height)
-    stream = pyte.Stream(screen)
-    for _, _, output in events:
-        stream.feed(output)
-    shown = "\n".join(screen.display)
-    assert "One two three" in shown
-    assert "same text" in shown
-
-
-def test_a_picture_is_well_formed() -> None:
-    svg = picture(view([]), [*sample(), Lap(PLAIN, "<&>\x07", (9,), 6.0)], "the figures", 80)
-    root = ElementTree.fromstring(svg)
-    assert root.tag.endswith("svg")
-    words = "".join(root.itertext()).replace("\xa0", " ")
-    assert "<&>" in words
-    assert "the figures" in words
-
-
-def test_no_color_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "36m" in recording(view([]), sample(), "", 80, 24)
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert "36m" not in recording(view([]), sample(), "", 80, 24)

@@ -130,7 +130,7 @@ def test_a_reader_of_json_lines_that_goes_away(long_model: Path) -> None:
             ("list",),
             ("show", "demo"),
             ("show", "demo", "--template"),
-            ("paths",),
+            ("doctor", "--paths"),
             ("doctor", "-h"),
         ),
     ],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localspec.race.turns import LOCALSPEC, PLAIN, RaceLane, RaceProgress, in_order, take_turns
+from localspec.race.turns import LOCALSPEC, PLAIN, RaceLane, RaceProgress, take_turns
 from tests.race.laps import Clock, MadeUp, lanes_of, sample
 
 
@@ -57,11 +57,6 @@ def test_the_lead_is_in_seconds_at_the_last_token_that_both_have() -> None:
     # after: p1, l1, p2, l5, p3, p4, p5; localspec has all from the second on at 3.0
     assert leads == [None, -0.25, -0.25, -1.0, 0.0, 1.0, 2.0]
     assert [progress.tokens(lane) for lane in (PLAIN, LOCALSPEC)] == [5, 5]
-
-
-def test_a_recording_has_them_in_the_order_of_their_own_clocks() -> None:
-    seconds = [lap.seconds for lap in in_order(sample())]
-    assert seconds == sorted(seconds)
 
 
 def test_a_lane_goes_on_with_its_own_next_question() -> None:
