@@ -108,11 +108,7 @@ def _measured(context: typer.Context, console: Console, work: Work) -> Report:
 def _pairs_and_settings(
     said: dict[str, Any], peers: Peers | None
 ) -> tuple[list[BenchPair], BenchSettings]:
-    """What the options mean.
-
-    Raises:
-        UsageError: a value that cannot be meant.
-    """
+    """The options as pairs and settings; UsageError for invalid values."""
     from localspec.bench.benchmark import BenchPair, BenchSettings
     from localspec.bench.contention import MOST
     from localspec.bench.scale import ModelShape, find_pair
@@ -196,11 +192,7 @@ def _peers(said: dict[str, Any], notices: list[str]) -> Peers | None:
 
 
 def _program(said: dict[str, Any], option: str) -> Path | None:
-    """The program that an option names.
-
-    Raises:
-        UsageError: there is no such file.
-    """
+    """The program that an option names; UsageError where there is no such file."""
     if said[option] is None:
         return None
     path = Path(said[option]).expanduser()

@@ -1,13 +1,9 @@
 """A sentence where llama.cpp takes the process with it.
 
-Where it gives up by itself, `localspec.llama.library.on_abort` hears of it. Where it reads memory
-that there is not, or throws what nobody catches, or where the system ends the process for want of
-memory, nothing of this process can say so. `faulthandler` then writes the signal's name into the
-pipe of a shell that waits for this process, which tells the user.
-
-Not a parent that waits for us: the process number, what the terminal's keys, `kill` and `wait`
-reach, and the exit status all stay those of one process. It ends by the signal, as any program
-would, and a core dump is one of the process at fault.
+After a segmentation fault, an uncaught C++ exception or the out-of-memory killer nothing of this
+process can speak. `faulthandler` then writes the signal's name into the pipe of a shell that waits
+for this process and tells the user. It is no parent process, so that process number, terminal
+keys, exit status and core dump stay those of one process.
 """
 
 from __future__ import annotations
@@ -45,10 +41,9 @@ _watch: Watch | None = None
 
 
 def watch() -> None:
-    """From here on, tell on standard error of an end that nobody foresees; harmless when repeated.
+    """From here on, explain a crash on standard error; harmless when repeated.
 
-    Does nothing where somebody wants to see such an end with his own eyes (`faulthandler` is on, as
-    with `python -X dev`), and where there is no such shell.
+    Does nothing where `faulthandler` is on already, and where there is no shell.
     """
     global _watch
     if _watch is not None or faulthandler.is_enabled():

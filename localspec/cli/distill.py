@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +17,7 @@ from localspec.errors import Cancelled, UsageError
 
 if TYPE_CHECKING:
     from localspec.distill.distilling import Distilled
+    from localspec.distill.folders import Recorded
     from localspec.distill.request import DistillRequest
     from localspec.distill.training import TrainingProgress
     from localspec.prompting.prompt import Prompt
@@ -33,20 +34,8 @@ Examples:
 
 HISTORY = "history"
 """What --forget calls all that was recorded while chatting."""
-SAME = (
-    "raw",
-    "answers",
-    "shape",
-    "vocabulary",
-    "epochs",
-    "batch",
-    "rate",
-    "seed",
-    "threads",
-    "device",
-    "rounds",
-)
-"""Options that a request calls by the same names."""
+RENAMED = {"max_tokens": "longest", "tokens": "most"}
+"""Options that a request calls otherwise; `kind` there is the type of the weights."""
 Files = Annotated[
     list[Path] | None,
     typer.Argument(
@@ -94,49 +83,50 @@ def distill(
 
 
 def _request(console: Console, said: Mapping[str, Any], files: Sequence[Path]) -> DistillRequest:
-    """What the options say.
-
-    Raises:
-        UsageError: values that cannot be meant.
-    """
+    """The options as a request; UsageError for invalid values."""
     from localspec.distill.request import DistillRequest
 
     kind, quant = said.get("kind", "draft"), str(said.get("quant", "Q8_0")).upper()
     if kind not in KINDS:
         raise UsageError(f"There is no kind of draft '{kind}'. Choose one of {', '.join(KINDS)}.")
-    if kind != "draft" and said.get("rounds"):
-        raise UsageError(
-            f"On-policy rounds are for drafts: a head ({kind}) is unrolled over its own states "
-            "anyway. Leave out --rounds."
-        )
     for name in ("answers", "max_tokens", "epochs", "threads", "batch", "tokens", "vocabulary"):
         if said.get(name, 1) < 1:
             option = name.replace("_", "-")
             raise UsageError(f"--{option} is {said[name]}. Give 1 or more.")
-    if quant not in QUANTS:
-        raise UsageError(
-            f"A draft cannot be written as '{quant}'. Choose one of {', '.join(QUANTS)}."
-        )
-    if "begun_from" in said and "shape" in said:
-        raise UsageError("--shape is of a new draft, and --from tunes one. Give one of them.")
-    if kind != "draft" and {"begun_from", "shape", "vocabulary"} & said.keys():
-        raise UsageError(
+    head, tuned, rounds = kind != "draft", "begun_from" in said, said.get("rounds")
+    for refused, why in (
+        (
+            head and rounds,
+            f"On-policy rounds are for drafts: a head ({kind}) is unrolled over its own states "
+            "anyway. Leave out --rounds.",
+        ),
+        (
+            quant not in QUANTS,
+            f"A draft cannot be written as '{quant}'. Choose one of {', '.join(QUANTS)}.",
+        ),
+        (
+            tuned and "shape" in said,
+            "--shape is of a new draft, and --from tunes one. Give one of them.",
+        ),
+        (
+            head and {"begun_from", "shape", "vocabulary"} & said.keys(),
             f"A head ({kind}) has its target's shape and tokens. Leave out --shape, --vocabulary "
-            "and --from."
-        )
-    if "vocabulary" in said and ("begun_from" in said or said.get("rounds")):
-        raise UsageError(
+            "and --from.",
+        ),
+        (
+            "vocabulary" in said and (tuned or rounds),
             "--vocabulary works only for a new draft without on-policy rounds. Leave out --from "
-            "and --rounds."
-        )
-    given = {name: said[name] for name in SAME if name in said}
+            "and --rounds.",
+        ),
+    ):
+        if refused:
+            raise UsageError(why)
+    same = {one.name for one in fields(DistillRequest)} & said.keys() - {"kind", "prompts"}
+    given = {name: said[name] for name in same}
     if "out" in said:
         given["out"] = Path(said["out"]).expanduser()
-    if "max_tokens" in said:
-        given["longest"] = said["max_tokens"]
-    if "tokens" in said:
-        given["most"] = said["tokens"]
-    if "begun_from" in said:
+    given |= {new: said[old] for old, new in RENAMED.items() if old in said}
+    if tuned:
         given["begun_from"] = _path(console, said["begun_from"], draft=True)
     request = DistillRequest(
         target=_path(console, said.get("model")),
@@ -233,7 +223,7 @@ def _report(console: Console, made: Distilled, json: bool) -> None:
 
 
 def _path(console: Console, reference: str | None, *, draft: bool = False) -> Path:
-    """Of a model that is to be read."""
+    """The file of a model that is to be read."""
     from localspec.gguf.description import require_undamaged
     from localspec.hub import resolution
     from localspec.hub.packages import default_reference
@@ -275,21 +265,7 @@ def _list(console: Console, json: bool) -> int:
 
     found = list(folders.recorded())
     if json:
-        entries = [
-            {
-                "name": one.name,
-                "folder": str(one.folder),
-                "target": one.target,
-                "answers": one.answers,
-                "tokens": one.tokens,
-                "held_back": one.held_back,
-                "from_chats": one.chats,
-                "bytes": one.size,
-                "drafts": [str(path) for path in one.drafts],
-                "problem": one.problem,
-            }
-            for one in found
-        ]
+        entries = [_record(one) for one in found]
         console.answer_json({"recorded": entries})
         return 0
     if not found:
@@ -318,6 +294,13 @@ def _list(console: Console, json: bool) -> int:
         for path in one.drafts:
             console.notice(f"{one.name}: {printable(str(path), 4096)} was trained on it.")
     return 0
+
+
+def _record(one: Recorded) -> dict[str, Any]:
+    """As JSON has it."""
+    found = asdict(one)
+    found["bytes"], found["from_chats"] = found.pop("size"), found.pop("chats")
+    return found | {"folder": str(one.folder), "drafts": [str(path) for path in one.drafts]}
 
 
 def _forget(console: Console, names: Sequence[str], json: bool) -> int:

@@ -29,9 +29,7 @@ class Findings:
     """Everything, as far as it went.
 
     Attributes:
-        target_name, draft_name: what the models are called.
-        why: about the draft model, where -d auto or none had a say.
-        checks: of the pair.
+        why: about the draft model, where -d auto or none decided.
         measurements, recommendation: None where it did not come to that.
     """
 

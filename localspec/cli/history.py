@@ -201,11 +201,7 @@ def rm(context: typer.Context, ids: Ids, yes: Yes = False, json: o.Json = False)
 
 @contextmanager
 def _opened(console: Console) -> Iterator[History | None]:
-    """The history; None where there is none yet, which looking at it does not change.
-
-    Raises:
-        HistoryError: it cannot be read.
-    """
+    """The history; None where there is none yet, which looking at it does not change."""
     from localspec import paths
     from localspec.history.history import History
     from localspec.history.trouble import READ_ONLY
@@ -244,10 +240,10 @@ def _nothing(id: str) -> UsageError:
 
 
 def _ask(console: Console, titles: Sequence[str]) -> None:
-    """Have it confirmed.
+    """Have the deletion confirmed.
 
     Raises:
-        UsageError: nobody is there to ask.
+        UsageError: there is no terminal to ask on.
         Cancelled: it is not wanted.
     """
     if sys.stdin is None or not sys.stdin.isatty():

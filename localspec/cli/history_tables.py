@@ -36,11 +36,8 @@ def plain(text: str) -> str:
 
 
 def conversations(found: Sequence[ConversationSummary], *, terminal: bool) -> str:
-    """A line for each: number, id, time, messages, model, title.
-
-    On a terminal they are columns under headings and end where the line does; elsewhere they are
-    whole, with tabs between them.
-    """
+    """A line for each: number, id, time, messages, model, title. On a terminal they are columns
+    that end where the line does; elsewhere they are whole, with tabs between them."""
     rows = [
         (
             str(number),
@@ -82,8 +79,8 @@ def hits(found: Sequence[SearchHit], *, terminal: bool) -> str:
 def _columns(
     heading: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: set[str], spare: str
 ) -> str:
-    """Columns as wide as the terminal: the last one has what is left, and the one called `spare`
-    goes where that would be too little."""
+    """Columns as wide as the terminal: the last one gets the rest, and the one called `spare` is
+    left out where that would be too little."""
     total = shutil.get_terminal_size().columns
     table = [heading, *rows]
     if total - _width(table, total) < _LEAST and spare in heading:

@@ -20,7 +20,7 @@ def on_interrupt(stop: Callable[[], None], restore: bytes = b"") -> Iterator[Non
 
     Args:
         stop: runs inside a signal handler, so it must only set flags and put into a SimpleQueue.
-        restore: sent to standard output before the process is left, for a screen that was drawn on.
+        restore: sent to standard output before the process is left.
     """
     interrupts = 0
 

@@ -182,10 +182,10 @@ def _conversations() -> Iterator[tuple[str, list[str]]]:
 
 
 def conversations() -> Iterator[Conversation]:
-    """All of the history.
+    """All conversations of the history.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there are none.
         HistoryError: it cannot be read.
     """
     from localspec import paths

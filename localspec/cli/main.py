@@ -69,14 +69,8 @@ def localspec(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line.
-
-    Args:
-        arguments: without the program's name; None takes those of the process.
-
-    Returns:
-        The exit code.
-    """
+    """Run a command line, without the program's name; None takes that of the process. Returns the
+    exit code."""
     console = Console()
     if any(not _typed(one) for one in arguments or ()):
         return console.error(UsageError("An argument has half a surrogate pair in it."))

@@ -30,10 +30,9 @@ class OutputLost(LocalspecError):
 
 
 class ReaderGone(OutputLost):
-    """Whoever read standard output closed it, as `head` does when it has enough.
+    """The reader of standard output closed it, as `head` does when it has enough.
 
-    Usually that is how it was meant, so nothing is said about it; `run`, which stops an answer over
-    it, does.
+    Usually that is intended, so nothing is printed; `run`, which stops an answer over it, does.
     """
 
     exit_code = 141
@@ -88,11 +87,7 @@ class Console:
         return not self.quiet and not self.verbosity and _is_terminal(sys.stdout) and _can_go_back()
 
     def answer(self, text: str) -> None:
-        """Print a part of the answer, now.
-
-        Raises:
-            OutputLost: it cannot be written.
-        """
+        """Print a part of the answer, now; `OutputLost` where it cannot be written."""
         self.erase_progress()
         self._send(harmless(text) if _is_terminal(sys.stdout) else text)
 
@@ -114,11 +109,7 @@ class Console:
             raise lost(error) from None
 
     def finish(self) -> None:
-        """Write out what is still buffered (the text of --help, say).
-
-        Raises:
-            OutputLost: it cannot be written.
-        """
+        """Write out what is still buffered; `OutputLost` where it cannot be written."""
         self.answer("")
 
     def say(self, text: str, *, dim: bool = False) -> None:
@@ -141,10 +132,8 @@ class Console:
             self.say(f"localspec: note: {text}")
 
     def error(self, error: BaseException) -> int:
-        """Print what went wrong in one line; return the exit code.
-
-        An internal error, which nobody can act on without it, has its traceback with -v.
-        """
+        """Print an error in one line, an internal one with -v and its traceback; returns the exit
+        code."""
         sentence, code = describe(error)
         if isinstance(error, Cancelled) and _is_terminal(sys.stderr) and _can_go_back():
             self._write_aside("\r\x1b[K")  # over the ^C that the terminal shows
@@ -225,7 +214,7 @@ def lost(error: OSError) -> OutputLost:
 
 
 def _discard(stream: TextIO) -> None:
-    """Point a broken stream at nothing; the interpreter would stumble over it again at exit."""
+    """Point a broken stream at nothing: the interpreter would flush it again at exit."""
     try:
         descriptor = stream.fileno()
     except (OSError, ValueError):
@@ -236,11 +225,8 @@ def _discard(stream: TextIO) -> None:
 
 
 def _occupy_standard_descriptors() -> None:
-    """Give whatever of 0, 1 and 2 was closed at the start a place to go.
-
-    The next files that are opened would get these numbers otherwise, and native code that prints
-    would write into them.
-    """
+    """Give whatever of 0, 1 and 2 was closed at the start a place to go: the next files that are
+    opened would get these numbers, and native code would write into them."""
     if sys.stderr is None:
         nothing = os.open(os.devnull, os.O_RDWR)
         while nothing < 2:

@@ -14,12 +14,10 @@ from localspec.text import decoded, not_utf8
 
 
 def read_prompt(argument: str | None, stdin: TextIO | None) -> str:
-    """The prompt: what is piped in, a blank line, the argument; or only one of the two.
-
-    The newline that ends the piped text is left out.
+    """The prompt: piped text, a blank line, the argument; or only one of the two.
 
     Args:
-        argument: PROMPT; "-" and None stand for standard input alone.
+        argument: "-" and None stand for standard input alone.
         stdin: None if it is closed. A terminal is only read where "-" asks for it.
 
     Raises:
@@ -56,15 +54,15 @@ def _read(stdin: TextIO) -> str:
 
 
 def text_or_file(value: str, option: str, *, inline: bool) -> str:
-    """The value itself, or what is in the file that it names.
+    """The value itself, or the text of the file that it names.
 
     Args:
-        value: of the option. `@PATH` is always a file.
+        value: `@PATH` is always a file.
         option: its name, for messages.
         inline: whether the value looks like the text itself; if not, it is a path.
 
     Raises:
-        UsageError: there is no such file, or it holds no text.
+        UsageError: there is no such file, or it is not text.
     """
     require_utf8(value, option)
     if inline and not value.startswith("@"):
@@ -101,11 +99,7 @@ def read_json_schema(value: str | None) -> str | None:
 
 
 def require_utf8(text: str, what: str) -> str:
-    """The text, if all of it is text: a shell passes any bytes on, and Python hides them in it.
-
-    Raises:
-        UsageError: naming the first bad byte.
-    """
+    """The text, unless it holds bytes that are not UTF-8: then a UsageError names the first."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

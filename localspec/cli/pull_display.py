@@ -19,11 +19,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class DownloadDisplay:
-    """Draws for one console.
-
-    Args:
-        clock: seconds.
-    """
+    """Draws for one console."""
 
     def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console

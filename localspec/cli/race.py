@@ -163,11 +163,8 @@ class _Shown:
 
     def follow(self, worker: RaceWorker) -> None:
         """Show it as it goes, up to its end."""
-        from localspec.cli.following import follow
-
         try:
-            follow(
-                worker,
+            worker.follow(
                 self._console,
                 self._handle,
                 writing=lambda: self._live and bool(self._laps),

@@ -20,13 +20,8 @@ _HEAD = 2
 
 
 class RaceView:
-    """What is shown of a race, as far as it has come.
-
-    Args:
-        prompt: that both answer.
-        title: what runs, in words.
-        further: questions after it.
-    """
+    """What is shown of a race, as far as it has come; `further` are the questions after the
+    prompt."""
 
     def __init__(self, prompt: str, title: str, further: Sequence[str] = ()) -> None:
         self.progress = RaceProgress()

@@ -41,12 +41,8 @@ class Raced:
 
 
 class RaceWorker(EngineJob[Ready | Lap | Raced]):
-    """Runs one race.
-
-    Args:
-        scale: a pair of `localspec.bench.scale` instead of the request's models.
-        further: questions after the first. Each lane goes on from its own answers.
-    """
+    """Runs one race; `scale` is a pair of `localspec.bench.scale` instead of the request's models,
+    `further` are questions after the first, answered in each lane after its own answers."""
 
     last = Raced
 

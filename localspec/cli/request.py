@@ -31,7 +31,7 @@ would fill its context."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Flags:
-    """What options alone say of `localspec.settings.Settings`."""
+    """The fields of `localspec.settings.Settings` that options can set."""
 
     model: str | None = None
     draft: str = "auto"
@@ -60,8 +60,8 @@ class ModelRequest:
 class OpeningOptions(ModelRequest):
     """What to open and how to answer; see `Engine.stream`.
 
-    `said_of_sampling` are the numbers among the sampling parameters that somebody gave: for whom
-    the defaults are others than those of SamplingParams.
+    `said_of_sampling` are the sampling parameters that were given, for programs with other defaults
+    than those of SamplingParams.
     """
 
     drafting: Drafting
@@ -108,10 +108,10 @@ def read_request(said: Mapping[str, Any]) -> AnswerRequest:
     """Put a request together, checking all that can be checked without the model.
 
     Args:
-        said: the values of a command's parameters by name, None where nothing was said.
+        said: a command's parameters by name, None where nothing was given.
 
     Raises:
-        UsageError: a value that cannot be meant, a missing prompt.
+        UsageError: an invalid value, or a missing prompt.
         Cancelled: interrupted while waiting for standard input.
     """
     opening = read_opening(said)
@@ -135,10 +135,10 @@ def read_request(said: Mapping[str, Any]) -> AnswerRequest:
 
 
 def _images(said: Mapping[str, Any]) -> tuple[bytes, ...]:
-    """The images that are to be shown.
+    """The images to show.
 
     Raises:
-        UsageError: one cannot be read, or there is nothing that could show it.
+        UsageError: one cannot be read, or options exclude images.
     """
     files = [Path(file).expanduser() for file in said.get("images") or ()]
     if not files:
@@ -164,20 +164,12 @@ def _images(said: Mapping[str, Any]) -> tuple[bytes, ...]:
 
 
 def read_models(said: Mapping[str, Any]) -> ModelRequest:
-    """The part that is about models alone.
-
-    Raises:
-        UsageError: a value that cannot be meant.
-    """
+    """The part that is about models alone; UsageError for an invalid value."""
     return _models(said, _settings(said))
 
 
 def read_opening(said: Mapping[str, Any]) -> OpeningOptions:
-    """The part that commands for one answer and for many share.
-
-    Raises:
-        UsageError: a value that cannot be meant.
-    """
+    """The part that commands for one answer and for many share; UsageError for an invalid value."""
     settings = _settings(said)
     drafting = _drafting(said, settings)
     sampling = _record(
@@ -243,26 +235,22 @@ def _bytes(size: str | None) -> int | None:
 
 
 def _record(kind: type[Record], said: Mapping[str, Any], **instead: Any) -> Record:
-    """A dataclass of what was said; a field that nothing was said about keeps its default.
-
-    Args:
-        instead: values that take precedence over parameters of the same name.
-    """
+    """A dataclass of the given options; `instead` takes precedence over them."""
     return kind(**_said(kind, said, **instead))
 
 
 def _said(kind: type[Any], said: Mapping[str, Any], **instead: Any) -> dict[str, Any]:
-    """The fields of a dataclass that something was said about."""
+    """The fields of a dataclass that were given."""
     names = {field.name for field in dataclasses.fields(kind)}
     values = {name: value for name, value in said.items() if name in names} | instead
     return {name: value for name, value in values.items() if value is not None}
 
 
 def _settings(said: Mapping[str, Any]) -> Settings | _Flags:
-    """What options, variables and the config file say.
+    """Options, variables and the config file.
 
-    What reads the latter two takes as long to load as all of the chat up to its first paint. Where
-    there are none it is left out: the records check the values of options by themselves.
+    What reads the latter two takes as long to load as all of the chat up to its first paint, so it
+    is left out where there are none.
     """
     flags = {field.name: said.get(field.name) for field in dataclasses.fields(_Flags)}
     if flags["threads"] is not None:

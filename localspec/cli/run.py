@@ -128,7 +128,6 @@ def _tell(form: Format, error: Exception) -> None:
 
 def _follow(worker: Worker, form: Format, console: Console) -> tuple[Ready, Finished]:
     """Show what the worker brings, up to the end."""
-    from localspec.cli.following import follow
     from localspec.cli.worker import Finished, Ready
 
     ready: Ready | None = None
@@ -150,7 +149,7 @@ def _follow(worker: Worker, form: Format, console: Console) -> tuple[Ready, Fini
             console.erase_progress()
             form.chunk(event)
 
-    follow(worker, console, handle, writing=lambda: answering)
+    worker.follow(console, handle, writing=lambda: answering)
     assert ready is not None
     assert finished is not None
     return ready, finished

@@ -13,16 +13,10 @@ Prompt = str | list[dict[str, str]]
 
 
 class RunSession:
-    """What was said so far, read from a file and kept there again.
+    """The conversation so far, read from a file and saved there again.
 
-    A conversation is a list of messages; one without a chat template (`--raw`), a text.
-
-    Args:
-        engine: what answers.
-        path: the file.
-
-    Attributes:
-        notices: what could not be used of it, sentences.
+    A conversation is a list of messages; one without a chat template (`--raw`), a text. `notices`
+    say what could not be used of it.
 
     Raises:
         SessionError: the file is something else, or cannot be read.
@@ -35,7 +29,7 @@ class RunSession:
         self.notices = list(opened.notices)
 
     def behind(self, prompt: Prompt) -> Prompt:
-        """The whole prompt: what was said so far, and this.
+        """The whole prompt: the conversation so far, and this.
 
         Raises:
             UsageError: one is a text and the other a chat.
@@ -56,11 +50,7 @@ class RunSession:
         return [*said, *prompt]
 
     def keep(self, prompt: Prompt, answer: str) -> list[str]:
-        """Keep what was said now, after an answer.
-
-        Returns:
-            Why that did not work, sentences.
-        """
+        """Save the conversation after an answer; returns why that did not work, sentences."""
         said: Prompt
         if isinstance(prompt, str):
             said = prompt + answer
@@ -74,7 +64,7 @@ class RunSession:
 
 
 def _conversation(found: Any) -> Prompt | None:
-    """What was kept, if it is a conversation; `localspec chat` keeps more than the messages."""
+    """A stored conversation; `localspec chat` stores more than the messages."""
     if isinstance(found, str):
         return found
     if isinstance(found, dict):

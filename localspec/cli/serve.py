@@ -239,8 +239,8 @@ def _check_kept(said: dict[str, Any]) -> None:
 
 
 def _names(said: dict[str, Any], models: int) -> list[tuple[str, ...]]:
-    """What clients call the models, nothing where the files say it. The first by the alphabet comes
-    first, as with llama-server."""
+    """Names of each model for clients, in alphabetical order as with llama-server; empty where the
+    file names it."""
     names = [_listed(one, "alias") for one in said["aliases"] or ()]
     if len(names) > models:
         raise UsageError("There are more names than models. Give one --alias for each --model.")
@@ -348,7 +348,7 @@ def _opener(opening: OpeningOptions, console: Console, *, session: bool = False)
 
 
 def needs(path: Path, options: ModelOptions) -> int:
-    """Bytes of main memory without which a model cannot be opened, as far as its file says."""
+    """Bytes of main memory that a model needs at least, as far as its file tells."""
     from localspec.gguf.reader import read_gguf
     from localspec.llama import library
     from localspec.pairing.memory import Use, place

@@ -26,10 +26,7 @@ def table(
     sentences: Sequence[str] = (),
     spare: Sequence[str] = (),
 ) -> str:
-    """Text of a table, as wide as the terminal.
-
-    Where there is none, only sentences go on in a further line: whoever reads a pipe wants whole
-    names and paths.
+    """Text of a table, as wide as the terminal; in a pipe only sentences are wrapped.
 
     Args:
         rows: cells, fit for a terminal already.

@@ -1,8 +1,7 @@
 """The verbs of the command line. Each is imported and built only when it runs.
 
-Together they have some 250 options, and declaring those takes longer than all other work of a small
-command. So the overview has its own summaries, which `tests/cli/test_help.py` compares with the
-verbs' help texts.
+Declaring their 250 options takes longer than all other work of a small command, so the overview has
+its own summaries, which `tests/cli/test_help.py` compares with the verbs' help texts.
 """
 
 from __future__ import annotations

@@ -11,7 +11,10 @@ from typing import Any, Generic, TypeVar
 
 from localspec import Chunk, Completion, Engine, GenerationStats, Stream, paths
 from localspec.chat.figures import Figures, Meter, baseline
+from localspec.cli import crashes
 from localspec.cli import request as requests
+from localspec.cli.interrupts import on_interrupt
+from localspec.cli.output import Console
 from localspec.cli.request import AnswerRequest, OpeningOptions, uses_model
 from localspec.cli.run_session import RunSession
 from localspec.engine_thread import EngineThread
@@ -27,18 +30,6 @@ INTERRUPTED = "Interrupted while the model was loading."
 
 
 @dataclass(frozen=True, slots=True)
-class ProgressNote:
-    """Something that takes its time, in words."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Stopping:
-    """The request was cancelled; what runs now has to come to a place where it can stop."""
-
-
-@dataclass(frozen=True, slots=True)
 class Ready:
     """The models are open and the prompt is tokenized; reading it comes next.
 
@@ -46,7 +37,6 @@ class Ready:
         model, draft: paths; model_name, draft_name: what to call them.
         stats: figures, growing.
         built_in: whether the model is the embedded one.
-        notices: what the user should know by now.
     """
 
     model: str
@@ -66,24 +56,12 @@ class Finished:
     figures: Figures
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerFailed:
-    """There is no (complete) answer."""
-
-    error: BaseException
-
-
-Event = ProgressNote | Stopping | Ready | Chunk | Finished | AnswerFailed
 Own = TypeVar("Own")
-"""What a job reports besides how it goes."""
+"""A job's events besides progress (text), an error, and None: it was cancelled, and stops soon."""
 
 
 class EngineJob(ABC, Generic[Own]):
-    """Runs one request.
-
-    Args:
-        shows_progress: whether to report progress at all.
-    """
+    """Runs one request in a thread of its own."""
 
     last: type
     """The event that ends it where nothing fails."""
@@ -91,15 +69,54 @@ class EngineJob(ABC, Generic[Own]):
     def __init__(self, request: AnswerRequest, *, shows_progress: bool) -> None:
         self._request = request
         self._shows_progress = shows_progress
-        self._queue: SimpleQueue[ProgressNote | Stopping | AnswerFailed | Own] = SimpleQueue()
+        self._queue: SimpleQueue[str | BaseException | Own | None] = SimpleQueue()
         self._cancelled = self._lost = False
         self._thread = EngineThread("localspec-worker")
         # The main thread raises again what comes out of it.
-        self._thread.submit(self._run, failed=lambda error: self._queue.put(AnswerFailed(error)))
+        self._thread.submit(self._run, failed=self._queue.put)
         self._thread.finish()
 
-    def events(self) -> Iterator[ProgressNote | Stopping | AnswerFailed | Own]:
-        """Start, and report up to the last one or Failed."""
+    def follow(
+        self,
+        console: Console,
+        handle: Callable[[Own], object],
+        *,
+        writing: Callable[[], bool],
+        restore: str = "",
+    ) -> None:
+        """Run the job and hand its events to `handle`, up to its end.
+
+        Args:
+            writing: whether standard output is in the middle of something, which progress would
+                erase.
+            restore: sent to standard output where a second Ctrl+C leaves at once.
+
+        Raises:
+            Whatever made the job fail, and what `handle` raises; the job is over then as well.
+        """
+        crashes.watch()
+        with on_interrupt(self.cancel, restore.encode()):
+            try:
+                for event in self._events():
+                    if isinstance(event, str):
+                        console.progress(event)
+                    elif isinstance(event, BaseException):
+                        raise event
+                    elif event is not None:
+                        handle(event)
+                    elif not writing():
+                        stopping = "stopping; press Ctrl+C again to exit at once"
+                        console.progress(stopping, at_once=True)
+            except BaseException:
+                self.cancel()
+                raise
+            finally:
+                console.erase_progress()
+                while not self._lost and self._thread.is_alive():
+                    self._thread.join(_POLL)
+
+    def _events(self) -> Iterator[str | BaseException | Own | None]:
+        """Start, and report up to the last event or an error."""
         self._thread.start()
         while True:
             try:
@@ -107,7 +124,7 @@ class EngineJob(ABC, Generic[Own]):
             except Empty:
                 continue
             yield event
-            if isinstance(event, (self.last, AnswerFailed)):
+            if isinstance(event, self.last):
                 return
 
     def cancel(self) -> None:
@@ -116,12 +133,7 @@ class EngineJob(ABC, Generic[Own]):
             return
         self._cancelled = True
         self._thread.cancel()
-        self._queue.put(Stopping())
-
-    def join(self) -> None:
-        """Wait until the models are closed."""
-        while not self._lost and self._thread.is_alive():
-            self._thread.join(_POLL)
+        self._queue.put(None)
 
     def _run(self) -> None:
         from localspec.llama import library
@@ -132,15 +144,15 @@ class EngineJob(ABC, Generic[Own]):
 
     @abstractmethod
     def _answer(self, engine: Engine) -> None:
-        """Do what was asked, and report it, the last event included."""
+        """Do the work and report it, the last event included."""
 
     def _abort(self, error: NativeError) -> None:
-        """llama.cpp is lost: the main thread says so and ends the process, unless we return.
+        """llama.cpp is lost: the main thread prints that and ends the process, unless we return.
 
-        We do at once if it is not our passes that are lost, as nobody listens to us any more.
+        We do at once where the passes of another job are lost.
         """
         self._lost = True
-        self._queue.put(AnswerFailed(error))
+        self._queue.put(error)
         while self._thread.is_alive():
             sleep(_POLL)
 
@@ -196,7 +208,7 @@ class EngineJob(ABC, Generic[Own]):
         )
 
     def _prompt(self, engine: Engine) -> tuple[str | list[dict[str, Any]], list[str]]:
-        """What to stream, and what to tell about it."""
+        """What to stream, and notices about it."""
         request = self._request
         if request.raw:
             return request.prompt, []
@@ -238,7 +250,7 @@ class EngineJob(ABC, Generic[Own]):
 
     def _report(self, text: str) -> None:
         if self._shows_progress:
-            self._queue.put(ProgressNote(text))
+            self._queue.put(text)
 
 
 class Worker(EngineJob[Ready | Chunk | Finished]):

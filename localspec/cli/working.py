@@ -20,11 +20,9 @@ class Work:
         self.stop = Event()
 
     def tell(self, text: str) -> None:
-        """Show what is going on.
+        """Show what is going on; KeyboardInterrupt after Ctrl+C.
 
-        Raises:
-            KeyboardInterrupt: after Ctrl+C. Call it between two steps: inside a callback of
-                llama.cpp the exception would be lost.
+        Call it between two steps: inside a callback of llama.cpp the exception would be lost.
         """
         if self.stop.is_set():
             raise KeyboardInterrupt

@@ -94,13 +94,9 @@ class PairMeasurements:
 
     Attributes:
         curve: seconds of a target pass by its tokens.
-        draft_seconds: of a pass of the draft model over one token, None without one.
-        cost: the same in passes of the target.
-        kinds: what there was time for.
+        draft_seconds: of a pass of the draft model over one token; `cost` in passes of the target.
         stock: seconds of a plain pass of stock llama.cpp ÷ of one here; None where not measured.
         threads: how many threads passes ran on at the end, and why.
-        seconds: that all of it took.
-        partial: it was interrupted.
         steady: no other process disturbed; else the figures are worth little.
     """
 
@@ -132,8 +128,7 @@ def measure_pair(
 
     Args:
         seconds: that it may take; a pass that runs then is finished.
-        tell: called with what is done now.
-        stopped: whether to end early, with what there is.
+        stopped: whether to end early, with the figures so far.
     """
     started = perf_counter()
     end = started + seconds

@@ -1,7 +1,5 @@
-"""Questions of public suites, from files, as prompts; and whether an answer is right.
-
-The files have one JSON object a line, with the fields that the suites are published with.
-"""
+"""Questions of public suites, from files of JSON lines as the suites are published, as prompts; and
+whether an answer is right."""
 
 from __future__ import annotations
 
@@ -22,14 +20,7 @@ LETTERS = "ABCDEFGHIJKLMNOP"
 
 @dataclass(frozen=True, slots=True)
 class SuiteItem:
-    """One question.
-
-    Attributes:
-        id: its number in the file, or what the file calls it.
-        prompt: what the user asks.
-        most: tokens that an answer may have.
-        right: whether an answer is.
-    """
+    """One question: its name, prompt, longest answer in tokens, and whether an answer is right."""
 
     id: str
     prompt: str

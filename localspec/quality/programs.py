@@ -1,9 +1,8 @@
 """Programs that a model wrote, run in a child process that can do little harm.
 
-It has an empty folder, no environment, no input, and limits of processor time, memory, files and
-processes; where the system lets users have namespaces of their own (`unshare`, Linux), no network
-either. That keeps mistakes in, not somebody who means harm: for models that nobody trusts, a
-virtual machine is the place.
+It has an empty folder, no environment, no input, limits of processor time, memory, files and
+processes, and no network where the system has namespaces for users (`unshare`, Linux). That guards
+against mistakes, not against malice.
 """
 
 from __future__ import annotations
@@ -35,11 +34,7 @@ print(end="DONE")
 
 
 def passes(program: str) -> bool:
-    """Whether a program runs to its end within the limits.
-
-    Raises:
-        UsageError: this system has no limits for processes.
-    """
+    """Whether a program runs to its end within the limits; UsageError on Windows."""
     if sys.platform == "win32":
         raise UsageError(
             "HumanEval runs what the model wrote, and Windows has no limits for that here. Take "

@@ -9,6 +9,7 @@ from typing import Any
 
 from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
+from localspec.llama.target import shared_prefix
 from localspec.quality.items import SuiteItem
 from localspec.verify.noise import Noise, measure
 from localspec.verify.rows import Best
@@ -21,15 +22,8 @@ _MEASURED = 2
 
 @dataclass(frozen=True, slots=True)
 class ItemDifference:
-    """A greedy answer that is not plain decoding's.
-
-    Attributes:
-        item: of which question.
-        position: tokens that both begin with.
-        gap: logits between the two tokens behind these, as far as the model reads them; infinite
-            where one answer ends.
-        plain, here: whether the answers are right.
-    """
+    """A greedy answer that is not plain decoding's: of which question, tokens in common, logits
+    between the next two (infinite where one answer ends), and whether each is right."""
 
     item: str
     position: int
@@ -40,13 +34,8 @@ class ItemDifference:
 
 @dataclass(slots=True)
 class Way:
-    """What one way of decoding said.
-
-    Attributes:
-        right: of each question so far, in order.
-        lossless: whether its rule is.
-        differences: from plain decoding; greedy answers alone.
-    """
+    """The answers of one way of decoding: which are right, and where greedy ones differ from plain
+    decoding's."""
 
     lossless: bool = True
     right: list[bool] = field(default_factory=list)
@@ -62,7 +51,7 @@ class Way:
 
 @dataclass(slots=True)
 class SuiteOutcome:
-    """All ways over the same questions; `noise` is what rounding moves, in logits."""
+    """All ways over the same questions; `noise` is how far rounding moves logits."""
 
     ways: dict[str, Way]
     noise: float = 0.0
@@ -71,7 +60,7 @@ class SuiteOutcome:
 
     @property
     def faults(self) -> list[str]:
-        """Lossless ways that parted where the two tokens were farther apart than rounding moves."""
+        """Lossless answers that differ where the tokens are farther apart than rounding moves."""
         return [
             f"{name} parts from plain decoding at token {one.position} of {one.item}, where the "
             f"tokens are {one.gap:.4f} logits apart: more than rounding moves ({self.noise:.4f})."
@@ -119,12 +108,8 @@ def examine(
     outcome: SuiteOutcome,
     tell: Callable[[str], None],
 ) -> None:
-    """Ask every question in every way, into `outcome`; whatever `tell` raises ends it there.
-
-    Args:
-        ways: beside plain decoding.
-        sampling: with a seed, the same for all ways.
-    """
+    """Answer every question plainly and in every way, into `outcome`; an exception of `tell` ends
+    it there. `sampling` has a seed."""
     noise = Noise()
     for number, item in enumerate(items):
         tell(f"question {number + 1} of {len(items)}")
@@ -174,10 +159,7 @@ def _parting(
     subject: Subject, prompt: tuple[int, ...], plain: Sequence[int], other: Sequence[int]
 ) -> tuple[int, float]:
     """Where two answers part, and how far apart the two tokens are there."""
-    place = next(
-        (i for i, (a, b) in enumerate(zip(plain, other, strict=False)) if a != b),
-        min(len(plain), len(other)),
-    )
+    place = shared_prefix(plain, other)
     if place == min(len(plain), len(other)):
         return place, math.inf
     subject.engine.clear()
