@@ -93,10 +93,8 @@ class Console:
 
     def answer_json(self, value: Any) -> None:
         """Print one JSON value in a line; may raise `OutputLost`."""
-        try:
-            text = json.dumps(value, ensure_ascii=False)
-            text.encode()
-        except UnicodeEncodeError:  # the name of a file that is not UTF-8
+        text = json.dumps(value, ensure_ascii=False)
+        if not text.isprintable():  # what steers a terminal, or a file's name that is not UTF-8
             text = json.dumps(value)
         self.answer(text + "\n")
 

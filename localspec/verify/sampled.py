@@ -17,7 +17,7 @@ from localspec.decoding.session import Session
 from localspec.drafters.composition import compose, sources
 from localspec.drafters.options import Drafting
 from localspec.policy.profile import PairProfile
-from localspec.verify.chi_square import POWER, Pooled, bins, pooled
+from localspec.verify.chi_square import Pooled, bins, pooled
 from localspec.verify.effort import Deadline, Effort
 from localspec.verify.outcome import Outcome, left_out
 from localspec.verify.plain_rows import PlainRows, seconds_of
@@ -104,10 +104,7 @@ def check_sampled(
         complete = complete and done == rounds
     complete = complete and len(expected) == len(places)
     tests = 2 * len(ways)
-    judged = {
-        name: _judged([(samples[name, p], expected[p]) for p in expected], REJECT / tests)
-        for name in ways
-    }
+    judged = {name: _judged([(samples[name, p], expected[p]) for p in expected]) for name in ways}
     subject.engine.clear()
     return _outcome(judged, len(expected), REJECT / tests, complete)
 
@@ -169,7 +166,7 @@ def _expected(target: PlainRows, sampler: Sampler) -> dict[Pair, float]:
     return found
 
 
-def _judged(found: Sequence[tuple[PairSample, dict[Pair, float]]], reject: float) -> Judged:
+def _judged(found: Sequence[tuple[PairSample, dict[Pair, float]]]) -> Judged:
     firsts, pairs, impossible = [], [], 0
     for sample, expected in found:
         impossible += sum(n for pair, n in sample.seen.items() if pair not in expected)
@@ -181,8 +178,8 @@ def _judged(found: Sequence[tuple[PairSample, dict[Pair, float]]], reject: float
             counts[pair[0]] += sample.seen[pair]
         firsts.append(bins([(counts[token], p) for token, p in chances.items()]))
     return Judged(
-        pooled(firsts, reject),
-        pooled(pairs, reject),
+        pooled(firsts),
+        pooled(pairs),
         impossible,
         sum(sample.tested for sample, _ in found),
         sum(sample.accepted for sample, _ in found),
@@ -205,17 +202,11 @@ def _outcome(judged: dict[str, Judged], places: int, reject: float, complete: bo
         faults.append("No place was found where the model is undecided, so nothing was sampled.")
     elif not tested:
         faults.append("Nothing was drafted in any way, so that nothing was verified.")
-    biases = [one.firsts.bias for one in tested if one.firsts.bias is not None]
     least = min((min(one.firsts.chance, one.pairs.chance) for one in tested), default=1.0)
     summary = (
         f"{sum(one.firsts.samples for one in tested)} pairs of tokens of {len(tested)} ways after "
         f"{places} texts: the lowest p is {least:.2g}, and below {reject:.1g} a way fails."
     )
-    if biases:
-        summary += (
-            f" A bias of {max(biases):.1%} of the next tokens would have been seen in every way "
-            f"with a probability of {POWER:.0%}."
-        )
     return Outcome(
         check="sampled",
         faults=tuple(faults),
@@ -225,7 +216,6 @@ def _outcome(judged: dict[str, Judged], places: int, reject: float, complete: bo
             "sampling": asdict(SAMPLING),
             "seed": SEED,
             "reject": reject,
-            "power": POWER,
             "ways": {name: asdict(one) for name, one in judged.items()},
         },
         complete=complete,

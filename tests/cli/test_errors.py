@@ -252,6 +252,12 @@ def test_a_verb_that_does_not_exist(cli: Cli) -> None:
     assert "fly" in result.sentence()
 
 
+def test_a_model_to_download_is_named_with_its_draft(cli: Cli) -> None:
+    result = cli("run", "-m", "qwen3-8b", "hi")
+    assert result.code == 3
+    assert result.sentence().endswith("Get it with 'localspec pull qwen3-8b --draft auto'.")
+
+
 def test_the_harmless_verb_is_suggested_first(cli: Cli) -> None:
     result = cli("rum")
     assert result.code == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import typer
 
 from localspec.cli.main import app
 from localspec.cli.request import read_opening
+from tests.support import packages
 
 
 @pytest.fixture
@@ -28,3 +30,15 @@ def test_a_variable_says_something_too(
 ) -> None:
     monkeypatch.setenv("LOCALSPEC_TEMPERATURE", "0.3")
     assert read_opening(nothing_said).said_of_sampling == {"temperature": 0.3}
+
+
+def test_smollm2_is_the_default_where_its_package_is(
+    nothing_said: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    embedded = read_opening(nothing_said)
+    assert (embedded.model, embedded.named) == (None, False)
+    packages.install(tmp_path, monkeypatch)
+    default = read_opening(nothing_said)
+    assert (default.model, default.named) == ("smollm2", False)
+    demo = read_opening(nothing_said | {"model": "demo"})
+    assert (demo.model, demo.named) == ("demo", True)

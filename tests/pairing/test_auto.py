@@ -15,7 +15,7 @@ from localspec.gguf.reader import read_gguf
 from localspec.hub.local import LocalModel, local_models
 from localspec.llama.options import ModelOptions as Options
 from localspec.pairing import auto, forecast, rules
-from localspec.pairing.auto import choose, decide
+from localspec.pairing.auto import _draft_to_get, choose, decide
 from localspec.pairing.choice import Choice
 from localspec.pairing.forecast import ON_DEVICE, STOCK, Forecast, best, curve
 from localspec.pairing.pair_memory import PairUse
@@ -261,3 +261,8 @@ def test_the_embedded_target_keeps_its_own_without_looking_around(
     with localspec.load(options=ModelOptions(context=64, threads=1)) as engine:
         assert engine.draft_path == paths.embedded(paths.EMBEDDED_DRAFT)
         assert (engine.why_draft, engine.why_no_draft) == (None, None)
+
+
+def test_the_draft_to_download_is_named() -> None:
+    assert _draft_to_get("Qwen3-8B-Q4_K_M") == "get one with: localspec pull qwen3-0.6b"
+    assert _draft_to_get("my-own-model") is None
