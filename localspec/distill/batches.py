@@ -1,4 +1,4 @@
-"""Which answers make up a step: the same ones for the same seed, whenever it is asked."""
+"""Which answers make up a step: the same ones for the same seed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ WINDOW = 64
 
 
 def epoch(lengths: Sequence[int], most: int, seed: int, number: int) -> list[list[int]]:
-    """Every answer once.
+    """Every answer once, as batches of indices into `lengths`.
 
     Args:
-        lengths: tokens of each.
+        lengths: tokens of each answer.
         most: tokens of a batch, padding included; a longer answer is a batch alone.
-
-    Returns:
-        Batches of indices into `lengths`.
     """
     random = np.random.Generator(np.random.PCG64([seed, number]))
     order = random.permutation(len(lengths))

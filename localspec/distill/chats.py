@@ -1,5 +1,6 @@
-"""What a target held for likely while somebody chatted with it, kept in its trace: only where the
-user asked for that, and until the conversation is deleted."""
+"""Answers given in a chat, kept in their target's trace: only where the user asked for that, and
+until
+the conversation is deleted."""
 
 from __future__ import annotations
 
@@ -17,8 +18,7 @@ from localspec.errors import TraceError
 OF_CONVERSATION = 8
 """Bytes that the keys of all answers of a conversation begin with."""
 HELD_BACK = 8
-"""Of so many conversations one is held back from training, the second at first: by count, not by
-hash, so that a few are enough to train on."""
+"""One conversation of so many is held back from training, the second first: few are enough then."""
 
 
 def keep(
@@ -33,10 +33,8 @@ def keep(
     """Add an answer to a target's trace.
 
     Args:
-        folder: the target's.
-        conversation: its id.
         prompt: all that the target had read.
-        told: what it held for likely at each token that it said, `header.k` tokens with each.
+        told: its answer, `header.k` likeliest tokens with each.
         patience: seconds to wait for another process that records.
 
     Raises:
@@ -63,11 +61,8 @@ def keep(
 
 
 def forget(conversations: Collection[str] | None = None) -> int:
-    """Remove what was recorded of conversations (None: of all), from every target's trace, and
-    trainings that read it; the next one begins anew. Finished drafts stay.
-
-    Returns:
-        Answers that were removed.
+    """Remove what was recorded of conversations (None: all) from every trace, with trainings on it;
+    finished drafts stay. Returns the number of answers.
 
     Raises:
         TraceError, UsageError: as `folders.recording`; what could be removed is gone all the same.

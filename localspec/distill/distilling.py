@@ -30,19 +30,12 @@ from localspec.text import gigabytes
 SEATS = 24
 """Answers at once: a pass over so many tokens costs a few plain ones."""
 CONTEXT = 640
-"""Tokens of prompt and answer. Longer ones would be few among those that are trained on."""
+"""Tokens of prompt and answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distilled:
-    """A finished draft.
-
-    Attributes:
-        path: its file.
-        making: what it is.
-        curve: all measurements.
-        new: whether anything was left to be trained.
-    """
+    """A finished draft; `new`: whether anything was left to be trained."""
 
     path: Path
     making: Making
@@ -51,10 +44,7 @@ class Distilled:
 
 
 def record(request: DistillRequest, say: Callable[[int], None], notice: Notice) -> tuple[int, int]:
-    """Have the target answer what it was not asked before.
-
-    Returns:
-        Answers and tokens that the trace has now.
+    """Have the target answer new prompts; returns answers and tokens of the whole trace.
 
     Raises:
         UsageError: no chat template; no such text.
@@ -116,7 +106,7 @@ def distill(request: DistillRequest, say: training.Say, notice: Notice) -> Disti
     """Train on what was recorded, and write the draft.
 
     Raises:
-        UsageError: no torch; nothing recorded; a shape that cannot be.
+        UsageError: no torch; nothing recorded; an impossible shape.
         TraceError, LocalspecError: no room on the disk or in memory.
         ModelInvalid: a draft to tune that is no llama model, or of another vocabulary.
     """
@@ -190,7 +180,7 @@ def _plan(
 
 
 def _require_room(trace: Trace, most: int | None) -> None:
-    """A full disk is told of before an hour's work."""
+    """Report a full disk before an hour's work."""
     needed = bytes_of(trace.header, 0, most or 10_000)
     free = shutil.disk_usage(trace.path.parent).free
     if needed > free:

@@ -1,4 +1,4 @@
-"""Where traces, runs and drafts of each target lie, what is there, and how it goes.
+"""Where traces, runs and drafts of each target are.
 
 data folder/distill/NAME-IDENTITY/
     trace             see `localspec.distill.trace`
@@ -38,14 +38,12 @@ class Recorded:
 
     Attributes:
         name: what --forget takes.
-        folder: where it lies.
         target: the model's file name.
-        answers, tokens, held_back: recorded answers, their tokens, and those of them that are held
-            back from training.
+        tokens, held_back: of the answers, and of those kept from training.
         size: bytes of trace and runs.
-        chats: those of the answers that were given in chats.
-        drafts: finished drafts; they are models, and stay when the trace is forgotten.
-        problem: why the trace cannot be read, None where it can.
+        chats: answers that were given in chats.
+        drafts: finished ones; they stay when the trace is forgotten.
+        problem: why the trace cannot be read.
     """
 
     name: str
@@ -61,7 +59,6 @@ class Recorded:
 
 
 def root() -> Path:
-    """Where all of it is."""
     return paths.data_folder() / "distill"
 
 
@@ -76,7 +73,6 @@ def drafts_of(target: Path, identity: str) -> Path:
 
 
 def header_of(target: Path, vocabulary: Vocabulary) -> TraceHeader:
-    """What the trace of a target's answers says of it."""
     identity, tokens = content_identity(target), vocabulary.fingerprint()
     return TraceHeader(target.name, identity, tokens, vocabulary.size)
 
@@ -85,7 +81,7 @@ def header_of(target: Path, vocabulary: Vocabulary) -> TraceHeader:
 def recording(
     folder: Path, header: TraceHeader | None = None, *, patience: float = PATIENCE
 ) -> Iterator[Trace]:
-    """The trace in a target's folder, with this process alone to write it.
+    """The trace in a target's folder, for this process alone.
 
     Args:
         header: see `Trace`.
@@ -159,7 +155,7 @@ def recorded() -> Iterator[Recorded]:
 
 
 def forget(names: list[str]) -> list[Recorded]:
-    """Remove traces and runs from the disk. Finished drafts stay: they are models.
+    """Remove traces and runs; finished drafts stay.
 
     Raises:
         UsageError: nothing of that name; then nothing is removed.
@@ -179,11 +175,7 @@ def forget(names: list[str]) -> list[Recorded]:
 
 
 def forget_runs(folder: Path) -> None:
-    """Remove what trainings of a target have left; finished drafts are elsewhere.
-
-    Raises:
-        TraceError: the disk refuses.
-    """
+    """Remove all trainings of a target; raises TraceError."""
     for run in folder.glob(f"{RUN}*"):
         _remove(run)
 

@@ -1,10 +1,8 @@
 """The frequent part of a target's vocabulary, for a draft whose output matrix would be most of it.
 
-A draft seldom has to say rare tokens, and pays for all of them with every pass: FR-Spec (Zhao et
-al. 2025, section 3.2) ranks them by how often they are said, and leaves the rest out. Here the
-draft's file has the kept tokens alone, as a vocabulary of its own, so llama.cpp reads it as any
-other, and localspec drafts across vocabularies. What is left out is read as what it is spelled
-with, and never drafted.
+FR-Spec (Zhao et al. 2025, section 3.2) drafts frequent tokens only. Here the draft's file has these
+alone, as a vocabulary of its own, so llama.cpp reads it as any other and localspec drafts across
+vocabularies. Other tokens are read as what they are spelled with, and never drafted.
 """
 
 from __future__ import annotations
@@ -24,24 +22,24 @@ Tokens = npt.NDArray[np.int64]
 BPE = "gpt2"
 """tokenizer.ggml.model of byte pair encoding (Sennrich et al. 2016)."""
 ORDINARY = 1
-"""Of tokenizer.ggml.token_type: neither a mark, nor a byte, nor unknown."""
+"""Of tokenizer.ggml.token_type: neither control, nor a byte, nor unknown."""
 ABSENT = -30.0
-"""The log p of what stands where a token was left out: a probability of nothing."""
+"""The log p of a token that was left out."""
 _TOKENS, _TYPES, _MERGES = (f"tokenizer.ggml.{name}" for name in ("tokens", "token_type", "merges"))
 
 
 class FrequentPart:
-    """So many tokens of a vocabulary: its marks, its letters, and of the others the frequent ones,
-    with all that these are merged from. So a text that needs no others is written with the same
-    tokens in both.
+    """Control tokens, letters, and the frequent tokens of a vocabulary with all that these are
+    merged
+    from: so a text that needs no others has the same tokens in both.
 
     Attributes:
-        kept: target ids, rising; a token's place is its id in the draft.
+        kept: target ids, rising; a token's index is its id in the draft.
         own: int [target tokens], the id in the draft, -1 where it was left out.
 
     Args:
         file: the target.
-        weight: [target tokens], how often each is said.
+        weight: [target tokens], how often each is likely.
         size: tokens to keep.
 
     Raises:
@@ -99,9 +97,9 @@ class FrequentPart:
         return self.spelled(left) + self.spelled(right)
 
     def respelled(self, record: TraceRecord) -> TraceRecord:
-        """An answer in the draft's tokens. What the target held for likely and the draft lacks
-        belongs to all others; behind the beginning of a token that was spelled, its next piece is
-        certain."""
+        """An answer in the draft's tokens. Probability of tokens that the draft lacks goes to
+        `rest`; within a
+        token that was spelled, the next piece is certain."""
         k = record.ids.shape[1]
         spare = np.resize(self._spare, k)
         ids = self.own[record.ids]
@@ -122,7 +120,7 @@ class FrequentPart:
         return TraceRecord(record.key, prompt, said, ids, log_p, rest, *facts)
 
     def tokenizer(self) -> list[Fact]:
-        """What the draft's file says of its tokens."""
+        """The tokenizer's part of the draft's metadata."""
         told = (
             (key, kind, self._told(key, value)) for key, kind, value in tokenizer_of(self._file)
         )
@@ -140,7 +138,6 @@ class FrequentPart:
         return value
 
     def _has(self, merge: bytes) -> bool:
-        """Whether all three tokens of a merge are kept."""
         left, _, right = merge.partition(b" ")
         texts = (left, right, left + right)
         return all(
@@ -149,7 +146,7 @@ class FrequentPart:
 
 
 class RespelledTrace:
-    """A trace in the tokens of a part, as far as training reads one."""
+    """`Answers` of a trace in the tokens of a part."""
 
     def __init__(self, trace: Trace, part: FrequentPart) -> None:
         self._trace, self._part = trace, part
@@ -159,15 +156,12 @@ class RespelledTrace:
         return len(self._trace)
 
     def numbers(self, *, held_back: bool) -> list[int]:
-        """See `Trace`."""
         return self._trace.numbers(held_back=held_back)
 
     def lengths(self, number: int) -> tuple[int, int]:
-        """See `Trace`."""
         return self._lengths[number]
 
     def record(self, number: int) -> TraceRecord:
-        """See `Trace`."""
         return self._part.respelled(self._trace.record(number))
 
     def _measured(self, number: int) -> tuple[int, int]:
@@ -180,14 +174,14 @@ class RespelledTrace:
 
 
 def frequent_part(file: GGUFFile, trace: Trace, size: int) -> FrequentPart:
-    """The part that a target needs most, by what it held for likely in its answers.
+    """The part that a target needs most, by the probabilities in its trace.
 
     Raises:
         UsageError: see `FrequentPart`.
         TraceError: the trace cannot be read.
     """
     weight = np.zeros(trace.header.size)
-    for record in trace.records(held_back=False):
+    for record in map(trace.record, trace.numbers(held_back=False)):
         weight += np.bincount(record.ids.ravel(), np.exp(record.log_p).ravel(), len(weight))
     return FrequentPart(file, weight, size)
 

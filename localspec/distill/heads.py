@@ -1,7 +1,4 @@
-"""Heads that read a target's hidden states, in numpy: what they begin with, and their files.
-
-The layouts are those of dev/heads.md.
-"""
+"""Heads that read a target's hidden states, in numpy: initial weights and files (dev/heads.md)."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from localspec.gguf.file import Array, GGUFFile
 from localspec.pairing.trained import TARGET
 
 HEADS = 4
-"""Of Medusa: deeper ones are right so seldom that they are not worth their weights."""
+"""Of Medusa: deeper ones are right too seldom."""
 _ARRAY, _I32 = 9, 5  # GGUF's value types
 OWN, NORMS = ("attn_q", "attn_k", "attn_v"), ("attn_norm", "ffn_norm")
 
@@ -33,8 +30,8 @@ def target_layers(layers: int) -> tuple[int, int, int]:
 
 
 def initial_medusa(target: Weights, shape: Shape, heads: int = HEADS) -> Weights:
-    """Heads that say, all of them, what the target itself says: a block of zeros adds nothing
-    (Cai et al. 2024, section 2.1.1)."""
+    """Heads that all repeat the target's own token: a block of zeros adds nothing (Cai et al. 2024,
+    section 2.1.1)."""
     width = shape.width
     made: Weights = {"medusa.output.weight": _output(target, shape).copy()}
     for head in range(heads):
@@ -44,8 +41,8 @@ def initial_medusa(target: Weights, shape: Shape, heads: int = HEADS) -> Weights
 
 
 def initial_eagle(target: Weights, shape: Shape, seed: int) -> Weights:
-    """A head that begins as the target's last layer, which reads the last of the three states; of
-    the token beside it, it sees little yet."""
+    """A head that begins as the target's last layer, on the last of the three states; the token's
+    embedding has little weight yet."""
     random = np.random.Generator(np.random.PCG64(seed))
     width, last = shape.width, f"blk.{shape.layers - 1}"
     zeros = np.zeros((width, width), np.float32)
@@ -76,14 +73,7 @@ def write_medusa(
     trained: Trained,
     vocabulary: str,
 ) -> None:
-    """A file of Medusa heads.
-
-    Args:
-        vocabulary: the target's fingerprint.
-
-    Raises:
-        LocalspecError: the disk refuses.
-    """
+    """A file of Medusa heads; `vocabulary` is the target's fingerprint. Raises LocalspecError."""
     heads = sum(name.endswith(".blk.0.weight") for name in made)
     own: list[tuple[str, int, Any]] = [
         ("general.architecture", STRING, "medusa"),
@@ -108,14 +98,9 @@ def write_eagle(
     trained: Trained,
     kind: str = weights.Q8_0,
 ) -> None:
-    """A file of an EAGLE-3 head, which llama.cpp computes; embeddings and output are the target's.
-
-    Args:
-        shape: the target's.
-
-    Raises:
-        LocalspecError: the disk refuses.
-    """
+    """A file of an EAGLE-3 head, which llama.cpp computes; embeddings and output are the target's,
+    and so
+    is `shape`. Raises LocalspecError."""
     own: list[tuple[str, int, Any]] = [
         ("general.architecture", STRING, "eagle3"),
         ("general.name", STRING, trained.name),

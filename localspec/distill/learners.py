@@ -1,5 +1,4 @@
-"""What is trained: a draft model, an EAGLE-3 head, or Medusa heads. Each says which states are to
-meet which output matrix, and what the target wants to see there."""
+"""What is trained: a draft model, an EAGLE-3 head, or Medusa heads."""
 
 from __future__ import annotations
 
@@ -15,8 +14,7 @@ from localspec.distill.torch_room import torch_package
 Tensor = Any
 Tensors = Mapping[str, Tensor]
 UNROLLED = 4
-"""Passes of an EAGLE-3 head over its own states, so that it is trained on what it will read (Li et
-al. 2025, section 3.2). It is right as deep as that, and hardly ever beyond."""
+"""Passes of an EAGLE-3 head over its own states, as it will draft (Li et al. 2025, section 3.2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +22,8 @@ class TrainingBatch:
     """Some answers.
 
     Attributes:
-        tokens: int [answers, longest]; padding stands at the end.
-        places: int [n], of `tokens` flattened: those after which something is wanted.
+        tokens: int [answers, longest], padded at the end.
+        places: int [n], indices into `tokens` flattened, after which something is wanted.
         left: int [n], how many more of the same answer follow each place.
         wanted: at each place.
     """
@@ -36,7 +34,7 @@ class TrainingBatch:
     wanted: Wanted
 
     def later(self, count: int) -> tuple[Tensor, Wanted]:
-        """The places that have so many behind them, and what is wanted so much later."""
+        """Indices of places that have `count` behind them, and what is wanted `count` later."""
         torch = torch_package()
         found = torch.nonzero(self.left >= count)[:, 0]
         there, asked = found + count, self.wanted
@@ -55,8 +53,6 @@ class Output:
 
 
 class Learner(Protocol):
-    """Something with weights."""
-
     def outputs(self, weights: Tensors, batch: TrainingBatch) -> list[Output]:
         """What its weights make of a batch."""
         ...
@@ -76,13 +72,9 @@ class DraftLearner:
 
 @dataclass(frozen=True, slots=True)
 class MedusaLearner:
-    """Cai et al. 2024, section 2.1: head k reads the target's last state, and says the token that
-    comes k + 1 places after the one which the target itself says there.
-
-    Attributes:
-        shape, target: the target and its weights, which stay.
-        heads: how many.
-    """
+    """Head k reads the target's last state and predicts the token k + 1 places after the target's
+    own (Cai
+    et al. 2024, section 2.1). `shape` and `target` are the target's, which stays."""
 
     shape: Shape
     target: Tensors
@@ -105,8 +97,9 @@ class MedusaLearner:
 
 @dataclass(frozen=True, slots=True)
 class EagleLearner:
-    """Li et al. 2025: one layer that reads a token beside what three layers of the target made of
-    the text before it (or its own state, where it drafts on).
+    """One layer that reads a token beside what three layers of the target made of the text before
+    it, or
+    its own state where it drafts on (Li et al. 2025).
 
     Attributes:
         shape: the head's; its width is the target's.

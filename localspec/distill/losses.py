@@ -1,8 +1,7 @@
-"""What a draft is trained on, and how it is measured: distances from the target's distribution p.
+"""The loss, and what is measured: distances from the target's distribution p.
 
-Zhou et al. 2023 (DistillSpec): the draft's q is drawn to p itself, not to one token. Of p the
-likeliest tokens are known, and what is left for all others together, which counts as one class
-more.
+DistillSpec (Zhou et al. 2023): the draft's q is drawn to p itself, not to one token. Of p the
+likeliest tokens are known; all others together count as one class more.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ class Measured:
     """Sums over tokens.
 
     Attributes:
-        tokens: how many.
         loss: nats, as trained on.
-        agreed: at how many p and q have the same likeliest token: what greedy drafts are right by.
-        overlap: Σ min(p, q), the chance that a token drawn from q is accepted (Leviathan et al.
-            2023, section 3), over the likeliest tokens alone: the truth is a little higher.
+        agreed: how often p and q have the same likeliest token.
+        overlap: Σ min(p, q), the acceptance rate of sampled drafts (Leviathan et al. 2023, section
+            3),
+            over the likeliest tokens alone.
     """
 
     tokens: int = 0
@@ -37,7 +36,6 @@ class Measured:
     overlap: float = 0.0
 
     def add(self, other: Measured) -> None:
-        """Count what was measured elsewhere, too."""
         self.tokens += other.tokens
         self.loss += other.loss
         self.agreed += other.agreed
@@ -58,12 +56,9 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the target held for likely at n places.
-
-    Attributes:
-        said: int [n], the token that follows.
-        ids: int [n, k]; log_p: [n, k]; rest: [n]; as in a trace.
-    """
+    """The target's distribution at n places: token that follows [n], likeliest ids [n, k], their
+    log p
+    [n, k], and what is left [n], as in a trace."""
 
     said: Tensor
     ids: Tensor
@@ -72,7 +67,8 @@ class Wanted:
 
 
 def distance(logits: Tensor, wanted: Wanted, hard: float) -> tuple[Tensor, Measured]:
-    """KL(p ‖ q), and `hard` times the cross entropy of what was said: the sum over n places.
+    """KL(p ‖ q) plus `hard` times the cross entropy of the token that followed, summed over n
+    places.
 
     Args:
         logits: [n, vocabulary], of the draft.
@@ -100,16 +96,16 @@ def distance(logits: Tensor, wanted: Wanted, hard: float) -> tuple[Tensor, Measu
 def in_pieces(
     states: Tensor, matrix: Tensor, wanted: Wanted, hard: float, *, backward: bool
 ) -> tuple[Tensor | None, Measured]:
-    """The same of states that are yet to meet the output matrix, some at a time: the logits of a
-    batch for a vocabulary of 250,000 would take gigabytes.
+    """`distance` of states that are yet to meet the output matrix, some at a time: the logits of a
+    batch
+    for a vocabulary of 250,000 would take gigabytes.
 
     Args:
         states: [n, width].
         matrix: [vocabulary, width]; its gradient is added to where `backward`.
 
     Returns:
-        The gradient of the mean loss by the states (None without `backward`), and what was
-        measured.
+        The gradient of the mean loss by the states (None without `backward`), and measurements.
     """
     torch = torch_package()
     count, size = len(states), max(1, PIECE // len(matrix))

@@ -1,4 +1,4 @@
-"""What of each kind of draft differs: the weights it begins with, what trains it, its file."""
+"""How each kind of draft is made: initial weights, what trains it, its file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from localspec.distill import heads, shape, weights
 from localspec.distill.frequent import FrequentPart
 from localspec.distill.learners import DraftLearner, EagleLearner, MedusaLearner
-from localspec.distill.request import CURVE, DRAFT, EAGLE3, DistillRequest, Notice
+from localspec.distill.request import DRAFT, EAGLE3, DistillRequest, Notice
 from localspec.distill.shape import Shape
 from localspec.distill.training import MakesLearner
 from localspec.distill.weights import Trained, Weights
@@ -31,10 +31,9 @@ class Making:
         shape: of the draft; of a head, its target's.
         parameters: weights that are trained.
         label: for the file's name.
-        told: what it is, in words.
-        begun: gives the weights that it begins with.
+        told: a description.
+        begun: gives the initial weights.
         learner: see `training.train`.
-        write: writes the file.
     """
 
     shape: Shape
@@ -53,14 +52,14 @@ def making(
     part: FrequentPart | None,
     notice: Notice,
 ) -> Making:
-    """What was asked for.
+    """How to make what was requested.
 
     Args:
         vocabulary: the target's fingerprint.
         part: the tokens of a new draft, None for the target's.
 
     Raises:
-        UsageError: a shape that cannot be.
+        UsageError: an impossible shape.
         ModelInvalid: a draft to tune that is no llama model, or of another vocabulary; a head for a
             target that is no llama model.
     """
@@ -124,7 +123,7 @@ def _draft(
 def _beginning(
     request: DistillRequest, target: GGUFFile, part: FrequentPart | None, notice: Notice
 ) -> tuple[Shape, Callable[[], Weights]]:
-    """A draft's shape, and what gives its first weights."""
+    """A draft's shape, and what gives its initial weights."""
     facts, kept = weights.target_facts(target), None
     if part is not None:
         facts, kept = replace(facts, vocabulary=len(part)), part.kept
@@ -150,16 +149,12 @@ def _beginning(
     return found, lambda: weights.initial(found, request.target, request.seed, kept)
 
 
-def _measured(request: DistillRequest) -> list[float]:
+def _measured(request: DistillRequest) -> tuple[float, ...]:
     """T(n) ÷ T(1) of the target here and now."""
     from localspec.llama.context import Context
     from localspec.llama.model import Model
-    from localspec.policy.calibration import calibrate
-    from localspec.policy.cost_curve import CostCurve
+    from localspec.pairing.target_curve import measured_curve
 
     options = ModelOptions(context=256, threads=request.threads)
     with Model(request.target, options) as model, closing(Context(model, options)) as context:
-        curve = CostCurve()
-        calibrate(context, curve, CALIBRATION)
-    plain = curve.seconds(1, 0)
-    return [curve.seconds(n, 0) / plain for n in range(1, CURVE + 1)]
+        return measured_curve(context, CALIBRATION)

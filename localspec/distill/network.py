@@ -1,7 +1,7 @@
 """A llama model in PyTorch, as a function of its weights by their GGUF names.
 
-Touvron et al. 2023, with RoPE of GGUF's type NORM: neighbouring pairs are rotated, as llama.cpp
-does for this architecture. Weights are float32; activations are [batch, tokens, width].
+Touvron et al. 2023, with RoPE of GGUF's type NORM: neighbouring pairs are rotated. Weights are
+float32; activations are [batch, tokens, width].
 """
 
 from __future__ import annotations
@@ -17,13 +17,10 @@ Tensor = Any
 
 
 def states(weights: Mapping[str, Tensor], shape: Shape, tokens: Tensor) -> Tensor:
-    """What the output matrix is to read after every token.
+    """The input of the output matrix at every token: [batch, tokens, width], behind the norm.
 
     Args:
-        tokens: int [batch, tokens]; padding stands at the end, where nothing before sees it.
-
-    Returns:
-        [batch, tokens, width], behind the output norm.
+        tokens: int [batch, tokens], padded at the end.
     """
     return layer_inputs(weights, shape, tokens)[1]
 
@@ -31,7 +28,7 @@ def states(weights: Mapping[str, Tensor], shape: Shape, tokens: Tensor) -> Tenso
 def layer_inputs(
     weights: Mapping[str, Tensor], shape: Shape, tokens: Tensor
 ) -> tuple[list[Tensor], Tensor]:
-    """What goes into each layer, and what `states` gives."""
+    """The input of each layer, and `states`."""
     torch = torch_package()
     x = torch.nn.functional.embedding(tokens, weights["token_embd.weight"])
     turns = rotations(shape, tokens.shape[1], x.device)
@@ -50,7 +47,6 @@ def output_matrix(weights: Mapping[str, Tensor], shape: Shape) -> Tensor:
 def block(
     weights: Mapping[str, Tensor], shape: Shape, x: Tensor, turns: tuple[Tensor, Tensor], at: str
 ) -> Tensor:
-    """One layer."""
     normed = norm(x, weights[f"{at}.attn_norm.weight"], shape.epsilon)
     x = x + attention(weights, shape, normed, turns, at)
     return x + feed_forward(weights, norm(x, weights[f"{at}.ffn_norm.weight"], shape.epsilon), at)
@@ -59,7 +55,7 @@ def block(
 def attention(
     weights: Mapping[str, Tensor], shape: Shape, x: Tensor, turns: tuple[Tensor, Tensor], at: str
 ) -> Tensor:
-    """Causal, with as many heads for keys and values as the shape has."""
+    """Causal, with grouped queries."""
     functional = torch_package().nn.functional
     batch, tokens, _ = x.shape
 

@@ -16,7 +16,7 @@ from localspec.text import decoded
 PIECE = 256
 """Tokens of a text that are read together."""
 LEAST = 16
-"""Tokens; a shorter rest of a text says little."""
+"""Tokens; a shorter rest of a text is left out."""
 _SHAPE = '{"prompt": "…"}, {"turns": ["…"]} or {"messages": [{"role": "user", "content": "…"}]}'
 
 
@@ -86,11 +86,11 @@ def questions(
 def pieces(
     path: Path, tokenize: Callable[[str], list[int]], begins: Sequence[int], skipped: SkippedFiles
 ) -> Iterator[RecordedQuestion]:
-    """The texts of a file or folder, to be read a piece at a time.
+    """The texts of a file or folder, a piece at a time.
 
     Args:
         tokenize: text, without control tokens.
-        begins: what every piece stands behind: a BOS, where the model has one.
+        begins: what every piece follows: a BOS, where the model has one.
 
     Raises:
         UsageError: there is no such path.

@@ -1,7 +1,6 @@
-"""Letting a target answer, many prompts in one pass, and keeping what it held for likely.
+"""Recording a target's answers, many prompts in one pass, with its likeliest tokens.
 
-The passes are localspec's own, of the file as it is quantized, so what a draft is trained on is
-what it will be verified by.
+The passes are localspec's own, of the quantized file: what verifies the draft also trains it.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from localspec.distill.trace import TraceRecord
 from localspec.llama.shared_context import PassPart, SharedContext
 
 HELD_BACK_SHARE = 0.05
-"""Of the prompts, by their hash, so that it is the same ones however often is recorded."""
+"""Of the prompts, by their hash, so that it is the same ones in every recording."""
 TEMPERATURES = (0.0, 0.7, 1.0)
-"""In turns: what people run is greedy or warm, and a draft serves both."""
+"""In turns: people run models greedy or warm, and a draft serves both."""
 
 Array = npt.NDArray[Any]
 
@@ -31,9 +30,7 @@ class Sink(Protocol):
 
     keys: set[bytes]
 
-    def append(self, record: TraceRecord) -> None:
-        """Keep one."""
-        ...
+    def append(self, record: TraceRecord) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +40,7 @@ class RecordedQuestion:
     Attributes:
         tokens: at least one.
         turn: counts the answers to the same prompt.
-        given: what is said to it, where a text is only to be read; else the target says it.
+        given: the answer, where a text is only to be read.
     """
 
     tokens: tuple[int, ...]
@@ -52,7 +49,6 @@ class RecordedQuestion:
 
     @property
     def digest(self) -> bytes:
-        """Of the prompt."""
         return hashlib.sha256(np.asarray(self.tokens, "<i4").tobytes()).digest()
 
     @property
@@ -63,21 +59,16 @@ class RecordedQuestion:
 
     @property
     def held_back(self) -> bool:
-        """Whether it is kept from training. All answers to a prompt are, or none; of a text, what
-        it begins with decides."""
+        """Whether it is kept from training: all answers to a prompt, or none; of a text, each
+        piece."""
         shown = self.digest if not self.given else self.key
         return shown[0] < HELD_BACK_SHARE * 256
 
 
 def likeliest(rows: Rows, k: int) -> tuple[Array, Array, Array]:
-    """The likeliest tokens of distributions.
-
-    Args:
-        rows: logits [n, vocabulary].
-
-    Returns:
-        ids [n, k], falling; their log p [n, k]; what is left of p for all others [n].
-    """
+    """The likeliest tokens of logits [n, vocabulary]: ids [n, k], falling; their log p [n, k]; what
+    is
+    left of p [n]."""
     log_p = log_softmax(rows)
     k = min(k, rows.shape[1])
     ids = np.argpartition(log_p, -k, axis=1)[:, -k:]
@@ -121,7 +112,6 @@ class Recorder:
         context: over the target; it has as many seats as answers are given at once.
         k: likeliest tokens to keep.
         longest: tokens of an answer at most.
-        seed: of what is drawn.
         say: called with tokens recorded so far, after each answer.
     """
 
@@ -212,7 +202,7 @@ class Recorder:
                 answer.said.append(drawn(logits[-1], answer.temperature, answer.random))
 
     def _part(self, answer: _Answer, room: int, rows: int) -> PassPart:
-        """What an answer brings to the next pass; there is room for a token and a row at least."""
+        """What an answer adds to the next pass; there is room for a token and a row at least."""
         question = answer.question
         text = question.tokens + question.given[:-1]
         ids = ((answer.sequence,),)

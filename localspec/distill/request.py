@@ -1,4 +1,4 @@
-"""What `localspec distill` is asked for."""
+"""The parameters of `localspec distill`."""
 
 from __future__ import annotations
 
@@ -11,35 +11,28 @@ from localspec.prompting.prompt import Prompt
 
 DRAFT, EAGLE3, MEDUSA = "draft", "eagle3", "medusa"
 KINDS = (DRAFT, EAGLE3, MEDUSA)
-CURVE = 9
-"""Sizes of passes that a shape is chosen by."""
 RATES = {DRAFT: 1.5e-3, EAGLE3: 5e-4, MEDUSA: 1e-3}
 TUNED = 5e-4
-"""Learning rates, and that for a draft which knows its words already."""
+"""Learning rates, and that for a draft that is tuned."""
 
 Notice = Callable[[str], None]
-"""Takes a sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistillRequest:
-    """What is asked for.
-
-    Attributes:
-        target: the model's file.
-        made: one of KINDS.
-        prompts: to be answered; `texts` are files and folders to be read.
-        raw: take text prompts as they are, without the chat template.
-        answers, longest: answers to each prompt, and tokens of each.
-        most: tokens after which nothing more is recorded.
-        begun_from: a draft to tune, None for a new one.
-        shape: of a new one, "192x3x512"; None chooses.
-        vocabulary: tokens of a new one, the frequent ones; None for the target's.
-        epochs, batch, rate, hard, seed, threads, device, rounds: see `run.TrainingPlan`; `rate`
-            None takes what suits.
-        kind: how the matrices are written, "Q8_0" or "F16".
-        out: where, None for the folder in which `-d auto` looks.
-    """
+    """Attributes:
+    target: the model's file.
+    made: one of KINDS.
+    prompts: to be answered; `texts` are files and folders to be read.
+    raw: take text prompts without the chat template.
+    answers, longest: answers to each prompt, and tokens of each.
+    most: tokens after which nothing more is recorded.
+    begun_from: a draft to tune, None for a new one.
+    shape: of a new one, "192x3x512"; None chooses.
+    vocabulary: the frequent tokens of a new one; None for all.
+    epochs, batch, rate, hard, seed, threads, device, rounds: see `run.TrainingPlan`.
+    kind: type of the matrices, "Q8_0" or "F16".
+    out: where, None for the folder in which `-d auto` looks."""
 
     target: Path
     made: str = DRAFT
@@ -65,7 +58,6 @@ class DistillRequest:
 
     @property
     def learning_rate(self) -> float:
-        """The one that was given, else what suits."""
         if self.rate is not None:
             return self.rate
         return TUNED if self.begun_from is not None else RATES[self.made]

@@ -1,10 +1,9 @@
-"""On-policy rounds: the draft goes on by itself, and the target says what it holds of that.
+"""On-policy rounds: the draft continues texts, and the target corrects it.
 
-A draft that is only shown the target's answers never sees where its own first mistake leads, and
-just there it is asked for its second token (Agarwal et al. 2023, GKD; Zhou et al. 2023,
-DistillSpec, section 4.1). So it is also trained on texts of its own: beginnings of the target's
-answers, and what the draft of that moment says next. They are the same whenever the same weights
-make them, so a training that is killed over it makes them again.
+A draft that only sees the target's answers never sees where its own first mistake leads (Agarwal et
+al. 2023, GKD; DistillSpec, Zhou et al. 2023, section 4.1). So it is also trained on texts of its
+own: beginnings of the target's answers, and its continuations. The same weights make the same
+texts, so a training that is killed makes them again.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from localspec.llama.options import ModelOptions
 SAID = 48
 """Tokens that the draft says: more than it is ever asked for at once."""
 SEATS = 24
-"""Answers at once."""
 OWN = 2
 """Of so many steps one is on the draft's own texts."""
 
@@ -36,7 +34,6 @@ class OnPolicyRounds:
 
     Attributes:
         folder: of the training.
-        plan: what it does.
         trace: the target's answers.
         target: its file.
         write: writes the draft as it is at that moment.
@@ -51,7 +48,7 @@ class OnPolicyRounds:
     tell: Callable[[str], None]
 
     def texts(self, epoch: int) -> Trace:
-        """The draft's texts for an epoch, each with what the target holds for likely there.
+        """The draft's texts for an epoch, each with the target's distributions.
 
         Raises:
             TraceError: the disk refuses.
@@ -110,7 +107,7 @@ class OnPolicyRounds:
 
 @dataclass(slots=True)
 class _Heard:
-    """What the draft says."""
+    """The draft's continuations."""
 
     keys: set[bytes] = field(default_factory=set)
     said: list[TraceRecord] = field(default_factory=list)
@@ -119,7 +116,7 @@ class _Heard:
         self.said.append(record)
 
     def questions(self) -> Iterator[RecordedQuestion]:
-        """What the target is to read; in the order of their keys, as some were answered sooner."""
+        """What the target is to read, in the order of their keys, as some were finished sooner."""
         for record in sorted(self.said, key=lambda each: each.key):
             prompt, said = record.prompt.tolist(), record.answer.tolist()
             yield RecordedQuestion(tuple(prompt), 0, tuple(said))

@@ -1,12 +1,12 @@
-"""One training as it lies on the disk: what it is to do, how far it is, what was seen on the way.
+"""One training on the disk.
 
-    run.json          the plan: fixed with the first step, so that whoever goes on does the same
+    run.json          the plan: fixed with the first step
     checkpoint.npz    step, weights, and the optimizer's two means of each; replaced as a whole
     curve.jsonl       a line for each measurement
     round-N           texts of the draft's own for epoch N: see `localspec.distill.rounds`
 
-All that a step depends on is in plan, checkpoint and trace. So a training that is killed goes on
-from its last checkpoint and ends with the weights of one that never was.
+All that a step depends on is in plan, checkpoint and trace: a training that is killed goes on from
+its last checkpoint and ends with the same weights.
 """
 
 from __future__ import annotations
@@ -37,15 +37,17 @@ class TrainingPlan:
 
     Attributes:
         kind: "draft" …
-        begun_from: `localspec.identity.content_identity` of the draft that is tuned, or empty.
-        shape: of the draft, as `dataclasses.asdict` says it.
+        begun_from: `content_identity` of the draft that is tuned, or empty.
+        shape: of the draft, as `dataclasses.asdict` gives it.
         records: how many of the trace's answers count; it may have grown since.
         steps: of all epochs.
-        epochs, tokens, rate, hard, seed: how often all answers are seen; tokens of a step; the
-            highest learning rate; the share of the cross entropy in the loss; of order and weights.
-        threads, device: sums are added in another order on others, so the last bits are others.
+        tokens: of a step.
+        rate: the highest learning rate.
+        hard: the share of the cross entropy in the loss.
+        seed: of order and weights.
+        threads, device: others sum in another order, so the last bits differ.
         longest: tokens of prompt and answer; the prompt loses its beginning.
-        rounds: of the epochs so many, the last ones, are half on texts of the draft's own.
+        rounds: the last epochs, so many, are half on texts of the draft's own.
         vocabulary: fingerprint of the target's tokens that the draft has, or empty for all.
     """
 
@@ -67,7 +69,7 @@ class TrainingPlan:
 
     @property
     def asked(self) -> str:
-        """A name for what was asked for, hexadecimal: without what the trace decides."""
+        """A name for the request, hexadecimal: without what the trace decides."""
         facts = asdict(self)
         del facts["records"], facts["steps"]
         for later in ("rounds", "vocabulary"):  # as it was named before there were any
@@ -78,13 +80,10 @@ class TrainingPlan:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where a training is.
-
-    Attributes:
-        step: steps that were done.
-        seconds: they took.
-        weights, first, second: by name; the optimizer's means of gradients and of their squares.
-    """
+    """Attributes:
+    step: steps that were done.
+    seconds: they took.
+    weights, first, second: by name; the optimizer's means of gradients and of their squares."""
 
     step: int
     seconds: float
@@ -101,8 +100,7 @@ class Point:
         step, tokens, seconds: so far; tokens are those of answers, each time they are seen.
         loss: of training since the point before, nats a token; None before the first step.
         held_loss, agreement, acceptance: on held-back answers; see `localspec.distill.losses`.
-        depths: the agreement of each token that a head says ahead, the nearest first; its mean is
-            `agreement`. Empty for a draft.
+        depths: agreement of each token that a head predicts, the nearest first; empty for a draft.
     """
 
     step: int
@@ -116,20 +114,16 @@ class Point:
 
 
 class Run:
-    """The folder of one training.
-
-    Attributes:
-        folder: where.
-        plan: what it does.
-    """
+    """The folder of one training, and its plan."""
 
     def __init__(self, folder: Path, plan: TrainingPlan) -> None:
         self.folder, self.plan = folder, plan
 
     @classmethod
     def opened(cls, parent: Path, plan: TrainingPlan) -> Run:
-        """The one of the same request that is there, with the plan that it was begun with; else one
-        of this plan. Nothing is written yet."""
+        """That of the same request, with the plan that it was begun with; else one of this plan.
+        Nothing is
+        written yet."""
         folder = parent / f"run-{plan.asked}"
         known = _read_plan(folder / PLAN)
         return cls(folder, plan if known is None else known)
@@ -139,11 +133,7 @@ class Run:
         return (self.folder / DONE).exists() and self.plan == plan
 
     def begun(self, plan: TrainingPlan) -> Run:
-        """The same, where it is not finished, to go on with; else anew, with this plan.
-
-        Raises:
-            TraceError: the disk refuses.
-        """
+        """The same, where it is not finished, to go on with; else anew. Raises TraceError."""
         with written(self.folder):
             if (self.folder / PLAN).exists() and not (self.folder / DONE).exists():
                 remove_abandoned(self.folder)
@@ -172,11 +162,7 @@ class Run:
             return None
 
     def keep(self, state: State) -> None:
-        """Replace the checkpoint.
-
-        Raises:
-            TraceError: the disk is full, or refuses; the one before stays.
-        """
+        """Replace the checkpoint; where that raises TraceError, the one before stays."""
         arrays: dict[str, Array] = {
             f"{part}/{name}": values
             for part in ("weights", "first", "second")
@@ -213,7 +199,7 @@ class Run:
         return [found[step] for step in sorted(found)]
 
     def finish(self) -> None:
-        """Say that there is nothing left to do; what only going on needs is removed."""
+        """Mark it finished; what only a resumed training needs is removed."""
         with written(self.folder):
             (self.folder / DONE).touch()
             self._remove(CHECKPOINT)

@@ -1,11 +1,11 @@
-"""The shape of a draft: of one that is there, or chosen for a target from what its passes cost."""
+"""The shape of a draft: given, or chosen for a target by what its passes cost."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import log10, prod
 
 from localspec.errors import UsageError
 from localspec.pairing.forecast import Forecast, best
@@ -23,11 +23,10 @@ _SHAPE = re.compile(r"(\d{1,5})x(\d{1,3})x(\d{1,6})", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Of a model of llama architecture.
+    """Of a model of llama architecture; names as llama's keys.
 
     Attributes:
         vocabulary: tokens.
-        width, layers, feed_forward, heads, kv_heads, head_width: see llama's keys of those names.
         rotated: numbers of a head that RoPE rotates.
         base: RoPE's frequency base.
         epsilon: of the norms.
@@ -71,7 +70,6 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """All weights."""
         return sum(prod(shape) for _, shape in self.tensors())
 
     def told(self) -> str:
@@ -84,13 +82,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class ShapeTarget:
-    """What a shape is chosen for.
-
-    Attributes:
-        vocabulary, width, feed_forward, heads, kv_heads, head_width: the target's.
-        bytes: that one of its passes reads.
-        parameters: all of its weights.
-    """
+    """The target's sizes; `bytes` that one of its passes reads, `parameters` in all."""
 
     vocabulary: int
     width: int
@@ -103,11 +95,7 @@ class ShapeTarget:
 
 
 def parse(text: str, target: ShapeTarget) -> Shape:
-    """What "192x3x512" means: width x layers x feed-forward.
-
-    Raises:
-        UsageError: nothing, or widths that cannot be.
-    """
+    """ "192x3x512": width x layers x feed-forward. Raises UsageError where that is none."""
     found = _SHAPE.fullmatch(text)
     if found is None:
         raise UsageError(
@@ -126,8 +114,9 @@ def parse(text: str, target: ShapeTarget) -> Shape:
 
 
 def choose(target: ShapeTarget, curve: Sequence[float]) -> tuple[Shape, Forecast]:
-    """The shape that promises most, and what it promises: before it is trained, how often it will
-    be right is a guess from how many weights it has besides its embeddings.
+    """The shape with the best forecast, and that. Until it is trained, its acceptance is a guess
+    from how
+    many weights it has besides its embeddings.
 
     Args:
         curve: T(n) ÷ T(1) of the target, measured, from n = 1 on.
@@ -172,12 +161,7 @@ def _promise(shape: Shape, target: ShapeTarget, curve: Sequence[float]) -> Forec
 
 
 def guess(share: float) -> float:
-    """How often a draft with that share of the target's weights, trained on its answers, is likely
-    to be right: between what two were seen to reach (dev/distill.md)."""
-    return max(0.2, min(0.9, 0.85 + 0.12 * _log10(share)))
-
-
-def _log10(share: float) -> float:
-    from math import log10
-
-    return log10(max(1e-4, min(1.0, share)))
+    """The likely acceptance of a draft with that share of the target's weights, trained on its
+    answers:
+    between two that were trained (dev/distill.md)."""
+    return max(0.2, min(0.9, 0.85 + 0.12 * log10(max(1e-4, min(1.0, share)))))

@@ -11,11 +11,7 @@ DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
 def torch_package() -> Any:
-    """The package torch.
-
-    Raises:
-        UsageError: it is not installed, or cannot be loaded.
-    """
+    """The package torch, or a UsageError: it is not installed, or cannot be loaded."""
     try:
         return import_module("torch")
     except ImportError as error:
@@ -28,10 +24,7 @@ def torch_package() -> Any:
 
 
 def device(wanted: str) -> Any:
-    """Where to train.
-
-    Args:
-        wanted: one of DEVICES; "auto" takes what is fastest of those that are there.
+    """Where to train: one of DEVICES; "auto" takes the fastest that is there.
 
     Raises:
         UsageError: there is none of that kind.

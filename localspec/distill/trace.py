@@ -1,4 +1,4 @@
-"""What a target said, and what it held for likely at every token: a file that only grows.
+"""What a target said, with its likeliest tokens at each place: a file that only grows.
 
     magic                     16 bytes
     header                    u32 length, then JSON: see `TraceHeader`
@@ -10,9 +10,9 @@
         log p        [answer, k]        float16, natural logarithms of p at temperature 1
         rest         [answer]           float16, what p leaves for all other tokens
 
-All little-endian. Row i of an answer is the distribution that its token i was drawn from (or, in
-a text that was given, stands against). A record is written with one call behind the others, so a
-process that is killed leaves at most a piece of one at the end: it is not read, and overwritten.
+All little-endian. Row i is the distribution that token i of the answer was drawn from. A record is
+written with one call, so a process that is killed leaves at most a piece of one at the end, which
+is overwritten.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
@@ -36,7 +36,8 @@ MAGIC = b"localspec-trace1"
 TOP_K = 32
 HELD_BACK, GIVEN, CHAT = 1, 2, 4
 """Flags: kept from training, to measure with; a text that was given, not an answer; an answer that
-was given in a chat."""
+was
+given in a chat."""
 _LENGTHS, _FACTS = struct.Struct("<II"), struct.Struct("<B16sII")
 
 Array = npt.NDArray[Any]
@@ -76,7 +77,7 @@ class TraceRecord:
         ids: int [answer, k].
         log_p: float32 [answer, k].
         rest: float32 [answer].
-        held_back, given, chat: see HELD_BACK, GIVEN, CHAT.
+        held_back, given, chat: see HELD_BACK.
     """
 
     key: bytes
@@ -103,13 +104,11 @@ class Answers(Protocol):
         """Prompt and answer tokens of a record."""
         ...
 
-    def record(self, number: int) -> TraceRecord:
-        """One of them."""
-        ...
+    def record(self, number: int) -> TraceRecord: ...
 
 
 class _Place(NamedTuple):
-    """Where a record stands: its body, the numbers of its tokens, and what it is."""
+    """Where a record's body is, and what is in it."""
 
     at: int
     length: int
@@ -123,7 +122,6 @@ class Trace:
     """An open trace. Close it, or use it as a context manager; records are read when asked for.
 
     Attributes:
-        header: whose it is.
         keys: of all records.
         damaged: records whose checksum is wrong; they are passed over.
 
@@ -143,7 +141,7 @@ class Trace:
         self._places: list[_Place] = []
         try:
             if header is not None and not path.exists():
-                _begin(path, header)
+                write_atomically(path, _told(header), private=True)
             self._file: BinaryIO = path.open("rb" if header is None else "r+b")
         except FileNotFoundError:
             raise
@@ -171,7 +169,6 @@ class Trace:
         return len(self._places)
 
     def close(self) -> None:
-        """Give the file back."""
         self._file.close()
 
     def tokens(self, *, held_back: bool) -> int:
@@ -179,33 +176,25 @@ class Trace:
         return sum(self._places[n].answer for n in self.numbers(held_back=held_back))
 
     def numbers(self, *, held_back: bool) -> list[int]:
-        """Records of one part."""
         return [
             i for i, each in enumerate(self._places) if bool(each.flags & HELD_BACK) == held_back
         ]
 
     @property
     def chats(self) -> dict[bytes, bool]:
-        """Keys of the answers that were given in chats, in their order, and whether they are held
-        back."""
+        """Keys of the answers that were given in chats, in order, and if they are held back."""
         return {
             each.key: bool(each.flags & HELD_BACK) for each in self._places if each.flags & CHAT
         }
 
     def lengths(self, number: int) -> tuple[int, int]:
-        """Prompt and answer tokens of a record."""
         place = self._places[number]
         return place.prompt, place.answer
 
     def record(self, number: int) -> TraceRecord:
-        """One of them.
-
-        Raises:
-            TraceError: it cannot be read.
-        """
+        """One of them; raises TraceError."""
         place = self._places[number]
-        body = self._body(place)
-        return _decoded(body, self.header, place.prompt, place.answer, place.flags)
+        return _decoded(self._body(place), self.header, place)
 
     def _body(self, place: _Place) -> bytes:
         try:
@@ -214,16 +203,8 @@ class Trace:
         except OSError as error:
             raise TraceError(f"{self.path} cannot be read: {error.strerror}.") from None
 
-    def records(self, *, held_back: bool) -> Iterator[TraceRecord]:
-        """All of one part, in their order."""
-        return (self.record(number) for number in self.numbers(held_back=held_back))
-
     def append(self, record: TraceRecord) -> None:
-        """Write one behind the others.
-
-        Raises:
-            TraceError: the disk is full, or refuses; what was there stays.
-        """
+        """Write one behind the others; where that raises TraceError, what was there stays."""
         flags = HELD_BACK * record.held_back | GIVEN * record.given | CHAT * record.chat
         body = _encoded(record, self.header, flags)
         data = _framed(body)
@@ -248,10 +229,8 @@ class Trace:
 
     def without(self, keys: Collection[bytes]) -> None:
         """Replace the file with one that lacks these records; this trace is not to be used after.
-
-        Raises:
-            TraceError: the disk refuses; then it is as it was.
-        """
+        Where that
+        raises TraceError, it is as it was."""
         try:
             with replacing(self.path, private=True) as partial, partial.open("wb") as file:
                 file.write(_told(self.header))
@@ -278,7 +257,7 @@ class Trace:
             ) from None
 
     def _scan(self) -> int:
-        """Find the records; returns where the next one is to stand."""
+        """Find the records; returns where the next one begins."""
         at = self._file.tell()
         whole = os.fstat(self._file.fileno()).st_size
         while at + _LENGTHS.size <= whole:
@@ -305,10 +284,6 @@ def bytes_of(header: TraceHeader, prompt: int, answer: int) -> int:
     return _LENGTHS.size + body
 
 
-def _begin(path: Path, header: TraceHeader) -> None:
-    write_atomically(path, _told(header), private=True)
-
-
 def _told(header: TraceHeader) -> bytes:
     told = json.dumps(asdict(header)).encode()
     return MAGIC + struct.pack("<I", len(told)) + told
@@ -332,31 +307,26 @@ def _encoded(record: TraceRecord, header: TraceHeader, flags: int) -> bytes:
     )
 
 
-def _decoded(body: bytes, header: TraceHeader, prompt: int, answer: int, flags: int) -> TraceRecord:
-    _, key, _, _ = _FACTS.unpack_from(body)
-    at = _FACTS.size
-
-    def read(kind: np.dtype[Any], count: int) -> Array:
-        nonlocal at
-        found = np.frombuffer(body, kind, count, at)
-        at += found.nbytes
-        return found
-
-    half = np.dtype("<f2")
-    tokens = read(header.kind, prompt + answer).astype(np.int64)
-    ids = read(header.kind, answer * header.k).astype(np.int64).reshape(answer, header.k)
-    log_p = read(half, answer * header.k).astype(np.float32).reshape(answer, header.k)
-    rest = read(half, answer).astype(np.float32)
+def _decoded(body: bytes, header: TraceHeader, place: _Place) -> TraceRecord:
+    prompt, answer, k, kind = place.prompt, place.answer, header.k, header.kind.str
+    layout = np.dtype(
+        [
+            ("tokens", kind, (prompt + answer,)),
+            ("ids", kind, (answer, k)),
+            ("log_p", "<f2", (answer, k)),
+            ("rest", "<f2", (answer,)),
+        ]
+    )
+    found = np.frombuffer(body, layout, 1, _FACTS.size)[0]
+    tokens = found["tokens"].astype(np.int64)
     return TraceRecord(
-        key,
+        place.key,
         tokens[:prompt],
         tokens[prompt:],
-        ids,
-        log_p,
-        rest,
-        bool(flags & HELD_BACK),
-        bool(flags & GIVEN),
-        bool(flags & CHAT),
+        found["ids"].astype(np.int64),
+        found["log_p"].astype(np.float32),
+        found["rest"].astype(np.float32),
+        *(bool(place.flags & flag) for flag in (HELD_BACK, GIVEN, CHAT)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Training a draft: the loop, which can be left at any moment and gone on with."""
+"""Training a draft: a loop that can be interrupted at any moment and continued."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ BETAS, EPSILON, DECAY, CLIP = (0.9, 0.95), 1e-8, 0.01, 1.0
 WARM_UP, LAST = 0.03, 0.1
 """Shares: of the steps until the learning rate is reached, and of it that is left at the end."""
 MEASURED, LEAST = 6000, 1000
-"""Tokens of held-back answers that are looked at, and of a short training; a share of 0.6 is then
-known to ± 0.013, or 0.03."""
+"""Tokens of held-back answers that are measured, and of a short training: a share of 0.6 is known
+to
+± 0.013, or 0.03."""
 POINTS = 24
 """Measurements in a training, besides the first."""
 PART = 5
@@ -43,14 +44,9 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """How far it is.
-
-    Attributes:
-        step, steps: done, and in all.
-        left: seconds, None while it is not known.
-        loss: nats a token, lately.
-        point: the last measurement.
-    """
+    """Steps done and in all, seconds left (None while unknown), recent loss in nats a token, and
+    the last
+    measurement."""
 
     step: int
     steps: int
@@ -65,7 +61,7 @@ MakesLearner = Callable[[Callable[[Array], Tensor]], Learner]
 
 
 def memory_needed(shape: Shape, parameters: int, tokens: int) -> int:
-    """Bytes, about: weights, gradients and two means; what a step keeps for going back.
+    """Bytes, about: weights, gradients and two means; activations of a step.
 
     Args:
         shape: of the draft; of a head, its target's.
@@ -77,11 +73,7 @@ def memory_needed(shape: Shape, parameters: int, tokens: int) -> int:
 
 
 def require_memory(shape: Shape, parameters: int, tokens: int) -> None:
-    """Return unless it would not fit: the system would end the process.
-
-    Raises:
-        LocalspecError: it would not.
-    """
+    """Raise a LocalspecError where it would not fit: the system would end the process."""
     needed, free = memory_needed(shape, parameters, tokens), psutil.virtual_memory().available
     if needed > free:
         raise LocalspecError(
@@ -91,11 +83,7 @@ def require_memory(shape: Shape, parameters: int, tokens: int) -> None:
 
 
 def plan_steps(trace: Answers, plan_tokens: int, longest: int, epochs: int, seed: int) -> int:
-    """Steps of all epochs over what a trace has now.
-
-    Raises:
-        UsageError: too little was recorded.
-    """
+    """Steps of all epochs over what a trace has now; a UsageError where that is too little."""
     lengths = _lengths(trace, trace.numbers(held_back=False), longest)
     if not lengths or not trace.numbers(held_back=True):
         raise UsageError(
@@ -114,16 +102,12 @@ def train(
     say: Say,
     own_texts: OwnTexts,
 ) -> tuple[Weights, Point]:
-    """Do what is left of a run.
+    """Do what is left of a run; returns the weights, and their last measurement.
 
     Args:
-        begun: gives the weights that it begins with.
+        begun: gives the initial weights.
         learner: gives what is trained, from a function that puts arrays where it is trained.
-        own_texts: gives the texts of its own that a draft with these weights is trained on in an
-            epoch; asked where the plan has rounds.
-
-    Returns:
-        The weights, and what was measured of them.
+        own_texts: gives the draft's own texts for an epoch; asked where the plan has rounds.
 
     Raises:
         UsageError: no torch, no such device.
@@ -219,7 +203,7 @@ class _Training:
         return [self._trace.record(self._numbers[i]) for i in batch]
 
     def _round(self, epoch: int) -> _Own:
-        """The draft's own texts for an epoch, which begins here unless they are there already."""
+        """The draft's own texts for an epoch."""
         self._keep()
         with self._own_texts(epoch, lambda: self._numpy(self._weights)) as trace:
             texts = [trace.record(n) for n in range(len(trace))]
@@ -262,7 +246,7 @@ class _Training:
             tensor.grad = None
 
     def _rate(self, step: int) -> float:
-        """It rises, and falls like a cosine."""
+        """Linear warm-up, then a cosine."""
         plan = self._plan
         warm = max(1, round(WARM_UP * plan.steps))
         if step <= warm:

@@ -1,4 +1,4 @@
-"""A llama model's weights in numpy: read from a GGUF, made up, written as a GGUF."""
+"""A llama model's weights in numpy: read from a GGUF, initial, written as a GGUF."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from localspec.pairing.forecast import active_bytes
 from localspec.pairing.trained import ACCEPTANCE, TARGET
 
 Weights = dict[str, npt.NDArray[np.float32]]
-"""By their names in a GGUF, shaped as `Shape.tensors` says."""
+"""By their names in a GGUF, shaped as `Shape.tensors` has them."""
 STRING, U32, FLOAT = 8, 4, 6
 """GGUF's value types."""
 QUANTIZATION_VERSION = 2
@@ -33,12 +33,12 @@ PER_TOKEN = ("token_embd.weight", "output.weight")
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What a finished draft says of itself.
+    """What a finished draft's metadata say.
 
     Attributes:
-        target: `localspec.identity.content_identity` of whose answers it was trained on.
-        acceptance: Σ min(p, q), the mean over answers that were held back.
-        name: what it is called.
+        target: `content_identity` of whose answers it was trained on.
+        acceptance: Σ min(p, q), the mean over held-back answers.
+        name: what to call it.
     """
 
     target: str
@@ -47,11 +47,7 @@ class Trained:
 
 
 def shape_of(file: LlamaFile) -> Shape:
-    """Of a llama model.
-
-    Raises:
-        ModelInvalid: it has more to it than a plain llama model.
-    """
+    """Of a plain llama model; else ModelInvalid."""
     width, heads = file.number("embedding_length"), file.number("attention.head_count")
     head_width = file.number("attention.key_length", width // heads)
     shape = Shape(
@@ -75,7 +71,7 @@ def shape_of(file: LlamaFile) -> Shape:
 
 
 def read(path: Path) -> tuple[Shape, Weights]:
-    """A llama model's, quantized weights as what they stand for.
+    """Shape and weights of a llama model, dequantized.
 
     Raises:
         ModelInvalid: not a plain llama model.
@@ -122,12 +118,13 @@ def target_facts(file: GGUFFile) -> ShapeTarget:
 def initial(
     shape: Shape, target: Path | None, seed: int, kept: npt.NDArray[np.int64] | None = None
 ) -> Weights:
-    """Weights to begin with. What the target's file has in that shape is taken from there: its
-    embeddings (else what is left of them in so many directions), its norms, and of its layers the
-    first and the last. The rest is drawn.
+    """Initial weights. What the target's file has in that shape is taken from there: its embeddings
+    (else
+    their main directions), its norms, its first and its last layers. The rest is drawn.
 
     Args:
-        target: a llama model of any quantization; None, or another architecture, draws everything.
+        target: a model of any quantization; None, or another architecture than llama, draws
+            everything.
         kept: the target's ids of the shape's tokens, None for all of them.
     """
     random = np.random.Generator(np.random.PCG64(seed))
@@ -159,7 +156,8 @@ def initial(
 
 def _outer_layers(there: int, count: int) -> npt.NDArray[np.int_]:
     """The first ones and the last ones, as models miss middle layers least (Men et al. 2024,
-    ShortGPT, section 3). Layers evenly apart began worse and stayed behind (dev/distill.md)."""
+    ShortGPT,
+    section 3). Layers evenly apart were worse (dev/distill.md)."""
     first, numbers = (count + 1) // 2, np.arange(count)
     taken = np.where(numbers < first, numbers, there - count + numbers)
     return taken.clip(0, max(0, there - 1))
@@ -196,7 +194,7 @@ def write(
 
     Args:
         kind: of the matrices, "Q8_0" or "F16".
-        tokenizer: what it says of its tokens; None for what the target says.
+        tokenizer: its part of the metadata; None for the target's.
 
     Raises:
         LocalspecError: the disk is full, or refuses.
@@ -219,13 +217,10 @@ def write_file(
     made: Mapping[str, npt.NDArray[np.float32]],
     kinds: Mapping[str, str],
 ) -> None:
-    """A GGUF, which appears when it is complete.
+    """A GGUF, which appears when it is complete; raises LocalspecError.
 
     Args:
         kinds: of each tensor; one whose rows are no whole blocks of Q8_0 is written in F16.
-
-    Raises:
-        LocalspecError: the disk is full, or refuses.
     """
     tensors = []
     for name, kind in kinds.items():
@@ -244,7 +239,7 @@ def write_file(
 
 
 def quantized_as(kind: str) -> list[Fact]:
-    """What a file says of the type of its matrices, by which other programs name it."""
+    """The metadata by which other programs name the type of the matrices."""
     number = next(number for number, name in FILE_TYPES.items() if name == kind)
     return [
         ("general.file_type", U32, number),
@@ -253,7 +248,7 @@ def quantized_as(kind: str) -> list[Fact]:
 
 
 def tokenizer_of(target: GGUFFile) -> list[Fact]:
-    """All that a target says of its tokens."""
+    """The tokenizer's part of a target's metadata."""
     return [
         (key, target.kinds[key], value)
         for key, value in target.metadata.items()

@@ -1,6 +1,6 @@
-"""Whether a LoRA adapter fits a model, said before llama.cpp meets it.
+"""Whether a LoRA adapter fits a model, checked before llama.cpp reads it.
 
-llama.cpp compares two of four dimensions, and asserts the rest in the first pass, or while it reads
+llama.cpp compares two of four dimensions, and asserts the rest in the first pass or while reading
 the metadata: that would end the process (`llama_adapter_lora_init_impl`, llama-adapter.cpp;
 `build_lora_mm`, llama-graph.cpp).
 """
@@ -25,12 +25,9 @@ _EMBEDDINGS = "token_embd.weight"
 
 
 def require_fitting(adapters: Sequence[Adapter], model: Path) -> None:
-    """Return where all adapters are ones of this model.
-
-    Raises:
-        ModelNotFound: there is no such file.
-        ModelInvalid: one is damaged, no LoRA adapter, or one of another model.
-    """
+    """Raises:
+    ModelNotFound: there is no such file.
+    ModelInvalid: one is damaged, no LoRA adapter, or one of another model."""
     if not adapters:
         return
     base = read_gguf(model)

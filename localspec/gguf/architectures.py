@@ -1,4 +1,4 @@
-"""The architectures that the bound llama.cpp knows, by the names in GGUF files (llama-arch.cpp)."""
+"""The architectures of the bound llama.cpp, by the names in GGUF files (llama-arch.cpp)."""
 
 from __future__ import annotations
 
@@ -52,5 +52,6 @@ ALIKE = frozenset(
     llama qwen2 qwen2moe qwen3 qwen3moe internlm2 stablelm starcoder2 phi2 exaone
     """.split()  # noqa: SIM905
 )
-"""All layers do the same to the residual stream, whatever their number is (see the graphs in
-llama.cpp's src/models), so that a model without some of them is one as well."""
+"""All layers do the same to the residual stream (see llama.cpp's src/models), so that a model
+without
+some of them is one as well."""

@@ -1,7 +1,4 @@
-"""Block diffusion heads (DFlash, DSpark): what their files say of the target they were made for.
-
-llama.cpp asserts most of what is checked here, which ends the process.
-"""
+"""Block diffusion heads (DFlash, DSpark): checks of what llama.cpp asserts, ending the process."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ _NOT_MADE = {
     "selector_hidden.weight": "DFlash2",
     "hc_head_fn.weight": "DSpark for DeepSeek-V4",
 }
-"""Tensors of kinds of the architecture that localspec does not draft with."""
+"""Tensors of kinds that localspec does not draft with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +32,8 @@ class BlockHeadFile(TappingHead):
     Attributes:
         source: "dflash", or "dspark" where it has a Markov chain.
         block: tokens of a block, as it was trained.
-        mask: the token that stands for what is to be said.
-        anchored: whether the last token's own row says the next one.
+        mask: the token in place of those to be predicted.
+        anchored: whether the last token's own row predicts the next one.
         causal: whether tokens of a block see only those before them.
     """
 
@@ -52,8 +49,7 @@ def read_block_head(path: Path) -> BlockHeadFile:
 
     Raises:
         ModelNotFound: no such file.
-        ModelInvalid: cut short, damaged, of a kind that localspec does not draft with, or not what
-            llama.cpp can compute.
+        ModelInvalid: damaged, of another kind, or not what llama.cpp can compute.
     """
     file = read_gguf(path)
     shapes = {tensor.name: tensor for tensor in file.tensors}

@@ -1,10 +1,9 @@
-"""What a file says that llama.cpp would not survive: it aborts the process, or reads what is not
-there.
+"""Files that llama.cpp would not survive: it aborts the process, or reads outside of its memory.
 
-Each check stands for an assertion of the llama.cpp that is bound, on something that a file says and
-no loader compares: `llama_model_base::load_hparams` and `load_arch_tensors` (llama-model.cpp,
-src/models), `llama_vocab::impl::load` (llama-vocab.cpp), and kernels of ggml (ops.cpp). What
-llama.cpp refuses by itself, such as a tensor of another shape than the numbers say, is left to it.
+Each check stands for an assertion of the bound llama.cpp on something that no loader compares:
+`llama_model_base::load_hparams` and `load_arch_tensors` (llama-model.cpp, src/models),
+`llama_vocab::impl::load` (llama-vocab.cpp), and kernels of ggml (ops.cpp). What llama.cpp refuses
+by itself is left to it.
 """
 
 from __future__ import annotations
@@ -23,26 +22,26 @@ _EPSILONS = (
 )
 _ROPE_SCALING = ("none", "linear", "yarn", "longrope")
 _EXPERT_MODELS = frozenset(["bailingmoe2", "glm4moe", "grovemoe", "llada-moe", "smallthinker"])
-"""Architectures that assert that they have experts."""
+"""They assert that they have experts."""
 _LONE_EXPERT = frozenset(["hunyuan-dense", "hunyuan_vl"])
 """Of these llama.cpp takes one expert, or none, for a dense model."""
 _DOUBLE = frozenset(["jamba", "granitehybrid"])
-"""Architectures whose recurrent layers have to be twice as wide as the model."""
+"""Their recurrent layers have to be twice as wide as the model."""
 
 _DELTA = frozenset(["qwen3next", "qwen35", "qwen35moe"])
-"""Architectures whose recurrent layers have as many numbers as their heads have together."""
+"""Their recurrent layers have as many numbers as their heads have together."""
 
 _ROTATING = ALIKE | {"gemma", "gemma2", "gemma3", "glm4moe", "qwen35", "qwen35moe", "qwen3next"}
-"""Architectures whose attention rotates in every layer that has any."""
+"""Their attention rotates in every layer that has any."""
 
 _SECTIONED = frozenset(["qwen2vl", "qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe"])
-"""Architectures whose positions always have several parts (M-RoPE)."""
+"""Their positions always have several parts (M-RoPE)."""
 
 _UNEVEN = {
     "full_attention_interval": frozenset(["qwen3next", "qwen35", "qwen35moe", "minimax-01"]),
     "interleave_moe_layer_step": frozenset(["ernie4_5-moe"]),
 }
-"""Keys by which the numbers of layers are divided, to tell one kind from another, and where."""
+"""Keys by which the numbers of layers are divided, and where."""
 
 _NOT_WEIGHTS = frozenset(["I8", "I16", "I32", "I64", "F64"])
 """Types for which ggml has no kernels that multiply or add."""
@@ -97,8 +96,9 @@ def _numbers(file: GGUFFile) -> str | None:
 
 
 def _rotations(file: GGUFFile) -> str | None:
-    """More numbers of a head are rotated than it has, an odd number, or none, which the kernel
-    would go on with for ever (`ggml_compute_forward_rope_flt`)."""
+    """More numbers of a head are rotated than it has, an odd number, or none, which would loop for
+    ever
+    (`ggml_compute_forward_rope_flt`)."""
     for which in ("", "_swa"):
         rotated, size = file.own_integer(f"rope.dimension_count{which}"), _head(file, which)
         if not _first(file, "attention.head_count") or rotated is None or size is None:
@@ -125,7 +125,7 @@ def _sections(file: GGUFFile) -> str | None:
 
 
 def _head(file: GGUFFile, which: str = "") -> int | None:
-    """Numbers of a head's key; None where that is not told."""
+    """Numbers of a head's key."""
     size = file.own_integer(f"attention.key_length{which}")
     if size is None:
         size = file.own_integer("attention.key_length")

@@ -1,4 +1,4 @@
-"""A GGUF file as a user thinks of it: what it is, how large, and why it cannot be used."""
+"""A GGUF file's properties for users, and why it cannot be used."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from localspec.text import printable
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What a file says about itself, safe for a terminal.
+    """What a file contains, safe for a terminal.
 
     Attributes:
         architecture: "llama", "qwen3" …; empty where the file cannot be read.
         parameters: None where the file cannot be read.
         quantization: "Q4_K_M" …
-        trained_context: tokens, None where it is not told.
+        trained_context: tokens, None where unknown.
         size: bytes of all parts.
         problem: why it cannot generate text, a sentence; None if nothing speaks against it.
         chat: whether it has a chat template.
@@ -60,8 +60,7 @@ def describe(path: Path) -> ModelFacts:
 
 
 def quantization(file: GGUFFile) -> str:
-    """What the file calls its weights' type, else the type that most of its bytes have; empty
-    without weights."""
+    """What the file calls its weights' type, else `largest_type`."""
     if not file.tensors:
         return ""
     named = FILE_TYPES.get(file.integer("general.file_type") or 0)
@@ -120,11 +119,7 @@ def why_not(file: GGUFFile) -> str | None:
 
 
 def require_undamaged(path: Path) -> None:
-    """Return unless opening the file is known to take the process down.
-
-    Raises:
-        ModelInvalid: it is.
-    """
+    """Raise ModelInvalid where opening the file is known to take the process down."""
     try:
         found = damage(read_gguf(path))
     except LocalspecError:
@@ -137,8 +132,9 @@ def require_undamaged(path: Path) -> None:
 
 
 def embeds_alone(path: Path) -> bool:
-    """Whether a file is of a model that was made for embeddings alone; False where it cannot be
-    read, or is damaged: whoever opens it says so."""
+    """Whether a file is of a model for embeddings alone; False where it cannot be read, or is
+    damaged:
+    whoever opens it reports that."""
     try:
         file = read_gguf(path)
     except LocalspecError:
@@ -148,7 +144,7 @@ def embeds_alone(path: Path) -> bool:
 
 
 def _embeds(file: GGUFFile) -> bool:
-    """As `localspec.llama.model` judges, which see."""
+    """As `localspec.llama.model` judges."""
     return file.own("attention.causal") is False or file.own("pooling_type") is not None
 
 

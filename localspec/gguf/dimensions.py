@@ -1,4 +1,4 @@
-"""Sizes of a model's parts, by its metadata, and by the shapes of its tensors where these tell."""
+"""Sizes of a model's parts, by its metadata, and by the shapes of tensors where these differ."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MOST_LAYERS = 10_000
 VOCABULARY_ITEM = 165
 """Bytes that llama.cpp keeps per token and per merge: 126 to 175 in seven vocabularies."""
 BESIDES = 5 << 20
-"""Bytes of whatever else comes with an open model: graphs, threads' stacks, our own buffers."""
+"""Bytes of graphs, threads' stacks, our own buffers."""
 
 _BLOCK = re.compile(r"blk\.(\d+)\.")
 _X86 = frozenset({"Q4_0", "Q4_K", "IQ4_NL", "MXFP4"})
@@ -48,9 +48,11 @@ class Use:
     Attributes:
         context: tokens, 0 for what the model was trained on, at most DEFAULT_CONTEXT.
         rewritten: types of weights that the CPU backend keeps a rewritten copy of; None guesses
-            from the processor.
+            from
+            the processor.
         kernels: whether localspec's own CPU kernels compute with the weights, which keep one copy
-            of them; None guesses.
+            of
+            them; None guesses.
         extras: what is opened beside its weights.
     """
 
@@ -116,7 +118,7 @@ def rewritten_here() -> frozenset[str]:
 
 @dataclass(slots=True)
 class Dimensions:
-    """Dimensions, by metadata where they are told, by the shapes of tensors where not."""
+    """By metadata, else by the shapes of tensors."""
 
     file: GGUFFile
     use: Use
@@ -161,7 +163,7 @@ class Dimensions:
         return len(tokens) if tokens is not None else 0
 
     def takes(self, tensor: TensorInfo) -> bool:
-        """Whether localspec's own kernels do; they let go of what the file has mapped of it."""
+        """Whether localspec's own kernels do, which release the mapped pages."""
         used = kernels_file.expected() if self.use.kernels is None else self.use.kernels
         return used and tensor.type in kernels_file.TYPES and self._multiplies(tensor)
 
@@ -289,7 +291,7 @@ class Dimensions:
         return max(inner, experts, recurrent)
 
     def besides(self) -> int:
-        """Logits as they are handed over, the vocabulary, and small change."""
+        """Logits for the caller, the vocabulary, and small change."""
         merges = self.file.array("tokenizer.ggml.merges")
         items = self.vocabulary + (len(merges) if merges is not None else 0)
         return ROWS * 4 * self.vocabulary + VOCABULARY_ITEM * items + BESIDES

@@ -15,12 +15,9 @@ from localspec.llama.options import ModelOptions
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """The files.
-
-    Attributes:
-        adapters, draft_adapters: of the target and of the draft model.
-        projector: of the target; it runs where the target's layers do, all of it.
-    """
+    """Adapters of the target and of the draft model, and the target's projector, which runs where
+    the
+    target's layers do."""
 
     adapters: tuple[GGUFFile, ...] = ()
     draft_adapters: tuple[GGUFFile, ...] = ()
@@ -28,7 +25,7 @@ class Extras:
 
     @classmethod
     def of(cls, options: ModelOptions) -> Extras:
-        """Those that options name, but for what cannot be read: whoever opens it says so."""
+        """Those that options name, but for what cannot be read: whoever opens it reports that."""
         mmproj = () if options.mmproj is None else (options.mmproj,)
         projector = _read(Path(path).expanduser() for path in mmproj)
         return cls(
@@ -38,7 +35,6 @@ class Extras:
         )
 
     def of_draft(self) -> Extras:
-        """The draft model's."""
         return Extras(self.draft_adapters)
 
 

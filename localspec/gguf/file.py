@@ -1,4 +1,4 @@
-"""What was read of a GGUF file: a record, whose arrays stay bytes until they are looked at."""
+"""The content of a GGUF file without weights; arrays stay bytes until they are looked at."""
 
 from __future__ import annotations
 
@@ -159,9 +159,8 @@ class TensorInfo:
     Attributes:
         shape: fastest dimension first, as in the file.
         type: "F16", "Q4_K" …
-        offset: bytes from the beginning of the file (part `part`).
+        offset: bytes from the beginning of the file number `part`, 0 for the first.
         size: bytes.
-        part: 0 for the first file of a split one.
     """
 
     name: str
@@ -199,7 +198,7 @@ class GGUFFile:
 
     @property
     def n_parameters(self) -> int:
-        """Weights of all tensors; 0 where tensors were not asked for, or there are none."""
+        """Weights of all tensors."""
         return sum(tensor.elements for tensor in self.tensors)
 
     @property
@@ -231,5 +230,4 @@ class GGUFFile:
         return self.metadata.get(f"{self.architecture}.{key}")
 
     def own_integer(self, key: str) -> int | None:
-        """The same, where it is a whole number."""
         return self.integer(f"{self.architecture}.{key}")

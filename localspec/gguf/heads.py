@@ -1,7 +1,4 @@
-"""Trained heads: what their files say of the target they were made for.
-
-llama.cpp asserts most of what is checked here, which ends the process.
-"""
+"""Trained heads: checks of what llama.cpp asserts, which ends the process."""
 
 from __future__ import annotations
 
@@ -19,11 +16,9 @@ from localspec.gguf.mtp import is_mtp_alone
 from localspec.gguf.reader import read_gguf
 
 EAGLE3, MEDUSA, MTP, DFLASH = "eagle3", "medusa", "mtp", "dflash"
-NOT_READ = {
-    "gemma4-assistant": "Gemma 4 assistant",
-}
+NOT_READ = {"gemma4-assistant": "Gemma 4 assistant"}
 """Architectures of heads that the llama.cpp here opens, and localspec does not draft with."""
-_AGAIN = "Download it again, or convert it again with llama.cpp's convert_hf_to_gguf.py."
+_AGAIN = "Download it again, or convert it again."
 
 
 class HeadTarget(Protocol):
@@ -41,10 +36,10 @@ class HeadTarget(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TappingHead:
-    """A head that reads what goes into layers of its target.
+    """A head that reads the inputs of layers of its target.
 
     Attributes:
-        layers: of the target, whose inputs it reads, in its order.
+        layers: of the target, in the order in which it reads them.
         target_width: of the target's hidden states.
         width: of its own.
         embeddings, output: whether it has such a matrix of its own; else the target's is used.
@@ -58,11 +53,7 @@ class TappingHead:
     output: bool
 
     def require_fits(self, target: HeadTarget) -> None:
-        """Return if it was made for such a target.
-
-        Raises:
-            DraftMismatch: it was not.
-        """
+        """Raise DraftMismatch where it was made for another target."""
         why = None
         if self.target_width != target.width:
             why = f"hidden states of {self.target_width} numbers, and those of"
@@ -81,8 +72,7 @@ class TappingHead:
 
 
 def head_kind(path: Path) -> str | None:
-    """What kind of trained head a file is: EAGLE3, MEDUSA, MTP, DFLASH, one of NOT_READ; None where
-    it is none, or cannot be read."""
+    """EAGLE3, MEDUSA, MTP, DFLASH, one of NOT_READ; None where it is no head, or cannot be read."""
     try:
         file = read_gguf(path, tensors=False)
         if file.architecture in (EAGLE3, MEDUSA, DFLASH, *NOT_READ):
@@ -95,12 +85,10 @@ def head_kind(path: Path) -> str | None:
 
 
 def is_head(path: Path) -> bool:
-    """Whether a file is a trained head; False where it cannot be read."""
     return head_kind(path) is not None
 
 
 def not_read(path: Path, kind: str) -> ModelInvalid:
-    """Why a head of NOT_READ does not draft here."""
     return ModelInvalid(
         f"{path.name} is a {NOT_READ[kind]} head (architecture {kind}), which localspec does not "
         "support, though llama.cpp can compute it. Choose an EAGLE-3 head, a model with MTP "
@@ -109,11 +97,7 @@ def not_read(path: Path, kind: str) -> ModelInvalid:
 
 
 def require_no_head(path: Path) -> None:
-    """Return unless a file is a trained head, which generates nothing by itself.
-
-    Raises:
-        ModelInvalid: it is.
-    """
+    """Raise ModelInvalid for a trained head, which generates nothing by itself."""
     if is_head(path):
         raise ModelInvalid(
             f"{path} is a trained head, which drafts for the model that it was trained with. Give "
@@ -156,18 +140,14 @@ def read_eagle(path: Path) -> TappingHead:
 
 
 def target_layers(file: GGUFFile) -> tuple[int, ...]:
-    """The layers that a head's file names; none where one of them cannot be meant."""
+    """The layers that a head's file names; none where one of them is impossible."""
     layers = file.array(f"{file.architecture}.target_layers")
     numbers = [] if layers is None or layers.strings else [int(layer) for layer in layers]
     return tuple(numbers) if min(numbers, default=-1) >= 0 else ()
 
 
 def require_attention(file: GGUFFile, width: int) -> None:
-    """Return if the sizes of a head's attention fit each other.
-
-    Raises:
-        ModelInvalid: they do not.
-    """
+    """Raise ModelInvalid where the sizes of a head's attention do not fit each other."""
     heads = file.own_integer("attention.head_count") or 0
     groups = file.own_integer("attention.head_count_kv") or heads
     if heads < 1 or groups < 1 or heads % groups:
@@ -181,29 +161,29 @@ def require_attention(file: GGUFFile, width: int) -> None:
 
 
 def require_map(file: GGUFFile, tensors: Mapping[str, TensorInfo]) -> None:
-    """Return if a head says all tokens, or has a sound map of those that it says (d2t).
-
-    Raises:
-        ModelInvalid: it has another one.
-    """
-    d2t = tensors.get("d2t")
-    if d2t is None:
+    """Raise ModelInvalid where a head predicts some tokens, and their map (d2t) is wrong."""
+    if "d2t" not in tensors:
         return
     tokens = file.array("tokenizer.ggml.tokens")
-    ids = _ids(file, d2t)
-    if ids is None or not len(ids) or ids.min() < 0 or ids.max() >= len(tokens or ()):
-        raise damaged(file.path, "d2t names tokens that its vocabulary does not have")
+    d2t_ids(file, tensors["d2t"], len(tokens or ()))
     if "output.weight" not in tensors:
         raise damaged(file.path, "it has d2t, and no output matrix of its own")
 
 
-def _ids(file: GGUFFile, tensor: TensorInfo) -> npt.NDArray[np.int64] | None:
-    """Token ids; None where they are not of the type that llama.cpp asserts."""
-    if tensor.type != "I64":
-        return None
-    return np.fromfile(file.parts[tensor.part], "<i8", tensor.elements, offset=tensor.offset)
+def d2t_ids(file: GGUFFile, d2t: TensorInfo, tokens: int) -> npt.NDArray[np.int64]:
+    """The target's token of each row of a head's output.
+
+    Raises:
+        ModelInvalid: one that a vocabulary of so many tokens does not have, or a type that
+            llama.cpp asserts against.
+    """
+    ids = np.empty(0, np.int64)
+    if d2t.type == "I64":
+        ids = np.fromfile(file.parts[d2t.part], "<i8", d2t.elements, offset=d2t.offset)
+    if not len(ids) or ids.min() < 0 or ids.max() >= tokens:
+        raise damaged(file.path, "d2t names tokens that its vocabulary does not have")
+    return ids
 
 
 def damaged(path: Path, why: str) -> ModelInvalid:
-    """What is wrong with a head's file, and what to do."""
     return ModelInvalid(f"{path.name} cannot draft: {why}. {_AGAIN}")

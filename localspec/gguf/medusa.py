@@ -9,29 +9,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from localspec.errors import DraftMismatch, ModelInvalid
+from localspec.errors import DraftMismatch
 from localspec.gguf.file import GGUFFile, TensorInfo
-from localspec.gguf.heads import HeadTarget
+from localspec.gguf.heads import HeadTarget, d2t_ids, damaged
 from localspec.gguf.reader import read_gguf
 
 MOST_HEADS = 32
 _TYPES = {"F32": "<f4", "F16": "<f2"}
-_AGAIN = "Write it again as described in dev/heads.md, or download it again."
 
 Matrix = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class MedusaHeads:
-    """What a file says, and where its tensors are.
-
-    Attributes:
-        width: numbers of the target's hidden states.
-        tokens: of the target's vocabulary.
-        heads: how many there are; `blocks` in each.
-        vocabulary: the fingerprint of the target's; empty if it is not said.
-        size: bytes of all tensors.
-    """
+    """Attributes:
+    width: numbers of the target's hidden states.
+    tokens: of the target's vocabulary.
+    heads: how many there are; `blocks` in each.
+    vocabulary: the fingerprint of the target's; empty if unknown."""
 
     file: GGUFFile
     width: int
@@ -51,9 +46,7 @@ class MedusaHeads:
     def ids(self) -> npt.NDArray[np.int64] | None:
         """The target's token of each row of the outputs; None for all in their order."""
         tensor = self._tensor("d2t")
-        if tensor is None:
-            return None
-        return np.fromfile(self.path, "<i8", tensor.elements, offset=tensor.offset)
+        return None if tensor is None else d2t_ids(self.file, tensor, self.tokens)
 
     def block(self, head: int, number: int) -> tuple[Matrix, Matrix | None]:
         """Weight [width, width] and bias [width] of a residual block."""
@@ -75,12 +68,9 @@ class MedusaHeads:
         return own if self._tensor(own) is not None else "medusa.output.weight"
 
     def require_fits(self, target: HeadTarget, tokens: int, vocabulary: str) -> None:
-        """Return if they were made for a target with so many tokens, whose vocabulary has that
-        fingerprint.
-
-        Raises:
-            DraftMismatch: they were not.
-        """
+        """Raise DraftMismatch where they are for another target than one with so many tokens and
+        that
+        fingerprint of its vocabulary."""
         why = None
         if self.width != target.width:
             why = f"hidden states of {self.width} numbers, and those of {target.path.name} have"
@@ -99,16 +89,16 @@ class MedusaHeads:
     def _matrix(self, name: str, *shape: int) -> Matrix:
         tensor = self._tensor(name)
         if tensor is None:
-            raise _damaged(self.path, f"the tensor {name} is missing")
+            raise damaged(self.path, f"the tensor {name} is missing")
         if tensor.shape != shape[::-1] or tensor.type not in _TYPES:
-            raise _damaged(self.path, f"the tensor {name} has another shape or type than it should")
+            raise damaged(self.path, f"the tensor {name} has another shape or type than it should")
         kind: Any = _TYPES[tensor.type]
         found = np.fromfile(self.path, kind, tensor.elements, offset=tensor.offset)
         return np.ascontiguousarray(found.reshape(shape), np.float32)
 
 
 def read_medusa(path: Path) -> MedusaHeads:
-    """Read what a file says; its tensors are checked when they are read.
+    """Read the metadata; tensors are checked when they are read.
 
     Raises:
         ModelNotFound: no such file.
@@ -119,18 +109,12 @@ def read_medusa(path: Path) -> MedusaHeads:
     sizes = {name: file.own_integer(name) for name in names}
     for name, value in sizes.items():
         if value is None or value < (0 if name == "block_count" else 1):
-            raise _damaged(path, f"its metadata lacks medusa.{name}")
+            raise damaged(path, f"its metadata lacks medusa.{name}")
     width, tokens, heads, blocks = (value or 0 for value in sizes.values())
     if heads > MOST_HEADS or len(file.parts) > 1:
-        raise _damaged(path, f"it has {heads} heads in {len(file.parts)} files")
+        raise damaged(path, f"it has {heads} heads in {len(file.parts)} files")
     found = MedusaHeads(
         file, width, tokens, heads, blocks, file.text("medusa.target_vocabulary") or ""
     )
-    ids = found.ids()
-    if ids is not None and (not len(ids) or ids.min() < 0 or ids.max() >= tokens):
-        raise _damaged(path, "d2t names tokens that the vocabulary does not have")
+    found.ids()
     return found
-
-
-def _damaged(path: Path, why: str) -> ModelInvalid:
-    return ModelInvalid(f"{path.name} cannot draft: {why}. {_AGAIN}")

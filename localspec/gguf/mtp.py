@@ -1,7 +1,4 @@
-"""MTP (next-n) layers: what a file says of those it has.
-
-llama.cpp asserts most of what is checked here, which ends the process.
-"""
+"""MTP (next-n) layers: checks of what llama.cpp asserts, which ends the process."""
 
 from __future__ import annotations
 
@@ -36,11 +33,7 @@ class MtpLayers:
     alone: bool
 
     def require_fits(self, target: GGUFFile) -> None:
-        """Return if they were trained with such a target.
-
-        Raises:
-            DraftMismatch: they were not.
-        """
+        """Raise DraftMismatch where they were trained with another target."""
         theirs = (
             target.architecture,
             (target.own_integer("block_count") or 0)
@@ -58,12 +51,7 @@ class MtpLayers:
 
 
 def has_mtp(path: Path, *, alone: bool = False) -> bool:
-    """Whether a file has MTP layers that can draft here; False where they cannot, or it cannot be
-    read.
-
-    Args:
-        alone: whether it has to have nothing else, so that they are all that it can be used for.
-    """
+    """Whether a file has MTP layers that can draft here, and with `alone` nothing else."""
     try:
         found = read_mtp(read_gguf(path))
     except LocalspecError:
@@ -86,7 +74,7 @@ def read_mtp(file: GGUFFile) -> MtpLayers | None:
     """Read and check the MTP layers of a file, None where it has none.
 
     Raises:
-        ModelInvalid: it says that it has, and they are not what llama.cpp can compute.
+        ModelInvalid: they are not what llama.cpp can compute.
     """
     count = file.own_integer("nextn_predict_layers") or 0
     shapes = {tensor.name: tensor.shape for tensor in file.tensors}
@@ -94,6 +82,18 @@ def read_mtp(file: GGUFFile) -> MtpLayers | None:
         return None  # converted without them
     name, architecture = file.path.name, file.architecture
     layers, width = file.own_integer("block_count") or 0, file.own_integer("embedding_length") or 0
+    prefix = f"blk.{layers - count}."
+    needed: dict[str, tuple[int, ...]] = {
+        "nextn.eh_proj.weight": (2 * width, width),
+        "nextn.enorm.weight": (width,),
+        "nextn.hnorm.weight": (width,),
+    }
+    missing = [prefix + tensor for tensor in needed if prefix + tensor not in shapes]
+    if architecture == "glm4moe" and prefix + _EXPERTS not in shapes:
+        missing.append(prefix + _EXPERTS)
+    odd = [
+        prefix + tensor for tensor, shape in needed.items() if shapes.get(prefix + tensor) != shape
+    ]
     why = None
     if architecture not in NEXTN_GRAPHS:
         why = f"llama.cpp computes none of architecture {architecture}"
@@ -101,21 +101,10 @@ def read_mtp(file: GGUFFile) -> MtpLayers | None:
         why = f"it has {count}, and of architecture {architecture} llama.cpp computes a single one"
     elif not 0 < count < layers or width < 1:
         why = f"it names {count} of {layers} layers, and a width of {width}"
-    if why is None:
-        prefix = f"blk.{layers - count}."
-        needed = {
-            "nextn.eh_proj.weight": (2 * width, width),
-            "nextn.enorm.weight": (width,),
-            "nextn.hnorm.weight": (width,),
-        }
-        for tensor, shape in needed.items():
-            found = shapes.get(prefix + tensor)
-            if found is None:
-                why = f"the tensor {prefix}{tensor} is missing"
-            elif tuple(found) != shape:
-                why = f"the tensor {prefix}{tensor} is of shape {tuple(found)}, and not {shape}"
-        if architecture == "glm4moe" and prefix + _EXPERTS not in shapes:
-            why = f"the tensor {prefix}{_EXPERTS} is missing"
+    elif missing:
+        why = f"the tensor {missing[0]} is missing"
+    elif odd:
+        why = f"the tensor {odd[0]} is of shape {shapes[odd[0]]}, which does not fit {width}"
     if why is not None:
         raise ModelInvalid(
             f"The MTP layers of {name} cannot draft: {why}. {_AGAIN} Without them it is opened "

@@ -1,4 +1,4 @@
-"""What names of files and repositories say: quantization, parts of a split model, and malice."""
+"""Names of files and repositories: quantization, parts of a split model, and malice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _QUANT = re.compile(
 _UNQUANTIZED = ("F16", "BF16", "F32")
 _DRIVE = re.compile(r"[A-Za-z]:")
 _BESIDES = ("mmproj", "imatrix")
-"""What else lies in repositories as .gguf: image encoders, statistics for quantizing."""
+"""What else is in repositories as .gguf: image encoders, statistics for quantizing."""
 
 
 def is_repository(text: str) -> bool:
@@ -43,7 +43,7 @@ def stays_inside(name: str) -> bool:
 
 
 def quant_of(name: str) -> str:
-    """The quantization that a file name tells, in capitals; "" where it tells none."""
+    """The quantization in a file name, in capitals; "" where it has none."""
     folder, _, file = name.rpartition("/")
     for text in (file, folder):
         found = _QUANT.findall(text)
@@ -54,9 +54,7 @@ def quant_of(name: str) -> str:
 
 def parts_of(name: str) -> tuple[str, ...]:
     """Names of all parts of the split model that this is a part of; the name alone if it is none.
-
-    llama.cpp's scheme: `<stem>-00001-of-00003.gguf`.
-    """
+    llama.cpp's scheme: `<stem>-00001-of-00003.gguf`."""
     folder, slash, file = name.rpartition("/")
     found = _PART.fullmatch(file)
     if not found or not 1 <= int(found["number"]) <= int(found["total"]):
@@ -69,19 +67,16 @@ def parts_of(name: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """One model among the files of a repository.
-
-    Attributes:
-        files: the file, or the parts of a split one in order, those that are there.
-        quant: what the name says, "" if nothing.
-    """
+    """One model among the files of a repository: those that are there, in order, and the
+    quantization in
+    their name."""
 
     files: tuple[str, ...]
     quant: str
 
     @property
     def name(self) -> str:
-        """What to call it: the first part."""
+        """The first part."""
         return parts_of(self.files[0])[0]
 
     @property
@@ -109,7 +104,8 @@ def choose(
 
     Args:
         quant: as typed; None takes the default one, else the first model, as llama.cpp does, but
-            one that is not quantized only where there is no other.
+            one
+            that is not quantized only where there is no other.
         file: its file (any part of it), which decides alone.
     """
     if file is not None:

@@ -1,4 +1,4 @@
-"""Projectors for images: whether a file is one, before llama.cpp meets it, and what it takes."""
+"""Projectors for images: checks before llama.cpp reads one, and its memory."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ from localspec.gguf.reader import read_gguf
 
 _READ = frozenset({4, 5, 6, 7, 8, 9})
 """GGUF's value types that clip.cpp reads: whole numbers and floats of 32 bits, truth values, texts
-and arrays. It asserts on others."""
+and
+arrays. It asserts on others."""
 MTMD = 8 << 20
-"""Bytes of the library and what it sets aside."""
+"""Bytes of the library and its buffers."""
 _VISION = "clip.has_vision_encoder"
 
 
 def require_projector(path: Path) -> None:
-    """Return where a file looks like one that shows a model images.
-
-    Raises:
-        ModelNotFound: there is no such file.
-        ModelInvalid: it is damaged, or something else.
-    """
+    """Raises:
+    ModelNotFound: there is no such file.
+    ModelInvalid: it is damaged, or no projector for images."""
     file = read_gguf(path)
     if file.architecture != "clip":
         raise ModelInvalid(
@@ -42,12 +40,13 @@ def require_projector(path: Path) -> None:
 
 
 def image_compute(file: GGUFFile) -> int:
-    """Bytes that a projector's pass over one image of its own size takes, and what comes of it.
+    """Bytes of a projector's pass over one image of its own size, and of its result.
 
-    The pixels, and the widest of what a layer holds beside them: the feed-forward's inner numbers,
-    or queries, keys and values; at the beginning the patches in F16. Fitted to what clip.cpp
-    reports for vision transformers with flash attention. An image that is cut into tiles takes them
-    one by one; of projectors that take any resolution it is too little.
+    The pixels, and the widest activations beside them: the feed-forward's inner numbers, or
+    queries,
+    keys and values; at the beginning the patches in F16. Fitted to what clip.cpp reports for vision
+    transformers with flash attention. Tiles are computed one by one; for projectors that take any
+    resolution it is too little.
     """
     side, patch, width = (
         _own(file, key) for key in ("image_size", "patch_size", "embedding_length")

@@ -1,18 +1,16 @@
-"""What a GGUF file says about itself: metadata and the list of its tensors, read safely.
+"""Metadata and the list of tensors of a GGUF file, read safely.
 
-The package gguf has a reader as well, but one for files that are trusted: it makes several numpy
-arrays for every element of every array (half a second for a vocabulary of 8,192 tokens, ten and
-more for 150,000), takes each length and count as the file gives it (a count of 2^60 loops until
-memory runs out), and maps the file, so that a file cut short meanwhile kills the process with
-SIGBUS. Here a file is read through a buffer, nothing is believed before it is checked against
-the file's size, arrays stay bytes until somebody looks at them, and one budget bounds the work.
+The package gguf reads files that are trusted: it makes several numpy arrays for every element of
+every array (ten seconds and more for 150,000 tokens), takes each length and count as the file gives
+it (a count of 2^60 loops until memory runs out), and maps the file, so that one cut short meanwhile
+kills the process with SIGBUS. Here everything is checked against the file's size, arrays stay
+bytes, and one budget bounds the work.
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
 from __future__ import annotations
 
-import re
 import stat
 import struct
 from collections.abc import Mapping
@@ -32,6 +30,7 @@ from localspec.gguf.file import (
     TensorInfo,
     Value,
 )
+from localspec.gguf.names import parts_of
 from localspec.gguf.types import TYPES
 
 MOST_BYTES = 48 << 20
@@ -39,17 +38,16 @@ MOST_BYTES = 48 << 20
 MOST_KEYS = 20_000
 MOST_TENSORS = 100_000
 MOST_STRINGS = 2_000_000
-"""Elements of arrays of strings: each has to be stepped over. Known files have up to 800,000."""
+"""Elements of arrays of strings; known files have up to 800,000."""
 LONGEST_KEY = 65_535
 LONGEST_TEXT = 8 << 20
-"""Bytes of one text; longer ones (tokenizers as JSON) are kept as Skipped."""
+"""Bytes of one text; longer ones (tokenizers as JSON) are kept as SkippedText."""
 MOST_TEXT = 16 << 20
 MOST_PARTS = 1_000
 
 _CHUNK = 1 << 20
 _HEADER = struct.Struct("<4sIQQ")
-_U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
-_PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
+_U64 = struct.Struct("<Q")
 
 
 def read_gguf(path: Path, *, tensors: bool = True) -> GGUFFile:
@@ -93,38 +91,22 @@ def read_gguf(path: Path, *, tensors: bool = True) -> GGUFFile:
     return GGUFFile(path, tuple(parts), size, version, metadata, tuple(found), kinds)
 
 
-def part_number(path: Path) -> tuple[int, int] | None:
-    """What a name like `x-00002-of-00003.gguf` says: (2, 3); None for other names."""
-    found = _PART.search(path.name)
-    return None if found is None else (int(found[1]), int(found[2]))
-
-
-def part_path(path: Path, number: int) -> Path:
-    """The sibling of a part with another number, from 1 on."""
-    return path.with_name(
-        _PART.sub(lambda found: f"-{number:05d}-of-{found[2]}.gguf", path.name, count=1)
-    )
-
-
 def _parts(path: Path, metadata: Mapping[str, Value], count: int) -> list[Path]:
-    """The files of a split model, by the name of the first.
-
-    Raises:
-        ModelInvalid: this is not the first, or has another name than llama.cpp demands.
-    """
-    number = metadata.get("split.no")
-    named = part_number(path)
-    if number != 0:
-        first = f" ({part_path(path, 1).name})" if named else ""
+    """The files of a split model, by the name of the first. Raises ModelInvalid where this is not
+    the
+    first, or has another name than llama.cpp demands."""
+    names = parts_of(path.name)
+    if metadata.get("split.no") != 0:
+        first = f" ({names[0]})" if len(names) > 1 else ""
         raise ModelInvalid(f"{path} is a later part of a split model. Name the first one{first}.")
     if count > MOST_PARTS:
         raise ModelInvalid(f"{path} claims to have {count} parts. Download it again.")
-    if named != (1, count):
+    if path.name != names[0] or len(names) != count:
         raise ModelInvalid(
             f"{path} is the first of {count} parts, which its name does not show. "
             f"Name the files x-00001-of-{count:05d}.gguf and so on."
         )
-    return [part_path(path, n) for n in range(1, count + 1)]
+    return [path.with_name(name) for name in names]
 
 
 class _Damaged(Exception):
@@ -178,19 +160,12 @@ class _Reader:
             raise _Damaged("shrank while it was read")
 
     def u32(self) -> int:
-        self._need(4)
-        value: int = _U32.unpack_from(self._data, self.at)[0]
-        self.at += 4
-        return value
+        return int.from_bytes(self.raw(4), "little")
 
     def u64(self) -> int:
-        self._need(8)
-        value: int = _U64.unpack_from(self._data, self.at)[0]
-        self.at += 8
-        return value
+        return int.from_bytes(self.raw(8), "little")
 
     def raw(self, count: int) -> bytes:
-        """So many bytes."""
         self._need(count)
         self.at += count
         return bytes(self._data[self.at - count : self.at])

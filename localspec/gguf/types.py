@@ -1,4 +1,4 @@
-"""The types that weights are stored in: names and sizes, as of the llama.cpp that is bound."""
+"""The types of weights: names and sizes, as of the llama.cpp that is bound."""
 
 from __future__ import annotations
 
@@ -90,11 +90,7 @@ FILE_TYPES: Mapping[int, str] = MappingProxyType(
 
 
 def row_bytes(name: str, length: int) -> int:
-    """Bytes of `length` numbers of a type, e.g. one row of a KV cache in "q8_0".
-
-    Raises:
-        KeyError: no such type.
-    """
+    """Bytes of `length` numbers of a type, e.g. one row of a KV cache in "q8_0"."""
     block, size = _BY_NAME[name.upper()]
     return -(-length // block) * size
 

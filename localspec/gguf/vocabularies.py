@@ -1,7 +1,7 @@
 """Vocabularies as files describe them, and whether two of them mean the same by an id.
 
-Follows what llama.cpp makes of the same metadata (llama-vocab.cpp), so that what is said here holds
-when the models are open; `localspec.llama.vocabulary` compares once more then.
+Follows what llama.cpp makes of the same metadata (llama-vocab.cpp); `localspec.llama.vocabulary`
+compares once more when the models are open.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from localspec.gguf.file import Array, GGUFFile
 from localspec.text import printable
 
 CONTROL, UNUSED = 3, 5
-"""Types of tokens that are no text (`<|…|>`; models of a family may name these differently), and
-of those that only fill up the vocabulary."""
+"""Types of control tokens (models of a family may name these differently), and of those that only
+pad
+the vocabulary."""
 
 _ENDS = frozenset(
     """
@@ -79,7 +80,6 @@ class VocabularyFacts:
         self._types = types if types is not None and not types.strings else None
         self.size = 0 if self.tokens is None else len(self.tokens)
         self._file = file
-        self._own_ends: bool | None = None
 
     def bytes_of(self, token: int) -> bytes:
         """A token as llama.cpp keeps it."""
@@ -131,11 +131,11 @@ class VocabularyFacts:
         return self._special("bos", _BOS)
 
     def end(self) -> int | None:
-        """EOS, None where there is none."""
+        """EOS."""
         return self._special("eos", _EOS)
 
     def turn_end(self) -> int | None:
-        """EOT, None where there is none."""
+        """EOT."""
         named = self._special("eot", {})
         if named is not None:
             return named
@@ -156,12 +156,9 @@ class VocabularyFacts:
 
 @dataclass(frozen=True, slots=True)
 class VocabularyComparison:
-    """Two vocabularies side by side.
-
-    Attributes:
-        different: the first id that means different text; None if there is none.
-        controls: the first control token that has two names, and how many there are.
-    """
+    """Two vocabularies side by side: the first id that means different text, the first control
+    token that
+    has two names, and how many of these there are."""
 
     different: TokenDifference | None
     controls: TokenDifference | None
@@ -171,13 +168,12 @@ class VocabularyComparison:
 def compare(
     target: VocabularyFacts, draft: VocabularyFacts, *, reads_all: bool = False
 ) -> VocabularyComparison:
-    """Whether ids mean the same to both, by the rules of `localspec.llama.vocabulary`.
-
-    Control tokens may have other names, and either may have more tokens at the end (padding).
+    """Whether ids mean the same to both, by the rules of `localspec.llama.vocabulary`. Control
+    tokens may
+    have other names, and either may have more tokens at the end (padding).
 
     Args:
-        reads_all: the draft has to have every token that the target uses; else it is not asked
-            where it meets one that it lacks.
+        reads_all: the draft has to have every token that the target uses.
     """
     mine, other = target.tokens, draft.tokens
     if mine is None or other is None:
@@ -218,10 +214,9 @@ def _first_unequal(mine: Array, other: Array, count: int) -> int:
 
 
 def shared_text(target: VocabularyFacts, draft: VocabularyFacts) -> float:
-    """Share of the target's tokens whose text the draft has as well, under any id.
-
-    Marks of a leading space ("▁", "Ġ") count as the same; other spellings are not looked into.
-    """
+    """Share of the target's tokens whose text the draft has as well, under any id. Marks of a
+    leading
+    space ("▁", "Ġ") count as the same."""
     if target.tokens is None or draft.tokens is None or not target.size:
         return 0.0
     mine, other = ({_plain(v.bytes_of(i)) for i in range(v.size)} for v in (target, draft))

@@ -20,13 +20,7 @@ _DROPPED = ("general.alignment", "split.")
 
 @dataclass(frozen=True, slots=True)
 class NewTensor:
-    """A tensor to write.
-
-    Attributes:
-        shape: fastest dimension first, as in the file.
-        type: "F16", "Q4_K" …
-        data: all of its bytes.
-    """
+    """A tensor to write; shape and type as in `TensorInfo`, `data` all of its bytes."""
 
     name: str
     shape: tuple[int, ...]
@@ -40,14 +34,11 @@ def write_gguf(
     kinds: Mapping[str, int],
     tensors: Sequence[NewTensor],
 ) -> None:
-    """Write a file.
+    """Write a file, or raise OSError.
 
     Args:
         metadata: as read from another file; texts that were skipped there are left out.
         kinds: GGUF's value type of each key.
-
-    Raises:
-        OSError: no room, no permission …
     """
     entries = [
         _text(key) + struct.pack("<I", kinds[key]) + _value(kinds[key], value)

@@ -26,7 +26,7 @@ def related(mine: str, other: str, *, unless_told: bool) -> bool:
     """Whether two names share a word, or a word of one is in one of the other: llama in tinyllama.
 
     Args:
-        unless_told: what it is where a name tells nothing.
+        unless_told: the result where a name has no such words.
     """
     words, others = _words(mine), _words(other)
     if not (words and others):

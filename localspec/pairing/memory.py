@@ -1,14 +1,13 @@
-"""How much memory a model will take, foretold from its file.
+"""How much memory a model will take, predicted from its file.
 
 As `localspec.llama` opens models: one unified cache of all tokens, windows of attention kept whole,
 the micro-batch as large as the batch. Follows llama.cpp's own allocations (llama-kv-cache.cpp,
-llama-memory-recurrent.cpp, llama-context.cpp) where these can be worked out from the metadata;
-what the graph of a pass needs is an estimate, fitted to what llama.cpp reports.
+llama-memory-recurrent.cpp, llama-context.cpp); what the graph of a pass needs is an estimate,
+fitted to what llama.cpp reports.
 
-The figures are of resident memory once the model has been used. The file's pages count, mapped as
-they are: llama.cpp reads them all. Of weights that it rewrites for the processor (`rewritten`) the
-file's pages stay besides the copy until the system wants them back; `reclaimable` says how much
-that is. localspec's own kernels rewrite weights too, and give the pages of large ones back at once.
+The figures are of resident memory once the model has been used. The file's mapped pages count. Of
+weights that llama.cpp rewrites for the processor they stay besides the copy until the system wants
+them back (`reclaimable`); localspec's own kernels release the pages of large ones at once.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ __all__ = [
 ]
 
 RELEASED = 1 << 20
-"""Bytes of a tensor from which on localspec's kernels give the file's pages back (buffers.cpp)."""
+"""Bytes of a tensor from which on localspec's kernels release the file's pages (buffers.cpp)."""
 SPARE = 0.1
 """Share of a device's free memory that is left alone: llama.cpp and drivers need some, too."""
 
@@ -60,7 +59,7 @@ class MemoryNeed:
 
     @property
     def least(self) -> int:
-        """Without what may be taken back: less than this will not do."""
+        """Without what may be taken back."""
         return self.total - self.reclaimable
 
     def __add__(self, other: MemoryNeed) -> MemoryNeed:
@@ -74,12 +73,7 @@ class MemoryNeed:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What a model takes with its last layers on a device.
-
-    Attributes:
-        layers: of them, the output counted as one.
-        host, device: what remains in main memory, and what the device holds.
-    """
+    """Need in main memory and on a device that has the last `layers`, the output counted as one."""
 
     layers: int
     host: MemoryNeed
@@ -98,7 +92,7 @@ def predict(
     rewritten: frozenset[str] | None = None,
     kernels: bool | None = None,
 ) -> MemoryNeed:
-    """What a model takes with all of its layers in main memory; see `Use` for the arguments."""
+    """With all layers in main memory; see `Use` for the arguments."""
     use = Use(
         context=context,
         kv_type_k=kv_type_k,
@@ -117,7 +111,8 @@ def place(file: GGUFFile, use: Use, layers: int) -> Placement:
 
     Args:
         layers: `gpu_layers`; -1, or more than there are, means all. llama.cpp offloads the last
-            ones, the output first of all; the token embeddings stay.
+            ones,
+            the output first of all; the token embeddings stay.
     """
     model = Dimensions(file, use)
     projector = _projector(use.extras)
@@ -162,7 +157,7 @@ def place(file: GGUFFile, use: Use, layers: int) -> Placement:
 
 
 def _projector(extras: Extras) -> MemoryNeed:
-    """What shows the model images: its weights, read and not mapped, and what one image takes."""
+    """Weights, read and not mapped, and one image."""
     file = extras.projector
     if file is None:
         return MemoryNeed()

@@ -15,14 +15,12 @@ from localspec.text import gibibytes
 
 
 def require_remote_room(path: Path, options: ModelOptions, devices: Sequence[Device]) -> None:
-    """Return unless the layers that go to other machines are more than these hold: a server whose
-    memory ends is ended by its system.
+    """Raise NativeError where the layers that go to other machines are more than these hold: a
+    server
+    whose memory ends is ended by its system.
 
     Args:
         devices: all that layers can go to, a GPU of this machine among them.
-
-    Raises:
-        NativeError: they are.
     """
     try:
         file = read_gguf(path)

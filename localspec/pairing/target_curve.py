@@ -1,4 +1,4 @@
-"""What passes of a target cost in plain ones, as far as drafts that are tried on it need it."""
+"""The cost curve of a target that drafts are tried on."""
 
 from __future__ import annotations
 
@@ -8,15 +8,9 @@ from localspec.policy.cost_curve import CostCurve
 
 
 def measured_curve(passes: MeasuredCache, seconds: float) -> tuple[float, ...]:
-    """T(n) ÷ T(1), n = 1 … DEEPEST + 1, measured within about so many seconds; the cache is left
-    empty.
-
-    Args:
-        passes: with room for 16 tokens or more.
-
-    Raises:
-        NativeError, Cancelled: as `Context.extend`.
-    """
+    """T(n) ÷ T(1), n = 1 … DEEPEST + 1, measured within about so many seconds; the cache, with room
+    for 16
+    tokens or more, is left empty. Raises as `Context.extend`."""
     costs = CostCurve()
     calibrate(passes, costs, seconds)
     plain = costs.seconds(1, 0)

@@ -1,8 +1,8 @@
-"""Which layers a draft can do without: a small search over how often it is right × what it costs.
+"""Which layers a draft can do without: a small search over acceptance and cost.
 
-After Zhang et al. 2024 (Draft & Verify, section 3.2), who leave the choice to Bayesian optimisation
-over hours. Here it has a minute: layers are taken in the order of how little they change (Men et
-al. 2024, ShortGPT), a few numbers of them are tried, then single ones are exchanged.
+After Zhang et al. 2024 (Draft & Verify, section 3.2), who use Bayesian optimisation over hours.
+Here it has a minute: layers are taken in the order of how little they change (Men et al. 2024,
+ShortGPT), a few numbers of them are tried, then single ones are exchanged.
 """
 
 from __future__ import annotations
@@ -11,16 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 HOPEFUL = 0.9
-"""Exchanging layers makes a draft right a little more often; what brings less than this is left."""
+"""Exchanging layers raises the acceptance a little; what brings less than this is left."""
 
 
 class LayerChoice(NamedTuple):
-    """A choice of layers.
-
-    Attributes:
-        left_out: in order; empty where leaving any out is worse than none.
-        value: the speed-up that it promises.
-    """
+    """Layers that are left out, in order, and the predicted speed-up."""
 
     left_out: tuple[int, ...]
     value: float
@@ -37,7 +32,7 @@ def search(
 
     Args:
         order: layers that may be left out, those that matter least first.
-        value: the speed-up that a choice promises; takes as long as the texts take to read.
+        value: the speed-up of a choice; takes as long as the texts take to read.
         going_on: whether there is time for another trial; the first one is made anyway.
         count: how many have to be left out; None for whatever is best.
     """
@@ -91,7 +86,8 @@ def _exchanged(
     value: float,
 ) -> tuple[int, ...] | None:
     """The first exchange of one layer that is better: what matters most of those that are left out,
-    for what matters least of those that are not."""
+    for
+    what matters least of those that are not."""
     others = [layer for layer in order if layer not in best]
     for back in sorted(best, key=order.index, reverse=True):
         for out in others[:3]:

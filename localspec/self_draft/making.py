@@ -1,7 +1,6 @@
 """`-d self`: finds out which draft of the target's own file pays, makes it, and keeps it.
 
-The weights are a copy. A GGUF names its layers by consecutive numbers, its tensors lie one behind
-the other, and llama.cpp refuses a file with a tensor more than the graph has: so a draft with fewer
+The weights are a copy: llama.cpp refuses a file with more tensors than the graph has, so fewer
 layers cannot be mapped from the target's file.
 """
 
@@ -43,12 +42,8 @@ logger = logging.getLogger("localspec.self_draft")
 
 @dataclass(frozen=True, slots=True)
 class SelfDraft:
-    """What came of it.
-
-    Attributes:
-        path: the draft; None where none pays.
-        words: a sentence: what it is, where, how large; or why there is none, and what to do.
-    """
+    """The draft, None where none pays; and a sentence: what it is, where, how large, or why there
+    is none."""
 
     path: Path | None
     words: str
@@ -60,12 +55,12 @@ def self_draft(
     options: ModelOptions,
     going_on: Callable[[], object] = lambda: None,
 ) -> SelfDraft:
-    """The draft of a model's own file that was asked for, made if it is not there.
-
-    What was found out is kept for this file, this machine and this version of llama.cpp.
+    """The draft of a model's own file that was asked for, made if it is not there. The result is
+    kept for
+    this file, this machine and this version of llama.cpp.
 
     Args:
-        going_on: called now and then; an exception it raises ends the matter and comes out here.
+        going_on: called now and then; an exception it raises comes out here.
 
     Raises:
         UsageError: a wish that this model cannot fulfil; layers on other machines.
@@ -92,7 +87,7 @@ def self_draft(
 
 
 class _Made(NamedTuple):
-    """A draft on the disk, and what was measured of it."""
+    """A draft on the disk, and its measurement."""
 
     recipe: Recipe
     path: Path
@@ -100,11 +95,7 @@ class _Made(NamedTuple):
 
 
 class _Finding:
-    """Tries, makes and keeps drafts of one model.
-
-    Args:
-        record: the file in which the outcome is kept.
-    """
+    """Tries, makes and keeps drafts of one model; `record` is the file with the result."""
 
     def __init__(
         self, target: Path, file: GGUFFile, trial: DraftTrial, options: ModelOptions, record: Path
@@ -127,7 +118,7 @@ class _Finding:
         return self._best()
 
     def _best(self) -> SelfDraft:
-        """What pays most of all that could be made; what else was written is gone afterwards."""
+        """What pays most of all that could be made; what else was written is removed."""
         made: list[_Made] = []
         try:
             return self._best_of(made)
@@ -229,7 +220,7 @@ class _Finding:
         return path
 
     def _least_cost(self, quant: str) -> float:
-        """Of a pass in another quantization, if weights were all that it takes time to read."""
+        """Of a pass in another quantization, if only reading weights took time."""
         bits = 8 * self._file.weight_bytes / max(1, self._file.n_parameters)
         return LEAST_BITS[quant] / bits
 
@@ -274,7 +265,7 @@ def _no_room(path: Path, why: str) -> str:
 
 
 def _record_of(target: Path, wish: Wish, options: ModelOptions) -> Path:
-    """Where the outcome is kept; named after everything that it depends on."""
+    """Where the result is kept; named after everything that it depends on."""
     facts = {
         "file": adapted_identity(target, options.adapters),
         "machine": machine(),
@@ -287,7 +278,7 @@ def _record_of(target: Path, wish: Wish, options: ModelOptions) -> Path:
 
 
 def _known(record: Path, target: Path) -> SelfDraft | None:
-    """What was found out before; None where nothing was, or the draft is gone or another one."""
+    """An earlier result; None where there is none, or the draft is gone or another one."""
     try:
         known = json.loads(read_file(record))
         if known["format"] != FORMAT or known["source"] != str(target.resolve()):

@@ -21,12 +21,7 @@ def is_self(reference: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a user asked for with `self`, `self:Q4_0` or `self:4`.
-
-    Attributes:
-        quant: the quantization that was named, in capitals.
-        count: how many layers were to be left out.
-    """
+    """`self`, `self:Q4_0` or `self:4`: the quantization, or how many layers to leave out."""
 
     quant: str | None = None
     count: int | None = None
@@ -38,11 +33,9 @@ class Wish:
 
     @classmethod
     def parse(cls, reference: object) -> Wish | None:
-        """What a reference means, None for one that is no `self`.
-
-        Raises:
-            UsageError: `self:` and neither a quantization nor a number of layers.
-        """
+        """What a reference means, None for one that is no `self`. Raises UsageError where `self:`
+        is followed
+        by neither a quantization nor a number."""
         if not is_self(reference):
             return None
         _, colon, what = str(reference).partition(":")
@@ -64,12 +57,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One draft.
-
-    Attributes:
-        quant: what the weights are quantized to, None for as they are.
-        left_out: layers that it lacks, from 0, in order.
-    """
+    """The quantization of a draft, None for the target's, and the layers that it lacks, from 0."""
 
     quant: str | None = None
     left_out: tuple[int, ...] = ()
@@ -85,7 +73,7 @@ class Recipe:
 
     @property
     def label(self) -> str:
-        """The same in a file's name."""
+        """For a file's name."""
         parts = [self.quant] if self.quant is not None else []
         if self.left_out:
             parts.append(f"without-{len(self.left_out)}")
@@ -93,9 +81,8 @@ class Recipe:
 
 
 def smaller_quantizations(file: GGUFFile) -> tuple[str, ...]:
-    """Those that are worth trying, the smallest first: what CPUs and GPUs have good kernels for,
-    else the smallest that a model survives without an importance matrix. Of one with 16 bits, 8
-    bits as well, which say nearly the same."""
+    """Those that are worth trying, the smallest first: of 16 bits 8 bits as well; of four bits the
+    smallest that a model survives without an importance matrix."""
     now = quantization(file)
     if now in ("F32", "F16", "BF16"):
         return ("Q4_0", "Q8_0")

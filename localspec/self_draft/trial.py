@@ -34,7 +34,7 @@ class DraftTrial:
     Args:
         model: must outlive it.
         file: the same file, as it was read.
-        going_on: called before each trial; what it raises ends the matter.
+        going_on: called before each trial; an exception it raises comes out.
 
     Attributes:
         curve: T(n) ÷ T(1), n = 1 … DEEPEST + 1, as measured here.
@@ -90,12 +90,11 @@ class DraftTrial:
         return search(order, value, lambda: perf_counter() < deadline, count=count)
 
     def judged(self, left_out: Sequence[int]) -> float:
-        """How often the model is right without these layers, in texts that had no part in the
-        choice."""
+        """The acceptance without these layers, in texts that had no part in the choice."""
         return _agreement(self._passes, self._judged, left_out)
 
     def share(self, left_out: Sequence[int]) -> float:
-        """What a pass costs without these layers, of one with all: by the bytes that it reads."""
+        """The cost of a pass without these layers, of one with all: by the bytes that it reads."""
         gone = tuple(f"blk.{layer}." for layer in left_out)
         tensors = tuple(t for t in self._file.tensors if not t.name.startswith(gone))
         return active_bytes(replace(self._file, tensors=tensors)) / active_bytes(self._file)
@@ -111,7 +110,7 @@ class DraftTrial:
         return sorted(inner, key=lambda layer: influences[layer])
 
     def _read(self, of: Sequence[str]) -> list[_Read]:
-        """Texts, and what the model says behind each of their tokens."""
+        """Texts, and the model's likeliest token behind each of theirs."""
         found = []
         for text in of:
             self._going_on()
@@ -125,6 +124,6 @@ _Read = tuple[list[int], npt.NDArray[np.int64]]
 
 
 def _agreement(passes: WithoutLayers, of: Sequence[_Read], left_out: Sequence[int]) -> float:
-    """In what share of all places a draft says the same."""
+    """In what share of all places a draft predicts the same."""
     same = [passes.choices(tokens, left_out) == said for tokens, said in of]
     return float(np.concatenate(same).mean())
