@@ -12,7 +12,7 @@ import numpy as np
 
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.distill import folders
-from localspec.distill.trace import TraceHeader, TraceRecord
+from localspec.distill.trace import Trace, TraceHeader, TraceRecord
 from localspec.errors import TraceError
 
 OF_CONVERSATION = 8
@@ -27,18 +27,15 @@ def keep(
     conversation: str,
     prompt: Sequence[int],
     told: Sequence[TokenLogprob],
-    *,
-    patience: float = folders.PATIENCE,
 ) -> None:
     """Add an answer to a target's trace.
 
     Args:
         prompt: all that the target had read.
         told: its answer, `header.k` likeliest tokens with each.
-        patience: seconds to wait for another process that records.
 
     Raises:
-        TraceError, UsageError: as `folders.recording`.
+        TraceError: as `Trace`.
     """
     if not told or not prompt:
         return
@@ -49,7 +46,7 @@ def keep(
     text = np.concatenate([prompt, said]).astype("<i4").tobytes()
     begin = _begin(conversation)
     key = begin + hashlib.sha256(text).digest()[:OF_CONVERSATION]
-    with folders.recording(folder, header, patience=patience) as trace:
+    with Trace(folder / folders.TRACE, header) as trace:
         if key in trace.keys:
             return
         known = {each[:OF_CONVERSATION]: held for each, held in trace.chats.items()}
@@ -57,7 +54,6 @@ def keep(
         trace.append(
             TraceRecord(key, np.array(prompt), said, ids, log_p, rest, held_back, chat=True)
         )
-        trace.sync()
 
 
 def forget(conversations: Collection[str] | None = None) -> int:
@@ -65,7 +61,7 @@ def forget(conversations: Collection[str] | None = None) -> int:
     finished drafts stay. Returns the number of answers.
 
     Raises:
-        TraceError, UsageError: as `folders.recording`; what could be removed is gone all the same.
+        TraceError: as `Trace`; what could be removed is gone all the same.
     """
     begins = None if conversations is None else {_begin(each) for each in conversations}
     gone, problems = 0, []
@@ -74,7 +70,7 @@ def forget(conversations: Collection[str] | None = None) -> int:
             problems.append(one.problem)
         if not one.chats:
             continue
-        with folders.recording(one.folder) as trace:
+        with Trace(one.folder / folders.TRACE) as trace:
             found = [
                 key for key in trace.chats if begins is None or key[:OF_CONVERSATION] in begins
             ]

@@ -63,9 +63,7 @@ def record(request: DistillRequest, say: Callable[[int], None], notice: Notice) 
         vocabulary = model.vocabulary
         header = folders.header_of(request.target, vocabulary)
         folder = folders.folder_of(request.target, header.identity)
-        trace = opened.enter_context(folders.recording(folder, header))
-        if trace.damaged:
-            notice(f"{trace.damaged} answers in {trace.path} are damaged, and are passed over.")
+        trace = opened.enter_context(Trace(folder / folders.TRACE, header))
         _require_room(trace, request.most)
         shared = SharedContext(model, options, cells=SEATS)
         opened.enter_context(closing(shared))
@@ -92,10 +90,7 @@ def record(request: DistillRequest, say: Callable[[int], None], notice: Notice) 
         there = trace.tokens(held_back=False) + trace.tokens(held_back=True)
         recorder = Recorder(shared, header.k, longest=request.longest, seed=request.seed, say=say)
         most = None if request.most is None else max(0, request.most - there)
-        try:
-            recorder.record(everything(), trace, most)
-        finally:
-            trace.sync()
+        recorder.record(everything(), trace, most)
         left_out = skipped.sentence()
         if left_out:
             notice(left_out)

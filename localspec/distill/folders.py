@@ -12,11 +12,9 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from localspec import paths
 from localspec.distill.trace import Trace, TraceHeader
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
     from localspec.llama.vocabulary import Vocabulary
 
 TRACE, RUN = "trace", "run-"
-PATIENCE = 5.0
-"""Seconds to wait for another process that records answers of the same target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,53 +71,6 @@ def drafts_of(target: Path, identity: str) -> Path:
 def header_of(target: Path, vocabulary: Vocabulary) -> TraceHeader:
     identity, tokens = content_identity(target), vocabulary.fingerprint()
     return TraceHeader(target.name, identity, tokens, vocabulary.size)
-
-
-@contextmanager
-def recording(
-    folder: Path, header: TraceHeader | None = None, *, patience: float = PATIENCE
-) -> Iterator[Trace]:
-    """The trace in a target's folder, for this process alone.
-
-    Args:
-        header: see `Trace`.
-        patience: seconds to wait for another process.
-
-    Raises:
-        TraceError: another process writes it, or the disk refuses.
-        UsageError: filelock is not installed.
-    """
-    locks = lock_package()
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with locks.FileLock(folder / ".lock", timeout=patience), Trace(folder / TRACE, header) as t:
-            yield t
-    except locks.Timeout:
-        raise TraceError(
-            f"Another localspec is recording into {folder}. Try again when it is done."
-        ) from None
-    except LocalspecError:
-        raise
-    except OSError as error:
-        raise TraceError(
-            f"Nothing can be kept in {folder}: {error.strerror or error}. Make room, or check its "
-            "permissions, and try again."
-        ) from None
-
-
-def lock_package() -> Any:
-    """The library that keeps other processes out.
-
-    Raises:
-        UsageError: it is not installed.
-    """
-    try:
-        return import_module("filelock")
-    except ImportError:
-        raise UsageError(
-            "Recording needs the package filelock. Install it with pip install '.[train]' in the "
-            "clone of localspec."
-        ) from None
 
 
 def recorded() -> Iterator[Recorded]:

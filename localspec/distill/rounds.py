@@ -63,13 +63,13 @@ class OnPolicyRounds:
         )
         draft, partial = path.with_name(f"{path.name}.gguf"), path.with_name(f"{path.name}.new")
         with written(self.folder):
-            partial.unlink(missing_ok=True)
+            for old in self.folder.glob(f"{partial.name}*"):  # and what SQLite keeps beside it
+                old.unlink()
         self.write(draft)
         heard = _Heard()
         self._recorded(draft, self._beginnings(epoch), heard, 1)
         with Trace(partial, self.trace.header) as trace:
             self._recorded(self.target, heard.questions(), trace, trace.header.k)
-            trace.sync()
         with written(self.folder):
             draft.unlink()
             partial.replace(path)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from localspec.errors import LocalspecError, ModelNotFound
 from localspec.files import write_atomically
@@ -121,7 +121,7 @@ def pull(
             _require_room(folder, files)
             arrived = 0
             for number, file in enumerate(files, start=1):
-                tell = partial(_report, progress, file, number, len(files))
+                tell = _teller(progress, file, number, len(files))
                 arrived += _File(folder, found, file, tell).fetch(retries, notify)
             # Last: what a reader finds behind the ref is complete.
             if wanted.revision != found.commit:
@@ -187,31 +187,19 @@ def _exactly(found: Listing, chosen: ModelFiles) -> str:
     return f"{found.repository.id}:{chosen.name}"
 
 
-Doing = Literal["download", "check"]
+Tell = Callable[[int, Literal["download", "check"]], None]
 
 
-def _report(
-    progress: Callable[[PullProgress], None],
-    file: RemoteFile,
-    number: int,
-    of: int,
-    done: int,
-    doing: Doing,
-) -> None:
-    progress(PullProgress(file.name, number, of, done, file.size, doing))
+def _teller(
+    progress: Callable[[PullProgress], None], file: RemoteFile, number: int, of: int
+) -> Tell:
+    return lambda done, doing: progress(PullProgress(file.name, number, of, done, file.size, doing))
 
 
 class _File:
-    """One file on its way into the cache.
+    """One file on its way into the repository's folder of the cache."""
 
-    Args:
-        folder: the repository's.
-        tell: takes the bytes that are done, and of what.
-    """
-
-    def __init__(
-        self, folder: Path, found: Listing, file: RemoteFile, tell: Callable[[int, Doing], None]
-    ) -> None:
+    def __init__(self, folder: Path, found: Listing, file: RemoteFile, tell: Tell) -> None:
         self._folder, self._found, self._file, self._tell = folder, found, file, tell
         self._blob = folder / "blobs" / file.checksum
         self._part = _part_of(self._blob)
@@ -261,14 +249,11 @@ class _File:
                 retries.wait(error)
 
     def _by_xet(self) -> int:
-        """Fetch all of it through hf-xet; return its size."""
+        """Have huggingface-hub fetch it through hf-xet, with its own bar; return its size."""
         from huggingface_hub import constants, hf_hub_download
 
         from localspec.hub.remote import HTTPError
 
-        bar = type(
-            "Bar", (_Bar,), {"tell": staticmethod(lambda done: self._tell(done, "download"))}
-        )
         for damaged in (self._pointer, self._blob):
             damaged.unlink(missing_ok=True)
         try:
@@ -278,7 +263,6 @@ class _File:
                 revision=self._found.commit,
                 cache_dir=self._folder.parent,
                 endpoint=constants.ENDPOINT,
-                tqdm_class=bar,
             )
         except (HTTPError, OSError):
             raise
@@ -359,32 +343,6 @@ def _goes_by_xet(file: RemoteFile) -> bool:
     asked = file.size > constants.MAX_HTTP_DOWNLOAD_SIZE or constants.HF_XET_HIGH_PERFORMANCE
     there = find_spec("hf_xet") is not None and not constants.HF_HUB_DISABLE_XET
     return file.in_xet and asked and there
-
-
-class _Bar:
-    """What hf-xet's reporter takes for a tqdm."""
-
-    tell: Callable[[int], None]
-
-    def __init__(self, *_: Any, total: int | None = None, **__: Any) -> None:
-        self.n, self.total, self.format_dict = 0, total, {"rate": None}
-
-    def update(self, count: float | None = 1) -> None:
-        self.n += int(count or 0)
-        self.tell(self.n)
-
-    def update_transfer(self, count: int) -> None:
-        """Bytes that came, before they are written; separate, so that they are not added."""
-
-    def set_postfix_str(self, *_: Any, **__: Any) -> None:
-        """Speeds are worked out elsewhere."""
-
-    set_transfer_postfix_str = set_postfix_str
-
-    def refresh(self) -> None:
-        """Nothing is drawn here."""
-
-    close = refresh
 
 
 def _require_room(folder: Path, files: list[RemoteFile]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -120,61 +120,53 @@ class _Finding:
     def _best(self) -> SelfDraft:
         """What pays most of all that could be made; what else was written is removed."""
         made: list[_Made] = []
+        best: _Made | None = None
         try:
-            return self._best_of(made)
-        except BaseException:
+            tried = [*self._quantizations(made), self._fewer_layers(made)]
+            best = max((one for one in made if one.forecast.pays), key=_speed, default=None)
+        finally:
             for one in made:
-                one.path.unlink(missing_ok=True)
-            raise
-
-    def _best_of(self, made: list[_Made]) -> SelfDraft:
-        """A quantization with all layers, or one without some; what is written goes into `made`."""
-        tried: list[str] = []
-        quant: str | None = None
-        cost = agreement = 1.0
-        smaller = smaller_quantizations(self._file)
-        for each in smaller:
-            least = self._least_cost(each)
-            if self._trial.forecast(least, 1.0).pays:
-                whole = self._made(Recipe(each))
-                made.append(whole)
-                tried.append(f"{whole.recipe.words} {_words(whole.forecast)}")
-            else:
-                tried.append(f"in {each} a pass would cost {least:.2f} of the model's at least")
-        promising = max(made, key=lambda one: one.forecast.speed_up, default=None)
-        if promising is not None and promising.forecast.cost < 1.0:
-            quant = promising.recipe.quant
-            cost, agreement = promising.forecast.cost, promising.forecast.acceptance
-        stays = why_all_layers(self._file)
-        if stays is None:
-            left_out = self._trial.layers(cost, agreement).left_out
-            recipe = Recipe(quant, left_out)
-            expected = self._trial.forecast(
-                cost * self._trial.share(left_out), agreement * self._trial.judged(left_out)
-            )
-            if expected.pays and expected.speed_up > max(
-                (m.forecast.speed_up for m in made), default=1.0
-            ):
-                fewer = self._made(recipe)
-                made.append(fewer)
-                expected = fewer.forecast
-            tried.append(f"{recipe.words} {_words(expected)}")
-        else:
-            tried.append(f"no layers can be left out, as {stays}")
-        best = max(made, key=lambda one: one.forecast.speed_up, default=None)
-        pays = best is not None and best.forecast.pays
-        for one in made:
-            if one is not best or not pays:
-                one.path.unlink(missing_ok=True)
-        if best is not None and pays:
+                if one is not best:
+                    one.path.unlink(missing_ok=True)
+        if best is not None:
             return self._keep(best)
         words = (
             f"No draft made from {self._target.name} itself would pay here: "
             f"{'; '.join(tried)}. Choose a smaller model with -d, or force one, as in -d "
-            f"self:{smaller[0]}."
+            f"self:{smaller_quantizations(self._file)[0]}."
         )
         self._write({"draft": None, "words": words})
         return SelfDraft(None, words)
+
+    def _quantizations(self, made: list[_Made]) -> Iterator[str]:
+        """All layers in fewer bits: appended to `made`, and a clause about each."""
+        for quant in smaller_quantizations(self._file):
+            least = self._least_cost(quant)
+            if self._trial.forecast(least, 1.0).pays:
+                made.append(self._made(Recipe(quant)))
+                yield f"{made[-1].recipe.words} {_words(made[-1].forecast)}"
+            else:
+                yield f"in {quant} a pass would cost {least:.2f} of the model's at least"
+
+    def _fewer_layers(self, made: list[_Made]) -> str:
+        """The same with fewer layers, in the best quantization."""
+        stays = why_all_layers(self._file)
+        if stays is not None:
+            return f"no layers can be left out, as {stays}"
+        whole = max(made, key=_speed, default=None)
+        quant, cost, agreement = None, 1.0, 1.0
+        if whole is not None and whole.forecast.cost < 1.0:
+            quant, cost = whole.recipe.quant, whole.forecast.cost
+            agreement = whole.forecast.acceptance
+        left_out = self._trial.layers(cost, agreement).left_out
+        recipe = Recipe(quant, left_out)
+        expected = self._trial.forecast(
+            cost * self._trial.share(left_out), agreement * self._trial.judged(left_out)
+        )
+        if expected.pays and (whole is None or expected.speed_up > _speed(whole)):
+            made.append(self._made(recipe))
+            expected = made[-1].forecast
+        return f"{recipe.words} {_words(expected)}"
 
     def _made(self, recipe: Recipe) -> _Made:
         path = self._make(recipe)
@@ -242,6 +234,10 @@ class _Finding:
             write_atomically(self._record, json.dumps(source | record))
         except OSError as error:
             logger.warning("the result is not saved: %s", error)
+
+
+def _speed(made: _Made) -> float:
+    return made.forecast.speed_up
 
 
 def _words(forecast: Forecast) -> str:

@@ -57,7 +57,7 @@ def test_some_conversations_are_held_back_as_a_whole(folder: Path) -> None:
 
 
 def test_with_a_conversation_goes_what_was_recorded_of_it(folder: Path, tmp_path: Path) -> None:
-    with folders.recording(folder, HEADER) as trace:
+    with Trace(folder / folders.TRACE, HEADER) as trace:
         trace.append(answer(1))
     for conversation in ("stays", "goes", "stays"):
         keep(folder, conversation, 1, 2, len(conversation))
@@ -91,9 +91,9 @@ def test_a_trace_that_cannot_be_read_is_told_and_stops_nothing(folder: Path) -> 
         assert len(trace) == 0
 
 
-def test_while_another_process_records_it_is_told(folder: Path) -> None:
-    with (
-        folders.recording(folder, HEADER),
-        pytest.raises(TraceError, match="Another localspec is recording"),
-    ):
-        chats.keep(folder, HEADER, "a", (1,), TOLD, patience=0.01)
+def test_while_another_process_records_it_is_kept_too(folder: Path) -> None:
+    with Trace(folder / folders.TRACE, HEADER) as other:
+        keep(folder, "a", 1, 2, 3)
+        other.append(answer(1))
+    (shown,) = folders.recorded()
+    assert (shown.answers, shown.chats) == (2, 1)

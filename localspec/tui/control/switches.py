@@ -54,12 +54,6 @@ def _learning() -> None:
     learning.require()
 
 
-def _recording() -> None:
-    from localspec.distill import folders
-
-    folders.lock_package()
-
-
 LEARN = Switch(
     "learn",
     _learning,
@@ -71,7 +65,7 @@ LEARN = Switch(
 )
 RECORD = Switch(
     "record",
-    _recording,
+    lambda: None,
     "Answers are recorded from now on: prompt and answer as tokens, with the 32 likeliest tokens "
     "at each position, in localspec's data folder, for 'localspec distill' "
     "to train a draft with. The output does not change, and nothing leaves the "

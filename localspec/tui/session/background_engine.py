@@ -356,15 +356,7 @@ class BackgroundEngine:
             if self._header is None:
                 self._header = folders.header_of(model.path, model.vocabulary)
             folder = folders.folder_of(model.path, self._header.identity)
-            keep = partial(
-                chats.keep,
-                folder,
-                self._header,
-                conversation,
-                stream.prompt,
-                told,
-                patience=_PATIENCE,
-            )
+            keep = partial(chats.keep, folder, self._header, conversation, stream.prompt, told)
             self._keep(conversation, keep, chats.forget)
         except (LocalspecError, OSError) as error:
             self._tell(NotKept(f"This answer was not recorded: {_sentence(error)}"))
