@@ -1,6 +1,5 @@
 """Answers given in a chat, kept in their target's trace: only where the user asked for that, and
-until
-the conversation is deleted."""
+until the conversation is deleted."""
 
 from __future__ import annotations
 

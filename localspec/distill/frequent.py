@@ -30,8 +30,7 @@ _TOKENS, _TYPES, _MERGES = (f"tokenizer.ggml.{name}" for name in ("tokens", "tok
 
 class FrequentPart:
     """Control tokens, letters, and the frequent tokens of a vocabulary with all that these are
-    merged
-    from: so a text that needs no others has the same tokens in both.
+    merged from: so a text that needs no others has the same tokens in both.
 
     Attributes:
         kept: target ids, rising; a token's index is its id in the draft.
@@ -98,8 +97,7 @@ class FrequentPart:
 
     def respelled(self, record: TraceRecord) -> TraceRecord:
         """An answer in the draft's tokens. Probability of tokens that the draft lacks goes to
-        `rest`; within a
-        token that was spelled, the next piece is certain."""
+        `rest`; within a token that was spelled, the next piece is certain."""
         k = record.ids.shape[1]
         spare = np.resize(self._spare, k)
         ids = self.own[record.ids]

@@ -99,8 +99,7 @@ def write_eagle(
     kind: str = weights.Q8_0,
 ) -> None:
     """A file of an EAGLE-3 head, which llama.cpp computes; embeddings and output are the target's,
-    and so
-    is `shape`. Raises LocalspecError."""
+    and so is `shape`. Raises LocalspecError."""
     own: list[tuple[str, int, Any]] = [
         ("general.architecture", STRING, "eagle3"),
         ("general.name", STRING, trained.name),

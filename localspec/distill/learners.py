@@ -73,8 +73,7 @@ class DraftLearner:
 @dataclass(frozen=True, slots=True)
 class MedusaLearner:
     """Head k reads the target's last state and predicts the token k + 1 places after the target's
-    own (Cai
-    et al. 2024, section 2.1). `shape` and `target` are the target's, which stays."""
+    own (Cai et al. 2024, section 2.1). `shape` and `target` are the target's, which stays."""
 
     shape: Shape
     target: Tensors
@@ -98,8 +97,7 @@ class MedusaLearner:
 @dataclass(frozen=True, slots=True)
 class EagleLearner:
     """One layer that reads a token beside what three layers of the target made of the text before
-    it, or
-    its own state where it drafts on (Li et al. 2025).
+    it, or its own state where it drafts on (Li et al. 2025).
 
     Attributes:
         shape: the head's; its width is the target's.

@@ -26,8 +26,7 @@ class Measured:
         loss: nats, as trained on.
         agreed: how often p and q have the same likeliest token.
         overlap: Σ min(p, q), the acceptance rate of sampled drafts (Leviathan et al. 2023, section
-            3),
-            over the likeliest tokens alone.
+            3), over the likeliest tokens alone.
     """
 
     tokens: int = 0
@@ -57,8 +56,7 @@ class Measured:
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """The target's distribution at n places: token that follows [n], likeliest ids [n, k], their
-    log p
-    [n, k], and what is left [n], as in a trace."""
+    log p [n, k], and what is left [n], as in a trace."""
 
     said: Tensor
     ids: Tensor
@@ -97,8 +95,7 @@ def in_pieces(
     states: Tensor, matrix: Tensor, wanted: Wanted, hard: float, *, backward: bool
 ) -> tuple[Tensor | None, Measured]:
     """`distance` of states that are yet to meet the output matrix, some at a time: the logits of a
-    batch
-    for a vocabulary of 250,000 would take gigabytes.
+    batch for a vocabulary of 250,000 would take gigabytes.
 
     Args:
         states: [n, width].

@@ -67,8 +67,7 @@ class RecordedQuestion:
 
 def likeliest(rows: Rows, k: int) -> tuple[Array, Array, Array]:
     """The likeliest tokens of logits [n, vocabulary]: ids [n, k], falling; their log p [n, k]; what
-    is
-    left of p [n]."""
+    is left of p [n]."""
     log_p = log_softmax(rows)
     k = min(k, rows.shape[1])
     ids = np.argpartition(log_p, -k, axis=1)[:, -k:]

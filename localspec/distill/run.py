@@ -122,8 +122,7 @@ class Run:
     @classmethod
     def opened(cls, parent: Path, plan: TrainingPlan) -> Run:
         """That of the same request, with the plan that it was begun with; else one of this plan.
-        Nothing is
-        written yet."""
+        Nothing is written yet."""
         folder = parent / f"run-{plan.asked}"
         known = _read_plan(folder / PLAN)
         return cls(folder, plan if known is None else known)

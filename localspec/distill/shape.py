@@ -115,8 +115,7 @@ def parse(text: str, target: ShapeTarget) -> Shape:
 
 def choose(target: ShapeTarget, curve: Sequence[float]) -> tuple[Shape, Forecast]:
     """The shape with the best forecast, and that. Until it is trained, its acceptance is a guess
-    from how
-    many weights it has besides its embeddings.
+    from how many weights it has besides its embeddings.
 
     Args:
         curve: T(n) ÷ T(1) of the target, measured, from n = 1 on.

@@ -30,8 +30,7 @@ WARM_UP, LAST = 0.03, 0.1
 """Shares: of the steps until the learning rate is reached, and of it that is left at the end."""
 MEASURED, LEAST = 6000, 1000
 """Tokens of held-back answers that are measured, and of a short training: a share of 0.6 is known
-to
-± 0.013, or 0.03."""
+to ± 0.013, or 0.03."""
 POINTS = 24
 """Measurements in a training, besides the first."""
 PART = 5
@@ -45,8 +44,7 @@ Array = npt.NDArray[Any]
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
     """Steps done and in all, seconds left (None while unknown), recent loss in nats a token, and
-    the last
-    measurement."""
+    the last measurement."""
 
     step: int
     steps: int

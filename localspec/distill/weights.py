@@ -119,8 +119,7 @@ def initial(
     shape: Shape, target: Path | None, seed: int, kept: npt.NDArray[np.int64] | None = None
 ) -> Weights:
     """Initial weights. What the target's file has in that shape is taken from there: its embeddings
-    (else
-    their main directions), its norms, its first and its last layers. The rest is drawn.
+    (else their main directions), its norms, its first and its last layers. The rest is drawn.
 
     Args:
         target: a model of any quantization; None, or another architecture than llama, draws
@@ -156,8 +155,7 @@ def initial(
 
 def _outer_layers(there: int, count: int) -> npt.NDArray[np.int_]:
     """The first ones and the last ones, as models miss middle layers least (Men et al. 2024,
-    ShortGPT,
-    section 3). Layers evenly apart were worse (dev/distill.md)."""
+    ShortGPT, section 3). Layers evenly apart were worse (dev/distill.md)."""
     first, numbers = (count + 1) // 2, np.arange(count)
     taken = np.where(numbers < first, numbers, there - count + numbers)
     return taken.clip(0, max(0, there - 1))

@@ -53,5 +53,4 @@ ALIKE = frozenset(
     """.split()  # noqa: SIM905
 )
 """All layers do the same to the residual stream (see llama.cpp's src/models), so that a model
-without
-some of them is one as well."""
+without some of them is one as well."""

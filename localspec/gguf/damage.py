@@ -96,12 +96,11 @@ def _numbers(file: GGUFFile) -> str | None:
 
 
 def _rotations(file: GGUFFile) -> str | None:
-    """More numbers of a head are rotated than it has, an odd number, or none, which would loop for
-    ever
+    """More numbers of a head are rotated than it has, an odd number, or none, which would never end
     (`ggml_compute_forward_rope_flt`)."""
     for which in ("", "_swa"):
         rotated, size = file.own_integer(f"rope.dimension_count{which}"), _head(file, which)
-        if not _first(file, "attention.head_count") or rotated is None or size is None:
+        if not _heads(file) or rotated is None or size is None:
             continue
         endless = not rotated and file.architecture in _ROTATING
         if rotated > size or rotated % 2 or endless:
@@ -129,8 +128,12 @@ def _head(file: GGUFFile, which: str = "") -> int | None:
     size = file.own_integer(f"attention.key_length{which}")
     if size is None:
         size = file.own_integer("attention.key_length")
-    heads, width = _first(file, "attention.head_count"), file.own_integer("embedding_length")
+    heads, width = _heads(file), file.own_integer("embedding_length")
     return width // heads if size is None and heads and width is not None else size
+
+
+def _heads(file: GGUFFile) -> int:
+    return next(iter(file.numbers("attention.head_count")), 0)
 
 
 def _recurrent(file: GGUFFile) -> str | None:
@@ -148,7 +151,8 @@ def _recurrent(file: GGUFFile) -> str | None:
 
 def _experts(file: GGUFFile) -> str | None:
     count = file.own_integer("expert_count") or 0
-    used = _most(file, "expert_used_count")
+    layers = file.own_integer("block_count") or 0
+    used = max(file.numbers("expert_used_count", layers), default=0)
     groups = file.own_integer("expert_group_count") or 0
     chosen = file.own_integer("expert_group_used_count") or 0
     if count <= 1 and file.architecture in _LONE_EXPERT:
@@ -168,20 +172,3 @@ def _weights(file: GGUFFile) -> str | None:
         if tensor.type in _NOT_WEIGHTS and not _NUMBERS & set(tensor.name.split(".")):
             return f"its {printable(tensor.name, 40)} is of type {tensor.type}"
     return None
-
-
-def _first(file: GGUFFile, key: str) -> int:
-    """A number that may be given by layer: that of the first one."""
-    value = file.own(key)
-    if isinstance(value, Array):
-        value = value[0] if len(value) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
-def _most(file: GGUFFile, key: str) -> int:
-    """A number that may be given by layer: the largest one."""
-    value = file.own(key)
-    if isinstance(value, Array):
-        layers = file.own_integer("block_count") or 0
-        return max((one for one in value[:layers] if isinstance(one, int)), default=0)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -48,11 +48,9 @@ class Use:
     Attributes:
         context: tokens, 0 for what the model was trained on, at most DEFAULT_CONTEXT.
         rewritten: types of weights that the CPU backend keeps a rewritten copy of; None guesses
-            from
-            the processor.
+            from the processor.
         kernels: whether localspec's own CPU kernels compute with the weights, which keep one copy
-            of
-            them; None guesses.
+            of them; None guesses.
         extras: what is opened beside its weights.
     """
 
@@ -259,10 +257,7 @@ class Dimensions:
         return max(0, numbers) * 4 * copies
 
     def _most(self, key: str) -> int:
-        value = self.file.own(key)
-        if isinstance(value, Array):
-            return max((_whole(v) for v in value if isinstance(v, int)), default=0)
-        return _whole(value) if isinstance(value, int) else 0
+        return max(map(_whole, self.file.numbers(key)), default=0)
 
     def compute(self) -> int:
         """Bytes of the largest graph: a prompt's chunk, or a tree's logits, and their mask."""

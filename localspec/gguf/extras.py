@@ -16,8 +16,7 @@ from localspec.llama.options import ModelOptions
 @dataclass(frozen=True, slots=True)
 class Extras:
     """Adapters of the target and of the draft model, and the target's projector, which runs where
-    the
-    target's layers do."""
+    the target's layers do."""
 
     adapters: tuple[GGUFFile, ...] = ()
     draft_adapters: tuple[GGUFFile, ...] = ()

@@ -231,3 +231,9 @@ class GGUFFile:
 
     def own_integer(self, key: str) -> int | None:
         return self.integer(f"{self.architecture}.{key}")
+
+    def numbers(self, key: str, most: int = 10_000) -> list[int]:
+        """Whole numbers of the architecture's own section: one, or one for each layer."""
+        value = self.own(key)
+        found = value[:most] if isinstance(value, Array) else [value]
+        return [one for one in found if isinstance(one, int) and not isinstance(one, bool)]

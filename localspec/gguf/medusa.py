@@ -69,8 +69,7 @@ class MedusaHeads:
 
     def require_fits(self, target: HeadTarget, tokens: int, vocabulary: str) -> None:
         """Raise DraftMismatch where they are for another target than one with so many tokens and
-        that
-        fingerprint of its vocabulary."""
+        that fingerprint of its vocabulary."""
         why = None
         if self.width != target.width:
             why = f"hidden states of {self.width} numbers, and those of {target.path.name} have"

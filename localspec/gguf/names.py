@@ -68,8 +68,7 @@ def parts_of(name: str) -> tuple[str, ...]:
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
     """One model among the files of a repository: those that are there, in order, and the
-    quantization in
-    their name."""
+    quantization in their name."""
 
     files: tuple[str, ...]
     quant: str
@@ -104,8 +103,7 @@ def choose(
 
     Args:
         quant: as typed; None takes the default one, else the first model, as llama.cpp does, but
-            one
-            that is not quantized only where there is no other.
+            one that is not quantized only where there is no other.
         file: its file (any part of it), which decides alone.
     """
     if file is not None:

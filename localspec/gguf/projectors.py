@@ -10,8 +10,7 @@ from localspec.gguf.reader import read_gguf
 
 _READ = frozenset({4, 5, 6, 7, 8, 9})
 """GGUF's value types that clip.cpp reads: whole numbers and floats of 32 bits, truth values, texts
-and
-arrays. It asserts on others."""
+and arrays. It asserts on others."""
 MTMD = 8 << 20
 """Bytes of the library and its buffers."""
 _VISION = "clip.has_vision_encoder"
@@ -43,10 +42,9 @@ def image_compute(file: GGUFFile) -> int:
     """Bytes of a projector's pass over one image of its own size, and of its result.
 
     The pixels, and the widest activations beside them: the feed-forward's inner numbers, or
-    queries,
-    keys and values; at the beginning the patches in F16. Fitted to what clip.cpp reports for vision
-    transformers with flash attention. Tiles are computed one by one; for projectors that take any
-    resolution it is too little.
+    queries, keys and values; at the beginning the patches in F16. Fitted to what clip.cpp reports
+    for vision transformers with flash attention. Tiles are computed one by one; for projectors that
+    take any resolution it is too little.
     """
     side, patch, width = (
         _own(file, key) for key in ("image_size", "patch_size", "embedding_length")

@@ -93,8 +93,7 @@ def read_gguf(path: Path, *, tensors: bool = True) -> GGUFFile:
 
 def _parts(path: Path, metadata: Mapping[str, Value], count: int) -> list[Path]:
     """The files of a split model, by the name of the first. Raises ModelInvalid where this is not
-    the
-    first, or has another name than llama.cpp demands."""
+    the first, or has another name than llama.cpp demands."""
     names = parts_of(path.name)
     if metadata.get("split.no") != 0:
         first = f" ({names[0]})" if len(names) > 1 else ""

@@ -15,8 +15,7 @@ from localspec.text import printable
 
 CONTROL, UNUSED = 3, 5
 """Types of control tokens (models of a family may name these differently), and of those that only
-pad
-the vocabulary."""
+pad the vocabulary."""
 
 _ENDS = frozenset(
     """
@@ -157,8 +156,7 @@ class VocabularyFacts:
 @dataclass(frozen=True, slots=True)
 class VocabularyComparison:
     """Two vocabularies side by side: the first id that means different text, the first control
-    token that
-    has two names, and how many of these there are."""
+    token that has two names, and how many of these there are."""
 
     different: TokenDifference | None
     controls: TokenDifference | None
@@ -169,8 +167,7 @@ def compare(
     target: VocabularyFacts, draft: VocabularyFacts, *, reads_all: bool = False
 ) -> VocabularyComparison:
     """Whether ids mean the same to both, by the rules of `localspec.llama.vocabulary`. Control
-    tokens may
-    have other names, and either may have more tokens at the end (padding).
+    tokens may have other names, and either may have more tokens at the end (padding).
 
     Args:
         reads_all: the draft has to have every token that the target uses.
@@ -215,8 +212,7 @@ def _first_unequal(mine: Array, other: Array, count: int) -> int:
 
 def shared_text(target: VocabularyFacts, draft: VocabularyFacts) -> float:
     """Share of the target's tokens whose text the draft has as well, under any id. Marks of a
-    leading
-    space ("▁", "Ġ") count as the same."""
+    leading space ("▁", "Ġ") count as the same."""
     if target.tokens is None or draft.tokens is None or not target.size:
         return 0.0
     mine, other = ({_plain(v.bytes_of(i)) for i in range(v.size)} for v in (target, draft))

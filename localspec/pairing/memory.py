@@ -111,8 +111,7 @@ def place(file: GGUFFile, use: Use, layers: int) -> Placement:
 
     Args:
         layers: `gpu_layers`; -1, or more than there are, means all. llama.cpp offloads the last
-            ones,
-            the output first of all; the token embeddings stay.
+            ones, the output first of all; the token embeddings stay.
     """
     model = Dimensions(file, use)
     projector = _projector(use.extras)

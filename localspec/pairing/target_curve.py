@@ -9,8 +9,7 @@ from localspec.policy.cost_curve import CostCurve
 
 def measured_curve(passes: MeasuredCache, seconds: float) -> tuple[float, ...]:
     """T(n) ÷ T(1), n = 1 … DEEPEST + 1, measured within about so many seconds; the cache, with room
-    for 16
-    tokens or more, is left empty. Raises as `Context.extend`."""
+    for 16 tokens or more, is left empty. Raises as `Context.extend`."""
     costs = CostCurve()
     calibrate(passes, costs, seconds)
     plain = costs.seconds(1, 0)

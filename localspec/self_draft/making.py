@@ -56,8 +56,7 @@ def self_draft(
     going_on: Callable[[], object] = lambda: None,
 ) -> SelfDraft:
     """The draft of a model's own file that was asked for, made if it is not there. The result is
-    kept for
-    this file, this machine and this version of llama.cpp.
+    kept for this file, this machine and this version of llama.cpp.
 
     Args:
         going_on: called now and then; an exception it raises comes out here.

@@ -34,8 +34,7 @@ class Wish:
     @classmethod
     def parse(cls, reference: object) -> Wish | None:
         """What a reference means, None for one that is no `self`. Raises UsageError where `self:`
-        is followed
-        by neither a quantization nor a number."""
+        is followed by neither a quantization nor a number."""
         if not is_self(reference):
             return None
         _, colon, what = str(reference).partition(":")
