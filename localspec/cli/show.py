@@ -110,13 +110,14 @@ def _told(
     """Everything, as JSON has it."""
     from localspec.gguf.description import quantization, why_not
     from localspec.gguf.vocabularies import VocabularyFacts
-    from localspec.pairing.memory import default_context, predict
+    from localspec.pairing.memory import Use, default_context, place
     from localspec.pairing.rules import active_parameters
     from localspec.text import printable
 
     vocabulary = VocabularyFacts(file)
     template = file.text("tokenizer.chat_template")
-    need = predict(file, context=ctx, kv_type_k=kv_type, kv_type_v=kv_type)
+    use = Use(context=ctx, kv_type_k=kv_type, kv_type_v=kv_type)
+    need = place(file, use, 0).host
     licences = [file.text(key) for key in _LICENCES]
     return {
         "name": printable(name),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from localspec.gguf.file import Array, GGUFFile
 from localspec.text import printable
@@ -34,21 +33,12 @@ _FILLS = frozenset(
     """.split()  # noqa: SIM905
 )
 _SHOWN = frozenset({"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"})
-_TURN_ENDS = (
-    "<|eot_id|>",
-    "<|im_end|>",
-    "<|end|>",
-    "<end_of_turn>",
-    "<|endoftext|>",
-    "<|end_of_text|>",
-    "<EOT>",
-    "_<EOT>",
-    "[EOT]",
-    "<｜end▁of▁sentence｜>",
-    "<end_of_utterance>",
-)
-_BOS: Mapping[str, int] = MappingProxyType({"llama": 1, "gpt2": 11, "bert": 101, "plamo2": 1})
-_EOS: Mapping[str, int] = MappingProxyType({"llama": 2, "gpt2": 11, "t5": 1, "plamo2": 2})
+_TURN_ENDS = """
+    <|eot_id|> <|im_end|> <|end|> <end_of_turn> <|endoftext|> <|end_of_text|> <EOT> _<EOT> [EOT]
+    <｜end▁of▁sentence｜> <end_of_utterance>
+    """.split()  # noqa: SIM905
+_BOS: Mapping[str, int] = {"llama": 1, "gpt2": 11, "bert": 101, "plamo2": 1}
+_EOS: Mapping[str, int] = {"llama": 2, "gpt2": 11, "t5": 1, "plamo2": 2}
 """Ids that llama.cpp takes where a file names none, by tokenizer model."""
 
 

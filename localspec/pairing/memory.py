@@ -27,7 +27,6 @@ __all__ = [
     "most_layers",
     "n_layers",
     "place",
-    "predict",
     "rewritten_here",
 ]
 
@@ -80,34 +79,8 @@ class Placement:
     device: MemoryNeed
 
 
-def predict(
-    file: GGUFFile,
-    *,
-    context: int = 0,
-    kv_type_k: str = "f16",
-    kv_type_v: str = "f16",
-    batch: int = 512,
-    flash_attention: bool = True,
-    mmap: bool = True,
-    rewritten: frozenset[str] | None = None,
-    kernels: bool | None = None,
-) -> MemoryNeed:
-    """With all layers in main memory; see `Use` for the arguments."""
-    use = Use(
-        context=context,
-        kv_type_k=kv_type_k,
-        kv_type_v=kv_type_v,
-        batch=batch,
-        flash_attention=flash_attention,
-        mmap=mmap,
-        rewritten=rewritten,
-        kernels=kernels,
-    )
-    return place(file, use, 0).host
-
-
 def place(file: GGUFFile, use: Use, layers: int) -> Placement:
-    """Split what a model takes between main memory and one device.
+    """Split what a model takes between main memory (`host`) and one device.
 
     Args:
         layers: `gpu_layers`; -1, or more than there are, means all. llama.cpp offloads the last

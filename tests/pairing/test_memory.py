@@ -29,7 +29,6 @@ from localspec.pairing.memory import (
     most_layers,
     n_layers,
     place,
-    predict,
     rewritten_here,
 )
 from localspec.pairing.pair_memory import PairUse, memory_of_pair
@@ -75,7 +74,7 @@ def resident(*wanted: tuple[Path, dict[str, Any]]) -> int:
 
 def foretold(path: Path, options: dict[str, Any]) -> MemoryNeed:
     how = options | {"kernels": options.get("kernels") != "off" and status().in_use}
-    return predict(read_gguf(path), rewritten=rewritten_types(), **how)
+    return place(read_gguf(path), Use(rewritten=rewritten_types(), **how), 0).host
 
 
 @pytest.mark.skipif(not LINUX, reason="resident memory means something else elsewhere")
@@ -228,7 +227,7 @@ def _latent(path: Path) -> GGUFFile:
 
 
 def test_latent_attention_keeps_one_vector_per_token(tmp_path: Path) -> None:
-    assert predict(_latent(tmp_path / "a.gguf"), context=256).kv == 2 * 256 * 576 * 2
+    assert place(_latent(tmp_path / "a.gguf"), Use(context=256), 0).host.kv == 2 * 256 * 576 * 2
 
 
 def test_the_guess_from_the_processor_is_what_the_build_says() -> None:
@@ -239,15 +238,15 @@ def test_the_guess_from_the_processor_is_what_the_build_says() -> None:
 
 def test_types_that_are_rewritten_are_kept_twice(files: dict[str, Path]) -> None:
     file = read_gguf(files["q4_0"])
-    plain = predict(file, rewritten=frozenset(), kernels=False)
-    twice = predict(file, rewritten=frozenset({"Q4_0"}), kernels=False)
+    plain = place(file, Use(rewritten=frozenset(), kernels=False), 0).host
+    twice = place(file, Use(rewritten=frozenset({"Q4_0"}), kernels=False), 0).host
     inner = sum(t.size for t in file.tensors if t.type == "Q4_0" and t.name != "token_embd.weight")
     assert twice.reclaimable == inner
     assert twice.total - plain.total >= inner
     assert twice.least < twice.total
-    unmapped = predict(file, rewritten=frozenset({"Q4_0"}), mmap=False, kernels=False)
+    unmapped = place(file, Use(rewritten=frozenset({"Q4_0"}), mmap=False, kernels=False), 0).host
     assert unmapped.reclaimable == 0
-    once = predict(file, rewritten=frozenset({"Q4_0"}), kernels=True)
+    once = place(file, Use(rewritten=frozenset({"Q4_0"}), kernels=True), 0).host
     small = sum(t.size for t in file.tensors if len(t.shape) > 1 and t.size < RELEASED)
     assert (once.reclaimable, once.total) == (small, plain.total + small)
     assert small < inner / 2
@@ -260,7 +259,7 @@ def test_absurd_metadata_give_a_number_all_the_same(tmp_path: Path) -> None:
         at = data.index(f"llama.{name}".encode()) + len(f"llama.{name}") + 4
         data = data[:at] + b"\xff\xff\xff\xff" + data[at + 4 :]
     path.write_bytes(data)
-    assert predict(read_gguf(path)).total > 0
+    assert place(read_gguf(path), Use(), 0).host.total > 0
     assert most_layers(read_gguf(path), Use(), 1 << 60).layers >= 0
 
 
