@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,11 +45,11 @@ class Recorded:
     name: str
     folder: Path
     target: str
-    answers: int
-    tokens: int
-    held_back: int
     size: int
     drafts: tuple[Path, ...]
+    answers: int = 0
+    tokens: int = 0
+    held_back: int = 0
     chats: int = 0
     problem: str | None = None
 
@@ -79,28 +79,34 @@ def recorded() -> Iterator[Recorded]:
         found = sorted(path for path in root().iterdir() if path.is_dir())
     except OSError:
         return
-    for folder in found:
-        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        drafts = tuple(sorted((drafts_folder() / folder.name).glob("*.gguf")))
-        try:
-            with Trace(folder / TRACE) as trace:
-                training, held = (trace.tokens(held_back=part) for part in (False, True))
-                yield Recorded(
-                    folder.name,
-                    folder,
-                    trace.header.target,
-                    len(trace),
-                    training + held,
-                    held,
-                    size,
-                    drafts,
-                    len(trace.chats),
-                )
-        except FileNotFoundError:
-            yield Recorded(folder.name, folder, folder.name, 0, 0, 0, size, drafts)
-        except LocalspecError as error:
-            problem = str(error)
-            yield Recorded(folder.name, folder, folder.name, 0, 0, 0, size, drafts, problem=problem)
+    yield from map(_recorded, found)
+
+
+def _recorded(folder: Path) -> Recorded:
+    drafts = tuple(sorted((drafts_folder() / folder.name).glob("*.gguf")))
+    known = Recorded(folder.name, folder, folder.name, sum(map(_size, folder.rglob("*"))), drafts)
+    try:
+        with Trace(folder / TRACE) as trace:
+            training, held = (trace.tokens(held_back=part) for part in (False, True))
+            return replace(
+                known,
+                target=trace.header.target,
+                answers=len(trace),
+                tokens=training + held,
+                held_back=held,
+                chats=len(trace.chats),
+            )
+    except FileNotFoundError:
+        return known
+    except LocalspecError as error:
+        return replace(known, problem=str(error))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except OSError:  # gone meanwhile
+        return 0
 
 
 def forget(names: list[str]) -> list[Recorded]:

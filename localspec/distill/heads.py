@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from localspec.distill import weights
 from localspec.distill.shape import Shape
-from localspec.distill.weights import F32, FLOAT, STRING, U32, Trained, Weights
+from localspec.distill.weights import F32, STRING, U32, Fact, Trained, Weights
 from localspec.gguf.file import Array, GGUFFile
-from localspec.pairing.trained import TARGET
 
 HEADS = 4
 """Of Medusa: deeper ones are right too seldom."""
@@ -75,10 +74,9 @@ def write_medusa(
 ) -> None:
     """A file of Medusa heads; `vocabulary` is the target's fingerprint. Raises LocalspecError."""
     heads = sum(name.endswith(".blk.0.weight") for name in made)
-    own: list[tuple[str, int, Any]] = [
+    own: list[Fact] = [
         ("general.architecture", STRING, "medusa"),
-        ("general.name", STRING, trained.name),
-        (TARGET, STRING, trained.target),
+        *weights.trained_facts(trained),
         ("medusa.embedding_length", U32, shape.width),
         ("medusa.vocab_size", U32, shape.vocabulary),
         ("medusa.head_count", U32, heads),
@@ -100,24 +98,11 @@ def write_eagle(
 ) -> None:
     """A file of an EAGLE-3 head, which llama.cpp computes; embeddings and output are the target's,
     and so is `shape`. Raises LocalspecError."""
-    own: list[tuple[str, int, Any]] = [
-        ("general.architecture", STRING, "eagle3"),
-        ("general.name", STRING, trained.name),
-        (TARGET, STRING, trained.target),
+    own = [
+        *weights.shape_facts("eagle3", replace(shape, layers=1)),
+        *weights.trained_facts(trained),
         ("eagle3.target_layers", _ARRAY, Array(struct.pack("<3i", *layers), _I32, 3)),
         ("eagle3.target_hidden_size", U32, shape.width),
-        ("eagle3.block_count", U32, 1),
-        ("eagle3.embedding_length", U32, shape.width),
-        ("eagle3.context_length", U32, shape.context),
-        ("eagle3.feed_forward_length", U32, shape.feed_forward),
-        ("eagle3.attention.head_count", U32, shape.heads),
-        ("eagle3.attention.head_count_kv", U32, shape.kv_heads),
-        ("eagle3.attention.key_length", U32, shape.head_width),
-        ("eagle3.attention.value_length", U32, shape.head_width),
-        ("eagle3.attention.layer_norm_rms_epsilon", FLOAT, shape.epsilon),
-        ("eagle3.rope.dimension_count", U32, shape.rotated),
-        ("eagle3.rope.freq_base", FLOAT, shape.base),
-        ("eagle3.vocab_size", U32, shape.vocabulary),
     ]
     own += [*weights.quantized_as(kind), *weights.tokenizer_of(target)]
     kinds = {name: kind if made[name].ndim > 1 else F32 for name in made}

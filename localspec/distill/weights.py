@@ -201,7 +201,8 @@ def write(
     made = {name: weights[name] for name, _ in shape.tensors()}
     kinds = {name: kind if len(wanted) > 1 else F32 for name, wanted in shape.tensors()}
     tokens = tokenizer_of(target) if tokenizer is None else tokenizer
-    facts = [*_facts(shape, trained), *quantized_as(kind), *tokens]
+    facts = [*shape_facts("llama", shape), *trained_facts(trained)]
+    facts += [(ACCEPTANCE, FLOAT, trained.acceptance), *quantized_as(kind), *tokens]
     write_file(path, facts, made, kinds)
 
 
@@ -264,22 +265,26 @@ def _bytes(values: npt.NDArray[np.float32], kind: str) -> bytes:
     return packed.tobytes()
 
 
-def _facts(shape: Shape, trained: Trained) -> list[Fact]:
-    return [
-        ("general.architecture", STRING, "llama"),
-        ("general.name", STRING, trained.name),
-        (TARGET, STRING, trained.target),
-        (ACCEPTANCE, FLOAT, trained.acceptance),
-        ("llama.vocab_size", U32, shape.vocabulary),
-        ("llama.context_length", U32, shape.context),
-        ("llama.embedding_length", U32, shape.width),
-        ("llama.block_count", U32, shape.layers),
-        ("llama.feed_forward_length", U32, shape.feed_forward),
-        ("llama.attention.head_count", U32, shape.heads),
-        ("llama.attention.head_count_kv", U32, shape.kv_heads),
-        ("llama.attention.key_length", U32, shape.head_width),
-        ("llama.attention.value_length", U32, shape.head_width),
-        ("llama.attention.layer_norm_rms_epsilon", FLOAT, shape.epsilon),
-        ("llama.rope.dimension_count", U32, shape.rotated),
-        ("llama.rope.freq_base", FLOAT, shape.base),
-    ]
+def shape_facts(architecture: str, shape: Shape) -> list[Fact]:
+    """The metadata from which llama.cpp builds a model, or a head, of that shape."""
+    numbers = {
+        "vocab_size": shape.vocabulary,
+        "context_length": shape.context,
+        "embedding_length": shape.width,
+        "block_count": shape.layers,
+        "feed_forward_length": shape.feed_forward,
+        "attention.head_count": shape.heads,
+        "attention.head_count_kv": shape.kv_heads,
+        "attention.key_length": shape.head_width,
+        "attention.value_length": shape.head_width,
+        "rope.dimension_count": shape.rotated,
+    }
+    floats = {"attention.layer_norm_rms_epsilon": shape.epsilon, "rope.freq_base": shape.base}
+    found: list[Fact] = [("general.architecture", STRING, architecture)]
+    found += [(f"{architecture}.{key}", U32, value) for key, value in numbers.items()]
+    return found + [(f"{architecture}.{key}", FLOAT, value) for key, value in floats.items()]
+
+
+def trained_facts(trained: Trained) -> list[Fact]:
+    """What a draft or a head says of its training."""
+    return [("general.name", STRING, trained.name), (TARGET, STRING, trained.target)]
