@@ -14,7 +14,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -115,7 +114,7 @@ def pull(
     with remote.explained(wanted, reference):
         found = retries.call(lambda: remote.listing(wanted))
         chosen = _chosen(wanted, found, notify)
-        files = [retries.call(partial(found.file, name)) for name in chosen.files]
+        files = [found.file(name) for name in chosen.files]
         with _disk_errors():
             folder = cache.repository_folder(found.repository.id)
             _require_room(folder, files)
@@ -336,13 +335,13 @@ def _is_whole(path: Path, file: RemoteFile) -> bool:
 
 
 def _goes_by_xet(file: RemoteFile) -> bool:
-    """Whether Xet storage gives it: quicker on a fast line, but an interruption loses everything.
-    So it is for files too large for plain HTTP, and for users who ask for it."""
+    """Whether to ask Xet storage: quicker on a fast line, but an interruption loses everything. So
+    it is for files too large for plain HTTP, and for users who ask for it."""
     from huggingface_hub import constants
 
     asked = file.size > constants.MAX_HTTP_DOWNLOAD_SIZE or constants.HF_XET_HIGH_PERFORMANCE
     there = find_spec("hf_xet") is not None and not constants.HF_HUB_DISABLE_XET
-    return file.in_xet and asked and there
+    return asked and there
 
 
 def _require_room(folder: Path, files: list[RemoteFile]) -> None:

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from huggingface_hub import (
     HfApi,
     constants,
-    get_hf_file_metadata,
     get_session,
     get_token,
     hf_hub_url,
@@ -71,14 +70,12 @@ class RemoteFile:
         checksum: SHA-256 of the content, or for small files git's SHA-1 of it; also the name of
             the blob in the cache.
         url: where it is, pinned to the commit.
-        in_xet: whether it is in Xet storage too.
     """
 
     name: str
     size: int
     checksum: str
     url: str
-    in_xet: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,29 +91,21 @@ class Listing:
     commit: str
     names: tuple[str, ...]
     refused: int
-    _sizes: Mapping[str, int]
-    _checksums: Mapping[str, str]
+    _facts: Mapping[str, tuple[object, object]]
 
     def file(self, name: str) -> RemoteFile:
-        """Ask for a file's checksum and size, and whether we may have it.
-
-        Raises:
-            HTTPError: not, or not now.
-            LocalspecError: it could not be checked.
-        """
-        url = hf_hub_url(
-            self.repository.id, name, revision=self.commit, endpoint=constants.ENDPOINT
-        )
-        known = get_hf_file_metadata(url, timeout=constants.HF_HUB_ETAG_TIMEOUT)
-        size = known.size if known.size is not None else self._sizes.get(name)
-        checksum = self._checksums.get(name) or known.etag or ""
+        """One of them; raises a LocalspecError where it could not be checked."""
+        size, checksum = self._facts[name]
         # The name of a file in the cache is made of it, and nothing else proves what arrives.
-        if not _CHECKSUM.fullmatch(checksum) or size is None or size < 0:
+        if not isinstance(size, int) or size < 0 or not _CHECKSUM.fullmatch(str(checksum)):
             raise LocalspecError(
                 f"{host()} gives no usable checksum and size for {printable(name)}, so it could "
                 "not be checked. Unset HF_ENDPOINT, or download the file yourself."
             )
-        return RemoteFile(name, size, checksum, url, known.xet_file_data is not None)
+        url = hf_hub_url(
+            self.repository.id, name, revision=self.commit, endpoint=constants.ENDPOINT
+        )
+        return RemoteFile(name, size, str(checksum), url)
 
 
 def listing(repository: Repository) -> Listing:
@@ -134,9 +123,12 @@ def listing(repository: Repository) -> Listing:
             timeout=constants.HF_HUB_ETAG_TIMEOUT,
         )
         commit = info.sha or ""
-        files = [(str(file.rfilename), file.size, file.lfs) for file in info.siblings or ()]
-        sizes = {name: lfs.size if lfs else size for name, size, lfs in files}
-        checksums = {name: str(lfs.sha256) for name, _, lfs in files if lfs}
+        facts: dict[str, tuple[object, object]] = {
+            str(file.rfilename): (
+                (file.lfs.size, file.lfs.sha256) if file.lfs else (file.size, file.blob_id)
+            )
+            for file in info.siblings or ()
+        }
     except HTTPError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -146,12 +138,11 @@ def listing(repository: Repository) -> Listing:
             f"{host()} answers with something that is not a list of files. "
             "Check HF_ENDPOINT and the proxy."
         )
-    names = tuple(name for name, _, _ in files if stays_inside(name))
-    known = {name: size for name, size in sizes.items() if isinstance(size, int)}
+    names = tuple(name for name in facts if stays_inside(name))
     if info.id.casefold() == repository.id.casefold() and is_repository(info.id):
         # One folder in the cache, however the name was typed.
         repository = replace(repository, id=info.id)
-    return Listing(repository, commit, names, len(files) - len(names), known, checksums)
+    return Listing(repository, commit, names, len(facts) - len(names), facts)
 
 
 def stream(file: RemoteFile, part: Path, have: int) -> Iterator[tuple[int, int]]:
