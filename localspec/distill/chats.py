@@ -25,24 +25,24 @@ def keep(
     header: TraceHeader,
     conversation: str,
     prompt: Sequence[int],
-    told: Sequence[TokenLogprob],
+    answer: Sequence[TokenLogprob],
 ) -> None:
     """Add an answer to a target's trace.
 
     Args:
         prompt: all that the target had read.
-        told: its answer, `header.k` likeliest tokens with each.
+        answer: its answer, `header.k` likeliest tokens with each.
 
     Raises:
         TraceError: as `Trace`.
     """
-    if not told or not prompt:
+    if not answer or not prompt:
         return
-    said = np.array([each.token for each in told])
-    ids = np.array([[token for token, _ in each.top] for each in told])
-    log_p = np.array([[logprob for _, logprob in each.top] for each in told], np.float32)
+    tokens = np.array([each.token for each in answer])
+    ids = np.array([[token for token, _ in each.top] for each in answer])
+    log_p = np.array([[logprob for _, logprob in each.top] for each in answer], np.float32)
     rest = np.maximum(0.0, 1.0 - np.exp(log_p).sum(1))
-    text = np.concatenate([prompt, said]).astype("<i4").tobytes()
+    text = np.concatenate([prompt, tokens]).astype("<i4").tobytes()
     begin = _begin(conversation)
     key = begin + hashlib.sha256(text).digest()[:OF_CONVERSATION]
     with Trace(folder / folders.TRACE, header) as trace:
@@ -51,7 +51,7 @@ def keep(
         known = {each[:OF_CONVERSATION]: held for each, held in trace.chats.items()}
         held_back = known.get(begin, len(known) % HELD_BACK == 1)
         trace.append(
-            TraceRecord(key, np.array(prompt), said, ids, log_p, rest, held_back, chat=True)
+            TraceRecord(key, np.array(prompt), tokens, ids, log_p, rest, held_back, chat=True)
         )
 
 

@@ -43,7 +43,9 @@ class Distilled:
     new: bool = True
 
 
-def record(request: DistillRequest, say: Callable[[int], None], notice: Notice) -> tuple[int, int]:
+def record(
+    request: DistillRequest, progress: Callable[[int], None], notice: Notice
+) -> tuple[int, int]:
     """Have the target answer new prompts; returns answers and tokens of the whole trace.
 
     Raises:
@@ -88,7 +90,9 @@ def record(request: DistillRequest, say: Callable[[int], None], notice: Notice) 
                 )
 
         there = trace.tokens(held_back=False) + trace.tokens(held_back=True)
-        recorder = Recorder(shared, header.k, longest=request.longest, seed=request.seed, say=say)
+        recorder = Recorder(
+            shared, header.k, longest=request.longest, seed=request.seed, progress=progress
+        )
         most = None if request.most is None else max(0, request.most - there)
         recorder.record(everything(), trace, most)
         left_out = skipped.sentence()
@@ -97,7 +101,7 @@ def record(request: DistillRequest, say: Callable[[int], None], notice: Notice) 
         return len(trace), there + recorder.tokens
 
 
-def distill(request: DistillRequest, say: training.Say, notice: Notice) -> Distilled:
+def distill(request: DistillRequest, progress: training.OnProgress, notice: Notice) -> Distilled:
     """Train on what was recorded, and write the draft.
 
     Raises:
@@ -129,13 +133,13 @@ def distill(request: DistillRequest, say: training.Say, notice: Notice) -> Disti
         run = run.begun(plan)
 
         def own_texts(epoch: int, weights: Callable[[], Weights]) -> Trace:
-            told = Trained(identity, 0.0, f"{path.stem}, unfinished")
-            write = lambda draft: made.write(draft, weights(), told)  # noqa: E731
+            trained = Trained(identity, 0.0, f"{path.stem}, unfinished")
+            write = lambda draft: made.write(draft, weights(), trained)  # noqa: E731
             return OnPolicyRounds(run.folder, run.plan, trace, request.target, write, notice).texts(
                 epoch
             )
 
-        values, point = training.train(run, answers, made.begun, made.learner, say, own_texts)
+        values, point = training.train(run, answers, made.begun, made.learner, progress, own_texts)
         made.write(path, values, Trained(identity, point.acceptance, path.stem))
         run.finish()
     return Distilled(path, made, tuple(run.curve()))

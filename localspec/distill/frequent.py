@@ -108,21 +108,21 @@ class FrequentPart:
         rest = (record.rest + missed).astype(np.float32)
         answer = [self.spelled(token) for token in record.answer.tolist()]
         rows = np.repeat(np.arange(len(answer)), [len(pieces) for pieces in answer])
-        said = _flat(answer)
+        written = _flat(answer)
         inner = np.append(False, rows[1:] == rows[:-1])
         ids, log_p, rest = ids[rows], log_p[rows], rest[rows]
         ids[inner], log_p[inner], rest[inner] = spare, ABSENT, 0.0
-        ids[inner, 0], log_p[inner, 0] = said[inner], 0.0
+        ids[inner, 0], log_p[inner, 0] = written[inner], 0.0
         prompt = _flat([self.spelled(token) for token in record.prompt.tolist()])
         facts = record.held_back, record.given, record.chat
-        return TraceRecord(record.key, prompt, said, ids, log_p, rest, *facts)
+        return TraceRecord(record.key, prompt, written, ids, log_p, rest, *facts)
 
     def tokenizer(self) -> list[Fact]:
         """The tokenizer's part of the draft's metadata."""
-        told = (
+        facts = (
             (key, kind, self._told(key, value)) for key, kind, value in tokenizer_of(self._file)
         )
-        return [(key, kind, value) for key, kind, value in told if value is not None]
+        return [(key, kind, value) for key, kind, value in facts if value is not None]
 
     def _told(self, key: str, value: Value) -> Value | None:
         if isinstance(value, Array):

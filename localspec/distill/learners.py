@@ -39,7 +39,7 @@ class TrainingBatch:
         found = torch.nonzero(self.left >= count)[:, 0]
         there, asked = found + count, self.wanted
         return found, Wanted(
-            asked.said[there], asked.ids[there], asked.log_p[there], asked.rest[there]
+            asked.following[there], asked.ids[there], asked.log_p[there], asked.rest[there]
         )
 
 

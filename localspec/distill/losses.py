@@ -58,7 +58,7 @@ class Wanted:
     """The target's distribution at n places: token that follows [n], likeliest ids [n, k], their
     log p [n, k], and what is left [n], as in a trace."""
 
-    said: Tensor
+    following: Tensor
     ids: Tensor
     log_p: Tensor
     rest: Tensor
@@ -79,8 +79,8 @@ def distance(logits: Tensor, wanted: Wanted, hard: float) -> tuple[Tensor, Measu
     rest = wanted.rest.clamp_min(0.0)
     entropy = (p * wanted.log_p).sum(-1) + torch.special.xlogy(rest, rest)
     kl = entropy - (p * log_q).sum(-1) - rest * other.log()
-    said = total[:, 0] - logits.gather(1, wanted.said[:, None])[:, 0]
-    loss = (kl + hard * said).sum()
+    missed = total[:, 0] - logits.gather(1, wanted.following[:, None])[:, 0]
+    loss = (kl + hard * missed).sum()
     with torch.no_grad():
         measured = Measured(
             len(logits),
@@ -110,7 +110,9 @@ def in_pieces(
     for start in range(0, max(1, count), size):  # without any place the gradients are zeros
         here = slice(start, start + size)
         piece = states[here].detach().requires_grad_(backward)
-        part = Wanted(*(getattr(wanted, name)[here] for name in ("said", "ids", "log_p", "rest")))
+        part = Wanted(
+            *(getattr(wanted, name)[here] for name in ("following", "ids", "log_p", "rest"))
+        )
         with torch.set_grad_enabled(backward):
             loss, found = distance(piece @ matrix.T, part, hard)
             if backward:

@@ -31,7 +31,7 @@ class Making:
         shape: of the draft; of a head, its target's.
         parameters: weights that are trained.
         label: for the file's name.
-        told: a description.
+        description: what it is, in words.
         begun: gives the initial weights.
         learner: see `training.train`.
     """
@@ -39,7 +39,7 @@ class Making:
     shape: Shape
     parameters: int
     label: str
-    told: str
+    description: str
     begun: Callable[[], Weights]
     learner: MakesLearner
     write: Callable[[Path, Weights, Trained], None]
@@ -94,8 +94,8 @@ def _head(
     write: Callable[[Path, Weights, Trained], None],
 ) -> Making:
     parameters = sum(values.size for values in begun.values())
-    told = f"{label}, {parameters / 1e6:.1f} M parameters"
-    return Making(found, parameters, label, told, lambda: begun, learner, write)
+    description = f"{label}, {parameters / 1e6:.1f} M parameters"
+    return Making(found, parameters, label, description, lambda: begun, learner, write)
 
 
 def _put(values: Weights, put: Callable[[Any], Any]) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _draft(
         found,
         found.parameters,
         f"draft-{found.width}x{found.layers}",
-        found.told(),
+        found.describe(),
         begun,
         lambda _: DraftLearner(found),
         lambda path, made, trained: weights.write(
@@ -142,7 +142,7 @@ def _beginning(
         found, promise = shape.choose(facts, _measured(request))
         if not promise.pays:
             notice(
-                f"No shape gains much: the best, {found.told()}, about {promise.speed_up:.2f} "
+                f"No shape gains much: the best, {found.describe()}, about {promise.speed_up:.2f} "
                 "times the speed, because a draft's pass, or a pass over several tokens, costs too "
                 "much compared with a plain one. It is trained anyway."
             )

@@ -54,8 +54,8 @@ class RecordedQuestion:
     @property
     def key(self) -> bytes:
         """Of this answer."""
-        told = self.digest + self.turn.to_bytes(4, "little")
-        return hashlib.sha256(told + np.asarray(self.given, "<i4").tobytes()).digest()[:16]
+        asked = self.digest + self.turn.to_bytes(4, "little")
+        return hashlib.sha256(asked + np.asarray(self.given, "<i4").tobytes()).digest()[:16]
 
     @property
     def held_back(self) -> bool:
@@ -99,7 +99,7 @@ class _Answer:
     sequence: int
     temperature: float
     random: np.random.Generator
-    said: list[int] = field(default_factory=list)
+    generated: list[int] = field(default_factory=list)
     read: int = 0  # tokens of the prompt, and of a given text, that were read
     rows: list[tuple[Array, Array, Array]] = field(default_factory=list)
 
@@ -111,7 +111,7 @@ class Recorder:
         context: over the target; it has as many seats as answers are given at once.
         k: likeliest tokens to keep.
         longest: tokens of an answer at most.
-        say: called with tokens recorded so far, after each answer.
+        progress: called with tokens recorded so far, after each answer.
     """
 
     def __init__(
@@ -122,10 +122,10 @@ class Recorder:
         longest: int,
         seed: int = 0,
         temperatures: Sequence[float] = TEMPERATURES,
-        say: Callable[[int], None] = lambda _: None,
+        progress: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._context, self._k, self._longest = context, k, longest
-        self._seed, self._temperatures, self._say = seed, temperatures, say
+        self._seed, self._temperatures, self._progress = seed, temperatures, progress
         self.tokens = 0
 
     def record(
@@ -154,8 +154,8 @@ class Recorder:
                 self._context.drop(answer.sequence)
                 seats.append(answer.sequence)
                 sink.append(_record(answer))
-                self.tokens += len(answer.said)
-                self._say(self.tokens)
+                self.tokens += len(answer.generated)
+                self._progress(self.tokens)
 
     def _due(
         self, questions: Iterable[RecordedQuestion], sink: Sink, most: int | None
@@ -198,7 +198,7 @@ class Recorder:
             start += len(logits)
             answer.rows.append((ids[here], log_p[here], rest[here]))
             if not answer.question.given:
-                answer.said.append(drawn(logits[-1], answer.temperature, answer.random))
+                answer.generated.append(drawn(logits[-1], answer.temperature, answer.random))
 
     def _part(self, answer: _Answer, room: int, rows: int) -> PassPart:
         """What an answer adds to the next pass; there is room for a token and a row at least."""
@@ -206,8 +206,8 @@ class Recorder:
         text = question.tokens + question.given[:-1]
         ids = ((answer.sequence,),)
         if answer.read >= len(text):  # it goes on by itself
-            at = len(question.tokens) + len(answer.said) - 1
-            return PassPart((answer.said[-1],), (at,), ids, 1)
+            at = len(question.tokens) + len(answer.generated) - 1
+            return PassPart((answer.generated[-1],), (at,), ids, 1)
         start, prompt = answer.read, len(question.tokens)
         end = min(len(text), start + room)
         if question.given:
@@ -217,16 +217,20 @@ class Recorder:
         return PassPart(text[start:end], range(start, end), ids, outputs)
 
     def _over(self, answer: _Answer) -> bool:
-        question, said = answer.question, answer.said
+        question, generated = answer.question, answer.generated
         if question.given:
             if answer.read < len(question.tokens) + len(question.given) - 1:
                 return False
-            answer.said = list(question.given)
+            answer.generated = list(question.given)
             return True
-        if not said:
+        if not generated:
             return False
-        full = len(question.tokens) + len(said) >= self._context.capacity
-        return full or len(said) >= self._longest or self._context.model.vocabulary.ends(said[-1])
+        full = len(question.tokens) + len(generated) >= self._context.capacity
+        return (
+            full
+            or len(generated) >= self._longest
+            or self._context.model.vocabulary.ends(generated[-1])
+        )
 
 
 def _record(answer: _Answer) -> TraceRecord:
@@ -234,7 +238,7 @@ def _record(answer: _Answer) -> TraceRecord:
     return TraceRecord(
         answer.question.key,
         np.asarray(answer.question.tokens, np.int64),
-        np.asarray(answer.said, np.int64),
+        np.asarray(answer.generated, np.int64),
         ids,
         log_p,
         rest,

@@ -21,7 +21,7 @@ from localspec.distill.trace import Trace, TraceRecord
 from localspec.errors import TraceError
 from localspec.llama.options import ModelOptions
 
-SAID = 48
+CONTINUED = 48
 """Tokens that the draft says: more than it is ever asked for at once."""
 SEATS = 24
 OWN = 2
@@ -37,7 +37,7 @@ class OnPolicyRounds:
         trace: the target's answers.
         target: its file.
         write: writes the draft as it is at that moment.
-        tell: takes a sentence about what takes its time.
+        notify: takes a sentence about what takes its time.
     """
 
     folder: Path
@@ -45,7 +45,7 @@ class OnPolicyRounds:
     trace: Trace
     target: Path
     write: Callable[[Path], None]
-    tell: Callable[[str], None]
+    notify: Callable[[str], None]
 
     def texts(self, epoch: int) -> Trace:
         """The draft's texts for an epoch, each with the target's distributions.
@@ -57,7 +57,7 @@ class OnPolicyRounds:
         path = self.folder / f"{ROUND}{epoch}"
         with suppress(FileNotFoundError, TraceError):  # a damaged one is made again
             return Trace(path)
-        self.tell(
+        self.notify(
             f"On-policy round {epoch - self.plan.epochs + self.plan.rounds + 1} of "
             f"{self.plan.rounds}: the draft generates and the target corrects."
         )
@@ -66,17 +66,21 @@ class OnPolicyRounds:
             for old in self.folder.glob(f"{partial.name}*"):  # and what SQLite keeps beside it
                 old.unlink()
         self.write(draft)
-        heard = _Heard()
-        self._recorded(draft, self._beginnings(epoch), heard, 1)
+        continued = _Continuations()
+        self._recorded(draft, self._beginnings(epoch), continued, 1)
         with Trace(partial, self.trace.header) as trace:
-            self._recorded(self.target, heard.questions(), trace, trace.header.k)
+            self._recorded(self.target, continued.questions(), trace, trace.header.k)
         with written(self.folder):
             draft.unlink()
             partial.replace(path)
         return Trace(path)
 
     def _recorded(
-        self, path: Path, questions: Iterator[RecordedQuestion], sink: _Heard | Trace, k: int
+        self,
+        path: Path,
+        questions: Iterator[RecordedQuestion],
+        sink: _Continuations | Trace,
+        k: int,
     ) -> None:
         from localspec.llama.model import Model
         from localspec.llama.shared_context import SharedContext
@@ -86,7 +90,7 @@ class OnPolicyRounds:
             model = opened.enter_context(Model(path, options))
             shared = SharedContext(model, options, cells=SEATS)
             opened.enter_context(closing(shared))
-            Recorder(shared, k, longest=SAID, seed=self.plan.seed).record(questions, sink)
+            Recorder(shared, k, longest=CONTINUED, seed=self.plan.seed).record(questions, sink)
 
     def _beginnings(self, epoch: int) -> Iterator[RecordedQuestion]:
         """Answers of the target up to some place, enough for their share of an epoch's tokens."""
@@ -99,24 +103,24 @@ class OnPolicyRounds:
             record = self.trace.record(int(number))
             text = np.concatenate([record.prompt, record.answer])
             end = int(random.integers(len(record.prompt), len(text)))
-            begin = text[max(0, end + SAID + 1 - self.plan.longest) : end]
+            begin = text[max(0, end + CONTINUED + 1 - self.plan.longest) : end]
             if len(begin):
-                wanted -= SAID
+                wanted -= CONTINUED
                 yield RecordedQuestion(tuple(begin.tolist()), epoch)
 
 
 @dataclass(slots=True)
-class _Heard:
+class _Continuations:
     """The draft's continuations."""
 
     keys: set[bytes] = field(default_factory=set)
-    said: list[TraceRecord] = field(default_factory=list)
+    records: list[TraceRecord] = field(default_factory=list)
 
     def append(self, record: TraceRecord) -> None:
-        self.said.append(record)
+        self.records.append(record)
 
     def questions(self) -> Iterator[RecordedQuestion]:
         """What the target is to read, in the order of their keys, as some were finished sooner."""
-        for record in sorted(self.said, key=lambda each: each.key):
-            prompt, said = record.prompt.tolist(), record.answer.tolist()
-            yield RecordedQuestion(tuple(prompt), 0, tuple(said))
+        for record in sorted(self.records, key=lambda each: each.key):
+            prompt, given = record.prompt.tolist(), record.answer.tolist()
+            yield RecordedQuestion(tuple(prompt), 0, tuple(given))

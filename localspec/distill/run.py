@@ -190,8 +190,8 @@ class Run:
             return []
         for line in lines:
             try:
-                said = json.loads(line)
-                point = Point(**{**said, "depths": tuple(said.get("depths", ()))})
+                stored = json.loads(line)
+                point = Point(**{**stored, "depths": tuple(stored.get("depths", ()))})
             except (ValueError, TypeError, AttributeError):
                 continue  # a process was killed over it
             found[point.step] = point

@@ -72,7 +72,7 @@ class Shape:
     def parameters(self) -> int:
         return sum(prod(shape) for _, shape in self.tensors())
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """In words."""
         return (
             f"{self.width} wide, {self.layers} layers, feed-forward {self.feed_forward}, "

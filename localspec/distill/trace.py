@@ -34,7 +34,7 @@ was given in a chat."""
 PATIENCE = 5.0
 """Seconds to wait for another process that writes."""
 _TABLES = (
-    "CREATE TABLE IF NOT EXISTS header (told TEXT)",
+    "CREATE TABLE IF NOT EXISTS header (facts TEXT)",
     "CREATE TABLE IF NOT EXISTS records (number INTEGER PRIMARY KEY, key BLOB UNIQUE,"
     " flags INTEGER, prompt INTEGER, answer INTEGER, body BLOB)",
 )
@@ -191,17 +191,17 @@ class Trace:
         """One of them; raises TraceError."""
         row = self._rows[number]
         with self._read():
-            told = self._file.execute("SELECT body FROM records WHERE number = ?", row[:1])
-            (body,) = told.fetchone()
-            found = np.frombuffer(body, self.header.layout(row.prompt, row.answer))[0]
-        tokens = found["tokens"].astype(np.int64)
+            found = self._file.execute("SELECT body FROM records WHERE number = ?", row[:1])
+            (body,) = found.fetchone()
+            values = np.frombuffer(body, self.header.layout(row.prompt, row.answer))[0]
+        tokens = values["tokens"].astype(np.int64)
         return TraceRecord(
             row.key,
             tokens[: row.prompt],
             tokens[row.prompt :],
-            found["ids"].astype(np.int64),
-            found["log_p"].astype(np.float32),
-            found["rest"].astype(np.float32),
+            values["ids"].astype(np.int64),
+            values["log_p"].astype(np.float32),
+            values["rest"].astype(np.float32),
             *(bool(row.flags & flag) for flag in (HELD_BACK, GIVEN, CHAT)),
         )
 
@@ -245,8 +245,8 @@ class Trace:
                         "INSERT INTO header SELECT ? WHERE NOT EXISTS (SELECT 1 FROM header)",
                         (json.dumps(asdict(header)),),
                     )
-            (told,) = self._file.execute("SELECT told FROM header").fetchone()
-            return TraceHeader(**json.loads(told))
+            (facts,) = self._file.execute("SELECT facts FROM header").fetchone()
+            return TraceHeader(**json.loads(facts))
         except (sqlite3.DatabaseError, ValueError, TypeError) as error:
             if isinstance(error, sqlite3.OperationalError) and "no such table" not in str(error):
                 raise _unwritten(self.path, str(error)) from None

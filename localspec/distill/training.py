@@ -53,7 +53,7 @@ class TrainingProgress:
     point: Point | None
 
 
-Say = Callable[[TrainingProgress], None]
+OnProgress = Callable[[TrainingProgress], None]
 OwnTexts = Callable[[int, Callable[[], Weights]], Trace]
 MakesLearner = Callable[[Callable[[Array], Tensor]], Learner]
 
@@ -97,7 +97,7 @@ def train(
     trace: Answers,
     begun: Callable[[], Weights],
     learner: MakesLearner,
-    say: Say,
+    progress: OnProgress,
     own_texts: OwnTexts,
 ) -> tuple[Weights, Point]:
     """Do what is left of a run; returns the weights, and their last measurement.
@@ -111,7 +111,7 @@ def train(
         UsageError: no torch, no such device.
         TraceError: the disk refuses; the last checkpoint stays.
     """
-    return _Training(run, trace, begun, learner, say, own_texts).finished()
+    return _Training(run, trace, begun, learner, progress, own_texts).finished()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +135,11 @@ class _Training:
         trace: Answers,
         begun: Callable[[], Weights],
         learner: MakesLearner,
-        say: Say,
+        progress: OnProgress,
         own_texts: OwnTexts,
     ) -> None:
         self._torch = torch = torch_room.torch_package()
-        self._run, self._trace, self._say, plan = run, trace, say, run.plan
+        self._run, self._trace, self._progress, plan = run, trace, progress, run.plan
         self._own_texts = own_texts
         self._plan: TrainingPlan = plan
         self._device = torch_room.device(plan.device)
@@ -192,7 +192,7 @@ class _Training:
                     cost = kept - before
                 left = (perf_counter() - self._began) / done_here * (plan.steps - seen)
                 loss = recent.mean_loss if recent.tokens else None
-                self._say(TrainingProgress(seen, plan.steps, left, loss, self._point))
+                self._progress(TrainingProgress(seen, plan.steps, left, loss, self._point))
         self._keep()
         point = self._measure(self._step, None) if self._point is None else self._point
         return self._numpy(self._weights), point

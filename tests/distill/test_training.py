@@ -124,7 +124,7 @@ def test_pieces_have_the_gradient_of_the_whole(monkeypatch: pytest.MonkeyPatch) 
 def test_a_step_whose_answers_are_too_short_for_a_head_has_no_gradient_for_it() -> None:
     matrix = torch.ones(30, 8, requires_grad=True)
     nothing = wanted(np.zeros((1, 30)), 4)
-    nothing = Wanted(nothing.said[:0], nothing.ids[:0], nothing.log_p[:0], nothing.rest[:0])
+    nothing = Wanted(nothing.following[:0], nothing.ids[:0], nothing.log_p[:0], nothing.rest[:0])
     gradient, measured = losses.in_pieces(torch.ones(0, 8), matrix, nothing, 0.1, backward=True)
     assert gradient is not None
     assert (gradient.shape, measured.tokens) == ((0, 8), 0)
@@ -299,4 +299,4 @@ def test_medusa_heads_begin_with_what_the_target_says(target_path: Path) -> None
     for head, output in enumerate(found):
         count = 4 - (head + 1)
         assert torch.allclose(output.states, last[1 : 1 + count], atol=1e-5)
-        assert (output.wanted.said == asked.said[head + 1 :]).all()
+        assert (output.wanted.following == asked.following[head + 1 :]).all()
