@@ -215,10 +215,9 @@ def _report(console: Console, made: Distilled, json: bool) -> None:
     ahead = f" ({depths}, the nearest token first)" if depths else ""
     done = "Made" if made.new else "Nothing is left to train:"
     console.say(
-        f"{done} {made.path}\n{made.making.description}. On held-back answers its best token is the "
-        f"target's at {last.agreement:.3f} of the places{ahead}, and a drawn token is accepted "
-        "with "
-        f"probability {last.acceptance:.3f}{before}; {last.seconds / 60:.0f} min of training."
+        f"{done} {made.path}\n{made.making.description}. On held-back answers its best token is "
+        f"the target's at {last.agreement:.3f} of the places{ahead}, and a drawn token is accepted "
+        f"with probability {last.acceptance:.3f}{before}; {last.seconds / 60:.0f} min of training."
     )
 
 
