@@ -142,10 +142,16 @@ class Trace:
         self.path = path
         if header is None and not path.exists():
             raise FileNotFoundError(path)
-        with self._written():
-            if header is not None:
+        if header is not None:
+            try:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 path.touch(mode=0o600)
+            except OSError as error:
+                raise TraceError(
+                    f"Nothing can be kept in {path.parent}: {error.strerror}. Make room, or check "
+                    "its permissions, and try again."
+                ) from None
+        with self._written():
             self._file = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
         try:
             self.header = self._opened(header)
