@@ -10,6 +10,7 @@ from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.models import ParamMeta
 
 ARGUMENTS, OPTIONS = "Arguments", "Options"
 _ALL = "localspec.help_all"
@@ -18,6 +19,23 @@ _ALL = "localspec.help_all"
 
 class Command(TyperCommand):
     """A verb; one that hides options has `--help-all`."""
+
+    shared: frozenset[str] = frozenset()
+    """Options that are in the context, but no parameters of the verb's function."""
+
+    def share(self, options: Mapping[str, tuple[Any, Any]]) -> None:
+        """Take further options, in front of the verb's own; see `localspec.cli.options.takes`."""
+        self.shared = frozenset(options)
+        arguments = sum(param.param_type_name == "argument" for param in self.params)
+        self.params[arguments:arguments] = [
+            typer.main.get_click_param(ParamMeta(name=name, default=info, annotation=kind))[0]
+            for name, (kind, info) in options.items()
+        ]
+
+    def invoke(self, ctx: Any) -> Any:
+        assert self.callback is not None
+        own = {name: value for name, value in ctx.params.items() if name not in self.shared}
+        return ctx.invoke(self.callback, **own)
 
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)

@@ -7,16 +7,17 @@ defaults are those of the dataclasses and of `localspec.settings`, which the hel
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import shlex
 from collections.abc import Callable, Mapping
-from functools import wraps
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-Group = Mapping[str, Any]
-"""Annotations by the names of parameters."""
+Shared = tuple[Any, Any]
+"""Type and declaration of an option."""
+Group = Mapping[str, Shared]
+"""Options by the names of parameters."""
+Verb = TypeVar("Verb", bound=Callable[..., int])
 
 OUTPUT = "Output"
 
@@ -27,15 +28,16 @@ def default(record: type[Any], name: str) -> str:
     return f"Default {found.default}."
 
 
-def in_panel(panel: str) -> Callable[..., Any]:
+def in_panel(panel: str) -> Callable[..., Shared]:
     """Declares options that the help text shows together.
 
     The result takes a type, the names with blanks between them, a metavar ("" for a flag), the help
     text, and `advanced` for an option that only `--help-all` shows.
     """
 
-    def option(kind: Any, names: str, metavar: str, help: str, *, advanced: bool = False) -> Any:
-        option = typer.Option(
+    def option(kind: Any, names: str, metavar: str, help: str, *, advanced: bool = False) -> Shared:
+        info = typer.Option(
+            None,
             *names.split(),
             metavar=metavar,
             help=help,
@@ -43,35 +45,18 @@ def in_panel(panel: str) -> Callable[..., Any]:
             show_default=False,
             hidden=advanced,
         )
-        return Annotated[kind | None, option]
+        return kind | None, info
 
     return option
 
 
-def takes(*groups: Group) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Give a verb the options of these groups, in front of its keyword-only ones. It finds their
-    values in `context.params`."""
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    shared = [
-        inspect.Parameter(name, keyword, default=None, annotation=annotation)
-        for group in groups
-        for name, annotation in group.items()
-    ]
+def takes(*groups: Group) -> Callable[[Verb], Verb]:
+    """Give a verb the options of these groups too; it finds their values in `context.params`."""
 
-    def declare(verb: Callable[..., int]) -> Callable[..., int]:
-        own = inspect.signature(verb, eval_str=True).parameters
-
-        @wraps(verb)
-        def with_groups(**given: Any) -> int:
-            return verb(**{name: given[name] for name in own})
-
-        early = [p for p in own.values() if p.kind is not keyword]
-        late = [p for p in own.values() if p.kind is keyword]
-        # Typer reads a command's options from these.
-        signature = inspect.Signature([*early, *shared, *late])
-        with_groups.__signature__ = signature  # type: ignore[attr-defined]
-        with_groups.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
-        return with_groups
+    def declare(verb: Verb) -> Verb:
+        options = {name: option for group in groups for name, option in group.items()}
+        verb.shared = options  # type: ignore[attr-defined]
+        return verb
 
     return declare
 
