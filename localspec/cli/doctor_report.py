@@ -96,15 +96,9 @@ def _file(file: GGUFFile, name: str) -> dict[str, Any]:
 
 def _calibration(found: PairMeasurements) -> dict[str, Any]:
     return {
-        "threads": found.threads,
-        "seconds": found.seconds,
-        "partial": found.partial,
-        "steady": found.steady,
+        **dataclasses.asdict(found),
         "curve": {str(n): seconds for n, seconds in found.curve.items()},
-        "draft_seconds": found.draft_seconds,
-        "cost": found.cost,
         "speed_up": found.speed_up,
-        "stock": found.stock,
         "kinds": [
             {
                 "kind": kind.name,

@@ -99,19 +99,15 @@ def _learn(
     from localspec.retrieval.texts import SkippedFiles, texts_in
 
     began, skipped = time.perf_counter(), SkippedFiles()
+    paths = [path.expanduser() for path in paths]
     for path in paths:
-        if not path.expanduser().exists():
+        if not path.exists():
             raise UsageError(f"There is no file or folder {path}. Check the path.")
     with _vocabulary(model) as (vocabulary, facts):
-        texts = {
-            str(path.expanduser().resolve()): _tokens(
-                vocabulary, texts_in(path.expanduser(), skipped), console
-            )
-            for path in paths
-        }
+        read = {str(path.resolve()): texts_in(path, skipped) for path in paths}
         if history:
-            for name, messages in _conversations():
-                texts[name] = _tokens(vocabulary, iter(messages), console)
+            read |= {name: iter(messages) for name, messages in _conversations()}
+        texts = {name: _tokens(vocabulary, each, console) for name, each in read.items()}
     tokenized = time.perf_counter()
     count, tokens = sum(map(len, texts.values())), sum(len(t) for k in texts.values() for t in k)
     note = skipped.sentence()
@@ -140,7 +136,6 @@ def _learn(
 
 
 def _tokens(vocabulary: Vocabulary, texts: Iterator[str], console: Console) -> list[Sequence[int]]:
-    """Of each text."""
     import numpy as np
 
     found: list[Any] = []
@@ -155,7 +150,7 @@ def _tokens(vocabulary: Vocabulary, texts: Iterator[str], console: Console) -> l
 
 @contextmanager
 def _vocabulary(reference: str | None) -> Iterator[tuple[Vocabulary, LearnedVocabulary]]:
-    """Of a model, whose weights stay where they are."""
+    """Of a model, whose weights are not loaded."""
     from localspec.gguf.description import require_undamaged
     from localspec.hub import resolution
     from localspec.hub.packages import default_reference
@@ -172,7 +167,7 @@ def _vocabulary(reference: str | None) -> Iterator[tuple[Vocabulary, LearnedVoca
 
 
 def _conversations() -> Iterator[tuple[str, list[str]]]:
-    """The names of all conversations, and what was said in them."""
+    """The messages of all conversations, by name."""
     from localspec.retrieval.manifest import CONVERSATION
 
     for conversation in conversations():
@@ -253,7 +248,7 @@ KEYS = ("texts", "tokens", "when")
 
 
 def _summed(manifest: Manifest) -> list[tuple[str, tuple[int, int, float]]]:
-    """What was learned, by name; all conversations in one."""
+    """Texts, tokens and time by name; all conversations as one."""
     from localspec.retrieval.manifest import CONVERSATION
 
     found: dict[str, tuple[int, int, float]] = {}

@@ -43,23 +43,11 @@ GROUPS = {
 }
 """Summaries of the verbs, by the titles that the overview shows."""
 
+_FUNCTIONS = {"list": "list_models", "eval": "evaluate"}
 VERBS = {
-    "run": "localspec.cli.run:run",
-    "chat": "localspec.cli.chat:chat",
-    "serve": "localspec.cli.serve:serve",
-    "models": "localspec.cli.models:models",
-    "pull": "localspec.cli.pull:pull",
-    "list": "localspec.cli.list:list_models",
-    "show": "localspec.cli.show:show",
-    "rm": "localspec.cli.rm:rm",
-    "doctor": "localspec.cli.doctor:doctor",
-    "race": "localspec.cli.race:race",
-    "verify": "localspec.cli.verify:verify",
-    "bench": "localspec.cli.bench:bench",
-    "eval": "localspec.cli.eval:evaluate",
-    "learn": "localspec.cli.learn:learn",
-    "distill": "localspec.cli.distill:distill",
-    "history": "localspec.cli.history:history",
+    verb: f"localspec.cli.{verb}:{_FUNCTIONS.get(verb, verb)}"
+    for verbs in GROUPS.values()
+    for verb in verbs
 }
 """Function, or group of verbs, by name."""
 

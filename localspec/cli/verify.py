@@ -76,6 +76,7 @@ def verify(
 
 def _told(console: Console, certificate: Certificate, said: dict[str, Any], *, json: bool) -> int:
     """The result, on standard output and in files."""
+    from localspec.cli.tables import beside
     from localspec.verify import words
     from localspec.verify.certificate import write
 
@@ -85,7 +86,7 @@ def _told(console: Console, certificate: Certificate, said: dict[str, Any], *, j
         if json:
             console.answer_json(found)
         else:
-            console.answer(words.text(found))
+            console.answer("".join(beside(*row) for row in words.rows(found)))
     finally:
         if said["out"] is not None:
             write(certificate, Path(said["out"]))

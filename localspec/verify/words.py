@@ -8,15 +8,14 @@ from typing import Any
 from localspec.verify.comparison import CertificateDifference
 
 
-def text(found: dict[str, Any]) -> str:
-    """For a terminal or a pipe: the verdict, and a paragraph for each check."""
-    lines = [f"{found['verdict']}: {verdict(found)}", ""]
+def rows(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """The verdict, then each check: how a line begins, and its text."""
+    told = [("", f"{found['verdict']}: {verdict(found)}"), ("", "")]
     for check in found["checks"]:
         early = "" if check["complete"] else " (as far as there was time)"
-        lines.append(f"{check['verdict']:<8}{check['check']}{early}")
-        lines += [f"        {line}" for line in (check["summary"], *check["faults"])]
-    lines += [f"{'not run':<8}{name}" for name in found["missing"]]
-    return "\n".join(lines) + "\n"
+        told.append((f"{check['verdict']:<8}", f"{check['check']}{early}"))
+        told += [(" " * 8, line) for line in (check["summary"], *check["faults"])]
+    return [*told, *((f"{'not run':<8}", name) for name in found["missing"])]
 
 
 def verdict(found: dict[str, Any]) -> str:
