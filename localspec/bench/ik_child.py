@@ -1,5 +1,4 @@
-"""Answers by ik_llama-cpp-python, in a process of its own: run by the Python that has it, which
-need not have localspec.
+"""Answers by ik_llama-cpp-python, run by the Python that has it, which need not have localspec.
 
     python -I ik_child.py MODEL THREADS CONTEXT
 

@@ -129,10 +129,8 @@ def _sample(
 ) -> Sample:
     """A reply as a sample.
 
-    In this version of the server `predicted_n` counts every token of the answer, an
-    end-of-generation token included, and `predicted_ms` runs from the moment when the first one was
-    sampled (which still belongs to the prompt) to the moment when the last pass's were. So the
-    seconds are those after the first token, and the tokens are one less than counted.
+    `predicted_n` counts every token, an end-of-generation token included; `predicted_ms` runs from
+    the first one, which belongs to the prompt. So one token fewer took these seconds.
     """
     try:
         timings = reply["timings"]

@@ -42,10 +42,6 @@ class LlamaFile:
     Args:
         done: what cannot be done to other files, for errors.
 
-    Attributes:
-        fields: its metadata, without the writer's own.
-        tensors: by name.
-
     Raises:
         ModelInvalid: not a GGUF, not of that architecture, or not all of a model.
     """
@@ -105,11 +101,7 @@ class LlamaFile:
         return values
 
     def require(self, names: Iterable[str]) -> None:
-        """A tensor that is missing would be taken for zeros.
-
-        Raises:
-            ModelInvalid: one is.
-        """
+        """Raise ModelInvalid for a missing tensor, which would be taken for zeros."""
         missing = sorted(set(names) - self.tensors.keys())
         if missing:
             raise ModelInvalid(
@@ -118,11 +110,7 @@ class LlamaFile:
             )
 
     def require_no_others_than(self, names: Iterable[str]) -> None:
-        """A tensor that is left out would make another function.
-
-        Raises:
-            ModelInvalid: there is one.
-        """
+        """Raise ModelInvalid for another tensor, without which the function would differ."""
         others = sorted(self.tensors.keys() - set(names))
         if others:
             raise ModelInvalid(
@@ -131,12 +119,7 @@ class LlamaFile:
             )
 
     def writer(self, destination: Path, changed: dict[str, Any], *, leave: Sequence[str]) -> Any:
-        """A writer of another file, with this one's metadata.
-
-        Args:
-            changed: values that are others there.
-            leave: keys that are not written.
-        """
+        """A writer of another file with this one's metadata, some `changed`, without `leave`."""
         gguf = gguf_package()
         writer = gguf.GGUFWriter(destination, "llama")
         for key, field in self.fields.items():
@@ -151,11 +134,7 @@ class LlamaFile:
 
 @dataclass(frozen=True, slots=True)
 class _Padded:
-    """What is written of a tensor: its shape, and what stands where the source has nothing.
-
-    Attributes:
-        scale: what the source's values are multiplied by.
-    """
+    """What is written of a tensor: the source's values × `scale`, and `fill` around them."""
 
     shape: tuple[int, ...]
     scale: float = 1.0

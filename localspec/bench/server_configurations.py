@@ -16,9 +16,7 @@ class ServerConfiguration:
         name: short, as in the report.
         flags: what llama-server is started with, besides models, context and threads.
         needs_draft: whether it uses a draft model.
-        remembers: whether it drafts from what earlier answers left behind. ngram-mod keeps one
-            table for as long as the server runs, ngram-cache adds to its own and never starts
-            over, and the maps drop only those entries that a shorter prompt contradicts.
+        remembers: whether it drafts from what earlier answers left behind.
     """
 
     name: str

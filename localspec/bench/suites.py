@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -41,16 +41,13 @@ def load_suites(
     suites: Sequence[str] | None = None,
     per_suite: int | None = None,
 ) -> list[BenchPrompt]:
-    """Read prompts, the suites mixed: the first of each suite, then the second of each, and so on.
-
-    So a run that is stopped early has seen all kinds, and none alone meets the hot hour.
+    """Read prompts, mixed: the first of each suite, then the second of each, and so on.
 
     Args:
         files: keys of SETS, or JSONL, an object per line: `prompt` (raw text with its chat
-            markers), `turns` (what the user says, one text after the other, as in Spec-Bench) or
-            `messages` (with role and content, the last one the user's); and if wanted `suite` or
-            `family` (the file's name without ending) and `id` (counted). None at all takes the
-            stories.
+            markers), `turns` (the user's texts, as in Spec-Bench) or `messages` (role and content,
+            the last one the user's); optionally `suite` or `family` (default: the file's stem) and
+            `id` (default: counted). None at all takes the stories.
         suites: which of them, None for all.
         per_suite: prompts of each at most.
 
@@ -59,31 +56,23 @@ def load_suites(
     """
     if per_suite is not None and per_suite < 1:
         raise UsageError(f"Prompts per suite is {per_suite}. Give 1 or more.")
-    by_suite: dict[str, list[BenchPrompt]] = {}
-    seen: set[tuple[str, str]] = set()
+    by_suite: dict[str, dict[str, BenchPrompt]] = {}
     for named in files or (BUILT_IN,):
         path = named if named.exists() else SETS.get(str(named), named)
-        found = False
-        for line, entry in _entries(path):
-            suite = _text(entry, "suite", path, line) or _text(entry, "family", path, line)
-            suite = suite or path.stem
-            prompts = by_suite.setdefault(suite, [])
-            name = _text(entry, "id", path, line) or f"{suite}-{len(prompts)}"
-            if (suite, name) in seen:
-                raise UsageError(
-                    f"{path}, line {line}: suite '{suite}' has a prompt '{name}' already. "
-                    "Give each its own id."
-                )
-            seen.add((suite, name))
-            prompts.append(_prompt(name, suite, entry, path, line))
-            found = True
-        if not found:
+        lines = [(n, line) for n, line in enumerate(_read(path), 1) if line.strip()]
+        if not lines:
             raise UsageError(f"{path} holds no prompts. Write one per line: {_SHAPE}")
+        for number, line in lines:
+            try:
+                prompt = _prompt(line, path, by_suite)
+            except UsageError as error:
+                raise UsageError(f"{path}, line {number} {error}") from None
+            by_suite.setdefault(prompt.suite, {})[prompt.id] = prompt
     for suite in suites or ():
         if suite not in by_suite:
             raise UsageError(f"There is no suite '{suite}'. Choose from {', '.join(by_suite)}.")
     chosen = [
-        prompts[:per_suite]
+        [*prompts.values()][:per_suite]
         for suite, prompts in by_suite.items()
         if suites is None or suite in suites
     ]
@@ -97,54 +86,9 @@ def story_prompt(name: str, suite: str, text: str) -> BenchPrompt:
     return BenchPrompt(name, suite, text, () if turn is None else (_said(turn[1]),))
 
 
-def _prompt(name: str, suite: str, entry: dict[str, Any], path: Path, line: int) -> BenchPrompt:
-    if "prompt" in entry:
-        text = entry["prompt"]
-        return (
-            story_prompt(name, suite, text) if path == BUILT_IN else BenchPrompt(name, suite, text)
-        )
-    if "turns" in entry:
-        first, *later = _turns(entry["turns"], path, line)
-        return BenchPrompt(name, suite, first, (_said(first),), tuple(later))
-    messages = _messages(entry["messages"], path, line)
-    return BenchPrompt(name, suite, str(messages[-1]["content"]), messages)
-
-
-def _said(text: str) -> Message:
-    return {"role": "user", "content": text}
-
-
-def _turns(value: Any, path: Path, line: int) -> list[str]:
-    if (
-        not isinstance(value, list)
-        or not value
-        or not all(isinstance(turn, str) and turn for turn in value)
-    ):
-        raise UsageError(
-            f'{path}, line {line}: "turns" is not a list of user messages. '
-            'Write it like {"turns": ["…", "…"]}'
-        )
-    return value
-
-
-def _messages(value: Any, path: Path, line: int) -> tuple[Message, ...]:
+def _read(path: Path) -> list[str]:
     try:
-        if not isinstance(value, list):
-            raise UsageError("It is not a list.")
-        check_messages(value)
-        if value[-1]["role"] != "user":
-            raise UsageError("The last one is not the user's.")
-    except UsageError as error:
-        raise UsageError(
-            f'{path}, line {line} has "messages" that cannot be answered: {error}'
-        ) from None
-    return tuple(value)
-
-
-def _entries(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line numbers and objects, each with a prompt, turns or messages."""
-    try:
-        lines = read_file(path, streams=True).decode("utf-8-sig").split("\n")
+        return read_file(path, streams=True).decode("utf-8-sig").split("\n")
     except FileNotFoundError:
         raise UsageError(
             f"There is no file {path}. Check the path, or name none to take the built-in suites."
@@ -153,34 +97,70 @@ def _entries(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise UsageError(f"{path} cannot be read: {error.strerror}. Name a JSONL file.") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not text in UTF-8. Save it as UTF-8.") from None
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            entry = json.loads(line)
-        except ValueError as error:
-            raise UsageError(
-                f"{path}, line {number} is not JSON: {error}. Write one object per line: {_SHAPE}"
-            ) from None
-        chat = isinstance(entry, dict) and "prompt" not in entry
-        if chat and ("turns" in entry or "messages" in entry):
-            yield number, entry
-            continue
-        if not isinstance(entry, dict) or not isinstance(entry.get("prompt"), str):
-            raise UsageError(
-                f'{path}, line {number} has no text in "prompt", no "turns" and no "messages". '
-                f"Write it like {_SHAPE}"
-            )
-        if not entry["prompt"]:
-            raise UsageError(f"{path}, line {number} has an empty prompt. Leave the line out.")
-        yield number, entry
 
 
-def _text(entry: dict[str, Any], key: str, path: Path, line: int) -> str:
-    value = entry.get(key, "")
+def _prompt(line: str, path: Path, known: Mapping[str, Mapping[str, BenchPrompt]]) -> BenchPrompt:
+    """What a line holds.
+
+    Raises:
+        UsageError: what is wrong with it, to go behind its number.
+    """
+    try:
+        entry = json.loads(line)
+    except ValueError as error:
+        raise UsageError(f"is not JSON: {error}. Write one object per line: {_SHAPE}") from None
+    fields = entry if isinstance(entry, dict) else {}
+    suite = _name(fields, "suite") or _name(fields, "family") or path.stem
+    name = _name(fields, "id") or f"{suite}-{len(known.get(suite, ()))}"
+    if name in known.get(suite, ()):
+        raise UsageError(f"repeats the id '{name}' of suite '{suite}'. Give each its own id.")
+    text = fields.get("prompt")
+    if text == "":
+        raise UsageError("has an empty prompt. Leave the line out.")
+    if isinstance(text, str):
+        make = story_prompt if path == BUILT_IN else BenchPrompt
+        return make(name, suite, text)
+    if "turns" in fields and "prompt" not in fields:
+        first, *later = _turns(fields["turns"])
+        return BenchPrompt(name, suite, first, (_said(first),), tuple(later))
+    if "messages" in fields and "prompt" not in fields:
+        messages = _messages(fields["messages"])
+        return BenchPrompt(name, suite, str(messages[-1]["content"]), messages)
+    raise UsageError(
+        f'has no text in "prompt", no "turns" and no "messages". Write it like {_SHAPE}'
+    )
+
+
+def _said(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+def _turns(value: Any) -> list[str]:
+    texts = value if isinstance(value, list) else []
+    if not texts or not all(isinstance(turn, str) and turn for turn in texts):
+        raise UsageError(
+            'has "turns" that is not a list of user messages. Write it like {"turns": ["…", "…"]}'
+        )
+    return texts
+
+
+def _messages(value: Any) -> tuple[Message, ...]:
+    try:
+        if not isinstance(value, list):
+            raise UsageError("It is not a list.")
+        check_messages(value)
+        if value[-1]["role"] != "user":
+            raise UsageError("The last one is not the user's.")
+    except UsageError as error:
+        raise UsageError(f'has "messages" that cannot be answered: {error}') from None
+    return tuple(value)
+
+
+def _name(fields: dict[str, Any], key: str) -> str:
+    value = fields.get(key, "")
     # A number is a sensible id, and unmistakable.
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str):
-        raise UsageError(f'{path}, line {line}: "{key}" is not text. Write it like {_SHAPE}')
+        raise UsageError(f'has "{key}" that is not text. Write it like {_SHAPE}')
     return value

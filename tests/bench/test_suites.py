@@ -110,14 +110,17 @@ def test_blank_lines_and_a_byte_order_mark(tmp_path: Path) -> None:
         ('["a"]\n', 'line 1 has no text in "prompt"'),
         ('{"prompt": 5}\n', 'line 1 has no text in "prompt"'),
         ('{"prompt": ""}\n', "line 1 has an empty prompt"),
-        ('{"turns": []}\n', 'line 1: "turns" is not a list'),
-        ('{"turns": ["a", 5]}\n', 'line 1: "turns" is not a list'),
-        ('{"turns": "a"}\n', 'line 1: "turns" is not a list'),
+        ('{"turns": []}\n', 'line 1 has "turns" that is not a list'),
+        ('{"turns": ["a", 5]}\n', 'line 1 has "turns" that is not a list'),
+        ('{"turns": "a"}\n', 'line 1 has "turns" that is not a list'),
         ('{"messages": []}\n', "line 1 has .* no messages"),
         ('{"messages": ["a"]}\n', "line 1 has .* no role"),
         ('{"messages": [{"role": "assistant", "content": "a"}]}\n', "not the user's"),
-        ('{"prompt": "a", "id": []}\n', 'line 1: "id" is not text'),
-        ('{"prompt": "a", "id": "x"}\n{"prompt": "b", "id": "x"}\n', "line 2: suite 'own' has"),
+        ('{"prompt": "a", "id": []}\n', 'line 1 has "id" that is not text'),
+        (
+            '{"prompt": "a", "id": "x"}\n{"prompt": "b", "id": "x"}\n',
+            "line 2 repeats the id 'x' of suite 'own'",
+        ),
     ],
 )
 def test_malformed_files(tmp_path: Path, content: str, message: str) -> None:
