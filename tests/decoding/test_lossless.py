@@ -69,6 +69,7 @@ def test_chain_drawn_from_any_draft_is_lossless(
     assert gap(found, texts(model)) < EXACT
 
 
+@pytest.mark.nightly
 @for_chains
 @examples(4)
 @given(model=models(), draft=models())
@@ -89,6 +90,7 @@ def test_chain_of_chosen_tokens_is_lossless(
     assert gap(found, texts(model, count=5)) < EXACT
 
 
+@pytest.mark.nightly
 @for_chains
 @examples(8)
 @given(model=models(), draft=models(), chosen=tokens, drawn_first=st.booleans())
@@ -105,6 +107,7 @@ def test_chain_of_drawn_and_chosen_tokens_is_lossless(
     assert gap(found, texts(model, count=5)) < EXACT
 
 
+@pytest.mark.nightly
 @for_chains
 @pytest.mark.parametrize(("confidence", "likelihood"), [(0.5, 0.0), (0.0, 0.3), (0.4, 0.25)])
 @examples(6)
@@ -176,6 +179,7 @@ def test_chain_with_padding_behind_it_is_lossless(
     assert gap(found, texts(model)) < EXACT
 
 
+@pytest.mark.nightly
 @for_trees
 @pytest.mark.parametrize("width", [2, 3])
 @examples(5)
@@ -199,6 +203,7 @@ def test_tree_with_branches_below_every_candidate_is_lossless(
     assert gap(found, texts(model)) < EXACT
 
 
+@pytest.mark.nightly
 @for_trees
 @examples(6)
 @given(
@@ -271,6 +276,7 @@ def test_every_drafter_is_lossless_with_several_candidates(
     assert gap(found, texts(model, prompt)) < EXACT
 
 
+@pytest.mark.nightly
 @for_chains
 @examples(5)
 @given(model=models(), draft=models(), prompt=prompts)

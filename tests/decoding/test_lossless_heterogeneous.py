@@ -181,6 +181,7 @@ def test_greedy_text_is_plain_decodings(
     assert found == undrafted(model, **options)
 
 
+@pytest.mark.nightly
 @for_tongues
 @for_ways
 @pytest.mark.parametrize("sampled", [True, False], ids=["drawn", "chosen"])

@@ -241,11 +241,13 @@ class CoupledAllTheSame(SpeculativeSampling):
     coupled = True
 
 
+@pytest.mark.nightly
 def test_texts_of_many_seeds_are_the_targets() -> None:
     for rule in (SampleMatch(), SpeculativeSampling(), BlockVerification()):
         assert chance_of_sample(rule) > 1e-3, rule.name
 
 
+@pytest.mark.nightly
 def test_coupled_drafts_under_another_rule_are_found_out() -> None:
     assert chance_of_sample(CoupledAllTheSame()) < 1e-6
 
@@ -268,6 +270,7 @@ def rate(width: int, *, coupled: bool, draft: ToyModel = OTHER) -> float:
     return right / count
 
 
+@pytest.mark.nightly
 def test_coupled_drafts_are_accepted_more_often_the_more_of_them_there_are() -> None:
     p, q = LIVELY.probabilities([START, 0]), OTHER.probabilities([START, 0])
     overlap, apart = float(sum(map(min, p, q))), float(p @ q)

@@ -24,6 +24,8 @@ from tests.policy.measuring import SHAPES
 from tests.policy.timed import OWN
 from tests.support.toys import examples
 
+pytestmark = pytest.mark.nightly
+
 
 def until_trusted(at: Situation) -> int:
     """Right until drafting may risk all there is, then wrong until that is spent."""
