@@ -75,6 +75,7 @@ def speed_of(
     return speed(answers(machine, text, lengths=(800,), greedy=greedy, seed=seed)[1])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("greedy", [True, False])
 @pytest.mark.parametrize("shape", [TILES, Q4_0], ids=["tiles", "Q4_0"])
 def test_drafts_that_are_partly_right_under_noise(shape: tuple[float, ...], greedy: bool) -> None:

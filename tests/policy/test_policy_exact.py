@@ -75,6 +75,7 @@ def test_sampled_text_is_the_targets(
     assert gap(found, texts(model, prompt, 4)) < EXACT
 
 
+@pytest.mark.nightly
 @for_rules
 @for_drafts
 @pytest.mark.parametrize(("shape", "price"), [("flat", DEAR), ("tiles", CHEAP)])
@@ -115,6 +116,7 @@ def test_grammar_holds_and_text_is_the_targets(
     assert not any(set(pairwise(text)) & pairs for text in found)
 
 
+@pytest.mark.nightly
 @for_rules
 @for_drafts
 @pytest.mark.parametrize("end", [1, 2])
@@ -169,6 +171,7 @@ def test_target_with_little_room_changes_nothing(sampled: bool, max_draft: int, 
     assert gap(found, texts(MODEL, REPEATS, 4)) < EXACT
 
 
+@pytest.mark.nightly
 @for_drafts
 def test_what_is_compared_above_drafts_in_every_way(sampled: bool) -> None:
     """Chains of several tokens, of the model's, of the n-gram's, and of both; several lengths."""
@@ -214,6 +217,7 @@ class ClaimsToHaveDrawn(Policy):
         return replace(draft, tree=tree)
 
 
+@pytest.mark.nightly
 @for_rules
 @pytest.mark.parametrize("broken", [DropsPoorTokens, ClaimsToHaveDrawn])
 def test_broken_policy_is_found_out(rule: AcceptanceRule, broken: type[Policy]) -> None:
