@@ -1,6 +1,7 @@
-"""Who may rest on whom: no circle of imports, and none from a lower layer to a higher one.
+"""Who may rest on whom, and how large each room may be.
 
-Every import counts, those inside functions and those for types alone included.
+No circle of imports, and none from a lower layer to a higher one; those inside functions and those
+for types alone count.
 """
 
 from __future__ import annotations
@@ -157,3 +158,104 @@ def test_only_the_binding_imports_llama_cpp() -> None:
                 if isinstance(node, ast.ImportFrom) and node.module:
                     names = [node.module]
                 assert not any(n.split(".")[0] == "llama_cpp" for n in names), path
+
+
+BUDGETS: dict[str, tuple[int, int | None]] = {
+    "__main__": (50, 0),
+    "answer_line": (50, 10),
+    "answering": (300, 10),
+    "async_engine": (250, 10),
+    "async_stream": (300, 10),
+    "bench": (3_850, 120),
+    "chat": (1_250, 60),
+    "cli": (6_850, 210),
+    "decoding": (2_650, 90),
+    "distill": (3_250, 170),
+    "doctor": (350, 20),
+    "drafters": (4_450, 100),
+    "engine": (500, 10),
+    "engine_thread": (150, 10),
+    "errors": (150, 20),
+    "files": (100, 10),
+    "gguf": (2_500, 110),
+    "history": (2_100, 70),
+    "hub": (2_200, 80),
+    "identity": (100, 10),
+    "kernels": (50, 10),
+    "keywords": (200, 10),
+    "llama": (6_800, 220),
+    "llm_plugin": (150, 10),
+    "loading": (1_300, 30),
+    "measuring": (200, 10),
+    "pairing": (1_350, 70),
+    "parallel_engine": (400, 10),
+    "paths": (50, 10),
+    "policy": (3_550, 140),
+    "prompting": (1_650, 40),
+    "quality": (450, 20),
+    "race": (500, 30),
+    "remote": (850, 30),
+    "retrieval": (1_000, 50),
+    "scheduling": (1_500, 40),
+    "self_draft": (600, 20),
+    "server": (7_100, 250),
+    "sessions": (750, 30),
+    "settings": (200, 10),
+    "stream": (200, 10),
+    "stream_holder": (100, 10),
+    "text": (100, 10),
+    "tui": (6_050, 140),
+    "verify": (1_800, 80),
+    "watched": (100, 10),
+    "worker_threads": (150, 10),
+    "tests": (62_000, None),
+    "tools": (4_100, None),
+}
+"""Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.
+
+Lower a number as its room shrinks. Raise it only with the reason beside it.
+"""
+
+
+def python_files(room: str) -> list[Path]:
+    folder = PACKAGE.parent / room if room in ("tests", "tools") else PACKAGE / room
+    return sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
+
+
+def public_names(path: Path) -> list[str]:
+    """Functions, classes and constants that a module defines without an underscore."""
+    names = []
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign):
+            names += [
+                name.id
+                for target in node.targets
+                for name in ast.walk(target)
+                if isinstance(name, ast.Name)
+            ]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.append(node.target.id)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.append(node.name)
+    return [name for name in names if not name.startswith("_")]
+
+
+def test_every_room_has_a_budget(graph: Mapping[str, set[str]]) -> None:
+    rooms = {name.split(".")[1] for name in graph}
+    assert BUDGETS.keys() == rooms | {"tests", "tools"}
+
+
+@pytest.mark.parametrize("room", BUDGETS)
+def test_a_room_keeps_to_its_budget(room: str) -> None:
+    files = python_files(room)
+    most_lines, most_names = BUDGETS[room]
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= most_lines
+    if most_names is not None:
+        assert sum(len(public_names(path)) for path in files) <= most_names
+
+
+def test_public_names_are_seen(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(
+        "import os\nA, _b = 1, 2\nC: int = 3\ndef d(): x = 1\nclass _E: ...\n"
+    )
+    assert public_names(tmp_path / "m.py") == ["A", "C", "d"]
