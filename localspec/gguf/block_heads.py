@@ -12,6 +12,7 @@ from localspec.gguf.heads import (
     damaged,
     require_attention,
     require_map,
+    required,
     target_layers,
 )
 from localspec.gguf.reader import read_gguf
@@ -63,11 +64,7 @@ def read_block_head(path: Path) -> BlockHeadFile:
     layers = target_layers(file)
     if not layers:
         raise damaged(path, "it names no layers of its target")
-    needed = ("embedding_length", "feed_forward_length", "block_count")
-    sizes = {name: file.own_integer(name) or 0 for name in needed}
-    lacking = [name for name, value in sizes.items() if value < 1]
-    if lacking:
-        raise damaged(path, f"its metadata lacks {DFLASH}.{lacking[0]}")
+    sizes = required(file, "embedding_length", "feed_forward_length", "block_count")
     require_attention(file, sizes["embedding_length"])
     require_map(file, shapes)
     chained = "markov_w1.weight" in shapes

@@ -117,11 +117,9 @@ def read_eagle(path: Path) -> TappingHead:
     numbers = target_layers(file)
     if len(numbers) != 3:
         raise damaged(path, f"it names {len(numbers)} layers of its target instead of three")
-    needed = {"target_hidden_size", "embedding_length", "feed_forward_length", "block_count"}
-    sizes = {name: file.own_integer(name) or 0 for name in sorted(needed)}
-    lacking = [name for name, value in sizes.items() if value < 1]
-    if lacking:
-        raise damaged(path, f"its metadata lacks {EAGLE3}.{lacking[0]}")
+    sizes = required(
+        file, "block_count", "embedding_length", "feed_forward_length", "target_hidden_size"
+    )
     if sizes["block_count"] != 1:
         raise damaged(path, f"it has {sizes['block_count']} layers of its own instead of one")
     require_attention(file, sizes["embedding_length"])
@@ -144,6 +142,15 @@ def target_layers(file: GGUFFile) -> tuple[int, ...]:
     layers = file.array(f"{file.architecture}.target_layers")
     numbers = [] if layers is None or layers.strings else [int(layer) for layer in layers]
     return tuple(numbers) if min(numbers, default=-1) >= 0 else ()
+
+
+def required(file: GGUFFile, *names: str) -> dict[str, int]:
+    """Numbers of a head's metadata that have to be 1 or more; raises ModelInvalid."""
+    sizes = {name: file.own_integer(name) or 0 for name in names}
+    lacking = [name for name, value in sizes.items() if value < 1]
+    if lacking:
+        raise damaged(file.path, f"its metadata lacks {file.architecture}.{lacking[0]}")
+    return sizes
 
 
 def require_attention(file: GGUFFile, width: int) -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from localspec.errors import DraftMismatch
 from localspec.gguf.file import GGUFFile, TensorInfo
-from localspec.gguf.heads import HeadTarget, d2t_ids, damaged
+from localspec.gguf.heads import HeadTarget, d2t_ids, damaged, required
 from localspec.gguf.reader import read_gguf
 
 MOST_HEADS = 32
@@ -104,12 +104,11 @@ def read_medusa(path: Path) -> MedusaHeads:
         ModelInvalid: cut short, or not as dev/heads.md says.
     """
     file = read_gguf(path)
-    names = ("embedding_length", "vocab_size", "head_count", "block_count")
-    sizes = {name: file.own_integer(name) for name in names}
-    for name, value in sizes.items():
-        if value is None or value < (0 if name == "block_count" else 1):
-            raise damaged(path, f"its metadata lacks medusa.{name}")
-    width, tokens, heads, blocks = (value or 0 for value in sizes.values())
+    sizes = required(file, "embedding_length", "vocab_size", "head_count")
+    width, tokens, heads = sizes.values()
+    blocks = file.own_integer("block_count")
+    if blocks is None or blocks < 0:
+        raise damaged(path, "its metadata lacks medusa.block_count")
     if heads > MOST_HEADS or len(file.parts) > 1:
         raise damaged(path, f"it has {heads} heads in {len(file.parts)} files")
     found = MedusaHeads(
