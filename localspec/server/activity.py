@@ -1,21 +1,21 @@
-"""What the server has done and is doing: counts for /metrics, /slots and the page.
-
-All of it is told in the event loop's thread, from the same steps that the answers are made of.
-"""
+"""Counts for `/metrics`, `/slots` and the page. All of it belongs to the event loop's thread."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from localspec import GenerationStats, Stream
 from localspec.decoding.interfaces import Step
 from localspec.decoding.stats import DrafterStats, add_counts
 
 _RECENT = 10.0
-"""Seconds that "now" means on the page."""
+"""Seconds that the page calls now."""
+_SUMMED = (
+    *("cached_tokens", "prompt_seconds", "generated_tokens", "decode_seconds"),
+    *("drafted", "tested", "accepted"),
+)
 
 
 @dataclass(slots=True)
@@ -23,13 +23,11 @@ class ServedTotals:
     """Sums over all answers that ended.
 
     Attributes:
-        answers: by how they ended.
-        prompt_tokens: read, without those that the cache held.
-        longest: tokens of prompt and answer together, the most there were.
-        by_drafter: counts by source.
-        accepted_per_position: by depth, the first drafted token first.
-        drafts: passes that verified something.
-        steps: of all answers; `rounds` as if all that were being written had shared every pass.
+        answers: by finish reason.
+        prompt_tokens: read, without cached ones.
+        longest: most tokens of a prompt and its answer.
+        drafts: passes that verified a draft.
+        steps: of all answers; `rounds` as if all answers had shared every pass.
     """
 
     answers: dict[str, int] = field(default_factory=dict)
@@ -52,66 +50,41 @@ class ServedTotals:
     def add(self, stats: GenerationStats, finish: str) -> None:
         """One more answer."""
         self.answers[finish] = self.answers.get(finish, 0) + 1
+        for name in _SUMMED:
+            setattr(self, name, getattr(self, name) + getattr(stats, name))
         self.prompt_tokens += stats.prompt_tokens - stats.cached_tokens
-        self.cached_tokens += stats.cached_tokens
-        self.prompt_seconds += stats.prompt_seconds
-        self.generated_tokens += stats.generated_tokens
-        self.decode_seconds += stats.decode_seconds
         self.passes += stats.target_passes
         self.longest = max(self.longest, stats.prompt_tokens + stats.generated_tokens)
-        self.drafted += stats.drafted
-        self.tested += stats.tested
-        self.accepted += stats.accepted
         for name, counts in stats.by_drafter.items():
             self.by_drafter.setdefault(name, DrafterStats()).add(counts)
         add_counts(self.accepted_per_position, stats.accepted_per_position)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Working:
-    """An answer that is being written.
-
-    Attributes:
-        number: of the answer, from 1.
-        since: when it began, on the monotonic clock.
-    """
+    """An answer that is being generated: its number, from 1, and when it began."""
 
     number: int
     stream: Stream
     since: float
 
 
-class _Passed(NamedTuple):
-    """What is kept of a step; `seconds` is None where it read the prompt."""
-
-    at: float
-    tokens: int
-    tested: int
-    accepted: int
-    seconds: float | None
-
-
 @dataclass(slots=True)
 class Traffic:
-    """Requests of HTTP, and those of them that were answered with an error."""
+    """Requests of HTTP, and those that were answered with an error."""
 
     requests: int = 0
     refused: int = 0
 
 
 class Activity:
-    """See the module; of one model.
-
-    Attributes:
-        totals: of answers that ended.
-        slots: answers that are being written, by slot.
-    """
+    """The answers of one model: `totals` of those that ended, `slots` of those that run."""
 
     def __init__(self) -> None:
         self.totals = ServedTotals()
         self.slots: dict[int, Working] = {}
         self._begun = 0
-        self._latest: deque[_Passed] = deque()
+        self._recent: deque[tuple[float, int, float]] = deque()  # when, tokens, seconds
 
     def began(self, slot: int, stream: Stream) -> None:
         """An answer got its slot."""
@@ -122,36 +95,27 @@ class Activity:
         """An answer is a step further."""
         self.totals.steps += 1
         self.totals.rounds += 1 / max(1, len(self.slots))
-        if step.drafted:
-            self.totals.drafts += 1
-        # Not the step itself: its draft may hold on to whole distributions.
-        counts = len(step.tokens), step.tested, step.accepted
-        self._latest.append(
-            _Passed(time.monotonic(), *counts, None if step.reads_prompt else step.seconds)
-        )
+        self.totals.drafts += bool(step.drafted)
+        seconds = 0.0 if step.reads_prompt else step.seconds
+        self._recent.append((time.monotonic(), len(step.tokens), seconds))
         self._forget()
 
     def ended(self, slot: int, stream: Stream) -> float:
-        """An answer came to its end; returns the seconds that it took."""
-        working = self.slots.pop(slot, None)
+        """An answer ended; returns the seconds that it took."""
         self.totals.add(stream.stats, stream.finish_reason or "error")
-        return 0.0 if working is None else time.monotonic() - working.since
+        return time.monotonic() - self.slots.pop(slot).since
 
     def now(self) -> dict[str, float]:
-        """Tokens per second and shares over the last seconds."""
+        """Tokens and tokens per second lately; the latter without reading prompts."""
         self._forget()
-        tokens = sum(step.tokens for step in self._latest)
-        later = [step for step in self._latest if step.seconds is not None]
-        seconds = sum(step.seconds or 0.0 for step in later)
+        seconds = sum(seconds for _, _, seconds in self._recent)
+        later = sum(tokens for _, tokens, seconds in self._recent if seconds)
         return {
-            "tokens": tokens,
-            "tokens_per_second": sum(s.tokens for s in later) / seconds if seconds else 0.0,
-            "tokens_per_pass": tokens / len(self._latest) if self._latest else 0.0,
-            "accepted": sum(step.accepted for step in self._latest),
-            "tested": sum(step.tested for step in self._latest),
+            "tokens": sum(tokens for _, tokens, _ in self._recent),
+            "tokens_per_second": later / seconds if seconds else 0.0,
         }
 
     def _forget(self) -> None:
         limit = time.monotonic() - _RECENT
-        while self._latest and self._latest[0].at < limit:
-            self._latest.popleft()
+        while self._recent and self._recent[0][0] < limit:
+            self._recent.popleft()

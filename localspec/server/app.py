@@ -1,45 +1,47 @@
-"""All endpoints, and what becomes of an error in one of them."""
+"""All endpoints, and what becomes of their results and errors."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any, get_type_hints
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from localspec.server import basics, embeddings, page
+from localspec.server import embeddings, page
 from localspec.server.anthropic import messages
-from localspec.server.events import ClientGone
 from localspec.server.failures import ApiError, as_api_error, error_body
 from localspec.server.guard import Guard
-from localspec.server.llama_cpp import figures, slots, texts
-from localspec.server.llama_cpp.completion import completion
-from localspec.server.llama_cpp.infill import infill
-from localspec.server.ollama import answering, models
-from localspec.server.openai.chat import chat_completions, input_tokens
-from localspec.server.openai.completions import completions
-from localspec.server.openai.responses import responses
+from localspec.server.llama_cpp import completion, figures, infill, slots, texts
+from localspec.server.ollama import answering
+from localspec.server.ollama import models as ollama_models
+from localspec.server.openai import chat, completions, models, responses
+from localspec.server.reply import ClientGone, Reply, json_response
 from localspec.server.service import Common, Service
+from localspec.server.wire import Record
 
-Handler = Callable[[Service, Request], Awaitable[ASGIApp]]
+Handler = Callable[..., Awaitable[Any]]
+"""Takes the service, and the body as `wanted`, of a type of record. Returns a reply, a response, or
+a value for JSON."""
+
 
 ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/", page.page),
     ("GET", "/events", page.events),
-    ("GET", "/health", basics.health),
-    ("GET", "/v1/health", basics.health),
-    ("GET", "/v1/models", basics.models),
-    ("GET", "/models", basics.models),
-    ("GET", "/v1/models/{name:path}", basics.model),
-    ("POST", "/v1/chat/completions", chat_completions),
-    ("POST", "/chat/completions", chat_completions),
-    ("POST", "/v1/chat/completions/input_tokens", input_tokens),
-    ("POST", "/chat/completions/input_tokens", input_tokens),
-    ("POST", "/v1/completions", completions),
-    ("POST", "/v1/responses", responses),
+    ("GET", "/health", models.health),
+    ("GET", "/v1/health", models.health),
+    ("GET", "/v1/models", models.models),
+    ("GET", "/models", models.models),
+    ("GET", "/v1/models/{name:path}", models.model),
+    ("POST", "/v1/chat/completions", chat.chat_completions),
+    ("POST", "/chat/completions", chat.chat_completions),
+    ("POST", "/v1/chat/completions/input_tokens", chat.input_tokens),
+    ("POST", "/chat/completions/input_tokens", chat.input_tokens),
+    ("POST", "/v1/completions", completions.completions),
+    ("POST", "/v1/responses", responses.responses),
     ("POST", "/v1/embeddings", embeddings.openai),
     ("POST", "/embeddings", embeddings.llama_cpp),
     ("POST", "/embedding", embeddings.llama_cpp),
@@ -49,13 +51,13 @@ ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/v1/messages/count_tokens", messages.count_tokens),
     ("POST", "/api/chat", answering.chat),
     ("POST", "/api/generate", answering.generate),
-    ("GET", "/api/tags", models.tags),
-    ("GET", "/api/ps", models.ps),
-    ("POST", "/api/show", models.show),
-    ("GET", "/api/version", models.version),
-    ("POST", "/completion", completion),
-    ("POST", "/completions", completion),
-    ("POST", "/infill", infill),
+    ("GET", "/api/tags", ollama_models.tags),
+    ("GET", "/api/ps", ollama_models.ps),
+    ("POST", "/api/show", ollama_models.show),
+    ("GET", "/api/version", ollama_models.version),
+    ("POST", "/completion", completion.completion),
+    ("POST", "/completions", completion.completion),
+    ("POST", "/infill", infill.infill),
     ("POST", "/tokenize", texts.tokenize),
     ("POST", "/detokenize", texts.detokenize),
     ("GET", "/tokenizer_info", texts.tokenizer_info),
@@ -65,13 +67,14 @@ ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/slots/{number:int}", slots.act),
     ("GET", "/metrics", figures.metrics),
 )
-"""Methods, paths, and who answers."""
+"""Methods, paths and handlers."""
 
+_RANKING = "Ranking needs a model that was made for it, and those do not generate text."
 NOT_OFFERED = {
-    "/rerank": "Ranking needs a model that was made for it, and those do not generate text.",
-    "/v1/rerank": "Ranking needs a model that was made for it, and those do not generate text.",
-    "/reranking": "Ranking needs a model that was made for it, and those do not generate text.",
-    "/v1/reranking": "Ranking needs a model that was made for it, and those do not generate text.",
+    "/rerank": _RANKING,
+    "/v1/rerank": _RANKING,
+    "/reranking": _RANKING,
+    "/v1/reranking": _RANKING,
     "/lora-adapters": "Adapters are not supported. Merge them into the model.",
     "/props": "Settings cannot be changed while the server runs. Send them with each request.",
     "/v1/audio/transcriptions": "The model reads text only.",
@@ -82,68 +85,67 @@ NOT_OFFERED = {
     "/api/copy": "Models are not copied here.",
     "/api/delete": "Models are not removed here. Type localspec rm NAME.",
 }
-"""What other servers have at these paths and this one has not, with why."""
+"""Paths of other servers that this one does not have, with the reason."""
 
 
-class Endpoint:
-    """A handler as an application of its own: errors become replies."""
+def record_of(handler: Handler) -> type[Record] | None:
+    """The record that a handler takes the body as, None where it takes none."""
+    return get_type_hints(handler).get("wanted")
+
+
+class Application:
+    """An endpoint as an ASGI application: its results and errors become responses."""
 
     def __init__(self, common: Common, handler: Handler) -> None:
         self._common = common
         self._handler = handler
+        self._record = record_of(handler)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, service = Request(scope, receive), Service(self._common)
+        service = Service(self._common, Request(scope, receive))
         try:
             try:
-                response = await self._handler(service, request)
+                response = await self._response(service)
             except ClientGone:
-                response = Response(status_code=499)
+                return
             except Exception as error:
                 response = failure(scope["path"], as_api_error(error))
             await response(scope, receive, send)
         finally:
             service.leave()
 
-
-class NotOffered:
-    """What says that there is nothing at a path, and why."""
-
-    def __init__(self, path: str, why: str) -> None:
-        self._path, self._why = path, why
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await failure(self._path, ApiError(501, self._why))(scope, receive, send)
+    async def _response(self, service: Service) -> Response:
+        arguments = () if self._record is None else (await service.read(self._record),)
+        result = await self._handler(service, *arguments)
+        if isinstance(result, Reply):
+            return await result.response(service.request)
+        return result if isinstance(result, Response) else json_response(result)
 
 
 def failure(path: str, error: ApiError) -> Response:
-    """The reply that an error makes."""
-    headers = dict(error.headers)
-    if error.status in (408, 413):  # the rest of the body would be taken for a request
-        headers["Connection"] = "close"
-    return JSONResponse(error_body(path, error), error.status, headers)
+    """The response to a request that failed."""
+    return json_response(error_body(path, error), error.status, error.headers)
 
 
 def build(common: Common) -> ASGIApp:
     """The application of a server."""
-    routes = [
-        Route(path, Endpoint(common, handler), methods=[method])
-        for method, path, handler in ENDPOINTS
-    ]
 
     async def not_found(request: Request, error: Exception) -> Response:
-        status = getattr(error, "status_code", 404)
-        told = (
-            "There is no such endpoint. See docs/serve.md."
-            if status == 404
-            else "That method is not for this."
-        )
-        return failure(request.url.path, ApiError(status, told))
+        if getattr(error, "status_code", 404) == 404:
+            return failure(
+                request.url.path, ApiError(404, "There is no such endpoint. See docs/serve.md.")
+            )
+        return failure(request.url.path, ApiError(405, "That method is not for this."))
 
-    routes += [
-        Route(path, NotOffered(path, why), methods=["POST", "DELETE", "GET"])
-        for path, why in NOT_OFFERED.items()
+    async def not_offered(request: Request) -> Response:
+        path = request.url.path
+        return failure(path, ApiError(501, NOT_OFFERED[path]))
+
+    routes = [
+        Route(path, Application(common, handler), methods=[method])
+        for method, path, handler in ENDPOINTS
     ]
+    routes += [Route(path, not_offered, methods=["POST", "DELETE", "GET"]) for path in NOT_OFFERED]
     app = Starlette(routes=routes, exception_handlers={404: not_found, 405: not_found})
     app.router.redirect_slashes = False
     return Guard(app, common.options, common.traffic)

@@ -1,4 +1,4 @@
-"""`/v1/embeddings`, and what llama.cpp and ollama have in its place."""
+"""`/v1/embeddings`, and the endpoints of llama.cpp and ollama for the same."""
 
 from __future__ import annotations
 
@@ -8,20 +8,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from starlette.requests import Request
-from starlette.responses import Response
 
 from localspec.errors import NativeError
-from localspec.llama.embeddings import Embedder, EmbeddingModel, Vector
+from localspec.llama.embeddings import Vector
 from localspec.llama.model import Model
 from localspec.server.failures import ApiError
-from localspec.server.llama_cpp.texts import reply
 from localspec.server.service import Service
-from localspec.server.turns import in_turn
 from localspec.server.wire import Record
 
 _MOST = 256
-"""Texts of a request."""
+"""Texts per request."""
 
 Input = str | list[str] | list[int] | list[list[int]]
 
@@ -46,9 +42,8 @@ class OllamaRequest(Record):
     truncate: bool | None = None
 
 
-async def openai(service: Service, request: Request) -> Response:
-    """Vectors as OpenAI gives them."""
-    wanted = await service.read(request, EmbeddingsRequest)
+async def openai(service: Service, wanted: EmbeddingsRequest) -> Any:
+    """Vectors in OpenAI's format."""
     model = await service.open_model(wanted.model)
     if wanted.dimensions not in (None, model.output_width):
         raise ApiError(
@@ -57,88 +52,74 @@ async def openai(service: Service, request: Request) -> Response:
             param="dimensions",
         )
     texts = _tokens(wanted.input, model)
-    vectors = await _vectors(service, request, texts)
-    count = sum(map(len, texts))
+    vectors = await _vectors(service, texts)
     data = [
-        {"object": "embedding", "index": number, "embedding": _told(vector, wanted.encoding_format)}
+        {"object": "embedding", "index": number, "embedding": _encoded(vector, wanted)}
         for number, vector in enumerate(vectors)
     ]
+    count = sum(map(len, texts))
     usage = {"prompt_tokens": count, "total_tokens": count}
-    return reply({"object": "list", "data": data, "model": service.host.name, "usage": usage})
+    return {"object": "list", "data": data, "model": service.host.name, "usage": usage}
 
 
-async def llama_cpp(service: Service, request: Request) -> Response:
-    """Vectors as llama.cpp's own `/embedding` gives them."""
-    wanted = await service.read(request, LlamaRequest)
+async def llama_cpp(service: Service, wanted: LlamaRequest) -> Any:
+    """`/embedding` of llama.cpp."""
     model = await service.open_model(wanted.model)
     given = wanted.content if wanted.content is not None else wanted.input
     if given is None:
         raise ApiError(400, "content is missing. Give a text, or several.", param="content")
-    vectors = await _vectors(service, request, _tokens(given, model))
-    return reply([{"index": n, "embedding": [one.tolist()]} for n, one in enumerate(vectors)])
+    vectors = await _vectors(service, _tokens(given, model))
+    return [{"index": n, "embedding": [one.tolist()]} for n, one in enumerate(vectors)]
 
 
-async def ollama(service: Service, request: Request) -> Response:
+async def ollama(service: Service, wanted: OllamaRequest) -> Any:
     """`/api/embed`."""
     started = time.monotonic()
-    wanted = await service.read(request, OllamaRequest)
     model = await service.open_model(wanted.model)
     texts = _tokens(wanted.input or [], model)
-    vectors = await _vectors(service, request, texts, cut=wanted.truncate is not False)
-    return reply(
-        {
-            "model": service.host.name,
-            "embeddings": [vector.tolist() for vector in vectors],
-            "total_duration": round((time.monotonic() - started) * 1e9),
-            "load_duration": 0,
-            "prompt_eval_count": sum(map(len, texts)),
-        }
-    )
+    vectors = await _vectors(service, texts, cut=wanted.truncate is not False)
+    return {
+        "model": service.host.name,
+        "embeddings": [vector.tolist() for vector in vectors],
+        "total_duration": round((time.monotonic() - started) * 1e9),
+        "load_duration": 0,
+        "prompt_eval_count": sum(map(len, texts)),
+    }
 
 
-async def ollama_single(service: Service, request: Request) -> Response:
+async def ollama_single(service: Service, wanted: OllamaRequest) -> Any:
     """`/api/embeddings`, which takes one text."""
-    wanted = await service.read(request, OllamaRequest)
     model = await service.open_model(wanted.model)
-    (vector,) = await _vectors(service, request, _tokens(wanted.prompt, model), cut=True)
-    return reply({"embedding": vector.tolist()})
+    (vector,) = await _vectors(service, _tokens(wanted.prompt, model), cut=True)
+    return {"embedding": vector.tolist()}
 
 
 def _tokens(given: Input, model: Model) -> list[Sequence[int]]:
-    """The texts as tokens, with what the model wants before them.
-
-    Raises:
-        ApiError: too many of them.
-        UsageError: a token that there is not.
-    """
-    found: list[str | list[int]]
-    if isinstance(given, str):
-        found = [given]
-    elif given and isinstance(given[0], int):
-        found = [[token for token in given if isinstance(token, int)]]
-    else:
-        found = [one for one in given if not isinstance(one, int)]
+    """The texts as tokens, with those that the model needs before them."""
+    several = isinstance(given, list) and not (given and isinstance(given[0], int))
+    found: Any = given if several else [given]
     if len(found) > _MOST:
         raise ApiError(400, f"Give at most {_MOST} texts at a time.", param="input")
     vocabulary = model.vocabulary
-    texts: list[Sequence[int]] = []
-    for one in found:
-        if isinstance(one, str):
-            texts.append(vocabulary.tokenize(one, special=False, add_bos=True))
-        else:
-            texts.append(vocabulary.checked(one))
-    return texts
+    return [
+        vocabulary.tokenize(one, special=False, add_bos=True)
+        if isinstance(one, str)
+        else vocabulary.checked(one)
+        for one in found
+    ]
 
 
 async def _vectors(
-    service: Service, request: Request, texts: Sequence[Sequence[int]], *, cut: bool = False
+    service: Service, texts: Sequence[Sequence[int]], *, cut: bool = False
 ) -> list[Vector]:
-    """One for each text, made when it is this request's turn; `cut` what is too long.
+    """A vector for each text, made when it is this request's turn.
 
-    Raises:
-        ApiError: the queue is full, a text is too long, or the model cannot do it.
-    """
-    embedder = await _embedder(service)
+    Args:
+        cut: whether texts that are too long are cut off."""
+    try:
+        embedder = await service.host.embedder()
+    except NativeError as error:
+        raise ApiError(501, f"This model gives no embeddings: {error}") from None
     for text in texts:
         if len(text) > embedder.longest and not cut:
             raise ApiError(
@@ -153,17 +134,10 @@ async def _vectors(
     def work(left: Callable[[], bool]) -> list[Vector]:
         return [embedder.embed(text[: embedder.longest], left) for text in texts]
 
-    return await in_turn(service, request, work)
+    return await service.in_turn(work)
 
 
-async def _embedder(service: Service) -> Embedder | EmbeddingModel:
-    try:
-        return await service.host.embedder()
-    except NativeError as error:
-        raise ApiError(501, f"This model gives no embeddings: {error}") from None
-
-
-def _told(vector: Vector, form: str | None) -> Any:
-    if form == "base64":
+def _encoded(vector: Vector, wanted: EmbeddingsRequest) -> Any:
+    if wanted.encoding_format == "base64":
         return base64.b64encode(vector.astype(np.dtype("<f4")).tobytes()).decode()
     return vector.tolist()

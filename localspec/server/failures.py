@@ -1,4 +1,4 @@
-"""What goes wrong with a request, and how each protocol says so."""
+"""Errors of requests, in the format of each protocol."""
 
 from __future__ import annotations
 
@@ -10,29 +10,22 @@ from localspec.errors import ContextOverflow, LocalspecError, ServerUnreachable,
 
 logger = logging.getLogger("localspec.server")
 
-_KINDS = {
-    400: "invalid_request_error",
+_TYPES = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
-    405: "invalid_request_error",
-    408: "invalid_request_error",
-    413: "invalid_request_error",
-    431: "invalid_request_error",
     429: "rate_limit_error",
     501: "not_supported_error",
     503: "unavailable_error",
 }
+_ANTHROPIC = {413: "request_too_large", 503: "overloaded_error", 500: "api_error"}
 
 
 class ApiError(Exception):
-    """A request that is refused, or an answer that failed.
+    """A request that is refused, or an answer that failed. All that reads a request raises it.
 
     Attributes:
-        status: of HTTP.
-        message: for people.
-        code: for programs, as OpenAI names them; None where it has no name.
-        param: the field of the request that is wrong.
+        code, param: OpenAI's names of the error, and of the invalid field.
         retry_after: seconds after which trying again may help.
         more: further members of the error object.
     """
@@ -58,7 +51,8 @@ class ApiError(Exception):
     @property
     def kind(self) -> str:
         """The `type` of the error object."""
-        return str(self.more.get("type") or _KINDS.get(self.status, "server_error"))
+        usual = "invalid_request_error" if self.status < 500 else "server_error"
+        return _TYPES.get(self.status, usual)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -66,58 +60,45 @@ class ApiError(Exception):
         headers = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
+        if self.status in (408, 413):  # the rest of the body would be taken for a request
+            headers["Connection"] = "close"
         return headers
 
 
 def as_api_error(error: BaseException) -> ApiError:
-    """Any exception as what a client is told of it; what nobody foresaw goes into the log."""
+    """Any exception as clients see it; an unexpected one goes into the log."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, ContextOverflow):
+        more = {"n_prompt_tokens": error.needed, "n_ctx": error.available}
         return ApiError(
             400,
-            # In llama.cpp's words, which clients look for.
+            # llama.cpp's words, which clients look for.
             f"The request of {error.needed} tokens exceeds the available context size "
             f"({error.available} tokens), which has to hold the answer as well. Send less, or "
             "have the server opened with a longer context.",
             code="context_length_exceeded",
-            more={
-                "type": "exceed_context_size_error",
-                "n_prompt_tokens": error.needed,
-                "n_ctx": error.available,
-            },
+            more={"type": "exceed_context_size_error", **more},
         )
-    if isinstance(error, UsageError):
-        return ApiError(400, str(error))
-    if isinstance(error, ServerUnreachable):
-        return ApiError(503, str(error))
-    if isinstance(error, LocalspecError):
-        return ApiError(500, str(error))
     if isinstance(error, MemoryError):
         return ApiError(503, "There is not enough memory for this request.")
+    if isinstance(error, LocalspecError):
+        status = 400 if isinstance(error, UsageError) else 500
+        return ApiError(503 if isinstance(error, ServerUnreachable) else status, str(error))
     logger.error("internal error: %s", type(error).__name__, exc_info=error)
     return ApiError(500, f"Internal error, {type(error).__name__}. The server's log has more.")
 
 
 def openai_body(error: ApiError) -> dict[str, Any]:
     """OpenAI's error object, with llama.cpp's members."""
-    return {
-        "error": {
-            "message": error.message,
-            "type": error.kind,
-            "param": error.param,
-            "code": error.code if error.code is not None else error.status,
-            **{name: value for name, value in error.more.items() if name != "type"},
-        }
-    }
-
-
-_ANTHROPIC = {413: "request_too_large", 503: "overloaded_error", 500: "api_error"}
+    code = error.status if error.code is None else error.code
+    told = {"message": error.message, "type": error.kind, "param": error.param, "code": code}
+    return {"error": told | error.more}
 
 
 def anthropic_body(error: ApiError) -> dict[str, Any]:
     """Anthropic's error object."""
-    kind = _ANTHROPIC.get(error.status, _KINDS.get(error.status, "invalid_request_error"))
+    kind = _ANTHROPIC.get(error.status, error.kind)
     return {"type": "error", "error": {"type": kind, "message": error.message}}
 
 

@@ -1,10 +1,10 @@
-"""The figures of an answer, as clients of OpenAI and of llama.cpp know them."""
+"""Figures and log-probabilities of an answer, in the formats of OpenAI and llama.cpp."""
 
 from __future__ import annotations
 
 import codecs
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from localspec import Engine, GenerationStats
@@ -36,10 +36,7 @@ def timings(stats: GenerationStats) -> dict[str, Any]:
 
 
 def usage(all_stats: Sequence[GenerationStats]) -> dict[str, Any]:
-    """OpenAI's `usage`, of all answers to one prompt.
-
-    Drafts count as predictions: those that were accepted, and those that were tested in vain.
-    """
+    """OpenAI's `usage`, of all answers to one prompt. Drafts count as predictions."""
     prompt = all_stats[0].prompt_tokens
     generated = sum(stats.generated_tokens for stats in all_stats)
     return {
@@ -54,39 +51,36 @@ def usage(all_stats: Sequence[GenerationStats]) -> dict[str, Any]:
     }
 
 
-def chat_logprobs(told: Iterable[TokenLogprob], engine: Engine) -> list[dict[str, Any]]:
+def chat_logprobs(logprobs: Iterable[TokenLogprob], engine: Engine) -> list[dict[str, Any]]:
     """`logprobs.content` of a chat completion."""
-    ends = engine.model.vocabulary.ends
-    return [
-        {
-            **_token(one.token, one.logprob, engine),
-            "top_logprobs": [_token(token, logprob, engine) for token, logprob in one.top],
-        }
-        for one in told
-        if not ends(one.token)
-    ]
+    return _listed(logprobs, engine, "logprob", lambda value: max(value, _LEAST))
 
 
-def sampled_probs(told: Iterable[TokenLogprob], engine: Engine) -> list[dict[str, Any]]:
+def sampled_probs(logprobs: Iterable[TokenLogprob], engine: Engine) -> list[dict[str, Any]]:
     """llama.cpp's `completion_probabilities` with `post_sampling_probs`."""
-    ends = engine.model.vocabulary.ends
+    return _listed(logprobs, engine, "prob", math.exp)
+
+
+def _listed(
+    logprobs: Iterable[TokenLogprob], engine: Engine, name: str, value: Callable[[float], float]
+) -> list[dict[str, Any]]:
+    vocabulary = engine.model.vocabulary
+
+    def one(token: int, logprob: float) -> dict[str, Any]:
+        data = vocabulary.piece(token, special=True)
+        text = data.decode("utf-8", "replace")
+        return {"id": token, "token": text, "bytes": list(data), name: value(logprob)}
+
     return [
-        {
-            **_sampled(one.token, one.logprob, engine),
-            "top_probs": [_sampled(token, logprob, engine) for token, logprob in one.top],
-        }
-        for one in told
-        if not ends(one.token)
+        {**one(each.token, each.logprob), f"top_{name}s": [one(*other) for other in each.top]}
+        for each in logprobs
+        if not vocabulary.ends(each.token)
     ]
 
 
 class TextOffsets:
-    """Where tokens begin in a text, in characters, told in pieces of any size; a token that ends
-    within a character leaves that one to the next.
-
-    Args:
-        begin: characters before the first token.
-    """
+    """Where tokens begin in a text, in characters, of which `begin` precede the first token; a
+    token that ends within a character leaves that one to the next."""
 
     def __init__(self, engine: Engine, begin: int = 0) -> None:
         self._piece = engine.token_bytes
@@ -103,45 +97,23 @@ class TextOffsets:
 
 
 def text_logprobs(
-    told: Sequence[TokenLogprob], engine: Engine, offsets: TextOffsets
-) -> dict[str, Any]:
-    """`logprobs` of a completion."""
-    found = told_tokens(told, engine)
-    found["text_offset"] = offsets.of(one.token for one in told)
-    return found
+    logprobs: Sequence[TokenLogprob], engine: Engine, offsets: TextOffsets | None = None
+) -> dict[str, list[Any]]:
+    """`logprobs` of a completion; half a character shows as U+FFFD."""
 
+    def text(token: int) -> str:
+        return engine.model.vocabulary.piece(token, special=True).decode("utf-8", "replace")
 
-def told_tokens(told: Sequence[TokenLogprob], engine: Engine) -> dict[str, list[Any]]:
-    """The same without the offsets."""
-    found: dict[str, list[Any]] = {
-        "tokens": [],
-        "token_logprobs": [],
-        "top_logprobs": [],
-        "text_offset": [],
-    }
-    for one in told:
-        found["tokens"].append(token_text(one.token, engine))
-        found["token_logprobs"].append(max(one.logprob, _LEAST))
-        tops: dict[str, float] = {}
+    def alternatives(one: TokenLogprob) -> dict[str, float]:
+        found: dict[str, float] = {}
         for token, value in one.top:  # the likeliest first, and two may look alike
-            tops.setdefault(token_text(token, engine), max(value, _LEAST))
-        found["top_logprobs"].append(tops)
-    return found
+            found.setdefault(text(token), max(value, _LEAST))
+        return found
 
-
-def token_text(token: int, engine: Engine) -> str:
-    """A token as text; half a character shows as U+FFFD."""
-    return engine.model.vocabulary.piece(token, special=True).decode("utf-8", "replace")
-
-
-def _token(token: int, logprob: float, engine: Engine) -> dict[str, Any]:
-    return {**_named(token, engine), "logprob": max(logprob, _LEAST)}
-
-
-def _sampled(token: int, logprob: float, engine: Engine) -> dict[str, Any]:
-    return {**_named(token, engine), "prob": math.exp(logprob)}
-
-
-def _named(token: int, engine: Engine) -> dict[str, Any]:
-    data = engine.model.vocabulary.piece(token, special=True)
-    return {"id": token, "token": data.decode("utf-8", "replace"), "bytes": list(data)}
+    tokens = [one.token for one in logprobs]
+    return {
+        "tokens": [text(token) for token in tokens],
+        "token_logprobs": [max(one.logprob, _LEAST) for one in logprobs],
+        "top_logprobs": [alternatives(one) for one in logprobs],
+        "text_offset": [] if offsets is None else offsets.of(tokens),
+    }

@@ -1,9 +1,5 @@
-"""The conversation of `localspec serve --session FILE`: taken up when the model is open, kept when
-the server ends.
-
-What is kept is the latest conversation that was answered, in the shape that `localspec run` and
-`localspec chat` go on with: messages, or a text where it is no plain chat.
-"""
+"""The conversation of `localspec serve --session FILE`: the last one that was answered, saved for
+`localspec run` and `localspec chat` as well, as messages or as a text."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from localspec.errors import SessionError
 
 _ROLES = ("system", "user", "assistant")
 
-Told = str | Sequence[Mapping[str, Any]]
+Prompted = str | Sequence[Mapping[str, Any]]
 """A text, or messages."""
 
 
@@ -25,37 +21,36 @@ class ServedSession:
 
     Args:
         path: the file.
-        tell: told what could not be used or kept, sentences.
+        notify: called with sentences about what could not be used or saved.
     """
 
-    def __init__(self, path: Path, tell: Callable[[str], object]) -> None:
-        self._path, self._tell = path, tell
-        self._latest: tuple[Told | None, Stream] | None = None
+    def __init__(self, path: Path, notify: Callable[[str], object]) -> None:
+        self._path, self._notify = path, notify
+        self._latest: tuple[Prompted | None, Stream] | None = None
 
     def take_up(self, engine: Engine) -> None:
-        """Have the engine go on with what is in the file.
+        """Have the engine continue the conversation in the file.
 
         Raises:
-            SessionError: it is something else, or cannot be read.
+            SessionError: the file is something else, or cannot be read.
         """
         for notice in engine.open_session(self._path).notices:
-            self._tell(notice)
+            self._notify(notice)
 
-    def answered(self, prompt: Told | None, stream: Stream) -> None:
-        """An answer came to its end; `prompt` is None where token ids were sent."""
+    def answered(self, prompt: Prompted | None, stream: Stream) -> None:
+        """An answer ended; `prompt` is None where token ids were sent."""
         self._latest = prompt, stream
 
     def keep(self, engine: Engine) -> None:
-        """Keep the latest conversation, if there was any; what was in the file stays else."""
-        if self._latest is None:
-            return
-        try:
-            engine.save_session(self._path, _conversation(engine, *self._latest))
-        except SessionError as error:
-            self._tell(str(error))
+        """Save the latest conversation, if there was any."""
+        if self._latest is not None:
+            try:
+                engine.save_session(self._path, _conversation(engine, *self._latest))
+            except SessionError as error:
+                self._notify(str(error))
 
 
-def _conversation(engine: Engine, prompt: Told | None, stream: Stream) -> Any:
+def _conversation(engine: Engine, prompt: Prompted | None, stream: Stream) -> Any:
     if isinstance(prompt, str):
         return prompt + stream.text
     if prompt is None or not all(map(_plain, prompt)):
@@ -63,7 +58,7 @@ def _conversation(engine: Engine, prompt: Told | None, stream: Stream) -> Any:
         return data.decode("utf-8", "replace")
     messages = [{"role": one["role"], "content": one["content"]} for one in prompt]
     begun = ""
-    if messages[-1]["role"] == "assistant":  # the answer went on with it
+    if messages[-1]["role"] == "assistant":  # the answer continued it
         begun = messages.pop()["content"]
     return [*messages, {"role": "assistant", "content": begun + stream.text}]
 

@@ -1,13 +1,10 @@
-"""A model behind the server: away, loading, there, or failed."""
+"""A model of the server: unloaded, loading, loaded or failed."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,19 +14,19 @@ from localspec.errors import Cancelled
 from localspec.llama.embeddings import Embedder, EmbeddingModel
 from localspec.llama.model import Model
 from localspec.loading.beside import embedder_beside
+from localspec.parallel_engine import ParallelEngine
 from localspec.server.activity import Activity
-from localspec.server.answer import Ask
+from localspec.server.answers import Ask
 from localspec.server.failures import ApiError
 from localspec.server.gate import Gate
 from localspec.server.kept_session import ServedSession
-
-logger = logging.getLogger("localspec.server")
+from localspec.worker_threads import off_the_loop
 
 Opened = Engine | EmbeddingModel
-"""What answers, or makes embeddings alone."""
+"""What generates text, or makes only embeddings."""
 
 Opener = Callable[[Callable[[float], None]], Opened]
-"""Opens it; told where to report the loaded fraction."""
+"""Opens it; given a function to report the loaded fraction to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +34,10 @@ class Offer:
     """A model that clients may ask for.
 
     Attributes:
-        opener: opens it.
-        name: what clients call it; None takes the model's own, once it is open.
-        aliases: all names that the user gave it, `name` among them.
-        tags: words about it that clients are told.
-        reference: another name it goes by: what the user typed.
+        name: for clients; None takes the model's own. `aliases` are all names that the user gave.
+        reference: the name that the user typed, which clients may use as well.
         path: its file, where that is known before it is open.
-        options: how it is opened.
-        session: the conversation that it goes on with, kept when the server ends.
-        needs: bytes of memory that it will take, 0 where nobody can say.
+        needs: bytes of memory that it will take, 0 where unknown.
     """
 
     opener: Opener
@@ -60,95 +52,67 @@ class Offer:
 
 
 class ModelHost:
-    """Loads a model in a thread of its own, says how far it is, and lets go of it again.
-
-    All of it but the loading belongs to the event loop's thread.
-
-    Args:
-        offer: the model.
-        max_queue: answers that may wait for it.
+    """Loads a model in a thread, and unloads it. All else belongs to the event loop's thread.
 
     Attributes:
-        gate: who is answered now.
-        activity: what was answered.
+        opened: None while it is not loaded.
         progress: fraction loaded.
-        error: why there is no model, None while there may be one.
-        loaded_at: when it was open, seconds since 1970.
-        users: requests that need it.
-        used: when the last one of them came, on the monotonic clock.
+        loaded_at: seconds since 1970.
+        users: requests that need it; `used` is when the last one came, on the monotonic clock.
     """
 
     def __init__(self, offer: Offer, max_queue: int) -> None:
         self.offer = offer
+        self.opened: Opened | None = None
         self.gate = Gate(1, max_queue)
         self.activity = Activity()
         self.progress = 0.0
-        self.error: BaseException | None = None
+        self.failed = False
         self.loaded_at = 0
         self.users = 0
         self.used = 0.0
         self._max_queue = max_queue
-        self._engine: Engine | None = None
-        self._embedder: Embedder | EmbeddingModel | None = None
+        self._embedder: Embedder | None = None
         self._making = asyncio.Lock()
         self._closing = False
-        self._thread: threading.Thread | None = None
+        self._loading: asyncio.Future[Opened] | None = None
 
     @property
     def engine(self) -> Engine | None:
-        """The engine, None while it is not open, or where the model makes embeddings alone."""
-        return self._engine
-
-    @property
-    def opened(self) -> Opened | None:
-        """What was opened, None while nothing is."""
-        if self._engine is None and isinstance(self._embedder, EmbeddingModel):
-            return self._embedder
-        return self._engine
+        """The engine, None while it is not loaded, or where the model makes only embeddings."""
+        return None if isinstance(self.opened, EmbeddingModel) else self.opened
 
     @property
     def model(self) -> Model | None:
-        """Weights and vocabulary, None while it is not open."""
+        """Weights and vocabulary, None while it is not loaded."""
         return None if self.opened is None else self.opened.model
 
     def require(self) -> Engine:
-        """The engine.
-
-        Raises:
-            ApiError: it is not there yet, or never will be, or generates no text.
-        """
-        if self._engine is not None:
-            return self._engine
+        """The engine."""
         self.require_opened()
-        raise ApiError(
-            400,
-            f"{self.name} makes only embeddings, not text. Ask it at /v1/embeddings, or start "
-            "the server with a chat model (-m).",
-            param="model",
-        )
+        if self.engine is None:
+            raise ApiError(
+                400,
+                f"{self.name} makes only embeddings, not text. Ask it at /v1/embeddings, or start "
+                "the server with a chat model (-m).",
+                param="model",
+            )
+        return self.engine
 
     def require_opened(self) -> Model:
-        """The model, whatever it is for.
-
-        Raises:
-            ApiError: it is not there yet, or never will be.
-        """
+        """The model, whatever it is for."""
         if self.model is not None:
             return self.model
-        if self.error is not None:
+        if self.failed:
             raise ApiError(
                 503, "The model could not be loaded. The reason is in the server's output."
             )
-        raise ApiError(
-            503,
-            "Loading model",
-            retry_after=1,
-            more={"progress": round(self.progress, 3)},
-        )
+        more = {"progress": round(self.progress, 3)}
+        raise ApiError(503, "Loading model", retry_after=1, more=more)
 
     @property
     def name(self) -> str:
-        """What clients call the model."""
+        """The model's name for clients."""
         if self.offer.name is not None:
             return self.offer.name
         return "" if self.model is None else self.model.name
@@ -159,85 +123,78 @@ class ModelHost:
         return self.offer.path if self.model is None else self.model.path
 
     def goes_by(self, name: str) -> bool:
-        """Whether a client that says this means this model."""
+        """Whether clients may call the model so."""
         file = () if self.path is None or self.offer.aliases else (self.path.stem,)
         return name in (self.name, self.offer.reference, *self.offer.aliases, *file)
 
-    async def load(self) -> None:
-        """Open the model; whether that went well is for `opened` and `error` to say."""
-        loop, done = asyncio.get_running_loop(), asyncio.Event()
-        self.progress, self.error = 0.0, None
+    async def load(self) -> Opened:
+        """Open the model.
 
-        def tell() -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(done.set)
+        Raises:
+            LocalspecError: it cannot be opened.
+        """
+        # In a task of its own: a request that is cancelled does not end it.
+        self._loading = asyncio.ensure_future(self._load())
+        return await asyncio.shield(self._loading)
 
-        self._thread = threading.Thread(
-            target=self._load, args=(tell,), name="localspec-load", daemon=True
-        )
-        self._thread.start()
-        await done.wait()
-        if self._engine is not None:
-            # An engine that answers several at a time says how many.
-            slots = getattr(self._engine, "parallel", 1)
-            self.gate = Gate(slots if isinstance(slots, int) else 1, self._max_queue)
+    async def _load(self) -> Opened:
+        self.progress, self.failed = 0.0, False
+        try:
+            self.opened = await off_the_loop("localspec-load", self._open)
+        except BaseException:
+            self.failed = True
+            raise
+        self.loaded_at = int(time.time())
+        slots = self.opened.parallel if isinstance(self.opened, ParallelEngine) else 1
+        self.gate = Gate(slots, self._max_queue)
+        return self.opened
 
     async def unload(self) -> None:
-        """Free the model, which nobody uses."""
-        engine, self._engine = self._engine, None
+        """Free the model, which no request needs."""
+        opened, self.opened = self.opened, None
         embedder, self._embedder = self._embedder, None
-        if embedder is not None:
-            await asyncio.to_thread(embedder.close)
-        if engine is not None:
-            await asyncio.to_thread(engine.close)
+        for one in (embedder, opened):
+            if one is not None:
+                await asyncio.to_thread(one.close)
 
     def answered(self, ask: Ask, stream: Stream) -> None:
-        """One of its answers came to its end."""
+        """One of its answers ended."""
         if self.offer.session is not None:
             text = ask.prompt if isinstance(ask.prompt, str) else None
             self.offer.session.answered(ask.messages or text, stream)
 
     async def embedder(self) -> Embedder | EmbeddingModel:
-        """What makes embeddings of the model, made when it is first asked for.
+        """What makes embeddings of the model, made when it is first needed.
 
         Raises:
-            ApiError: the model is not there.
+            ApiError: the model is not loaded.
             NativeError: it cannot make any.
         """
         self.require_opened()
+        if isinstance(self.opened, EmbeddingModel):
+            return self.opened
         async with self._making:
             if self._embedder is None:
-                engine, options = self.require(), self.offer.options
-                self._embedder = await asyncio.to_thread(embedder_beside, engine, options)
+                options = self.offer.options
+                self._embedder = await asyncio.to_thread(embedder_beside, self.require(), options)
             return self._embedder
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Stop loading, or free the model once nothing runs on it."""
         self._closing = True
-        if self._thread is not None:
-            self._thread.join()
-        if self._embedder is not None:
-            self._embedder.close()
-        if self._engine is not None:
-            if self.offer.session is not None:
-                self.offer.session.keep(self._engine)
-            self._engine.close()
+        if self._loading is not None:
+            await asyncio.wait({self._loading})
+        if self.offer.session is not None and self.engine is not None:
+            await asyncio.to_thread(self.offer.session.keep, self.engine)
+        await self.unload()
 
-    def _load(self, tell: Callable[[], None]) -> None:
+    def _open(self) -> Opened:
         def report(fraction: float) -> None:
             if self._closing:
                 raise Cancelled("Stopped while the model was loading.")
             self.progress = fraction
 
-        try:
-            opened = self.offer.opener(report)
-            self.loaded_at = int(time.time())
-            if isinstance(opened, EmbeddingModel):
-                self._embedder = opened
-            else:
-                if self.offer.session is not None:
-                    self.offer.session.take_up(opened)
-                self._engine = opened
-        except BaseException as error:  # whoever waits for the model has to be told
-            self.error = error
-        tell()
+        opened = self.offer.opener(report)
+        if self.offer.session is not None and not isinstance(opened, EmbeddingModel):
+            self.offer.session.take_up(opened)
+        return opened

@@ -1,4 +1,4 @@
-"""What a user may say about the server, and what it allows its clients."""
+"""Options of the server, and its limits."""
 
 from __future__ import annotations
 
@@ -10,40 +10,22 @@ from urllib.parse import urlsplit
 from localspec.errors import UsageError
 
 LOCAL = "localhost"
-"""Of origins: every page that this machine serves, at whatever port."""
+"""Stands for the origins of all pages that this machine serves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """Where to listen, whom to answer, and how much of everything a client gets.
+    """The options of `localspec serve`, explained by `localspec serve --help`; besides:
 
     Attributes:
-        host: address or name to listen at; several with commas between them.
-        port: 0 takes a free one.
-        api_key: what clients have to show; None lets everybody in that reaches the port.
-        insecure: listen beyond this machine without a key.
-        cors: origins of web pages that may use the server, LOCAL for all of this machine, "*" for
-            all.
-        allowed_hosts: names under which it is known, besides addresses and those of this machine.
-        max_queue: answers that may wait for their turn.
-        max_tokens: longest answer to requests that do not say; None goes on to the context's end.
-        context_shift: have an answer go on without the oldest of the text where the context is
-            full, instead of ending there.
-        slot_save_path: folder in which clients may keep what was read of conversations; None for
-            nowhere.
-        slots: tell at /slots what every slot does.
-        ui: have a page at /.
-        thinking: whether models think before they answer, where they may and nobody says.
-        log_prompts: write prompts into the log.
-        body: most bytes of a request.
-        headers: most bytes of a request's head.
+        body, headers: most bytes of a request's body and head.
         connections: most at a time.
         header_timeout, body_timeout: seconds a client may take to send them.
-        write_timeout: seconds a client may leave what was sent unread, once its buffers are full.
-        drain: seconds that running answers get when the server is told to stop.
+        write_timeout: seconds a client may leave its full buffers unread.
+        drain: seconds that running answers get when the server stops.
 
     Raises:
-        UsageError: a value that cannot be meant, or one that is not safe.
+        UsageError: an invalid value, or an unsafe one.
     """
 
     host: str = "127.0.0.1"
@@ -70,7 +52,7 @@ class ServerOptions:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """All addresses and names of `host`."""
+        """The addresses and names in `host`."""
         return tuple(host.strip() for host in self.host.split(","))
 
     def __post_init__(self) -> None:

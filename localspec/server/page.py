@@ -1,7 +1,4 @@
-"""`/`: a chat in the browser, with what the server does beside it.
-
-The page holds no text of anybody: conversations stay in the browser, and `/events` tells figures.
-"""
+"""`/`: a chat in the browser. Conversations stay there; `/events` has only figures."""
 
 from __future__ import annotations
 
@@ -10,25 +7,25 @@ import dataclasses
 import secrets
 import time
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
-from starlette.types import ASGIApp
 
 from localspec import paths
-from localspec.server.events import Streamed, event
+from localspec.server.activity import Working
 from localspec.server.failures import ApiError
+from localspec.server.reply import event, streaming
 from localspec.server.service import Service
 
 PAGE = Path(__file__).with_name("page.html")
 _PAUSE = 1.0
-"""Seconds between two looks."""
+"""Seconds between two states."""
 
 
-async def page(service: Service, request: Request) -> Response:
-    """The page itself; what it shows comes by `events`."""
+async def page(service: Service) -> Response:
+    """The page itself; its figures come by `events`."""
     _require_ui(service)
     nonce = secrets.token_urlsafe(16)
     html = PAGE.read_text(encoding="utf-8").replace("NONCE", nonce)
@@ -42,51 +39,30 @@ async def page(service: Service, request: Request) -> Response:
     )
 
 
-async def events(service: Service, request: Request) -> ASGIApp:
+async def events(service: Service) -> Response:
     """The state of the server, every second."""
     _require_ui(service)
     service.require_started()
+    draining = service.common.draining
 
     async def states() -> AsyncGenerator[bytes, None]:
-        while not service.draining.is_set():
+        while not draining.is_set():
             yield event(state(service))
-            try:
-                await asyncio.wait_for(service.draining.wait(), _PAUSE)
-            except asyncio.TimeoutError:
-                continue
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(draining.wait(), _PAUSE)
 
-    return Streamed(states(), lambda: None)
+    return streaming(states())
 
 
 def _require_ui(service: Service) -> None:
-    """Return where there is a page.
-
-    Raises:
-        ApiError: the server was told to have none.
-    """
     if not service.options.ui:
         raise ApiError(404, "There is no page here. Start the server without --no-ui.")
 
 
 def state(service: Service) -> dict[str, Any]:
-    """What the page shows."""
-    # Between two models there may be none.
+    """The figures of the page. Between two models no engine is loaded."""
     engine, activity, gate = service.host.engine, service.activity, service.gate
-    slots = []
-    for number in range(gate.slots):
-        working = activity.slots.get(number)
-        slot: dict[str, Any] = {"slot": number, "answer": None}
-        if working is not None:
-            stats = working.stream.stats
-            slot = {
-                "slot": number,
-                "answer": working.number,
-                "prompt": stats.prompt_tokens,
-                "cached": stats.cached_tokens,
-                "written": stats.generated_tokens,
-                "seconds": time.monotonic() - working.since,
-            }
-        slots.append(slot)
+    traffic = service.common.traffic
     return {
         "model": service.host.name,
         "demo": service.host.path == paths.embedded(paths.EMBEDDED_TARGET),
@@ -99,7 +75,21 @@ def state(service: Service) -> dict[str, Any]:
         "waiting": gate.waiting,
         "slots_total": gate.slots,
         "max_queue": service.options.max_queue,
-        "slots": slots,
-        "requests": service.common.traffic.requests,
-        "refused": service.common.traffic.refused,
+        "slots": [_slot(number, activity.slots.get(number)) for number in range(gate.slots)],
+        "requests": traffic.requests,
+        "refused": traffic.refused,
+    }
+
+
+def _slot(number: int, working: Working | None) -> dict[str, Any]:
+    if working is None:
+        return {"slot": number, "answer": None}
+    stats = working.stream.stats
+    return {
+        "slot": number,
+        "answer": working.number,
+        "prompt": stats.prompt_tokens,
+        "cached": stats.cached_tokens,
+        "written": stats.generated_tokens,
+        "seconds": time.monotonic() - working.since,
     }

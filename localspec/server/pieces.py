@@ -1,11 +1,14 @@
-"""What an answer consists of, whatever protocol it is told in: text, thoughts, calls of tools."""
+"""An answer's parts in any protocol: text, thoughts and calls of tools."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+import json
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
+from localspec.decoding.logprobs import TokenLogprob
 from localspec.prompting.detokenizer import CLOSES as CLOSES
 from localspec.prompting.detokenizer import OPENS as OPENS
 
@@ -19,7 +22,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """Some of what the model thinks before it answers."""
+    """Some of the model's reasoning before the answer."""
 
     text: str
 
@@ -41,11 +44,52 @@ class CallArguments:
 Piece = Text | Thought | CallBegins | CallArguments
 
 
+@dataclass(slots=True)
+class Call:
+    """A call of a tool; `arguments` is JSON."""
+
+    name: str
+    arguments: str = ""
+    id: str = field(default_factory=lambda: f"call_{secrets.token_hex(12)}")
+
+    def as_openai(self) -> dict[str, Any]:
+        function = {"name": self.name, "arguments": self.arguments or "{}"}
+        return {"id": self.id, "type": "function", "function": function}
+
+    def as_object(self) -> Any:
+        """The arguments parsed; {} where the answer was cut off within them."""
+        try:
+            return json.loads(self.arguments or "{}")
+        except ValueError:
+            return {}
+
+
+@dataclass(slots=True)
+class AnswerMessage:
+    """An answer so far."""
+
+    text: str = ""
+    thought: str = ""
+    calls: list[Call] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+
+    def add(self, piece: Piece) -> None:
+        """One more piece."""
+        if isinstance(piece, Text):
+            self.text += piece.text
+        elif isinstance(piece, Thought):
+            self.thought += piece.text
+        elif isinstance(piece, CallBegins):
+            self.calls.append(Call(piece.name))
+        else:
+            self.calls[-1].arguments += piece.text
+
+
 class Reader(Protocol):
     """Makes pieces of text as it comes."""
 
     def push(self, text: str) -> Sequence[Piece]:
-        """What some more text made certain."""
+        """The pieces that some more text makes certain."""
         ...
 
     def finish(self) -> Sequence[Piece]:
@@ -64,7 +108,7 @@ class Plain:
 
 
 class Thinking:
-    """What stands between <think> and </think> at the beginning is thought.
+    """Text between <think> and </think> at the beginning is thought.
 
     Args:
         inner: reads the rest.
@@ -75,7 +119,7 @@ class Thinking:
         self._inner = inner
         self._held = ""
         self._state = "thinking" if open else "beginning"
-        self._silent = True  # no thought was told yet
+        self._silent = True  # no thought so far
 
     def push(self, text: str) -> Sequence[Piece]:
         if self._state == "answering":
@@ -89,7 +133,7 @@ class Thinking:
             elif OPENS.startswith(beginning):
                 return found
             else:
-                return [*found, *self._answer()]
+                return self._answer()
         if self._silent:
             self._held = self._held.lstrip("\n")
         at = self._held.find(CLOSES)
@@ -101,15 +145,12 @@ class Thinking:
         if self._state == "between":
             self._held = self._held.lstrip("\n")
             return [*found, *self._answer()] if self._held else found
-        keep = ending(self._held, CLOSES, also="\n")
-        at = len(self._held) - keep
-        said, self._held = self._held[:at], self._held[at:]
-        self._silent = self._silent and not said
-        return [Thought(said)] if said else []
+        at = len(self._held) - held_back(self._held, CLOSES, also="\n")
+        thought, self._held = self._held[:at], self._held[at:]
+        self._silent = self._silent and not thought
+        return [Thought(thought)] if thought else []
 
     def finish(self) -> Sequence[Piece]:
-        if self._state == "answering":
-            return self._inner.finish()
         if self._state == "thinking":
             return [Thought(self._held)] if self._held else []
         return [*self._answer(), *self._inner.finish()]
@@ -119,14 +160,23 @@ class Thinking:
         return self._inner.push(held)
 
 
-def ending(text: str, mark: str, *, also: str = "") -> int:
-    """Length of the longest ending of a text that a mark may begin with.
-
-    Args:
-        also: characters that may stand before the mark, and belong to it there.
-    """
-    for length in range(min(len(text), len(mark) - 1), -1, -1):
-        if text.endswith(mark[:length]):
-            break
+def held_back(text: str, mark: str, *, also: str = "") -> int:
+    """Length of the longest ending of a text that a mark may begin with; `also` are characters
+    that belong to the mark where they precede it."""
+    length = next(n for n in range(len(mark) - 1, -1, -1) if text.endswith(mark[:n]))
     rest = text[: len(text) - length]
     return length + len(rest) - len(rest.rstrip(also)) if also else length
+
+
+def joined(pieces: Iterable[Piece]) -> list[Piece]:
+    """The same with neighbours of a kind in one."""
+    found: list[Piece] = []
+    for piece in pieces:
+        last = found[-1] if found else None
+        if isinstance(piece, CallArguments) and isinstance(last, CallArguments):
+            found[-1] = CallArguments(last.text + piece.text)
+        elif isinstance(piece, Text) and isinstance(last, Text):
+            found[-1] = Text(last.text + piece.text)
+        else:
+            found.append(piece)
+    return found

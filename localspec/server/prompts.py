@@ -1,4 +1,4 @@
-"""The text that messages become, also where an answer goes on that somebody has begun."""
+"""The prompt for messages, also where an answer that was begun is continued."""
 
 from __future__ import annotations
 
@@ -21,18 +21,17 @@ def prompt_text(
     begins: bool | None = None,
     goes_on: bool | None = None,
 ) -> str:
-    """The prompt for messages, with marks on what is not the template's, see `ChatTemplate.render`.
+    """The prompt for messages as marked text, see `ChatTemplate.render`.
 
-    A last message of the assistant is the beginning of its answer, as for llama.cpp and Anthropic:
-    the prompt ends with it.
+    A last message of the assistant is the beginning of its answer, as for llama.cpp and Anthropic.
 
     Args:
         tools, more: see `ChatTemplate.render`.
-        begins: whether the prompt ends with where an answer begins; None where nobody said.
-        goes_on: whether it ends with the last message; None says so for one of the assistant.
+        begins: whether the prompt ends where an answer begins; None leaves it to the template.
+        goes_on: whether it ends with the last message; None: with one of the assistant.
 
     Raises:
-        ApiError: both are wanted, or there is nothing to go on with.
+        ApiError: both are wanted, or the last message cannot be continued.
         UsageError: there is no template, or it refuses the messages.
     """
     check_messages(messages)
@@ -55,14 +54,14 @@ def prompt_text(
 
 
 def ends_thinking(text: str, last: Mapping[str, Any]) -> bool:
-    """Whether a prompt, made of messages of which this is the last, ends within a thought."""
+    """Whether a prompt whose last message is this one ends within a thought."""
     said = str(last.get("content") or last.get("reasoning_content") or "")
     begun = text[-len(said) - len(OPENS) - 2 :] if last["role"] == "assistant" else ""
     return begun.rfind(OPENS) > begun.rfind(CLOSES) or text.rstrip().endswith(OPENS)
 
 
 def _begun(text: str, last: Mapping[str, Any]) -> str:
-    """What stands of an answer behind the prompt it answers: its thoughts, then its text."""
+    """The beginning of an answer after its prompt: its thoughts, then its text."""
     thought = marked(str(last.get("reasoning_content") or ""), answer=True)
     said = marked(str(last.get("content") or ""), answer=True)
     opened = text.rstrip().endswith(OPENS)

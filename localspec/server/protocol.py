@@ -1,16 +1,11 @@
-"""HTTP connections that cannot be held open for nothing.
-
-uvicorn waits for ever for the head of a request, and for a client that does not read.
-"""
+"""HTTP connections with time limits: uvicorn has none for the head of a request, nor for a client
+that does not read."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
-from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.server import ServerState
 
 from localspec.server.options import ServerOptions
 
@@ -19,16 +14,8 @@ def protocol_class(options: ServerOptions) -> type[H11Protocol]:
     """The connections of a server with these limits."""
 
     class Connection(H11Protocol):
-        def __init__(
-            self,
-            config: Config,
-            server_state: ServerState,
-            app_state: dict[str, Any],
-            _loop: asyncio.AbstractEventLoop | None = None,
-        ) -> None:
-            super().__init__(config, server_state, app_state, _loop)
-            self._patience: asyncio.TimerHandle | None = None
-            self._stuck: asyncio.TimerHandle | None = None
+        _patience: asyncio.TimerHandle | None = None
+        _stuck: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)

@@ -1,4 +1,4 @@
-"""The server's life: a socket, a model that loads meanwhile, and an orderly end."""
+"""The life of the server: sockets, a model that loads meanwhile, and an orderly end."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import uvicorn
 from localspec import SamplingParams
 from localspec.errors import LocalspecError, UsageError
 from localspec.server.app import build
+from localspec.server.failures import logger
 from localspec.server.model_host import Offer, Opened
 from localspec.server.models import Models
 from localspec.server.options import ServerOptions
@@ -23,32 +24,23 @@ from localspec.server.protocol import protocol_class
 from localspec.server.service import Common
 from localspec.text import printable
 
-logger = logging.getLogger("localspec.server")
-
 _BACKLOG = 128
 
 
-def listen(options: ServerOptions) -> list[socket.socket]:
+@contextlib.contextmanager
+def listening_sockets(options: ServerOptions) -> Generator[list[socket.socket], None, None]:
     """Sockets at the hosts and the port of the options.
 
     Raises:
-        LocalspecError: somebody else has the port.
-        UsageError: there is no such host here.
+        LocalspecError: the port is taken.
+        UsageError: a host is not one of this machine.
     """
-    found: list[socket.socket] = []
-    try:
+    with contextlib.ExitStack() as stack:
+        found: list[socket.socket] = []
         for host in options.hosts:
             port = found[0].getsockname()[1] if found else options.port
-            found.append(_listen(host, port))
-    except BaseException:
-        _close(found)
-        raise
-    return found
-
-
-def _close(listeners: Sequence[socket.socket]) -> None:
-    for one in listeners:
-        one.close()
+            found.append(stack.enter_context(contextlib.closing(_listen(host, port))))
+        yield found
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -73,47 +65,44 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _refused(host: str, port: int, error: OSError) -> LocalspecError:
-    if error.errno == errno.EADDRINUSE:
-        return LocalspecError(
-            f"Port {port} of {host} is taken. Give another one with --port, or 0 for any."
-        )
-    if error.errno == errno.EACCES:
-        return LocalspecError(f"Port {port} is for the system. Give one above 1023 with --port.")
     if error.errno == errno.EADDRNOTAVAIL:
         return UsageError(f"This machine has no address {host}. Give one of its own with --host.")
-    return LocalspecError(
-        f"Nothing can listen at {host}: {error.strerror}. Give another --host or --port."
-    )
+    known = {
+        errno.EADDRINUSE: f"Port {port} of {host} is taken. Give another one with --port, or 0 for "
+        "any.",
+        errno.EACCES: f"Port {port} is for the system. Give one above 1023 with --port.",
+    }
+    usual = f"Nothing can listen at {host}: {error.strerror}. Give another --host or --port."
+    return LocalspecError(known.get(error.errno or 0, usual))
 
 
 class _Forward(logging.Handler):
-    """What uvicorn has to say, as a line of our own log."""
+    """Puts uvicorn's messages into our log."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        told = record.exc_info[1] if record.exc_info else None
-        logger.log(
-            min(record.levelno, logging.WARNING) if told is None else logging.ERROR,
-            "uvicorn: %s",
-            printable(record.getMessage()),
-            exc_info=told,
-        )
+        error = record.exc_info[1] if record.exc_info else None
+        level = min(record.levelno, logging.WARNING) if error is None else logging.ERROR
+        logger.log(level, "uvicorn: %s", printable(record.getMessage()), exc_info=error)
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, with our way to stop: the first signal drains, the second one cuts."""
+    """uvicorn's server: the first signal drains it, the second one ends it at once.
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    Attributes:
+        cut: whether there was a second one.
+    """
+
+    def __init__(self, config: uvicorn.Config, draining: asyncio.Event) -> None:
         super().__init__(config)
-        self.draining: asyncio.Event | None = None
+        self._draining = draining
         self.cut = False
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        # A shell that starts a job in the background has it ignore Ctrl+C; leave that so.
+        # A shell has jobs in the background ignore Ctrl+C; leave that so.
         before = {
             number: signal.signal(number, self.handle_exit)
-            for number in numbers
+            for number in (signal.SIGINT, signal.SIGTERM)
             if signal.getsignal(number) is not signal.SIG_IGN
         }
         try:
@@ -127,8 +116,7 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        assert self.draining is not None
-        self.draining.set()
+        self._draining.set()
         await super().shutdown(sockets)
 
 
@@ -140,16 +128,16 @@ def serve(
     listening: Callable[[str], None],
     ready: Callable[[Opened], None],
 ) -> bool:
-    """Answer requests until a signal says to stop.
+    """Answer requests until a signal arrives.
 
     Args:
         offers: the models; the first is loaded at once.
-        defaults: sampling parameters for what requests do not say.
-        listening: told the address, before the model is there.
-        ready: told of everything that is opened.
+        defaults: sampling parameters for requests that do not set them.
+        listening: called with each address, before the model is loaded.
+        ready: called with every model that was opened.
 
     Returns:
-        Whether all that was being answered came to its end.
+        Whether all running answers were completed.
 
     Raises:
         LocalspecError: it cannot listen, or the first model cannot be opened.
@@ -157,14 +145,11 @@ def serve(
     uvicorn_log = logging.getLogger("uvicorn")
     uvicorn_log.handlers, uvicorn_log.propagate = [_Forward()], False
     uvicorn_log.setLevel(logging.WARNING)
-    listeners = listen(options)
-    try:
+    with listening_sockets(options) as listeners:
         for listener in listeners:
             host, port = listener.getsockname()[:2]
             listening(f"http://{f'[{host}]' if ':' in host else host}:{port}")
         return asyncio.run(_serve(options, offers, defaults, listeners, ready))
-    finally:
-        _close(listeners)
 
 
 async def _serve(
@@ -190,17 +175,18 @@ async def _serve(
         timeout_graceful_shutdown=max(1, round(options.drain)),
         timeout_keep_alive=30,
     )
-    server = _Server(config)
-    server.draining = common.draining
+    server = _Server(config, common.draining)
     starting = asyncio.ensure_future(_start(common.models, server))
     try:
         await server.serve(sockets=listeners)
     finally:
-        # What still runs has nobody to answer to.
+        # An answer that still runs is cut off; it must not look complete.
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()
         for host in common.models.hosts:
             for working in list(host.activity.slots.values()):
                 working.stream.cancel()
-        await asyncio.to_thread(common.models.close)
+        await common.models.close()
         failure = await starting
     if failure is not None and not server.cut:
         raise failure
@@ -208,7 +194,7 @@ async def _serve(
 
 
 async def _start(models: Models, server: _Server) -> BaseException | None:
-    """Load the first model; without it there is nothing to serve. Why it could not be."""
+    """Load the first model, or stop the server; the reason why it could not be loaded."""
     try:
         await models.start()
     except BaseException as error:

@@ -1,51 +1,41 @@
-"""What every endpoint works with: the model, the queue, the limits, the figures."""
+"""What every endpoint works with: the model, the queue, the limits."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import logging
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
-from pydantic import BaseModel
 from starlette.requests import Request
 
 from localspec import Engine, SamplingParams, __version__
 from localspec.decoding.session import ContextShift
 from localspec.llama.model import Model
 from localspec.server.activity import Activity, Traffic
-from localspec.server.answer import Answers, Ask, prepared
-from localspec.server.bodies import parse, read_body, validated
-from localspec.server.failures import ApiError
+from localspec.server.answers import Answers, Ask
+from localspec.server.bodies import Wire, parsed, read_body
+from localspec.server.failures import ApiError, logger
 from localspec.server.gate import Gate
 from localspec.server.model_host import ModelHost
 from localspec.server.models import Models
 from localspec.server.options import ServerOptions
 from localspec.server.reading import ReadingReports
-from localspec.server.wire import length_of
+from localspec.server.reply import while_connected
 
-logger = logging.getLogger("localspec.server")
-
-Wire = TypeVar("Wire", bound=BaseModel)
+Value = TypeVar("Value")
 
 FINGERPRINT = f"b-localspec-{__version__}"
-"""What answers say they come from; clients of llama.cpp expect a b."""
+"""Of answers; clients of llama.cpp expect a b."""
 
 
 @dataclass(slots=True)
 class Common:
-    """What all requests to a server share.
-
-    Attributes:
-        options: its limits.
-        defaults: sampling parameters for what requests do not say.
-        models: that it has.
-        draining: set once the server is to stop; nothing new is begun then.
-        traffic: of HTTP.
-    """
+    """What all requests to a server share; `draining` is set once it is to stop."""
 
     options: ServerOptions
     defaults: SamplingParams
@@ -57,16 +47,17 @@ class Common:
 class Service:
     """What one request works with. Leave it, whatever happens."""
 
-    def __init__(self, common: Common) -> None:
+    def __init__(self, common: Common, request: Request) -> None:
         self.common = common
+        self.request = request
         self.options = common.options
         self.defaults = common.defaults
-        self.draining = common.draining
         self._entered: ModelHost | None = None
+        self._answers: list[Answers] = []
 
     @property
     def host(self) -> ModelHost:
-        """The model that the request is for; before it said so, the one in use."""
+        """The model that the request is for; before it names one, the one in use."""
         return self._entered or self.common.models.current
 
     @property
@@ -80,84 +71,59 @@ class Service:
         return self.host.activity
 
     def require_started(self) -> None:
-        """Return where requests are answered.
-
-        Raises:
-            ApiError: the first model is not there yet, or the server is about to stop.
-        """
+        """Return where requests are answered."""
         self._require_open()
         self.common.models.require_started()
 
     def engine(self) -> Engine:
-        """The engine of that model, to look at; it may be gone at the next await.
-
-        Raises:
-            ApiError: it is not there (yet), or the server is about to stop.
-        """
+        """The engine of that model, to look at; it may be gone at the next await."""
         self._require_open()
         return self.host.require()
 
     async def open(self, name: str | None) -> Engine:
-        """The engine of the model that a client asks for, which stays until the request is left.
+        """The engine of the model that a client asks for; it stays until the request is left.
 
         Raises:
-            ApiError: there is no such model, or it is not there yet, or it makes embeddings alone,
-                or the server is stopping.
+            ApiError: no model of that name, it makes only embeddings, or the server is stopping.
             LocalspecError: it cannot be loaded.
         """
-        return (await self._enter(name)).require()
+        await self.open_model(name)
+        return self.host.require()
 
     async def open_model(self, name: str | None) -> Model:
-        """The same where it need not generate text."""
-        return (await self._enter(name)).require_opened()
-
-    async def _enter(self, name: str | None) -> ModelHost:
+        """The same for a model that need not generate text."""
         self._require_open()
         models = self.common.models
         host = models.find(name)
         await models.enter(host)
         self._entered = host
-        return host
+        return host.require_opened()
 
     def leave(self) -> None:
         """The request is over."""
+        for answers in self._answers:
+            answers.close()
         host, self._entered = self._entered, None
         if host is not None:
             self.common.models.leave(host)
 
     def _require_open(self) -> None:
-        if self.draining.is_set():
+        if self.common.draining.is_set():
             raise ApiError(503, "The server is stopping.")
 
-    async def read(self, request: Request, kind: type[Wire]) -> Wire:
-        """The body of a request.
-
-        Raises:
-            ApiError: it is not what it should be.
-        """
-        return validated(kind, await self.read_json(request))
-
-    async def read_json(self, request: Request) -> Any:
-        """The same, as it is."""
-        return await parse(await self.read_bytes(request))
-
-    async def read_bytes(self, request: Request) -> bytes:
-        """The same, not parsed."""
+    async def read(self, record: type[Wire]) -> Wire:
+        """The body of the request; an empty one is {} where it is optional."""
         options = self.options
-        return await read_body(request, most=options.body, timeout=options.body_timeout)
-
-    async def parsed(self, body: bytes, kind: type[Wire]) -> Wire:
-        """A body that was read."""
-        return validated(kind, await parse(body))
+        body = await read_body(self.request, most=options.body, timeout=options.body_timeout)
+        empty = b"{}" if record.optional else b""
+        return await asyncio.to_thread(parsed, body or empty, record)
 
     def variables(
-        self, said: Mapping[str, Any] | None = None, *, effort: str | None = None
+        self, given: Mapping[str, Any] | None = None, *, effort: str | None = None
     ) -> dict[str, Any]:
-        """Variables for the model's template: what a request says, and what llama.cpp tells
-        templates besides: today's date (Llama 3 would believe in one of 2024), and whether models
-        that may think before they answer are to, as templates differ in what they take silence
-        for. FireFunction's wants its tools as a text of its own; it is told of them as models are
-        that know none. `effort`: how much to think, OpenAI's reasoning_effort."""
+        """Variables for a template: the request's, and what llama.cpp passes besides: today's
+        date, and whether models think first. FireFunction's wants tools as text, in `functions`.
+        `effort` is OpenAI's reasoning_effort."""
         today = datetime.now()
         return {
             "date_string": today.strftime("%d %b %Y"),
@@ -165,48 +131,78 @@ class Service:
             "functions": "",
             "enable_thinking": effort != "none" if effort else self.options.thinking,
             **({"reasoning_effort": effort} if effort and effort != "none" else {}),
-            **(said or {}),
+            **(given or {}),
         }
 
     def longest(self, asked: int | None) -> int | None:
-        """The longest answer to a request that asks for so many tokens, or does not say.
+        """The longest answer to a request for so many tokens; None or less than 0 sets no limit."""
+        if asked is None or asked < 0:
+            return self.options.max_tokens
+        if asked == 0:
+            raise ApiError(400, "max_tokens is 0. Give 1 or more.", param="max_tokens")
+        return min(asked, 1 << 30)
 
-        Raises:
-            ApiError: it asks for none at all.
-        """
-        found = length_of(asked)
-        return self.options.max_tokens if found is None else found
-
-    def shift(self, keep: int | None, discard: int | None = None) -> ContextShift | None:
-        """What leaves a context that is full, None where answers end there (`--context-shift`).
-
-        Args:
-            keep, discard: what a request says, llama.cpp's n_keep and n_discard.
-        """
+    def shift(self, keep: int | None = None, discard: int | None = None) -> ContextShift | None:
+        """What leaves a full context, by llama.cpp's n_keep and n_discard; None where answers end
+        there (`--context-shift`)."""
         if not self.options.context_shift:
             return None
         return ContextShift(max(-1, keep or 0), max(0, discard or 0))
 
-    async def begin(self, engine: Engine, asks: Sequence[Ask]) -> Answers:
-        """Have some answers written; the prompts are checked before they queue.
+    async def begin(self, engine: Engine, *asks: Ask) -> Answers:
+        """Queue answers; their prompts are checked first.
 
         Raises:
             ApiError: the queue is full.
-            LocalspecError: one of them cannot be answered.
+            LocalspecError: one of them is invalid, see `Engine.stream`.
         """
         reports = [ReadingReports() if ask.reports else None for ask in asks]
         streams = [
-            await prepared(engine, ask, told) for ask, told in zip(asks, reports, strict=True)
+            await asyncio.to_thread(ask.stream, engine, one)
+            for ask, one in zip(asks, reports, strict=True)
         ]
         if self.options.log_prompts:
             for stream in streams:
                 pieces = b"".join(engine.token_bytes(token) for token in stream.context)
                 logger.info("prompt: %s", json.dumps(pieces.decode("utf-8", "replace")))
         host = self.host
-        return Answers(
+        answers = Answers(
             streams,
             host.gate,
             host.activity,
-            lambda number: host.answered(asks[number], streams[number]),
-            reports,
+            readers=[ask.reader() for ask in asks],
+            reports=reports,
+            ended=lambda number: host.answered(asks[number], streams[number]),
         )
+        self._answers.append(answers)
+        return answers
+
+    async def in_turn(self, work: Callable[[Callable[[], bool]], Value]) -> Value:
+        """The result of other work for the model, done in a thread when it is its turn.
+
+        Args:
+            work: given a function that returns whether the client has disconnected.
+
+        Raises:
+            ApiError: the queue is full.
+            ClientGone: the client disconnected.
+        """
+        left = threading.Event()
+
+        async def queued() -> Value:
+            (turn,) = self.gate.join()
+            started = None
+            try:
+                await turn
+                started = time.monotonic()
+                working = asyncio.ensure_future(asyncio.to_thread(work, left.is_set))
+                try:
+                    return await asyncio.shield(working)
+                except asyncio.CancelledError:
+                    left.set()  # the slot stays taken until the thread has seen it
+                    await asyncio.wait({working})
+                    raise
+            finally:
+                self.gate.leave(turn, None if started is None else time.monotonic() - started)
+
+        return await while_connected(self.request, queued())

@@ -1,91 +1,103 @@
-"""Calls of tools, found in what a model writes."""
+"""Calls of tools, found in a model's text as it comes.
+
+A call is JSON. What there is of it is parsed again with every piece: pydantic's parser also reads
+the beginning of a value.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
+from typing import Any, Literal
 
-from localspec.server.json_pieces import NotJson, ObjectReader, StringDecoder
-from localspec.server.pieces import CallArguments, CallBegins, Piece, Text, ending
+from pydantic_core import from_json
 
-ARGUMENTS = ("arguments", "parameters")
+from localspec.server.pieces import CallArguments, CallBegins, Piece, Text, held_back
+
+_ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*(?=\S)')
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+
+
+class NotCall(ValueError):
+    """The text cannot be a call."""
 
 
 class CallReader:
-    """Reads one call: an object with a name and arguments, in whatever order.
-
-    Arguments are told as they come, once the name is known.
+    """Reads one call: an object with a name and arguments, in either order.
 
     Attributes:
-        raw: everything read, for when it was no call after all.
-        begun: whether a piece was told.
+        raw: the text of the call, and `rest` the text after it.
+        begun: whether a piece was returned.
     """
 
     def __init__(self) -> None:
-        self.raw = ""
-        self.begun = False
-        self._object = ObjectReader()
-        self._name = ""
-        self._named = False
-        self._waiting = ""  # arguments that came before the name
-        self._argued = False
-        self._encoded: str | None = None  # arguments that are a string with JSON in it, or null
+        self.raw = self.rest = ""
+        self.complete = self.begun = False
+        self._returned = 0  # characters of the arguments
 
-    @property
-    def complete(self) -> bool:
-        return self._object.complete
-
-    def read(self, char: str) -> list[Piece]:
-        """One more character.
+    def push(self, text: str) -> list[Piece]:
+        """Pieces that some more text makes certain.
 
         Raises:
-            NotJson: it is no call.
+            NotCall: it is none.
         """
-        self.raw += char
-        member = self._object.read(char)
-        found: list[Piece] = []
-        if member is not None and member.key == "name":
-            self._name += member.text
-            if member.complete:
-                found += self._begin()
-        elif member is not None and member.key in ARGUMENTS:
-            found += self._arguments(member.text, complete=member.complete)
-        if self.complete and not self._named:
-            raise NotJson("a call without a name")
-        if self.complete and not self._argued:
-            found.append(CallArguments("{}"))
-        return found
+        self.raw += text
+        if self.raw.isspace():
+            return []
+        call = _parsed(self.raw, True)
+        end = _end(self.raw, len(self.raw) - len(self.raw.lstrip()))
+        if end is not None:
+            self.complete, self.raw, self.rest = True, self.raw[:end], self.raw[end:]
+        name = call.get("name") if isinstance(call, dict) else ""
+        if name is None and not self.complete:
+            return []
+        if not (isinstance(name, str) and isinstance(call, dict)):
+            raise NotCall(self.raw)
+        found: list[Piece] = [] if self.begun else [CallBegins(name)]
+        self.begun = True
+        arguments = self._arguments()
+        return [*found, CallArguments(arguments)] if arguments else found
 
-    def _begin(self) -> list[Piece]:
-        name = _loads(self._name)
-        if not isinstance(name, str) or self._named:
-            raise NotJson(self._name)
-        self._named = self.begun = True
-        found: list[Piece] = [CallBegins(name)]
-        if self._waiting:
-            found.append(CallArguments(self._waiting))
-        return found
-
-    def _arguments(self, text: str, *, complete: bool) -> list[Piece]:
-        if not self._argued and text in ('"', "n"):
-            self._encoded = ""
-        self._argued = True
-        if self._encoded is not None:
-            self._encoded += text
-            if not complete:
-                return []
-            text = str(_loads(self._encoded) or "{}")
-        if self._named:
-            return [CallArguments(text)]
-        self._waiting += text
-        return []
+    def _arguments(self) -> str:
+        """What is new of the arguments; those in a string come at once, and none are {}."""
+        match = _ARGUMENTS.search(self.raw)
+        if match is None:
+            return "{}" if self.complete else ""
+        start, end = match.end(), _end(self.raw, match.end())
+        if self.raw[start] not in '"n':  # "n" of null
+            new = self.raw[start:end][self._returned :]
+            self._returned += len(new)
+            return new
+        if end is None or self._returned:
+            return ""
+        self._returned = end - start
+        arguments = json.loads(self.raw[start:end]) or "{}"
+        return str(arguments).encode("utf-8", "replace").decode()
 
 
-def _loads(text: str) -> object:
+def _end(text: str, start: int) -> int | None:
+    """Where the JSON value that begins there ends; None where it is not complete."""
     try:
-        return json.loads(text)
+        return json.JSONDecoder().raw_decode(text, start)[1]
     except ValueError:
-        raise NotJson(text) from None
+        return None
+
+
+def _parsed(text: str, partial: Literal[True, "trailing-strings"]) -> Any:
+    """The beginning of a JSON value. Half a surrogate pair, which models write, is U+FFFD.
+
+    Raises:
+        NotCall: it is none.
+    """
+    try:
+        return from_json(text, allow_partial=partial)
+    except ValueError:
+        pass
+    try:
+        return from_json(_SURROGATE.sub(r"\\ufffd", text), allow_partial=partial)
+    except ValueError:
+        raise NotCall(text) from None
 
 
 class Tagged:
@@ -95,132 +107,110 @@ class Tagged:
 
     def __init__(self) -> None:
         self._held = ""
-        self._behind = False  # a call, where line breaks mean nothing
+        self._after_call = False  # line breaks mean nothing there
         self._call: CallReader | None = None
 
     def push(self, text: str) -> Sequence[Piece]:
         found: list[Piece] = []
-        self._held += text
-        while self._held:
-            if self._behind:
-                self._held = self._held.lstrip("\n")
-                self._behind = not self._held
+        held, self._held = self._held + text, ""
+        while held:
+            if self._after_call:
+                held = held.lstrip("\n")
+                self._after_call = not held
             elif self._call is None:
-                at = self._held.find(self.OPENS)
-                if at < 0:
-                    keep = ending(self._held, self.OPENS, also="\n")
-                    found += self._text(len(self._held) - keep)
-                    break
-                found += self._text(at, strip=True)
-                self._held = self._held[len(self.OPENS) :]
-                self._call = CallReader()
+                before, mark, after = held.partition(self.OPENS)
+                if not mark:
+                    at = len(held) - held_back(held, self.OPENS, also="\n")
+                    self._held = held[at:]
+                    return [*found, *_text(held[:at])]
+                found += _text(before.rstrip("\n"))
+                self._call, held = CallReader(), after
             elif self._call.complete:
-                at = self._held.find(self.CLOSES)
-                if at < 0:
-                    self._held = self._held[len(self._held) - ending(self._held, self.CLOSES) :]
-                    break
-                self._held = self._held[at + len(self.CLOSES) :]
-                self._call, self._behind = None, True
+                _, mark, after = held.partition(self.CLOSES)
+                if not mark:
+                    self._held = held[len(held) - held_back(held, self.CLOSES) :]
+                    return found
+                self._call, self._after_call, held = None, True, after
             else:
-                found += self._read_call()
+                try:
+                    found += self._call.push(held)
+                    held = self._call.rest
+                except NotCall:
+                    held = "" if self._call.begun else self._call.raw
+                    found += _text("" if self._call.begun else self.OPENS)
+                    self._call = None
         return found
 
     def finish(self) -> Sequence[Piece]:
         call, self._call = self._call, None
-        held, self._held = self._held, ""
-        if call is not None and not call.complete and not call.begun:
-            held = self.OPENS + call.raw + held
-        elif call is not None:
-            held = ""
-        return [Text(held)] if held else []
+        if call is None:
+            return _text(self._held)
+        return [] if call.begun else _text(self.OPENS + call.raw)
 
-    def _text(self, length: int, *, strip: bool = False) -> list[Piece]:
-        text, self._held = self._held[:length], self._held[length:]
-        text = text.rstrip("\n") if strip else text
-        return [Text(text)] if text else []
 
-    def _read_call(self) -> list[Piece]:
-        assert self._call is not None
-        found: list[Piece] = []
-        while self._held and not self._call.complete:
-            char, self._held = self._held[0], self._held[1:]
-            try:
-                found += self._call.read(char)
-            except NotJson:
-                if not self._call.begun:
-                    found.append(Text(self.OPENS + self._call.raw))
-                self._call = None
-                break
-        return found
+def _text(text: str) -> list[Piece]:
+    return [Text(text)] if text else []
 
 
 class Bare:
-    """Nothing but calls, an object or a list of them; anything else is text.
-
-    So answer Llama 3, Mistral (whose mark is a control token), and whoever is held to it by a
-    grammar.
-    """
+    """Nothing but calls, an object or a list of them; anything else is text. So answer Llama 3,
+    Mistral (whose mark is a control token), and every model with a grammar for calls."""
 
     MARKS = ("<|python_tag|>", "[TOOL_CALLS]")
 
     def __init__(self) -> None:
-        self._held = ""
-        self._state = "beginning"
+        self._raw = ""  # until a call has begun
+        self._state = "beginning"  # then "calls" or "text"
+        self._called = False
         self._call: CallReader | None = None
 
     def push(self, text: str) -> Sequence[Piece]:
         if self._state == "text":
-            return [Text(text)] if text else []
-        self._held += text
-        if self._state == "beginning" and not self._begin():
-            return self._all_text() if self._state == "text" else []
+            return _text(text)
+        if not self._called:
+            self._raw += text
+        if self._state == "beginning":
+            rest = self._begins(self._raw.lstrip())
+            if rest is None:
+                return self.finish() if self._state == "text" else []
+            self._state, text = "calls", rest
         found: list[Piece] = []
-        while self._held:
-            char, self._held = self._held[0], self._held[1:]
+        while text:
             if self._call is None:
-                if char == "{":
-                    self._call = CallReader()
-                else:
-                    continue  # commas, brackets and space between calls
+                _, brace, text = text.partition("{")
+                if not brace:  # commas, brackets and space between calls
+                    break
+                self._call, text = CallReader(), brace + text
             try:
-                found += self._call.read(char)
-            except NotJson:
-                if not self._call.begun and self._state == "first":
-                    self._held = self._call.raw + self._held
-                    return [*found, *self._all_text()]
+                found += self._call.push(text)
+            except NotCall:
+                if not self._called and not self._call.begun:
+                    self._state = "text"
+                    return self.finish()
                 self._call = None
-                continue
+                break
+            self._called = self._called or self._call.begun
+            text = self._call.rest
             if self._call.complete:
-                self._call, self._state = None, "calls"
+                self._call = None
         return found
 
     def finish(self) -> Sequence[Piece]:
-        call = self._call
-        if self._state == "first" and call is not None and not call.begun:
-            self._held = call.raw + self._held
-            return self._all_text()
-        return self._all_text() if self._state == "beginning" else []
+        raw, self._raw = self._raw, ""
+        return [] if self._called else _text(raw)
 
-    def _begin(self) -> bool:
-        """Whether calls begin here; decides, where it can be decided."""
-        beginning = self._held.lstrip()
+    def _begins(self, text: str) -> str | None:
+        """The text of the calls; None where they cannot begin here, or not yet."""
         for mark in self.MARKS:
-            if beginning.startswith(mark):
-                self._held, self._state = beginning[len(mark) :], "first"
-                return True
-            if mark.startswith(beginning):
-                return False
-        if beginning[0] == "[" and not beginning[1:].strip():
-            return False
-        calls = beginning[0] == "{" or (
-            beginning[0] == "[" and beginning[1:].lstrip().startswith("{")
-        )
-        self._state = "first" if calls else "text"
-        return calls
-
-    def _all_text(self) -> list[Piece]:
-        self._state, held, self._held = "text", self._held, ""
-        return [Text(held)] if held else []
+            if text.startswith(mark):
+                return text[len(mark) :]
+            if mark.startswith(text):
+                return None
+        if text[0] == "{" or (text[0] == "[" and text[1:].lstrip().startswith("{")):
+            return text
+        if text[0] != "[" or text[1:].strip():
+            self._state = "text"
+        return None
 
 
 class CallOrResponse:
@@ -228,37 +218,21 @@ class CallOrResponse:
     without tools of their own allows."""
 
     def __init__(self) -> None:
-        self._object = ObjectReader()
-        self._response = StringDecoder()
-        self._calls: Bare | None = None
         self._raw = ""
-        self._decided = False
+        self._returned = 0  # characters of the response
+        self._calls: Bare | None = None
 
     def push(self, text: str) -> Sequence[Piece]:
         if self._calls is not None:
             return self._calls.push(text)
-        said: list[str] = []
-        for at, char in enumerate(text):
-            if not self._decided:
-                self._raw += char
-                if char == "[":
-                    return self._call(text[at + 1 :])
-            try:
-                member = self._object.read(char)
-            except NotJson:
-                continue
-            if member is None:
-                continue
-            if not self._decided and member.key != "response":
-                return self._call(text[at + 1 :])
-            self._decided = True
-            if member.key == "response":
-                said.append(self._response.push(member.text))
-        return [Text("".join(said))] if any(said) else []
+        self._raw += text
+        value = _parsed(self._raw, "trailing-strings") if self._raw.strip() else {}
+        if isinstance(value, list) or (value and "response" not in value):
+            self._calls = Bare()
+            return self._calls.push(self._raw)
+        new = str(value.get("response", ""))[self._returned :]
+        self._returned += len(new)
+        return _text(new)
 
     def finish(self) -> Sequence[Piece]:
         return [] if self._calls is None else self._calls.finish()
-
-    def _call(self, rest: str) -> Sequence[Piece]:
-        self._calls = Bare()
-        return self._calls.push(self._raw + rest)

@@ -1,7 +1,7 @@
-"""Tools: how a model is told of them, and how it is held to calling one.
+"""Tools: how a model learns of them, and how a grammar makes it call one.
 
-A template that has a place for tools gets them as they are. Any other model is told of them in the
-system message, and a grammar leaves it the choice between a call and an answer.
+A template with a place for tools gets them as they are. Otherwise they are in the system message,
+and a grammar lets the model choose between a call and an answer.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ MOST_TOOLS = 128
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 """Of a function of which none are told."""
 _SEVERAL = 8
-"""Most calls in one answer: a small model would go on for ever."""
+"""Most calls in one answer: a small model would never stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that the client offers.
-
-    Attributes:
-        name, description: of it.
-        parameters: JSON schema of its arguments.
-    """
+    """A function that the client offers; `parameters` is the JSON schema of its arguments."""
 
     name: str
     description: str
     parameters: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, name: str, description: str | None, parameters: Mapping[str, Any] | None) -> Tool:
+        """A tool, as protocols describe it."""
+        return cls(name, description or "", parameters or NO_PARAMETERS)
 
     def as_openai(self) -> dict[str, Any]:
         """The description that templates are written for."""
@@ -48,13 +48,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """What the client wants of the tools.
-
-    Attributes:
-        tools: that may be called.
-        must: whether one has to be.
-        several: whether more than one may be, in one answer.
-    """
+    """Tools that may be called: whether one must be, and whether one answer may call several."""
 
     tools: tuple[Tool, ...] = ()
     must: bool = False
@@ -64,11 +58,7 @@ class ToolChoice:
 def chosen(
     tools: Sequence[Tool], choice: str | Mapping[str, Any] | None, *, several: bool
 ) -> ToolChoice:
-    """What OpenAI's `tool_choice` means: "none", "auto", "required", or the name of a function.
-
-    Raises:
-        ApiError: a tool that is not offered, or none where one is required.
-    """
+    """The choice that OpenAI's `tool_choice` makes."""
     if len(tools) > MOST_TOOLS:
         raise ApiError(400, f"There are {len(tools)} tools. Offer {MOST_TOOLS} at most.")
     if len({tool.name for tool in tools}) < len(tools):
@@ -109,14 +99,14 @@ def _name_in(said: Mapping[str, Any]) -> Any:
 
 
 def schema_of_calls(choice: ToolChoice) -> dict[str, Any]:
-    """JSON schema that an answer has to match: calls, or where none is a must, a response. What it
-    cannot hold arguments to is left out, and said in the log: clients check them."""
+    """The JSON schema of an answer: calls, or a response where no call is required. Keywords that
+    cannot be enforced are left out, and logged: clients check arguments."""
     calls = [
         {
             "type": "object",
             "properties": {
                 "name": {"const": tool.name},
-                # With a name of its own, a reference in it means what it meant by itself.
+                # With an id of its own, references in it stay within it.
                 "arguments": {"$id": f"urn:tool:{number}", **_parameters_of(tool)},
             },
             "required": ["name", "arguments"],
@@ -137,13 +127,13 @@ def _parameters_of(tool: Tool) -> dict[str, Any]:
     found, left_out = enforceable(tool.parameters)
     if left_out:
         logger.warning(
-            "arguments of the tool %r are not held to: %s", tool.name[:80], ", ".join(left_out)
+            "not enforced in arguments of the tool %r: %s", tool.name[:80], ", ".join(left_out)
         )
     return found
 
 
 def explained(choice: ToolChoice) -> str:
-    """A text for the system message of a model whose template has no place for tools."""
+    """The tools, for the system message of a model whose template has no place for them."""
     described = "\n".join(
         json.dumps(tool.as_openai()["function"], ensure_ascii=False) for tool in choice.tools
     )
@@ -154,16 +144,15 @@ def explained(choice: ToolChoice) -> str:
     return f"You can call these functions:\n{described}\nAnswer with {call}{answer}."
 
 
-def reader_for(choice: ToolChoice, template: str | None, *, forced: bool) -> Reader:
+def reader_for(choice: ToolChoice, template: str | None) -> Reader:
     """What finds the calls in an answer.
 
     Args:
-        template: source of the model's template, where that was told of the tools.
-        forced: whether a grammar allows calls alone.
+        template: source of the model's template, where that has a place for tools.
     """
     if not choice.tools:
         return Plain()
-    if forced:
+    if choice.must:
         return Bare()
     if template is None:
         return CallOrResponse()

@@ -1,14 +1,12 @@
 """Fields that several protocols share, and what they mean to the engine.
 
-Numbers have to be numbers: `"5"` is refused, as the clients' own libraries would. What is not named
-here is ignored, as OpenAI's clients expect of other servers.
+Values are not converted: "5" is not a number. Unknown fields are ignored, as clients expect.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,6 +17,7 @@ from localspec.server.failures import ApiError
 MOST_STOPS = 32
 LONGEST_STOP = 500
 MOST_CHOICES = 16
+_MOST_BIASED = 10_000
 _TINY = 1e-9
 
 Finite = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
@@ -26,19 +25,18 @@ Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class Record(BaseModel):
-    """A part of a request."""
-
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
-
-
-class SamplingFields(Record):
-    """How tokens are picked: OpenAI's fields, and llama.cpp's further ones.
+    """A request, or a part of one.
 
     Attributes:
-        biased_texts: whether a key of logit_bias may be a text, as for llama.cpp.
+        optional: whether the body of a request may be empty.
     """
 
-    biased_texts: ClassVar[bool] = False
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+    optional: ClassVar[bool] = False
+
+
+class Sampling(Record):
+    """Fields of sampling that all protocols have in common."""
 
     temperature: Annotated[float, Field(ge=0.0, le=100.0)] | None = None
     top_p: Probability | None = None
@@ -49,30 +47,75 @@ class SamplingFields(Record):
     repeat_penalty: Annotated[float, Field(ge=1e-6, le=100.0)] | None = None
     repeat_last_n: Annotated[int, Field(ge=-1, le=1_000_000_000)] | None = None
     seed: int | None = None
+
+
+class BiasedSampling(Sampling):
+    """Those of OpenAI and llama.cpp besides.
+
+    Attributes:
+        biased_texts: whether a key of logit_bias may be a text, as for llama.cpp.
+    """
+
+    biased_texts: ClassVar[bool] = False
+
     logit_bias: dict[str, float] | list[list[int | float | str | bool]] | None = None
     ignore_eos: bool | None = None
-    # Refused where they ask for something that is not there.
+    # Samplers that localspec does not have: refused unless they are off.
     mirostat: int | None = None
     dry_multiplier: float | None = None
     xtc_probability: float | None = None
     typical_p: float | None = None
     dynatemp_range: float | None = None
 
+    def bias(self, engine: Engine) -> dict[int, float]:
+        """What is added to the logits of tokens."""
+        vocabulary = engine.model.vocabulary
+        found: dict[int, float] = {}
+        given = self.logit_bias or ()
+        pairs: list[Any] = list(given.items() if isinstance(given, dict) else given)
+        if len(pairs) > _MOST_BIASED:
+            raise _invalid_bias(f"names more than {_MOST_BIASED:,} tokens")
+        for pair in pairs:
+            if len(pair) != 2:
+                raise _invalid_bias("consists of pairs")
+            token, bias = pair
+            bias = -math.inf if bias is False else bias  # llama.cpp's "never"
+            if isinstance(bias, bool | str) or math.isnan(bias):
+                raise _invalid_bias("has a bias that is not a number")
+            if isinstance(given, dict) and token.isascii() and token.isdigit() and len(token) < 10:
+                tokens = [int(token)]
+            elif isinstance(token, str) and (self.biased_texts or not isinstance(given, dict)):
+                tokens = vocabulary.tokenize(token, special=True, add_bos=False)
+            elif isinstance(token, int) and not isinstance(token, bool):
+                tokens = [token]
+            else:
+                raise _invalid_bias("has a token that is not an id")
+            found |= dict.fromkeys(tokens, float(bias))
+        if self.ignore_eos:
+            found |= {t: -math.inf for t in range(vocabulary.size) if vocabulary.ends(t)}
+        return found
+
+    def require_known_samplers(self) -> None:
+        """Raise ApiError where a sampler is on that localspec does not have."""
+        off = {"mirostat": 0, "dry_multiplier": 0, "xtc_probability": 0, "typical_p": 1}
+        for name, value in {**off, "dynatemp_range": 0}.items():
+            if getattr(self, name) not in (None, value):
+                raise ApiError(400, f"{name} is not supported. Leave it out.", param=name)
+
+
+def _invalid_bias(why: str) -> ApiError:
+    return ApiError(400, f"logit_bias {why}.", param="logit_bias")
+
 
 def sampling_of(
-    fields: SamplingFields, defaults: SamplingParams, engine: Engine, *, choice: int = 0
+    fields: Sampling, defaults: SamplingParams, engine: Engine, *, choice: int = 0
 ) -> SamplingParams:
-    """The sampling parameters that a request means.
+    """The sampling parameters of a request.
 
     Args:
-        defaults: for what it does not say.
-        choice: number of the answer among several, which must not all be the same.
-
-    Raises:
-        ApiError, UsageError: a value that cannot be meant.
-    """
-    _require_plain(fields)
-    said: dict[str, Any] = {
+        defaults: for fields that it does not set.
+        choice: number of the answer; those to one request must differ."""
+    options: dict[str, Any] = {
         "temperature": fields.temperature,
         "top_p": None if fields.top_p is None else max(fields.top_p, _TINY),
         "top_k": None if fields.top_k is None else max(fields.top_k, 0),
@@ -83,67 +126,17 @@ def sampling_of(
         "penalty_last_n": fields.repeat_last_n,
     }
     if fields.seed is not None and fields.seed >= 0:  # llama.cpp's -1 draws one
-        said["seed"] = (fields.seed + choice) % (1 << 64)
-    bias = _bias(fields, engine)
-    if fields.ignore_eos:
-        ends = engine.model.vocabulary.ends
-        bias |= {t: -math.inf for t in range(engine.model.vocabulary.size) if ends(t)}
-    if bias:
-        said["logit_bias"] = {**defaults.logit_bias, **bias}
+        options["seed"] = (fields.seed + choice) % (1 << 64)
+    if isinstance(fields, BiasedSampling):
+        fields.require_known_samplers()
+        options["logit_bias"] = {**defaults.logit_bias, **fields.bias(engine)}
     return dataclasses.replace(
-        defaults, **{name: value for name, value in said.items() if value is not None}
+        defaults, **{name: value for name, value in options.items() if value is not None}
     )
 
 
-def _require_plain(fields: SamplingFields) -> None:
-    """Return unless the request wants a sampler that localspec does not have."""
-    off = {
-        "mirostat": fields.mirostat in (None, 0),
-        "dry_multiplier": fields.dry_multiplier in (None, 0.0),
-        "xtc_probability": fields.xtc_probability in (None, 0.0),
-        "typical_p": fields.typical_p in (None, 1.0),
-        "dynatemp_range": fields.dynatemp_range in (None, 0.0),
-    }
-    for name, is_off in off.items():
-        if not is_off:
-            raise ApiError(400, f"{name} is not supported. Leave it out.", param=name)
-
-
-def _bias(fields: SamplingFields, engine: Engine) -> dict[int, float]:
-    """Token ids and what is added to their logits: OpenAI's object, or llama.cpp's pairs, whose
-    tokens may be texts and whose bias may be false for "never"."""
-    said = fields.logit_bias
-    found: dict[int, float] = {}
-    pairs: list[Any] = list(said.items()) if isinstance(said, Mapping) else list(said or ())
-    if len(pairs) > 10_000:
-        raise ApiError(400, "logit_bias names more than 10,000 tokens.", param="logit_bias")
-    for pair in pairs:
-        if len(pair) != 2:
-            raise ApiError(400, "logit_bias consists of pairs.", param="logit_bias")
-        token, bias = pair
-        number = -math.inf if bias is False else bias
-        if isinstance(number, (bool, str)) or math.isnan(number):
-            raise ApiError(400, "A bias of logit_bias is not a number.", param="logit_bias")
-        if isinstance(said, Mapping) and token.isascii() and token.isdigit() and len(token) < 10:
-            found[int(token)] = float(number)
-        elif isinstance(said, Mapping) and not fields.biased_texts:
-            raise ApiError(400, "logit_bias has a key that is not an id.", param="logit_bias")
-        elif isinstance(token, str):
-            for one in engine.model.vocabulary.tokenize(token, special=True, add_bos=False):
-                found[one] = float(number)
-        elif isinstance(token, int) and not isinstance(token, bool):
-            found[token] = float(number)
-        else:
-            raise ApiError(400, "logit_bias has a token that is not an id.", param="logit_bias")
-    return found
-
-
 def stops_of(stop: str | list[str] | None) -> tuple[str, ...]:
-    """The stop strings of a request.
-
-    Raises:
-        ApiError: too many, or too long ones.
-    """
+    """The stop strings of a request."""
     stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
     if len(stops) > MOST_STOPS or any(len(text) > LONGEST_STOP for text in stops):
         raise ApiError(
@@ -152,16 +145,3 @@ def stops_of(stop: str | list[str] | None) -> tuple[str, ...]:
             param="stop",
         )
     return tuple(text for text in stops if text)
-
-
-def length_of(asked: int | None) -> int | None:
-    """The longest answer that is asked for; None (or a negative number) sets no limit.
-
-    Raises:
-        ApiError: none at all.
-    """
-    if asked is None or asked < 0:
-        return None
-    if asked == 0:
-        raise ApiError(400, "max_tokens is 0. Give 1 or more.", param="max_tokens")
-    return min(asked, 1 << 30)

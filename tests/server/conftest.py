@@ -33,8 +33,8 @@ def client(server: Running) -> Iterator[openai.OpenAI]:
 def refused(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
     """`localspec serve` in this process, for what it refuses before it serves anybody."""
 
-    def served(*_: object, **__: object) -> None:
+    async def served(*_: object, **__: object) -> None:
         raise AssertionError("it was not refused")
 
-    monkeypatch.setattr("localspec.server.running._Server.run", served)
+    monkeypatch.setattr("uvicorn.Server.serve", served)
     return lambda *arguments, stdin=None: cli("serve", *arguments, stdin=stdin)

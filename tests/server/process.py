@@ -36,6 +36,12 @@ class Reply:
     def json(self) -> Any:
         return json.loads(self.body)
 
+    @property
+    def events(self) -> list[Any]:
+        """Server-sent events that are JSON, or lines of JSON."""
+        lines = (line.removeprefix("data: ") for line in self.body.decode().splitlines())
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
 
 @dataclass
 class Running:
@@ -167,6 +173,22 @@ def serving(
         if process.poll() is None:
             process.kill()
         process.wait()
+        process.stdout.close()
+
+
+@contextmanager
+def serving_program(program: str, *arguments: str) -> Iterator[Running]:
+    """A server that a Python program starts, which prints its address first."""
+    command = [sys.executable, "-c", program, *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        server = Running(process, process.stdout.readline().strip(), Path())
+        server.wait_until_healthy()
+        yield server
+    finally:
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
         process.stdout.close()
 
 

@@ -4,7 +4,6 @@ which decodes plainly, differs in nothing but times and figures of the drafts.""
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -120,8 +119,7 @@ def said(server: Running, path: str, body: dict[str, Any]) -> Any:
     assert reply.status == 200, reply.body
     if not body["stream"]:
         return shared(reply.json)
-    lines = [line.removeprefix("data: ") for line in reply.body.decode().splitlines()]
-    return joined([json.loads(line) for line in lines if line.startswith("{")])
+    return joined(reply.events)
 
 
 @pytest.mark.usefixtures("kernels")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +14,6 @@ from tests.server.process import Running, serving
 from tests.support.retokenised import outfitted
 
 pytestmark = pytest.mark.nightly
-
-
-def events(body: bytes) -> list[Any]:
-    lines = body.decode().splitlines()
-    return [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
 
 
 def test_tokens_and_back(server: Running, engine: Engine) -> None:
@@ -80,7 +74,7 @@ def test_a_completion(server: Running, engine: Engine) -> None:
     assert len(answer["completion_probabilities"]) == 12
     assert len(answer["completion_probabilities"][0]["top_logprobs"]) == 2
     assert answer["generation_settings"]["n_predict"] == 12
-    streamed = events(server.post("/completion", {**body, "stream": True}).body)
+    streamed = server.post("/completion", {**body, "stream": True}).events
     assert "".join(one["content"] for one in streamed) == own.text
     assert [one["stop"] for one in streamed] == [False] * (len(streamed) - 1) + [True]
     assert [token for one in streamed for token in one["tokens"]] == answer["tokens"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -16,11 +15,6 @@ from tests.server.process import Running, serving
 pytestmark = pytest.mark.nightly
 
 ASK = {"role": "user", "content": "Tell me a story."}
-
-
-def events(body: bytes) -> list[Any]:
-    lines = body.decode().splitlines()
-    return [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +67,7 @@ def test_probabilities_behind_the_sampling(server: Running) -> None:
         assert sum(tops.values()) == pytest.approx(1.0)
         assert tops[one["id"]] == one["prob"] > 0
     assert told["generation_settings"]["post_sampling_probs"] is True
-    streamed = events(server.post("/completion", {**body, "stream": True}).body)
+    streamed = server.post("/completion", {**body, "stream": True}).events
     ids = [one["id"] for part in streamed[:-1] for one in part["completion_probabilities"]]
     assert ids == [token for part in streamed for token in part["tokens"]]
     assert len(ids) == 8
@@ -206,7 +200,7 @@ def test_tokens_of_a_conversation_are_counted(server: Running) -> None:
 def test_timings_come_with_every_event_that_is_asked_for_them(server: Running) -> None:
     body = {"messages": [ASK], "max_tokens": 6, "stream": True}
     body |= {"timings_per_token": True, "stream_options": {"include_usage": True}}
-    first, *later = events(server.post("/v1/chat/completions", body).body)
+    first, *later = server.post("/v1/chat/completions", body).events
     assert "timings" not in first
     assert all("predicted_per_second" in one["timings"] for one in later)
     assert later[-1]["choices"] == []
@@ -226,19 +220,6 @@ def test_an_editor_does_not_wait_for_ever(small: Running) -> None:
 def test_pictures_are_refused(server: Running) -> None:
     prompt = {"prompt_string": "What is <__media__>?", "multimodal_data": ["aGVsbG8="]}
     assert server.post("/completion", {"prompt": prompt}).status == 400
-
-
-def test_thoughts_of_earlier_turns_reach_the_template(server: Running) -> None:
-    """The embedded model's template has no place for them; one that has is told of them."""
-    from localspec.server.anthropic.wire import Conversation, messages_in
-
-    block = {"type": "thinking", "thinking": "I should look first."}
-    call = {"type": "tool_use", "id": "1", "name": "ls", "input": {}}
-    said = {"role": "assistant", "content": [block, call]}
-    wanted = Conversation.model_validate({"messages": [said]})
-    (message,) = messages_in(wanted)
-    assert message.reasoning_content == "I should look first."
-    assert message.tool_calls is not None
 
 
 @pytest.mark.parametrize("path", ["/rerank", "/lora-adapters", "/props", "/api/pull"])

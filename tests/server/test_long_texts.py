@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from localspec import GenerationStats, Stream
-from localspec.server.reading import Reading, ReadingReports
 from tests.server.process import Running, serving
 
 pytestmark = pytest.mark.nightly
@@ -30,8 +26,7 @@ def shifting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def events(server: Running, path: str, body: dict[str, Any]) -> list[Any]:
-    told = server.post(path, {**body, "stream": True}).body.decode().split("\n\n")
-    return [json.loads(one[6:]) for one in told if one.startswith("data: {")]
+    return server.post(path, {**body, "stream": True}).events
 
 
 ENDLESS = {"ignore_eos": True}
@@ -127,16 +122,3 @@ def test_nobody_is_told_who_does_not_ask(shifting: Running) -> None:
         "/completion", {"prompt": LONG, "n_predict": 2, "return_progress": True}
     ).json
     assert "prompt_progress" not in whole
-
-
-def test_what_was_cached_counts_as_read() -> None:
-    told: list[Reading] = []
-    reports = ReadingReports()
-    stats = GenerationStats(prompt_tokens=100, cached_tokens=40)
-    reports.connect(cast("Stream", SimpleNamespace(stats=stats)), told.append)
-    for done in (20, 40, 40):
-        reports(done, 60)
-    reports.finish()
-    assert [(one.cached, one.processed, one.total) for one in told] == [
-        (40, processed, 100) for processed in (40, 60, 80, 100)
-    ]

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 from localspec import ModelOptions
 from localspec.cli.serve import needs
 from tests.cli.conftest import Cli
-from tests.server.process import PATIENCE, Running, serving, wait_until
+from tests.server.process import PATIENCE, Running, serving, serving_program, wait_until
 
 pytestmark = pytest.mark.nightly
 
@@ -102,20 +102,9 @@ serve(ServerOptions(port=0), [offer(name) for name in sys.argv[1:]], SamplingPar
 """
 
 
-@contextmanager
-def tight(*files: Path) -> Iterator[Running]:
+def tight(*files: Path) -> AbstractContextManager[Running]:
     """A server whose machine never has room for a second model."""
-    command = [sys.executable, "-c", TIGHT, *map(str, files)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        server = Running(process, process.stdout.readline().strip(), Path())
-        server.wait_until_healthy()
-        yield server
-    finally:
-        process.terminate()
-        assert process.wait(PATIENCE) == 0
-        process.stdout.close()
+    return serving_program(TIGHT, *map(str, files))
 
 
 def test_one_makes_room_for_the_other(target_path: Path, draft_path: Path) -> None:

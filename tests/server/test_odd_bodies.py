@@ -9,14 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel
 
-from localspec.server import app, embeddings
-from localspec.server.anthropic import wire as anthropic
-from localspec.server.llama_cpp import completion, infill, texts
-from localspec.server.ollama import models
-from localspec.server.ollama import wire as ollama
-from localspec.server.openai import chat_wire, completions, responses_wire
+from localspec.server.app import ENDPOINTS, record_of
 from tests.server.process import Running
 
 pytestmark = pytest.mark.nightly
@@ -24,26 +18,27 @@ pytestmark = pytest.mark.nightly
 SAYS = {"messages": [{"role": "user", "content": "Hi"}]}
 SHORT = {"max_tokens": 2}
 OPTIONS = {"options": {"num_predict": 2}}
-READ: dict[str, tuple[type[BaseModel], dict[str, Any]]] = {
-    "/v1/chat/completions": (chat_wire.ChatRequest, SAYS | SHORT),
-    "/v1/chat/completions/input_tokens": (chat_wire.CountRequest, SAYS),
-    "/v1/completions": (completions.CompletionRequest, {"prompt": "Once"} | SHORT),
-    "/v1/responses": (responses_wire.ResponsesRequest, {"input": "Hi", "max_output_tokens": 2}),
-    "/v1/embeddings": (embeddings.EmbeddingsRequest, {"input": "Hi"}),
-    "/embedding": (embeddings.LlamaRequest, {"content": "Hi"}),
-    "/api/embed": (embeddings.OllamaRequest, {"input": "Hi"}),
-    "/api/embeddings": (embeddings.OllamaRequest, {"prompt": "Hi"}),
-    "/v1/messages": (anthropic.MessagesRequest, SAYS | SHORT),
-    "/v1/messages/count_tokens": (anthropic.Conversation, SAYS),
-    "/api/chat": (ollama.ChatRequest, SAYS | OPTIONS),
-    "/api/generate": (ollama.GenerateRequest, {"prompt": "Hi"} | OPTIONS),
-    "/api/show": (models.ShowRequest, {"model": ""}),
-    "/completion": (completion.Completion, {"prompt": "Once", "n_predict": 2}),
-    "/infill": (infill.Infill, {"input_prefix": "a", "input_suffix": "b", "n_predict": 2}),
-    "/tokenize": (texts.TokenizeRequest, {"content": "Hi"}),
-    "/detokenize": (texts.DetokenizeRequest, {"tokens": [1]}),
-    "/apply-template": (texts.TemplateRequest, SAYS),
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": SAYS | SHORT,
+    "/v1/chat/completions/input_tokens": SAYS,
+    "/v1/completions": {"prompt": "Once"} | SHORT,
+    "/v1/responses": {"input": "Hi", "max_output_tokens": 2},
+    "/v1/embeddings": {"input": "Hi"},
+    "/embedding": {"content": "Hi"},
+    "/api/embed": {"input": "Hi"},
+    "/api/embeddings": {"prompt": "Hi"},
+    "/v1/messages": SAYS | SHORT,
+    "/v1/messages/count_tokens": SAYS,
+    "/api/chat": SAYS | OPTIONS,
+    "/api/generate": {"prompt": "Hi"} | OPTIONS,
+    "/api/show": {"model": ""},
+    "/completion": {"prompt": "Once", "n_predict": 2},
+    "/infill": {"input_prefix": "a", "input_suffix": "b", "n_predict": 2},
+    "/tokenize": {"content": "Hi"},
+    "/detokenize": {"tokens": [1]},
+    "/apply-template": SAYS,
 }
+HANDLERS = {path: handler for method, path, handler in ENDPOINTS if method == "POST"}
 SAME = {
     *("/chat/completions", "/chat/completions/input_tokens", "/embeddings", "/completions"),
     "/slots/{number:int}",  # needs --slot-save-path
@@ -66,8 +61,7 @@ VALUES = st.recursive(
 
 
 def test_every_endpoint_is_tried() -> None:
-    posts = {path for method, path, _ in app.ENDPOINTS if method == "POST"}
-    assert posts == {*READ} | SAME
+    assert HANDLERS.keys() == {*BODIES} | SAME
 
 
 @settings(
@@ -78,8 +72,9 @@ def test_every_endpoint_is_tried() -> None:
 )
 @given(data=st.data())
 def test_odd_values_of_fields(server: Running, data: st.DataObject) -> None:
-    path = data.draw(st.sampled_from(sorted(READ)))
-    record, body = READ[path]
+    path = data.draw(st.sampled_from(sorted(BODIES)))
+    record, body = record_of(HANDLERS[path]), BODIES[path]
+    assert record is not None
     names = st.sampled_from(sorted(field.alias or n for n, field in record.model_fields.items()))
     odd = data.draw(st.dictionaries(names, VALUES, min_size=1, max_size=2))
     reply = server.post(path, body | odd)

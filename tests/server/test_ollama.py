@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -15,15 +14,11 @@ ASK = [{"role": "user", "content": "Tell me a story about a fox."}]
 FEW = {"num_predict": 12}
 
 
-def lines(body: bytes) -> list[Any]:
-    return [json.loads(line) for line in body.splitlines()]
-
-
 def test_a_chat(server: Running) -> None:
     """Streamed unless told otherwise."""
     body = {"model": "any", "messages": ASK, "options": FEW}
     whole = server.post("/api/chat", {**body, "stream": False}).json
-    streamed = lines(server.post("/api/chat", body).body)
+    streamed = server.post("/api/chat", body).events
     text = "".join(line["message"]["content"] for line in streamed)
     assert text == whole["message"]["content"]
     assert len(text) > 5
@@ -39,7 +34,7 @@ def test_a_prompt(server: Running) -> None:
     assert server.post("/api/generate", body).json["response"] == chat["message"]["content"]
     raw = server.post("/api/generate", {**body, "raw": True}).json["response"]
     assert raw != chat["message"]["content"]
-    streamed = lines(server.post("/api/generate", {**body, "stream": True}).body)
+    streamed = server.post("/api/generate", {**body, "stream": True}).events
     assert "".join(line["response"] for line in streamed) == chat["message"]["content"]
 
 
@@ -58,7 +53,7 @@ def test_tools(server: Running) -> None:
     for seed in range(4):
         body = {"messages": ASK, "tools": [tool], "options": {**options, "seed": seed}}
         whole = server.post("/api/chat", {**body, "stream": False}).json["message"]
-        streamed = lines(server.post("/api/chat", body).body)
+        streamed = server.post("/api/chat", body).events
         assert streamed[-1]["done"]
         calls = [c for line in streamed for c in line["message"].get("tool_calls", [])]
         calls += whole.get("tool_calls", [])

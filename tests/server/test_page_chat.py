@@ -158,11 +158,12 @@ def test_a_chat_by_keyboard_alone(opened: Open) -> None:
 def test_the_line_under_an_answer_opens_its_details(opened: Open) -> None:
     page = opened()
     figures = {
-        "times_plain": 2.5, "tokens_per_second": 400, "tokens_per_pass": 3.1, "passes": 24,
+        "times_plain": 2.5, "beside": "plain llama.cpp", "tokens_per_second": 400,
+        "tokens_per_pass": 3.1, "passes": 24,
         "drafters": [{"name": "draft model", "accepted": 52, "tested": 80}],
         "undrafted": 2, "reason": "the budget is spent", "prompt_tokens": 9, "cached_tokens": 4,
     }  # fmt: skip
-    line = "76 tokens · 400 tok/s · 2.5× plain · draft smollm2"
+    line = "76 tokens · 400 tok/s · 2.5× plain llama.cpp · draft smollm2"
     told: dict[str, Any] = {"choices": [{"delta": {"content": "Yes."}, "finish_reason": "stop"}]}
     told |= {"speculation": {"summary": line, "figures": figures}}
     page.route(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 
@@ -58,8 +57,7 @@ def test_several_answers_to_one_request_share_the_slots(two: Running) -> None:
         "seed": 4,
         "stream": True,
     }
-    events = two.post("/v1/completions", body).body.decode().split("\n\n")
-    told = [json.loads(e[6:]) for e in events if e.startswith("data: {")]
+    told = two.post("/v1/completions", body).events
     assert not [one["error"] for one in told if "error" in one]
     choices = [one["choices"][0] for one in told]
     ends = [choice["index"] for choice in choices if choice["finish_reason"]]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.server.process import PATIENCE, Running, serving, wait_until
+from tests.server.process import PATIENCE, Running, serving, serving_program, wait_until
 
 pytestmark = pytest.mark.nightly
 
@@ -398,16 +397,10 @@ serve(options, [offer], SamplingParams(temperature=0.0),
 
 
 @pytest.fixture(scope="module")
-def impatient(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def impatient() -> Iterator[Running]:
     """A server that waits half a second where others wait half a minute."""
-    process = subprocess.Popen([sys.executable, "-c", IMPATIENT], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    server = Running(process, process.stdout.readline().strip(), Path())
-    server.wait_until_healthy()
-    yield server
-    process.terminate()
-    assert process.wait(PATIENCE) == 0
-    process.stdout.close()
+    with serving_program(IMPATIENT) as running:
+        yield running
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ pytestmark = pytest.mark.nightly
 
 TEMPLATE = (
     "{% if tools %}<|system|>Call with <tool_call>{% for t in tools %}{{ t | tojson }}{% endfor %}"
-    "<|end|>{% endif %}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}"
+    "<|end|>{% endif %}{% for m in messages %}<|{{ m.role }}|>{{ m.reasoning_content }}"
+    "{{ m.content }}"
     "{% for c in m.tool_calls or [] %}[{{ c.function.name }}:{{ c.function.arguments.city }}]"
     "{% endfor %}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>"
     "{% if enable_thinking %}<think>\n{% endif %}{% endif %}"
@@ -57,6 +58,17 @@ def test_calls_and_results_reach_it_as_they_are(knowing: Running) -> None:
     ]
     told = prompt(knowing, messages=messages)
     assert told.endswith("<|assistant|>[weather:Rome]<|end|><|tool|>Rain.<|end|><|assistant|>")
+
+
+def test_thoughts_of_earlier_turns_reach_it_in_anthropics_format_too(knowing: Running) -> None:
+    def counted(*blocks: Any) -> int:
+        messages = [*ASK, {"role": "assistant", "content": [*blocks]}, *ASK]
+        reply = knowing.post("/v1/messages/count_tokens", {"messages": messages})
+        return int(reply.json["input_tokens"])
+
+    call = {"type": "tool_use", "id": "1", "name": "weather", "input": {"city": "Rome"}}
+    thought = {"type": "thinking", "thinking": "I should look first."}
+    assert counted(thought, call) > counted(call) > counted({"type": "text", "text": ""})
 
 
 def test_it_answers_freely_where_it_may(knowing: Running) -> None:

@@ -1,101 +1,64 @@
-"""`/v1/messages`, and how many tokens one has."""
+"""`/v1/messages`, and counting the tokens of one."""
 
 from __future__ import annotations
 
-import json
 import secrets
-from collections.abc import AsyncGenerator, Iterator
-from typing import Any
-
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.types import ASGIApp
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 from localspec import Engine
-from localspec.prompting.prompt import Tokens
-from localspec.server.answer import Ask
-from localspec.server.anthropic.wire import (
-    Conversation,
-    MessagesRequest,
-    messages_in,
-    schema_in,
-    tools_in,
-)
-from localspec.server.conversation import AnswerMessage, Talk, Turn, turn_of
-from localspec.server.events import Streamed, as_json, event, while_there
-from localspec.server.failures import ApiError, anthropic_body, as_api_error
-from localspec.server.openai.chat_wire import messages_of
+from localspec.server.answers import Answers, Ask
+from localspec.server.anthropic.wire import Conversation, MessagesRequest
+from localspec.server.conversation import Chat, ask_of
+from localspec.server.failures import ApiError, anthropic_body
+from localspec.server.openai.messages import messages_of
 from localspec.server.pieces import CallArguments, CallBegins, Piece, Text, Thought
+from localspec.server.reply import Event, NamedEvents
 from localspec.server.service import Service
-from localspec.server.tools import ToolChoice
-from localspec.server.wire import SamplingFields, sampling_of, stops_of
-
-_REASONS = {
-    "length": "max_tokens",
-    "calls": "tool_use",
-    "word": "stop_sequence",
-    "stop": "end_turn",
-}
-_PING = b'event: ping\ndata: {"type":"ping"}\n\n'
+from localspec.server.wire import sampling_of, stops_of
 
 
-async def messages(service: Service, request: Request) -> ASGIApp:
+async def messages(service: Service, wanted: MessagesRequest) -> NamedEvents:
     """Answer a conversation."""
-    wanted = await service.read(request, MessagesRequest)
     engine = await service.open(wanted.model)
-    fields = SamplingFields(temperature=wanted.temperature, top_p=wanted.top_p, top_k=wanted.top_k)
     ask = Ask(
-        prompt="",
         max_tokens=service.longest(wanted.max_tokens),
         stop=stops_of(wanted.stop_sequences),
-        sampling=sampling_of(fields, service.defaults, engine),
-        json_schema=schema_in(wanted),
-        shift=service.shift(None),
+        sampling=sampling_of(wanted, service.defaults, engine),
+        json_schema=wanted.schema_text(),
+        shift=service.shift(),
     )
-    tools = tools_in(wanted)
-    if ask.json_schema is not None:
-        if tools.must:
-            raise ApiError(
-                400, "An output format and a required call of a tool exclude each other."
-            )
-        tools = ToolChoice()  # the format leaves no room for a call
-    turn = await _turn(service, engine, wanted, ask, tools)
-    answers = await service.begin(engine, [turn.ask])
-    reply = MessageReply(Talk(answers, turn), service.host.name)
-    if wanted.stream:
-        return Streamed(reply.events(), answers.close, ping=_PING)
-    try:
-        whole = await while_there(request.receive, reply.whole())
-    finally:
-        answers.close()
-    return Response(as_json(whole), media_type="application/json")
+    answers = await service.begin(engine, await _with_prompt(service, engine, wanted, ask))
+    return MessageReply(answers, service.host.name, streamed=wanted.stream)
 
 
-async def count_tokens(service: Service, request: Request) -> ASGIApp:
+async def count_tokens(service: Service, wanted: Conversation) -> Any:
     """How many tokens the prompt of a conversation has."""
-    wanted = await service.read(request, Conversation)
     engine = await service.open(wanted.model)
-    turn = await _turn(service, engine, wanted, Ask(prompt=""), tools_in(wanted))
-    assert isinstance(turn.ask.prompt, Tokens)
-    counted = {"input_tokens": len(turn.ask.prompt)}
-    return Response(as_json(counted), media_type="application/json")
+    ask = await _with_prompt(service, engine, wanted, Ask())
+    return {"input_tokens": len(ask.prompt)}
 
 
-async def _turn(
-    service: Service, engine: Engine, wanted: Conversation, ask: Ask, tools: ToolChoice
-) -> Turn:
-    told = messages_of(messages_in(wanted), sees_images=engine.prompts.sees_images)
+async def _with_prompt(service: Service, engine: Engine, wanted: Conversation, ask: Ask) -> Ask:
     thinking = wanted.thinking
-    said = None if thinking is None else {"enable_thinking": thinking.type != "disabled"}
-    more = service.variables(said)
-    return await turn_of(engine, told, ask, tools, more=more)
+    thinks = None if thinking is None else {"enable_thinking": thinking.type != "disabled"}
+    chat = Chat(
+        messages=messages_of(wanted.openai_messages(), sees_images=engine.prompts.sees_images),
+        ask=ask,
+        tools=wanted.choice(),
+        variables=service.variables(thinks),
+    )
+    return await ask_of(engine, chat)
 
 
-class MessageReply:
-    """The answer to a request, in Anthropic's words."""
+class MessageReply(NamedEvents):
+    """The answer to a request, in Anthropic's format."""
 
-    def __init__(self, talk: Talk, model: str) -> None:
-        self._talk = talk
+    ping: ClassVar[bytes] = b'event: ping\ndata: {"type":"ping"}\n\n'
+
+    def __init__(self, answers: Answers, model: str, *, streamed: bool | None) -> None:
+        super().__init__(answers, streamed=streamed)
+        self._index, self._open = -1, ""  # the block that is open
         self._head = {
             "id": f"msg_{secrets.token_hex(12)}",
             "type": "message",
@@ -103,55 +66,67 @@ class MessageReply:
             "model": model,
         }
 
-    async def whole(self) -> dict[str, Any]:
-        """The reply, once all is said."""
-        message = await self._talk.whole()
-        return {**self._head, "content": _blocks(message), **self._ending(), "usage": self._usage()}
+    def begin(self) -> Iterable[Event]:
+        empty: Event = {"content": [], "stop_reason": None, "stop_sequence": None}
+        usage = {**self._usage(), "output_tokens": 0}
+        yield _event("message_start", message={**self._head, **empty, "usage": usage})
 
-    async def events(self) -> AsyncGenerator[bytes, None]:
-        """The reply as events, while it is said."""
-        try:
-            begun: dict[str, Any] = {
-                **self._head,
-                "content": [],
-                "stop_reason": None,
-                "stop_sequence": None,
-                "usage": {**self._usage(), "output_tokens": 0},
-            }
-            yield _event("message_start", message=begun)
-            index, open_block = -1, ""
-            async for piece in self._talk.pieces():
-                kind = _kind(piece)
-                if kind != open_block or isinstance(piece, CallBegins):
-                    for told in _closing(open_block, index):
-                        yield told
-                    index, open_block = index + 1, kind
-                    block = self._opened(kind)
-                    yield _event("content_block_start", index=index, content_block=block)
-                if not isinstance(piece, CallBegins):
-                    yield _event("content_block_delta", index=index, delta=_delta(piece))
-            for told in _closing(open_block, index):
-                yield told
-            yield _event("message_delta", delta=self._ending(), usage=self._usage())
-            yield _event("message_stop")
-        except Exception as error:
-            body = anthropic_body(as_api_error(error))
-            yield event(body, "error")
+    def events_of_piece(self, piece: Piece) -> Iterable[Event]:
+        begins = isinstance(piece, CallBegins)
+        kind = "tool_use" if begins or isinstance(piece, CallArguments) else "text"
+        if isinstance(piece, Thought):
+            kind = "thinking"
+        if kind != self._open or begins:
+            yield from self._close()
+            self._index, self._open = self._index + 1, kind
+            block = self._block(kind)
+            yield _event("content_block_start", index=self._index, content_block=block)
+        if not isinstance(piece, CallBegins):
+            yield _event("content_block_delta", index=self._index, delta=_delta(piece))
 
-    def _opened(self, kind: str) -> dict[str, Any]:
+    def end(self) -> Iterable[Event]:
+        yield from self._close()
+        yield _event("message_delta", delta=self._ending(), usage=self._usage())
+        yield _event("message_stop")
+
+    def failed(self, error: ApiError) -> Event:
+        return anthropic_body(error)
+
+    def whole(self) -> Any:
+        blocks: list[dict[str, Any]] = []
+        if self.message.thought:
+            blocks.append(_thinking(self.message.thought))
+        if self.message.text:
+            blocks.append({"type": "text", "text": self.message.text})
+        for call in self.message.calls:
+            block = {"type": "tool_use", "id": call.id, "name": call.name}
+            blocks.append({**block, "input": call.as_object()})
+        return {**self._head, "content": blocks, **self._ending(), "usage": self._usage()}
+
+    def _close(self) -> Iterable[Event]:
+        if self._open == "thinking":  # clients wait for a signature
+            delta = {"type": "signature_delta", "signature": ""}
+            yield _event("content_block_delta", index=self._index, delta=delta)
+        if self._open:
+            yield _event("content_block_stop", index=self._index)
+
+    def _block(self, kind: str) -> dict[str, Any]:
+        """A block of the stream before anything is in it."""
         if kind == "tool_use":
-            call = self._talk.message.calls[-1]
+            call = self.message.calls[-1]
             return {"type": kind, "id": call.id, "name": call.name, "input": {}}
         return {"type": "text", "text": ""} if kind == "text" else _thinking("")
 
     def _ending(self) -> dict[str, Any]:
-        return {
-            "stop_reason": _REASONS[self._talk.reason],
-            "stop_sequence": self._talk.stream.stopped,
-        }
+        reason = "tool_use" if self.message.calls else "end_turn"
+        if self.stream.finish_reason == "length":
+            reason = "max_tokens"
+        elif not self.message.calls and self.stream.stopped is not None:
+            reason = "stop_sequence"
+        return {"stop_reason": reason, "stop_sequence": self.stream.stopped}
 
     def _usage(self) -> dict[str, Any]:
-        stats = self._talk.stream.stats
+        stats = self.stream.stats
         return {
             "input_tokens": stats.prompt_tokens - stats.cached_tokens,
             "cache_read_input_tokens": stats.cached_tokens,
@@ -160,55 +135,17 @@ class MessageReply:
         }
 
 
-def _event(kind: str, **members: Any) -> bytes:
-    return event({"type": kind, **members}, kind)
+def _event(kind: str, **members: Any) -> Event:
+    return {"type": kind, **members}
 
 
-def _closing(kind: str, index: int) -> Iterator[bytes]:
-    """The end of a block of a kind, "" for none; clients wait for the signature of a thought."""
-    if kind == "thinking":
-        delta = {"type": "signature_delta", "signature": ""}
-        yield _event("content_block_delta", index=index, delta=delta)
-    if kind:
-        yield _event("content_block_stop", index=index)
-
-
-def _kind(piece: Piece) -> str:
-    """The kind of block that a piece belongs to."""
-    if isinstance(piece, (CallBegins, CallArguments)):
-        return "tool_use"
-    return "text" if isinstance(piece, Text) else "thinking"
-
-
-def _delta(piece: Piece) -> dict[str, Any]:
+def _delta(piece: Text | Thought | CallArguments) -> Event:
     if isinstance(piece, Text):
         return {"type": "text_delta", "text": piece.text}
     if isinstance(piece, Thought):
         return {"type": "thinking_delta", "thinking": piece.text}
-    assert isinstance(piece, CallArguments)
     return {"type": "input_json_delta", "partial_json": piece.text}
 
 
 def _thinking(text: str) -> dict[str, Any]:
     return {"type": "thinking", "thinking": text, "signature": ""}
-
-
-def _blocks(message: AnswerMessage) -> list[dict[str, Any]]:
-    """The blocks of a whole answer."""
-    found: list[dict[str, Any]] = []
-    if message.thought:
-        found.append(_thinking(message.thought))
-    if message.text:
-        found.append({"type": "text", "text": message.text})
-    for call in message.calls:
-        block = {"type": "tool_use", "id": call.id, "name": call.name}
-        found.append({**block, "input": _object(call.arguments)})
-    return found
-
-
-def _object(arguments: str) -> Any:
-    """Arguments as an object; where the answer was cut off, what it was is lost."""
-    try:
-        return json.loads(arguments or "{}")
-    except ValueError:
-        return {}

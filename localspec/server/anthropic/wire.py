@@ -1,4 +1,4 @@
-"""What a request for a message consists of, and what it is in the words of templates."""
+"""Requests for a message, and their conversations in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -9,16 +9,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from localspec.server.failures import ApiError
-from localspec.server.images import data_url
-from localspec.server.openai.chat_wire import (
-    Content,
-    ContentPart,
-    FunctionCall,
-    Message,
-    ToolCall,
-)
+from localspec.server.openai.messages import Content, ContentPart, FunctionCall, Message, ToolCall
 from localspec.server.tools import Tool, ToolChoice, chosen
-from localspec.server.wire import Probability, Record
+from localspec.server.wire import Record, Sampling
 
 
 class Source(Record):
@@ -46,7 +39,6 @@ class AnthropicMessage(Record):
 
 class AnthropicTool(Record):
     name: Annotated[str, Field(min_length=1, max_length=128)]
-    type: str | None = None
     description: str | None = None
     input_schema: dict[str, Any] | None = None
 
@@ -57,7 +49,7 @@ class Choice(Record):
     disable_parallel_tool_use: bool | None = None
 
 
-class Thinking(Record):
+class ThinkingOption(Record):
     type: str
 
 
@@ -71,71 +63,73 @@ class OutputConfig(Record):
 
 
 class Conversation(Record):
-    """What messages and the counting of their tokens have in common."""
+    """Fields that messages and the counting of their tokens have in common."""
 
     model: str | None = None
     messages: Annotated[list[AnthropicMessage], Field(min_length=1)]
     system: str | list[Block] | None = None
     tools: list[AnthropicTool] | None = None
     tool_choice: Choice | None = None
-    thinking: Thinking | None = None
+    thinking: ThinkingOption | None = None
+
+    def openai_messages(self) -> list[Message]:
+        """The system prompt, the messages and the results of tools."""
+        found = []
+        if self.system:
+            found.append(Message(role="system", content=_text(self.system)))
+        for message in self.messages:
+            if isinstance(message.content, str):
+                found.append(Message(role=message.role, content=message.content))
+            else:
+                found += _messages(message.role, message.content)
+        return found
+
+    def choice(self) -> ToolChoice:
+        """The tools, and which of them may or must be called."""
+        tools = []
+        for tool in self.tools or ():
+            if tool.input_schema is None:
+                name = tool.name[:40]
+                raise ApiError(400, f"The tool '{name}' has no input_schema.", param="tools")
+            tools.append(Tool.of(tool.name, tool.description, tool.input_schema))
+        choice = self.tool_choice
+        if choice is None:
+            return chosen(tools, "auto", several=False)
+        named = {"name": choice.name} if choice.type == "tool" else choice.type
+        return chosen(tools, named, several=choice.disable_parallel_tool_use is False)
 
 
-class MessagesRequest(Conversation):
+class MessagesRequest(Conversation, Sampling):
+    """`output_format` is the former name of `output_config.format`."""
+
     max_tokens: Annotated[int, Field(ge=1)]
     stop_sequences: list[str] | None = None
     output_config: OutputConfig | None = None
     output_format: OutputFormat | None = None
-    """What it was called before."""
     stream: bool | None = None
-    temperature: Annotated[float, Field(ge=0.0, le=100.0)] | None = None
-    top_p: Probability | None = None
-    top_k: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+
+    def schema_text(self) -> str | None:
+        """The JSON schema of the answer."""
+        form = self.output_config.format if self.output_config else None
+        form = form or self.output_format
+        return None if form is None else json.dumps(form.schema_)
 
 
-def schema_in(wanted: MessagesRequest) -> str | None:
-    """The JSON schema that the answer has to match, as text.
-
-    Raises:
-        ApiError: it is too large.
-    """
-    form = wanted.output_config.format if wanted.output_config else None
-    form = form or wanted.output_format
-    if form is None:
-        return None
-    return json.dumps(form.schema_)
-
-
-def messages_in(wanted: Conversation) -> list[Message]:
-    """The messages, results of tools and the system prompt as OpenAI has them.
-
-    Raises:
-        ApiError: something in them that is no text.
-    """
-    found = []
-    if wanted.system:
-        found.append(Message(role="system", content=_text(wanted.system)))
-    for message in wanted.messages:
-        if isinstance(message.content, str):
-            found.append(Message(role=message.role, content=message.content))
-            continue
-        results = [block for block in message.content if block.type == "tool_result"]
-        found += [
-            Message(role="tool", content=_text(block.content or ""), tool_call_id=block.tool_use_id)
-            for block in results
-        ]
-        calls = [_call(block) for block in message.content if block.type == "tool_use"]
-        said = [b for b in message.content if b.type not in ("tool_use", "tool_result")]
-        if said or calls or not results:
-            thoughts = [block.thinking or "" for block in said if block.type == "thinking"]
-            found.append(
-                Message(
-                    role=message.role,
-                    content=_content(said),
-                    tool_calls=calls or None,
-                    reasoning_content="\n".join(thoughts) or None,
-                )
-            )
+def _messages(role: str, blocks: Sequence[Block]) -> list[Message]:
+    found = [
+        Message(role="tool", content=_text(block.content or ""), tool_call_id=block.tool_use_id)
+        for block in blocks
+        if block.type == "tool_result"
+    ]
+    calls = [_call(block) for block in blocks if block.type == "tool_use"]
+    rest = [block for block in blocks if block.type not in ("tool_use", "tool_result")]
+    if rest or calls or not found:
+        thoughts = [block.thinking or "" for block in rest if block.type == "thinking"]
+        thought = "\n".join(thoughts) or None
+        one = Message(
+            role=role, content=_content(rest), tool_calls=calls or None, reasoning_content=thought
+        )
+        found.append(one)
     return found
 
 
@@ -147,8 +141,8 @@ def _content(blocks: Sequence[Block]) -> Content:
     for block in blocks:
         if block.type == "image":
             source = block.source
-            url = data_url(source.media_type, source.data) if source and source.data else None
-            found.append(ContentPart(type="image_url", image_url=url))
+            data = source and source.data and f"data:{source.media_type};base64,{source.data}"
+            found.append(ContentPart(type="image_url", image_url=data or None))
         else:
             found.append(ContentPart(type="text", text=_text([block])))
     return found
@@ -162,7 +156,7 @@ def _call(block: Block) -> ToolCall:
 def _text(content: str | Sequence[Block]) -> str:
     if isinstance(content, str):
         return content
-    said = []
+    found = []
     for block in content:
         if block.type in ("thinking", "redacted_thinking"):
             continue
@@ -170,25 +164,5 @@ def _text(content: str | Sequence[Block]) -> str:
             raise ApiError(
                 400, f"The model reads text only, and there is a '{block.type[:40]}' block."
             )
-        said.append(block.text or "")
-    return "\n".join(said)
-
-
-def tools_in(wanted: Conversation) -> ToolChoice:
-    """The tools, and what is wanted of them.
-
-    Raises:
-        ApiError: one that runs elsewhere, or a choice among what is not there.
-    """
-    tools = []
-    for tool in wanted.tools or ():
-        if tool.input_schema is None:
-            raise ApiError(400, f"The tool '{tool.name[:40]}' has no input_schema.", param="tools")
-        tools.append(Tool(tool.name, tool.description or "", tool.input_schema))
-    choice = wanted.tool_choice
-    if choice is None:
-        return chosen(tools, "auto", several=False)
-    several = choice.disable_parallel_tool_use is False
-    if choice.type == "tool":
-        return chosen(tools, {"name": choice.name}, several=several)
-    return chosen(tools, choice.type, several=several)
+        found.append(block.text or "")
+    return "\n".join(found)

@@ -1,26 +1,24 @@
-"""`/completion`: llama.cpp's own way to go on from a text."""
+"""`/completion`: llama.cpp's own way to continue a text."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import Field
-from starlette.requests import Request
-from starlette.types import ASGIApp
 
-from localspec import Chunk, Engine
+from localspec import Engine
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.prompting.prompt import Tokens
-from localspec.server.answer import Answers, Ask
-from localspec.server.events import Streamed, event, while_there
-from localspec.server.failures import ApiError, as_api_error, openai_body
+from localspec.server.answers import Answers, Ask, Part
+from localspec.server.failures import ApiError
 from localspec.server.figures import chat_logprobs, sampled_probs, timings
-from localspec.server.llama_cpp.texts import prompt_of, reply, settings_of
-from localspec.server.openai.chat_wire import RawFields, grammar_of, schema_of
-from localspec.server.reading import Reading
+from localspec.server.llama_cpp.texts import prompt_of, settings_of
+from localspec.server.openai.chat_wire import RawFields
+from localspec.server.reply import Event, Reply
 from localspec.server.service import Service
-from localspec.server.wire import MOST_CHOICES, Record, sampling_of, stops_of
+from localspec.server.wire import MOST_CHOICES, Record
 
 Mixed = list[int | str]
 """Token ids, and texts between them."""
@@ -35,6 +33,9 @@ Prompts = str | PromptObject | Mixed | list[str | Mixed | PromptObject]
 
 
 class Completion(RawFields):
+    """`t_max_predict_ms` is an editor's patience: an answer that took longer ends after its first
+    line."""
+
     biased_texts = True
     prompt: Prompts = ""
     n_probs: Annotated[int, Field(ge=0, le=100)] | None = None
@@ -42,172 +43,128 @@ class Completion(RawFields):
     return_tokens: bool | None = None
     response_fields: list[str] | None = None
     t_max_predict_ms: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    """Editors' patience: past the first line, an answer that took longer ends."""
 
 
-async def completion(service: Service, request: Request) -> ASGIApp:
-    """Go on from one text, or several."""
-    wanted = await service.read(request, Completion)
+async def completion(service: Service, wanted: Completion) -> Reply:
+    """Continue one text, or several."""
     engine = await service.open(wanted.model)
-    prompts = [_prompt(one, engine, wanted) for one in _each(wanted.prompt)]
-    return await written(service, request, engine, wanted, prompts)
+    given: Any = wanted.prompt
+    several = isinstance(given, list) and not any(isinstance(part, int) for part in given)
+    prompts = [_prompt(one, engine, wanted) for one in (given if several else [given])]
+    return await replied(service, engine, wanted, prompts)
 
 
-async def written(
-    service: Service,
-    request: Request,
-    engine: Engine,
-    wanted: Completion,
-    prompts: Sequence[str | Tokens],
-) -> ASGIApp:
+async def replied(
+    service: Service, engine: Engine, wanted: Completion, prompts: Sequence[str | Tokens]
+) -> Reply:
     """The reply for prompts."""
     if not 0 < len(prompts) <= MOST_CHOICES:
         raise ApiError(400, f"Give 1 to {MOST_CHOICES} prompts.", param="prompt")
-    schema = schema_of(wanted)
-    # A length of 0 reads the prompt, for the sake of the cache; one token does as well.
-    nothing = wanted.longest == 0
+    # A length of 0 reads the prompt into the cache; so does one token.
+    silent = wanted.longest == 0
+    fields = wanted.model_copy(update={"max_completion_tokens": 1}) if silent else wanted
     asks = [
-        Ask(
-            prompt=prompt,
-            max_tokens=1 if nothing else service.longest(wanted.longest),
-            stop=stops_of(wanted.stop),
-            sampling=sampling_of(wanted, service.defaults, engine, choice=number),
-            grammar=grammar_of(wanted),
-            json_schema=schema,
-            regex=wanted.regex or None,
-            logprobs=wanted.n_probs or None,
+        replace(
+            fields.ask(service, engine, prompt, choice=number, logprobs=wanted.n_probs or None),
             as_sampled=bool(wanted.post_sampling_probs),
-            reuse=wanted.cache_prompt is not False,
-            shift=service.shift(wanted.n_keep, wanted.n_discard),
-            reports=wanted.reports,
         )
         for number, prompt in enumerate(prompts)
     ]
-    answers = await service.begin(engine, asks)
-    result = CompletionReply(engine, service.host.name, wanted, asks, answers)
-    if wanted.stream:
-        return Streamed(result.events(), answers.close)
-    try:
-        whole = await while_there(request.receive, result.whole())
-    finally:
-        answers.close()
-    return reply(whole[0] if len(whole) == 1 else whole)
-
-
-def _each(prompt: Prompts) -> Sequence[str | PromptObject | Mixed]:
-    if isinstance(prompt, (str, PromptObject)):
-        return [prompt]
-    if any(isinstance(part, int) for part in prompt):
-        return [[part for part in prompt if isinstance(part, (int, str))]]
-    return [part for part in prompt if not isinstance(part, int)]
+    answers = await service.begin(engine, *asks)
+    return CompletionReply(answers, engine, service.host.name, wanted, asks)
 
 
 def _prompt(prompt: str | PromptObject | Mixed, engine: Engine, wanted: RawFields) -> str | Tokens:
     if isinstance(prompt, PromptObject):
         if prompt.multimodal_data:
             raise ApiError(400, "The model reads text only. Leave multimodal_data out.")
-        return wanted.as_prompt(prompt.prompt_string)
+        prompt = prompt.prompt_string
     if isinstance(prompt, str):
         return wanted.as_prompt(prompt)
     tokens: list[int] = []
+    tokenize, special = engine.model.vocabulary.tokenize, wanted.parse_special
     for part in prompt:
         if isinstance(part, int):
             tokens.append(part)
         else:
-            special = wanted.parse_special
-            vocabulary = engine.model.vocabulary
-            tokens += vocabulary.tokenize(part, special=special, add_bos=False)
+            tokens += tokenize(part, special=special, add_bos=False)
     return Tokens(tokens)
 
 
-class CompletionReply:
-    """The answers to a request, in llama.cpp's words."""
+class CompletionReply(Reply):
+    """The answers to a request, in llama.cpp's format."""
 
     def __init__(
         self,
+        answers: Answers,
         engine: Engine,
         model: str,
         wanted: Completion,
         asks: Sequence[Ask],
-        answers: Answers,
     ) -> None:
+        super().__init__(answers, streamed=wanted.stream)
         self._engine = engine
         self._model = model
         self._wanted = wanted
         self._asks = asks
-        self._answers = answers
         self._silent = wanted.longest == 0
-        self._texts = [""] * len(asks)
         self._tokens: list[list[int]] = [[] for _ in asks]
-        self._told: list[list[TokenLogprob]] = [[] for _ in asks]
 
-    async def whole(self) -> list[dict[str, Any]]:
-        """All of them, once they are said."""
-        async for number, chunk in self._answers.chunks():
-            if isinstance(chunk, Chunk) and not self._silent:
-                self._texts[number] += chunk.text
-                self._tokens[number] += chunk.token_ids
-                self._end_if_late(number)
-                if chunk.step is not None:
-                    self._told[number] += chunk.step.logprobs
-        return [self._final(number, streamed=False) for number in range(len(self._asks))]
+    def events_of(self, part: Part) -> Iterable[Event]:
+        number, chunk = part.number, part.chunk
+        if part.complete:
+            yield self._final(number)
+        elif part.reading is not None:
+            yield {**self._part(part), "prompt_progress": part.reading.as_llama_cpp()}
+        elif chunk is not None and not self._silent:
+            yield from super().events_of(part)
+            self._tokens[number] += chunk.token_ids
+            found = self._part(part)
+            if part.logprobs:
+                found["completion_probabilities"] = self._probabilities(part.logprobs)
+            if self._wanted.timings_per_token:
+                found["timings"] = timings(self.answers.streams[number].stats)
+            if chunk.text or chunk.token_ids:
+                yield found
+            self._end_if_late(number)
 
-    async def events(self) -> AsyncGenerator[bytes, None]:
-        """The same as events, while they are said."""
-        try:
-            async for number, chunk in self._answers.chunks():
-                if chunk is None:
-                    yield event(self._final(number, streamed=True))
-                elif isinstance(chunk, Reading):
-                    progress = {"prompt_progress": chunk.as_llama_cpp()}
-                    yield event({**self._part(number), **progress})
-                elif not self._silent:
-                    self._texts[number] += chunk.text
-                    self._tokens[number] += chunk.token_ids
-                    part = self._part(number, chunk)
-                    if chunk.step is not None and chunk.step.logprobs:
-                        part["completion_probabilities"] = self._probabilities(chunk.step.logprobs)
-                    if self._wanted.timings_per_token:
-                        part["timings"] = timings(self._answers.streams[number].stats)
-                    if chunk.text or chunk.token_ids:
-                        yield event(part)
-                    self._end_if_late(number)
-        except Exception as error:
-            yield event(openai_body(as_api_error(error)))
+    def whole(self) -> Any:
+        found = [self._final(number) for number in range(len(self._asks))]
+        return found[0] if len(found) == 1 else found
 
-    def _part(self, number: int, chunk: Chunk | None = None) -> dict[str, Any]:
-        """An event of an answer that goes on."""
+    def _part(self, part: Part) -> dict[str, Any]:
+        """An event of an answer that is not complete."""
         return {
-            "index": number,
-            "content": "" if chunk is None else chunk.text,
-            "tokens": [] if chunk is None else list(chunk.token_ids),
+            "index": part.number,
+            "content": "" if part.chunk is None else part.chunk.text,
+            "tokens": [] if part.chunk is None else list(part.chunk.token_ids),
             "stop": False,
             "id_slot": 0,
-            "tokens_predicted": len(self._tokens[number]),
-            "tokens_evaluated": self._answers.streams[number].stats.prompt_tokens,
+            "tokens_predicted": len(self._tokens[part.number]),
+            "tokens_evaluated": self.answers.streams[part.number].stats.prompt_tokens,
         }
 
-    def _probabilities(self, told: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
-        shape = sampled_probs if self._wanted.post_sampling_probs else chat_logprobs
-        return shape(told, self._engine)
+    def _probabilities(self, logprobs: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
+        form = sampled_probs if self._wanted.post_sampling_probs else chat_logprobs
+        return form(logprobs, self._engine)
 
     def _end_if_late(self, number: int) -> None:
-        most, stream = self._wanted.t_max_predict_ms, self._answers.streams[number]
-        begun = most is not None and most > 0 and "\n" in self._texts[number]
-        if begun and stream.stats.decode_seconds * 1e3 > (most or 0.0):
+        most, stream = self._wanted.t_max_predict_ms or 0.0, self.answers.streams[number]
+        begun = most > 0 and "\n" in self.answers.messages[number].text
+        if begun and stream.stats.decode_seconds * 1e3 > most:
             stream.cancel()
 
-    def _final(self, number: int, *, streamed: bool) -> dict[str, Any]:
-        stream = self._answers.streams[number]
-        stats, ask = stream.stats, self._asks[number]
+    def _final(self, number: int) -> Event:
+        stream, ask, wanted = self.answers.streams[number], self._asks[number], self._wanted
+        stats, message = stream.stats, self.answers.messages[number]
         kind = "eos" if stream.finish_reason == "stop" else "limit"
         if stream.stopped is not None:
             kind = "word"
-        keeps = self._wanted.return_tokens and not streamed
+        keeps = wanted.return_tokens and not self.streamed
         longest = 0 if self._silent else ask.max_tokens or -1
         found: dict[str, Any] = {
             "index": number,
-            "content": "" if streamed else self._texts[number],
+            "content": "" if self.streamed else message.text,
             "tokens": self._tokens[number] if keeps else [],
             "id_slot": 0,
             "stop": True,
@@ -217,37 +174,35 @@ class CompletionReply:
             "generation_settings": {
                 **settings_of(ask.sampling),
                 "seed": stats.seed,
-                "n_keep": self._wanted.n_keep or 0,
-                "n_discard": self._wanted.n_discard or 0,
+                "n_keep": wanted.n_keep or 0,
+                "n_discard": wanted.n_discard or 0,
                 "n_predict": longest,
                 "max_tokens": longest,
                 "stop": list(ask.stop),
-                "stream": streamed,
-                "n_probs": self._wanted.n_probs or 0,
-                "post_sampling_probs": bool(self._wanted.post_sampling_probs),
+                "stream": self.streamed,
+                "n_probs": wanted.n_probs or 0,
+                "post_sampling_probs": bool(wanted.post_sampling_probs),
                 "grammar": ask.grammar or "",
-                "ignore_eos": bool(self._wanted.ignore_eos),
-                "timings_per_token": bool(self._wanted.timings_per_token),
+                "ignore_eos": bool(wanted.ignore_eos),
+                "timings_per_token": bool(wanted.timings_per_token),
             },
             "prompt": prompt_of(stream, self._engine),
-            "has_new_line": "\n" in self._texts[number],
+            "has_new_line": "\n" in message.text,
             "truncated": stream.truncated,
             "stop_type": kind,
             "stopping_word": stream.stopped or "",
             "tokens_cached": stats.prompt_tokens + stats.generated_tokens - 1,
             "timings": timings(stats),
         }
-        if self._told[number]:
-            found["completion_probabilities"] = self._probabilities(self._told[number])
-        return _picked(found, self._wanted.response_fields)
+        if message.logprobs and not self.streamed and not self._silent:
+            found["completion_probabilities"] = self._probabilities(message.logprobs)
+        return _picked(found, wanted.response_fields)
 
 
 def _picked(found: dict[str, Any], fields: Sequence[str] | None) -> dict[str, Any]:
-    """Only these members, under the names they are asked by: "a/b" is member b of member a."""
-    if not fields:
-        return found
+    """Only these members, by these names: "a/b" is member b of member a."""
     picked: dict[str, Any] = {}
-    for path in fields:
+    for path in fields or ():
         value: Any = found
         for name in path.split("/"):
             if not isinstance(value, Mapping) or name not in value:
@@ -255,4 +210,4 @@ def _picked(found: dict[str, Any], fields: Sequence[str] | None) -> dict[str, An
             value = value[name]
         else:
             picked[path] = value
-    return picked
+    return picked if fields else found

@@ -1,40 +1,34 @@
-"""`/slots` and `/metrics`: what the server does, and did."""
+"""`/slots` and `/metrics`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from localspec import Engine
 from localspec.server.failures import ApiError
-from localspec.server.llama_cpp.texts import reply
 from localspec.server.service import Service
 
 _SIZES = (1, 2, 3, 4, 8, 16)
-"""Tokens of a pass whose cost is told."""
+"""Tokens of a pass whose cost is a metric."""
 
 
-async def slots(service: Service, request: Request) -> Response:
-    """What every slot does. Prompts and answers are not told.
-
-    Raises:
-        ApiError: the server was told not to say that.
-    """
+async def slots(service: Service) -> Any:
+    """The state of every slot, without texts."""
     if not service.options.slots:
         raise ApiError(501, "Slots are not shown here. Start the server without --no-slots.")
     engine = service.engine()
     found = []
     for number in range(service.gate.slots):
+        working = service.activity.slots.get(number)
         slot: dict[str, Any] = {
             "id": number,
             "n_ctx": engine.context_length,
             "speculative": engine.draft is not None,
-            "is_processing": number in service.activity.slots,
+            "is_processing": working is not None,
         }
-        working = service.activity.slots.get(number)
         if working is not None:
             stats = working.stream.stats
             slot |= {
@@ -44,15 +38,19 @@ async def slots(service: Service, request: Request) -> Response:
                 "next_token": [{"has_next_token": True, "n_decoded": stats.generated_tokens}],
             }
         found.append(slot)
-    return reply(found)
+    return found
 
 
-async def metrics(service: Service, request: Request) -> Response:
-    """All figures, as Prometheus reads them."""
+async def metrics(service: Service) -> Response:
+    """All figures, for Prometheus."""
     service.require_started()
-    engine = service.host.engine  # a model that makes embeddings alone has none
+    engine = service.host.engine  # a model that makes only embeddings has none
     lines = [*_llama_cpp(service), *([] if engine is None else _own(service, engine))]
     return Response("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
+
+
+Labelled = tuple[Mapping[str, str], float]
+"""Labels of a value, and the value."""
 
 
 def _llama_cpp(service: Service) -> Iterator[str]:
@@ -69,90 +67,69 @@ def _llama_cpp(service: Service) -> Iterator[str]:
         "spec_decode_num_accepted_tokens_total": ("Drafted tokens accepted.", totals.accepted),
         "spec_decode_num_drafts_total": ("Passes that verified a draft.", totals.drafts),
     }
-    later = totals.generated_tokens - sum(totals.answers.values())
+    prompt_speed = _ratio(totals.prompt_tokens, totals.prompt_seconds)
+    later = max(0, totals.generated_tokens - sum(totals.answers.values()))
+    speed, busy = _ratio(later, totals.decode_seconds), _ratio(totals.steps, totals.rounds)
     gauges = {
-        "prompt_tokens_seconds": (
-            "Prompt tokens per second.",
-            _ratio(totals.prompt_tokens, totals.prompt_seconds),
-        ),
-        "predicted_tokens_seconds": (
-            "Generated tokens per second.",
-            _ratio(max(0, later), totals.decode_seconds),
-        ),
-        "requests_processing": ("Answers that are written.", gate.running),
+        "prompt_tokens_seconds": ("Prompt tokens per second.", prompt_speed),
+        "predicted_tokens_seconds": ("Generated tokens per second.", speed),
+        "requests_processing": ("Answers that are generated.", gate.running),
         "requests_deferred": ("Answers that wait.", gate.waiting),
-        "n_busy_slots_per_decode": ("Busy slots per pass.", _ratio(totals.steps, totals.rounds)),
+        "n_busy_slots_per_decode": ("Busy slots per pass.", busy),
     }
     for name, (about, value) in counters.items():
         yield from _metric(f"llamacpp:{name}", "counter", about, [({}, value)])
     for name, (about, value) in gauges.items():
         yield from _metric(f"llamacpp:{name}", "gauge", about, [({}, value)])
-    if totals.accepted_per_position:
-        yield from _metric(
-            "llamacpp:spec_decode_num_accepted_tokens_per_pos_total",
-            "counter",
-            "Drafted tokens accepted, by position.",
-            [({"position": str(i)}, n) for i, n in enumerate(totals.accepted_per_position)],
-        )
+    yield from _metric(
+        "llamacpp:spec_decode_num_accepted_tokens_per_pos_total",
+        "counter",
+        "Drafted tokens accepted, by position.",
+        [({"position": str(i)}, n) for i, n in enumerate(totals.accepted_per_position)],
+    )
 
 
 def _own(service: Service, engine: Engine) -> Iterator[str]:
-    totals = service.activity.totals
-    yield from _metric(
-        "localspec:answers_total",
-        "counter",
-        "Answers, by how they ended.",
-        [({"finish": name}, count) for name, count in sorted(totals.answers.items())],
-    )
-    yield from _metric(
-        "localspec:requests_total",
-        "counter",
-        "HTTP requests.",
-        [({}, service.common.traffic.requests)],
-    )
-    yield from _metric(
-        "localspec:requests_refused_total",
-        "counter",
-        "HTTP requests answered with an error.",
-        [({}, service.common.traffic.refused)],
-    )
+    totals, traffic = service.activity.totals, service.common.traffic
     drafters = sorted(totals.by_drafter.items())
-    yield from _metric(
-        "localspec:drafted_tokens_total",
-        "counter",
-        "Tokens drafted, by who proposed them.",
-        [({"drafter": source}, counts.drafted) for source, counts in drafters],
-    )
-    for name in ("tested", "accepted"):
-        yield from _metric(
-            f"localspec:{name}_tokens_total",
-            "counter",
-            f"Tokens {name}, by who proposed them and their position in the draft, from 0.",
-            [
-                ({"drafter": source, "position": str(position)}, count)
-                for source, counts in drafters
-                for position, count in enumerate(getattr(counts, f"{name}_per_position"))
-            ],
-        )
+
+    def by_position(name: str) -> list[Labelled]:
+        return [
+            ({"drafter": source, "position": str(position)}, count)
+            for source, counts in drafters
+            for position, count in enumerate(getattr(counts, name))
+        ]
+
+    finished = [({"finish": name}, count) for name, count in sorted(totals.answers.items())]
+    positions = "by drafter and position in the draft, from 0."
     curve = engine.profile.target
-    if curve:
-        yield from _metric(
-            "localspec:pass_seconds",
-            "gauge",
-            "What a pass over so many tokens costs now, T(n).",
-            [({"tokens": str(n)}, curve.seconds(n, 0) * curve.pace) for n in _SIZES],
-        )
-    yield from _metric(
-        "localspec:queue_limit",
-        "gauge",
-        "Answers that may wait.",
-        [({}, service.options.max_queue)],
-    )
+    passes = [({"tokens": str(n)}, curve.seconds(n, 0) * curve.pace) for n in _SIZES if curve]
+    counters: dict[str, tuple[str, Sequence[Labelled]]] = {
+        "answers_total": ("Answers, by how they ended.", finished),
+        "requests_total": ("HTTP requests.", [({}, traffic.requests)]),
+        "requests_refused_total": (
+            "HTTP requests answered with an error.",
+            [({}, traffic.refused)],
+        ),
+        "drafted_tokens_total": (
+            "Tokens drafted, by drafter.",
+            [({"drafter": source}, counts.drafted) for source, counts in drafters],
+        ),
+        "tested_tokens_total": (f"Tokens tested, {positions}", by_position("tested_per_position")),
+        "accepted_tokens_total": (
+            f"Tokens accepted, {positions}",
+            by_position("accepted_per_position"),
+        ),
+    }
+    for name, (about, values) in counters.items():
+        yield from _metric(f"localspec:{name}", "counter", about, values)
+    about = "Seconds of a pass over so many tokens, T(n)."
+    yield from _metric("localspec:pass_seconds", "gauge", about, passes)
+    limit = service.options.max_queue
+    yield from _metric("localspec:queue_limit", "gauge", "Answers that may wait.", [({}, limit)])
 
 
-def _metric(
-    name: str, kind: str, about: str, values: Iterable[tuple[Mapping[str, str], float]]
-) -> Iterator[str]:
+def _metric(name: str, kind: str, about: str, values: Iterable[Labelled]) -> Iterator[str]:
     yield f"# HELP {name} {about}"
     yield f"# TYPE {name} {kind}"
     for labels, value in values:

@@ -1,19 +1,17 @@
-"""`/infill`: what belongs between two texts, for editors."""
+"""`/infill`: the text between two others, for editors."""
 
 from __future__ import annotations
-
-from starlette.requests import Request
-from starlette.types import ASGIApp
 
 from localspec import Engine
 from localspec.prompting.prompt import Tokens
 from localspec.server.failures import ApiError
-from localspec.server.llama_cpp.completion import Completion, written
+from localspec.server.llama_cpp.completion import Completion, replied
+from localspec.server.reply import Reply
 from localspec.server.service import Service
 from localspec.server.wire import Record
 
 _LONGEST = 128
-"""Tokens that room is left for, where the request does not say how many it wants."""
+"""Tokens of the answer that room is left for, where the request sets no limit."""
 
 
 class Extra(Record):
@@ -28,20 +26,15 @@ class Infill(Completion):
     prompt: str = ""
 
 
-async def infill(service: Service, request: Request) -> ASGIApp:
+async def infill(service: Service, wanted: Infill) -> Reply:
     """Fill in the middle."""
-    wanted = await service.read(request, Infill)
     engine = await service.open(wanted.model)
-    return await written(service, request, engine, wanted, [_prompt(wanted, engine)])
+    return await replied(service, engine, wanted, [_prompt(wanted, engine)])
 
 
 def _prompt(wanted: Infill, engine: Engine) -> Tokens:
-    """Prefix and suffix between the model's own tokens for that, other files before them; of a text
-    that is too long what is nearest to the gap is kept, three parts of prefix for one of suffix.
-
-    Raises:
-        ApiError: the model has not learned it.
-    """
+    """Prefix and suffix between the model's own tokens for that, other files before them. Of a text
+    that is too long the part nearest to the gap is kept, three quarters prefix, one suffix."""
     vocabulary = engine.model.vocabulary
     marks = vocabulary.filling()
     if not {"pre", "suf", "mid"} <= marks.keys():

@@ -1,63 +1,52 @@
-"""`/slots/{id}?action=save|restore|erase`: what was read of a conversation, kept in a file."""
+"""`/slots/{id}?action=save|restore|erase`: the cache of a conversation, saved in a file."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
-
-from starlette.requests import Request
-from starlette.responses import Response
+from typing import Any, ClassVar
 
 from localspec import Engine
 from localspec.errors import SessionError
 from localspec.server.failures import ApiError
-from localspec.server.llama_cpp.texts import reply
 from localspec.server.service import Service
-from localspec.server.turns import in_turn
 from localspec.server.wire import Record
 
 _LONGEST_NAME = 200
 
 
 class SlotRequest(Record):
+    optional: ClassVar[bool] = True
     filename: str = ""
     model: str | None = None
 
 
-async def act(service: Service, request: Request) -> Response:
+async def act(service: Service, wanted: SlotRequest) -> Any:
     """Save, restore or erase a slot."""
-    body = await service.read_bytes(request)
-    wanted = SlotRequest() if not body else await service.parsed(body, SlotRequest)
-    engine = await service.open(wanted.model or request.query_params.get("model"))
-    number = request.path_params["number"]
-    if number >= service.gate.slots:
-        raise ApiError(
-            400, f"There is no slot {number}. Ask for one from 0 to {service.gate.slots - 1}."
-        )
-    action = request.query_params.get("action")
+    query = service.request.query_params
+    engine = await service.open(wanted.model or query.get("model"))
+    number, last = service.request.path_params["number"], service.gate.slots - 1
+    if number > last:
+        raise ApiError(400, f"There is no slot {number}. Ask for one from 0 to {last}.")
+    action = query.get("action")
     if action == "erase":
-        erased = await in_turn(service, request, lambda left: engine.clear())
-        return reply({"id_slot": number, "n_erased": erased})
+        erased = await service.in_turn(lambda left: engine.clear())
+        return {"id_slot": number, "n_erased": erased}
     if action not in ("save", "restore"):
         raise ApiError(
             400, "action is missing or unknown. Give save, restore or erase.", param="action"
         )
     path = _path(service, wanted.filename)
-    work = _saved if action == "save" else _restored
+    work = _save if action == "save" else _restore
     try:
-        told = await in_turn(service, request, lambda left: work(engine, path))
+        figures = await service.in_turn(lambda left: work(engine, path))
     except SessionError as error:
         raise ApiError(400, str(error)) from None
-    return reply({"id_slot": number, "filename": wanted.filename, **told})
+    return {"id_slot": number, "filename": wanted.filename, **figures}
 
 
 def _path(service: Service, name: str) -> Path:
-    """Where a slot is kept.
-
-    Raises:
-        ApiError: nowhere, or the name is none of a file in that folder.
-    """
+    """The file of a slot."""
     folder = service.options.slot_save_path
     if folder is None:
         raise ApiError(
@@ -73,7 +62,7 @@ def _path(service: Service, name: str) -> Path:
     return folder / name
 
 
-def _saved(engine: Engine, path: Path) -> dict[str, Any]:
+def _save(engine: Engine, path: Path) -> dict[str, Any]:
     started = time.perf_counter()
     tokens = engine.save_session(path)
     return {
@@ -83,7 +72,7 @@ def _saved(engine: Engine, path: Path) -> dict[str, Any]:
     }
 
 
-def _restored(engine: Engine, path: Path) -> dict[str, Any]:
+def _restore(engine: Engine, path: Path) -> dict[str, Any]:
     started = time.perf_counter()
     if not path.is_file():
         raise SessionError("There is no file of that name. Save a slot first.")

@@ -1,4 +1,4 @@
-"""`/api/tags`, `/api/ps`, `/api/show` and `/api/version`: what there is."""
+"""`/api/tags`, `/api/ps`, `/api/show` and `/api/version`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import hashlib
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
-
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
 from localspec import Engine
 from localspec.gguf.names import quant_of
@@ -18,7 +15,7 @@ from localspec.server.service import Service
 from localspec.server.wire import Record
 
 VERSION = "0.12.0"
-"""Of ollama, whose clients ask for it: the protocol as it was then."""
+"""Of ollama, for its clients."""
 
 
 class ShowRequest(Record):
@@ -26,50 +23,49 @@ class ShowRequest(Record):
     name: str | None = None
 
 
-async def tags(service: Service, request: Request) -> Response:
-    """The models there are."""
+async def tags(service: Service) -> Any:
+    """All models."""
     service.require_started()
-    return JSONResponse({"models": [_described(host) for host in service.common.models.hosts]})
+    return {"models": [_described(host) for host in service.common.models.hosts]}
 
 
-async def ps(service: Service, request: Request) -> Response:
+async def ps(service: Service) -> Any:
     """The models that are loaded."""
     service.require_started()
-    loaded = []
-    for host in service.common.models.hosts:
-        if host.engine is not None:
-            more = {"expires_at": "9999-12-31T23:59:59Z", "size_vram": 0}
-            context = {"context_length": host.engine.context_length}
-            loaded.append({**_described(host), **more, **context})
-    return JSONResponse({"models": loaded})
+    more = {"expires_at": "9999-12-31T23:59:59Z", "size_vram": 0}
+    return {
+        "models": [
+            {**_described(host), **more, "context_length": host.engine.context_length}
+            for host in service.common.models.hosts
+            if host.engine is not None
+        ]
+    }
 
 
-async def show(service: Service, request: Request) -> Response:
-    """What a model is."""
-    wanted = await service.read(request, ShowRequest)
+async def show(service: Service, wanted: ShowRequest) -> Any:
+    """A model's description."""
     engine = await service.open(wanted.model or wanted.name)
-    can = ["completion", *(["tools"] if engine.prompts.knows_tools else [])]
-    if engine.prompts.sees_images:
-        can.append("vision")
-    if {"pre", "suf", "mid"} <= engine.model.vocabulary.filling().keys():
-        can.append("insert")
+    can = {
+        "completion": True,
+        "tools": engine.prompts.knows_tools,
+        "vision": engine.prompts.sees_images,
+        "insert": {"pre", "suf", "mid"} <= engine.model.vocabulary.filling().keys(),
+    }
     parameters = settings_of(service.defaults)
-    return JSONResponse(
-        {
-            "modelfile": "",
-            "parameters": "\n".join(f"{k} {v}" for k, v in parameters.items() if k != "logit_bias"),
-            "template": engine.model.chat_template or "",
-            "details": _details(service.host),
-            "model_info": dict(engine.model.metadata) | {"general.architecture": _family(engine)},
-            "capabilities": can,
-            "modified_at": _modified(engine.model.path),
-        }
-    )
+    return {
+        "modelfile": "",
+        "parameters": "\n".join(f"{k} {v}" for k, v in parameters.items() if k != "logit_bias"),
+        "template": engine.model.chat_template or "",
+        "details": _details(service.host),
+        "model_info": dict(engine.model.metadata) | {"general.architecture": _family(engine)},
+        "capabilities": [name for name, offered in can.items() if offered],
+        "modified_at": _modified(engine.model.path),
+    }
 
 
-async def version(service: Service, request: Request) -> Response:
+async def version(service: Service) -> Any:
     """The version of the protocol."""
-    return JSONResponse({"version": VERSION})
+    return {"version": VERSION}
 
 
 def _described(host: ModelHost) -> dict[str, Any]:
@@ -87,7 +83,7 @@ def _described(host: ModelHost) -> dict[str, Any]:
 
 
 def _details(host: ModelHost) -> dict[str, Any]:
-    """What is known of a model; of one that is not loaded, by its name alone."""
+    """The details of a model; those of one that is not loaded come from its name."""
     engine = host.engine
     family = "" if engine is None else _family(engine)
     size = "" if engine is None else engine.model.metadata.get("general.size_label", "")

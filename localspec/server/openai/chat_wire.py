@@ -1,72 +1,35 @@
-"""What a request for a chat completion consists of."""
+"""Requests for chat completions, and the fields that all OpenAI-like requests share."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from localspec import Engine
 from localspec.prompting.content import marked
+from localspec.prompting.prompt import Tokens
+from localspec.server.answers import Ask
+from localspec.server.conversation import Chat
 from localspec.server.failures import ApiError
-from localspec.server.images import IMAGES, image_in
-from localspec.server.tools import NO_PARAMETERS, Tool
-from localspec.server.wire import MOST_CHOICES, Record, SamplingFields
+from localspec.server.openai.messages import (
+    Content,
+    FunctionTool,
+    Message,
+    messages_of,
+    text_of,
+    tools_of,
+)
+from localspec.server.service import Service
+from localspec.server.tools import chosen
+from localspec.server.wire import MOST_CHOICES, BiasedSampling, Record, sampling_of, stops_of
 
-TEXTS = ("text", "input_text", "output_text", "refusal")
-"""Kinds of content parts that are text."""
-
-
-class FunctionCall(Record):
-    name: str
-    arguments: str | dict[str, Any] | None = None
-
-
-class ToolCall(Record):
-    id: str | None = None
-    type: str | None = None
-    function: FunctionCall
-
-
-class ImageUrl(Record):
-    url: str
-
-
-class ContentPart(Record):
-    type: str
-    text: str | None = None
-    refusal: str | None = None
-    image_url: ImageUrl | str | None = None
-
-
-Content = str | list[ContentPart]
-
-
-class Message(Record):
-    role: str
-    content: Content | None = None
-    name: str | None = None
-    tool_calls: list[ToolCall] | None = None
-    tool_call_id: str | None = None
-    reasoning_content: str | None = None
-
-
-class Function(Record):
-    name: Annotated[str, Field(min_length=1, max_length=128)]
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-
-
-class FunctionTool(Record):
-    type: str
-    function: Function
+_GUIDED = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
 
 
 class SchemaFormat(Record):
-    name: str | None = None
     schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
-    strict: bool | None = None
 
 
 class ResponseFormat(Record):
@@ -84,8 +47,8 @@ class Prediction(Record):
     content: Content
 
 
-class AnswerFields(SamplingFields):
-    """What chat completions and completions have in common."""
+class AnswerFields(BiasedSampling):
+    """Fields that chat completions and completions have in common."""
 
     model: str | None = None
     stream: bool | None = None
@@ -102,11 +65,10 @@ class AnswerFields(SamplingFields):
     prediction: Prediction | None = None
     timings_per_token: bool | None = None
     cache_prompt: bool | None = None
-    id_slot: int | None = None
     return_progress: bool | None = None
     n_keep: int | None = None
     n_discard: int | None = None
-    # vLLM's, refused rather than left out: the answer would not be what is asked for.
+    # vLLM's, refused: the answer would not be the one that is asked for.
     guided_json: Any = None
     guided_regex: Any = None
     guided_choice: Any = None
@@ -115,177 +77,97 @@ class AnswerFields(SamplingFields):
 
     @property
     def longest(self) -> int | None:
-        """The longest answer, by the first of its names that was given."""
+        """The longest answer, by the first of its names that is set."""
         given = (self.max_completion_tokens, self.max_tokens, self.n_predict)
         return next((value for value in given if value is not None), None)
 
     @property
-    def reports(self) -> bool:
-        """Whether it is to be told how far the prompt is read, which only a stream can."""
-        return bool(self.stream and self.return_progress)
+    def wants_usage(self) -> bool:
+        """Whether a stream ends with the usage."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    def ask(
+        self,
+        service: Service,
+        engine: Engine,
+        prompt: str | Tokens = "",
+        *,
+        choice: int = 0,
+        logprobs: int | None = None,
+    ) -> Ask:
+        """What the engine is asked."""
+        for name in (*_GUIDED, "structured_outputs"):
+            if getattr(self, name) is not None:
+                why = f"{name} is not known here. Use response_format, regex or grammar."
+                raise ApiError(400, why, param=name)
+        return Ask(
+            prompt=prompt,
+            max_tokens=service.longest(self.longest),
+            stop=stops_of(self.stop),
+            sampling=sampling_of(self, service.defaults, engine, choice=choice),
+            grammar=self.grammar if self.grammar and self.grammar.strip() else None,
+            json_schema=self._schema(),
+            regex=self.regex or None,
+            logprobs=logprobs,
+            prediction=text_of(self.prediction.content) if self.prediction else "",
+            reuse=self.cache_prompt is not False,
+            shift=service.shift(self.n_keep, self.n_discard),
+            reports=bool(self.stream and self.return_progress),
+        )
+
+    def _schema(self) -> str | None:
+        form, schema = self.response_format, self.json_schema
+        if form is not None and form.type == "json_object":
+            schema = form.schema_ or {"type": "object"}
+        elif form is not None and form.type == "json_schema":
+            schema = form.json_schema.schema_ if form.json_schema else form.schema_
+            if schema is None:
+                raise ApiError(
+                    400, "response_format lacks json_schema.schema.", param="response_format"
+                )
+        return None if schema is None else json.dumps(schema)
 
 
 class RawFields(AnswerFields):
-    """What the ways to go on from text have in common."""
+    """Fields of requests that continue a text.
+
+    Attributes:
+        parse_special: whether the text may spell special tokens, as for llama.cpp.
+    """
 
     parse_special: bool = True
-    """Whether special tokens that the text spells are read as such, as llama.cpp does."""
 
     def as_prompt(self, text: str) -> str:
-        """What the engine is asked to go on from."""
+        """A text as the engine takes it."""
         return text if self.parse_special else marked(text)
 
 
-class ChatRequest(AnswerFields):
-    messages: Annotated[list[Message], Field(min_length=1)]
-    tools: list[FunctionTool] | None = None
-    tool_choice: str | dict[str, Any] | None = None
-    parallel_tool_calls: bool | None = None
-    logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-    reasoning_effort: str | None = None
-    add_generation_prompt: bool | None = None
-    continue_final_message: bool | None = None
-    verbose: bool | None = None
-    speculation: bool | None = None
-
-
 class CountRequest(Record):
-    """A chat completion of which only the prompt's length is wanted."""
+    """A conversation whose tokens are counted."""
 
     model: str | None = None
     messages: Annotated[list[Message], Field(min_length=1)]
     tools: list[FunctionTool] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+
+    def chat(self, service: Service, *, sees_images: bool = False) -> Chat:
+        """The conversation, whose tools may be called."""
+        return Chat(
+            messages=messages_of(self.messages, sees_images=sees_images),
+            tools=chosen(tools_of(self.tools), "auto", several=False),
+            variables=service.variables(self.chat_template_kwargs),
+            begins=self.add_generation_prompt,
+            goes_on=self.continue_final_message,
+        )
 
 
-def text_of(content: Content | None, *, between: str = "\n") -> str:
-    """The text of a message.
-
-    Args:
-        between: stands between its parts.
-
-    Raises:
-        ApiError: a part that is no text.
-    """
-    if content is None or isinstance(content, str):
-        return content or ""
-    for part in content:
-        if part.type not in TEXTS:
-            raise ApiError(
-                400,
-                f"The model reads text only, and a message has a part of type "
-                f"'{part.type[:40]}'. Leave it out.",
-                param="messages",
-            )
-    return between.join(part.text or part.refusal or "" for part in content)
-
-
-def messages_of(messages: Sequence[Message], *, sees_images: bool = False) -> list[dict[str, Any]]:
-    """The messages as templates know them, or with images as `localspec.llama.pictures.marked`
-    takes them.
-
-    Args:
-        sees_images: whether the model does.
-
-    Raises:
-        ApiError: a part that is no text, or no image where the model sees some.
-    """
-    found: list[dict[str, Any]] = []
-    for message in messages:
-        role = "system" if message.role == "developer" else message.role
-        # A beginning of the answer has its parts in paragraphs, as llama-server goes on with it.
-        begun = message is messages[-1] and role == "assistant" and not message.tool_calls
-        if sees_images and role == "user" and has_images(message.content):
-            found.append({"role": role, "content": _shown(message.content)})
-            continue
-        text = text_of(message.content, between="\n\n" if begun else "\n")
-        one: dict[str, Any] = {"role": role, "content": text}
-        if message.tool_calls:
-            one["tool_calls"] = [_call_of(call) for call in message.tool_calls]
-        if role in ("tool", "function"):
-            one |= {"name": message.name, "tool_call_id": message.tool_call_id}
-        if message.reasoning_content:
-            one["reasoning_content"] = message.reasoning_content
-        found.append(one)
-    return found
-
-
-def has_images(content: Content | None) -> bool:
-    """Whether a message has any."""
-    return isinstance(content, list) and any(part.type in IMAGES for part in content)
-
-
-def _shown(content: Content | None) -> list[dict[str, Any]]:
-    """The parts of a message with images."""
-    found: list[dict[str, Any]] = []
-    for part in content if isinstance(content, list) else ():
-        if part.type in IMAGES:
-            place = part.image_url
-            url = place.url if isinstance(place, ImageUrl) else place
-            found.append({"type": "image", "image": image_in(url)})
-        else:
-            found.append({"type": "text", "text": text_of([part])})
-    return found
-
-
-def _call_of(call: ToolCall) -> dict[str, Any]:
-    arguments = call.function.arguments or {}
-    said = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    function = {"name": call.function.name, "arguments": said}
-    return {"id": call.id, "type": "function", "function": function}
-
-
-def tools_of(tools: Iterable[FunctionTool] | None) -> list[Tool]:
-    """The functions among the tools.
-
-    Raises:
-        ApiError: a tool of another kind.
-    """
-    found = []
-    for tool in tools or ():
-        if tool.type != "function":
-            raise ApiError(400, "Only tools of type 'function' are known.", param="tools")
-        parameters = tool.function.parameters or NO_PARAMETERS
-        found.append(Tool(tool.function.name, tool.function.description or "", parameters))
-    return found
-
-
-def grammar_of(request: AnswerFields) -> str | None:
-    """The grammar that the answer has to match; llama.cpp's page sends "" for none.
-
-    Raises:
-        ApiError: it is asked for in another server's words.
-    """
-    for name in ("guided_json", "guided_regex", "guided_choice", "guided_grammar"):
-        if getattr(request, name) is not None:
-            raise _unknown(name)
-    if request.structured_outputs is not None:
-        raise _unknown("structured_outputs")
-    return request.grammar if request.grammar and request.grammar.strip() else None
-
-
-def _unknown(name: str) -> ApiError:
-    return ApiError(
-        400, f"{name} is not known here. Use response_format, regex or grammar.", param=name
-    )
-
-
-def schema_of(request: AnswerFields) -> str | None:
-    """The JSON schema that the answer has to match, as text.
-
-    Raises:
-        ApiError: one that is missing.
-    """
-    form = request.response_format
-    schema: dict[str, Any] | None = request.json_schema
-    if form is not None and form.type == "json_object":
-        schema = form.schema_ or {"type": "object"}
-    elif form is not None and form.type == "json_schema":
-        schema = form.json_schema.schema_ if form.json_schema else form.schema_
-        if schema is None:
-            raise ApiError(
-                400, "response_format lacks json_schema.schema.", param="response_format"
-            )
-    return None if schema is None else json.dumps(schema)
+class ChatRequest(CountRequest, AnswerFields):
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    verbose: bool | None = None
+    speculation: bool | None = None
+    reasoning_effort: str | None = None

@@ -1,38 +1,31 @@
-"""Whether the server is there, and which model it has."""
+"""`/health` and `/v1/models`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-
 from localspec.server.model_host import ModelHost
 from localspec.server.service import Service
 
 
-async def health(service: Service, request: Request) -> Response:
-    """Whether it can answer, be it with a model that has to be loaded first; 503 with the loaded
-    fraction before."""
+async def health(service: Service) -> Any:
+    """Whether requests are answered, be it by a model that has to be loaded first; 503 with the
+    loaded fraction before."""
     service.require_started()
-    return JSONResponse({"status": "ok"})
+    return {"status": "ok"}
 
 
-async def models(service: Service, request: Request) -> Response:
-    """The models there are."""
+async def models(service: Service) -> Any:
+    """All models."""
     service.require_started()
     hosts = service.common.models.hosts
-    return JSONResponse({"object": "list", "data": [_described(host) for host in hosts]})
+    return {"object": "list", "data": [_described(host) for host in hosts]}
 
 
-async def model(service: Service, request: Request) -> Response:
+async def model(service: Service) -> Any:
     """One of them."""
     service.require_started()
-    name = request.path_params["name"]
-    for host in service.common.models.hosts:
-        if host.goes_by(name):
-            return JSONResponse(_described(host))
-    raise service.common.models.unknown(name)
+    return _described(service.common.models.named(service.request.path_params["name"]))
 
 
 def _described(host: ModelHost) -> dict[str, Any]:

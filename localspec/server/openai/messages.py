@@ -1,0 +1,158 @@
+"""Messages and tools in OpenAI's format, to which the other chat protocols convert theirs."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from localspec.server.failures import ApiError
+from localspec.server.tools import Tool
+from localspec.server.wire import Record
+
+TEXTS = ("text", "input_text", "output_text", "refusal")
+IMAGES = ("image_url", "input_image")
+"""Types of content parts."""
+_DATA = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
+
+
+class FunctionCall(Record):
+    name: str
+    arguments: str | dict[str, Any] | None = None
+
+
+class ToolCall(Record):
+    id: str | None = None
+    function: FunctionCall
+
+
+class ImageUrl(Record):
+    url: str
+
+
+class ContentPart(Record):
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+    image_url: ImageUrl | str | None = None
+
+
+Content = str | list[ContentPart]
+
+
+class Message(Record):
+    role: str
+    content: Content | None = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+
+
+class Function(Record):
+    name: Annotated[str, Field(min_length=1, max_length=128)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class FunctionTool(Record):
+    type: str
+    function: Function
+
+
+def text_of(content: Content | None, *, between: str = "\n") -> str:
+    """The text of a message, with `between` between its parts."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    for part in content:
+        if part.type not in TEXTS:
+            raise ApiError(
+                400,
+                f"The model reads text only, and a message has a part of type "
+                f"'{part.type[:40]}'. Leave it out.",
+                param="messages",
+            )
+    return between.join(part.text or part.refusal or "" for part in content)
+
+
+def messages_of(messages: Sequence[Message], *, sees_images: bool = False) -> list[dict[str, Any]]:
+    """The messages as templates know them; a content with images is a list, as
+    `localspec.llama.pictures.marked` takes it.
+
+    Args:
+        sees_images: whether the model does."""
+    found: list[dict[str, Any]] = []
+    for message in messages:
+        role = "system" if message.role == "developer" else message.role
+        if sees_images and role == "user" and _has_images(message.content):
+            found.append({"role": role, "content": _with_images(message.content)})
+            continue
+        # Parts of a beginning of the answer are paragraphs, as for llama-server.
+        begun = message is messages[-1] and role == "assistant" and not message.tool_calls
+        text = text_of(message.content, between="\n\n" if begun else "\n")
+        one: dict[str, Any] = {"role": role, "content": text}
+        if message.tool_calls:
+            one["tool_calls"] = [_call(call) for call in message.tool_calls]
+        if role in ("tool", "function"):
+            one |= {"name": message.name, "tool_call_id": message.tool_call_id}
+        if message.reasoning_content:
+            one["reasoning_content"] = message.reasoning_content
+        found.append(one)
+    return found
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    arguments = call.function.arguments or {}
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    function = {"name": call.function.name, "arguments": arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _has_images(content: Content | None) -> bool:
+    return isinstance(content, list) and any(part.type in IMAGES for part in content)
+
+
+def _with_images(content: Content | None) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for part in content if isinstance(content, list) else ():
+        if part.type in IMAGES:
+            place = part.image_url
+            url = place.url if isinstance(place, ImageUrl) else place
+            found.append({"type": "image", "image": _image(url or "")})
+        else:
+            found.append({"type": "text", "text": text_of([part])})
+    return found
+
+
+def _image(url: str) -> bytes:
+    """The bytes of an image in a data: URL."""
+    found = _DATA.match(url)
+    if found is None:
+        raise ApiError(
+            400,
+            "An image has no data: URL. The server fetches nothing: send the image itself, as "
+            "data:image/png;base64,…",
+            param="messages",
+        )
+    try:
+        return base64.b64decode(url[found.end() :], validate=True)
+    except binascii.Error:
+        raise ApiError(400, "An image is not valid base64.", param="messages") from None
+
+
+def tools_of(tools: Iterable[FunctionTool] | None) -> list[Tool]:
+    """The functions among the tools."""
+    found = []
+    for tool in tools or ():
+        if tool.type != "function":
+            raise ApiError(400, "Only tools of type 'function' are known.", param="tools")
+        found.append(
+            Tool.of(tool.function.name, tool.function.description, tool.function.parameters)
+        )
+    return found

@@ -1,0 +1,164 @@
+"""Replies: JSON at once, or events while an answer is generated."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, ClassVar, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from localspec.server.answers import Answers, Part
+from localspec.server.failures import ApiError, as_api_error, openai_body
+from localspec.server.pieces import Piece
+
+Value = TypeVar("Value")
+Event = Mapping[str, Any]
+
+
+def as_json(value: Any) -> bytes:
+    """JSON in UTF-8, on one line."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+def event(value: Event) -> bytes:
+    """A server-sent event."""
+    return b"data: " + as_json(value) + b"\n\n"
+
+
+def json_response(
+    value: Any, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """A value as a response."""
+    return Response(as_json(value), status, headers, "application/json")
+
+
+def streaming(
+    parts: AsyncGenerator[bytes, None], media_type: str = "text/event-stream"
+) -> Response:
+    """A response of parts that come as they are made, and end when the client disconnects."""
+    return StreamingResponse(parts, headers={"X-Accel-Buffering": "no"}, media_type=media_type)
+
+
+class Reply:
+    """The answers to one request, in the format of a protocol. Whole replies are made of the same
+    events as streamed ones.
+
+    Attributes:
+        ping: sent after some seconds of silence; `last` at the end of a stream.
+    """
+
+    media_type: ClassVar[str] = "text/event-stream"
+    ping: ClassVar[bytes] = b": still there\n\n"
+    last: ClassVar[bytes] = b""
+
+    def __init__(self, answers: Answers, *, streamed: bool | None) -> None:
+        self.answers = answers
+        self.streamed = bool(streamed)
+        self.message, self.stream = answers.messages[0], answers.streams[0]
+
+    def begin(self) -> Iterable[Event]:
+        """Events before the answer."""
+        return ()
+
+    def events_of(self, part: Part) -> Iterable[Event]:
+        """Events of some of an answer."""
+        for piece in part.pieces:
+            self.answers.messages[part.number].add(piece)
+            yield from self.events_of_piece(piece)
+
+    def events_of_piece(self, piece: Piece) -> Iterable[Event]:
+        """Events of a piece that was added to the message."""
+        return ()
+
+    def end(self) -> Iterable[Event]:
+        """Events after the answer."""
+        return ()
+
+    def failed(self, error: ApiError) -> Event:
+        """The event of an answer that failed."""
+        return openai_body(error)
+
+    def whole(self) -> Any:
+        """The reply, once all events were made."""
+        raise NotImplementedError
+
+    def encoded(self, value: Event) -> bytes:
+        """An event as it is sent."""
+        return event(value)
+
+    async def response(self, request: Request) -> Response:
+        """The reply as the client wants it.
+
+        Raises:
+            ClientGone: nobody waits for it any more.
+        """
+        if self.streamed:
+            return streaming(self._encoded_events(), self.media_type)
+
+        async def run() -> None:
+            async for _ in self._events():
+                pass
+
+        await while_connected(request, run())
+        return json_response(self.whole())
+
+    async def _events(self) -> AsyncGenerator[Event | None, None]:
+        """Events; None after some seconds of silence."""
+        for one in self.begin():
+            yield one
+        async for part in self.answers.parts():
+            if part is None:
+                yield None
+                continue
+            for one in self.events_of(part):
+                yield one
+        for one in self.end():
+            yield one
+
+    async def _encoded_events(self) -> AsyncGenerator[bytes, None]:
+        try:
+            async for one in self._events():
+                yield self.ping if one is None else self.encoded(one)
+            if self.last:
+                yield self.last
+        except Exception as error:
+            yield self.encoded(self.failed(as_api_error(error)))
+
+
+class NamedEvents(Reply):
+    """A reply whose events are named by their type."""
+
+    def encoded(self, value: Event) -> bytes:
+        return f"event: {value['type']}\n".encode() + event(value)
+
+
+class ClientGone(Exception):
+    """The client disconnected."""
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, Value]) -> Value:
+    """The result of some work, which is cancelled when the client disconnects.
+
+    Raises:
+        ClientGone: it did.
+    """
+
+    async def disconnected() -> None:  # the body was read before
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    watching, working = asyncio.ensure_future(disconnected()), asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({watching, working}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise ClientGone
+    finally:
+        for task in (watching, working):
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
