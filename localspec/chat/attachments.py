@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import stat
+import errno
 from pathlib import Path
 
 from localspec.chat.conversation import Attachment
 from localspec.errors import UsageError
+from localspec.files import read_file
 from localspec.text import decoded
 
 MOST = 1 << 20
@@ -18,23 +18,16 @@ _IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp")
 
 
 def read_attachment(name: str) -> Attachment:
-    """A text file, or an image, which its name's ending tells.
-
-    Raises:
-        UsageError: there is none, it cannot be read, is too long, or holds no text, or no image.
-    """
+    """A text file, or an image, which its name's ending tells; raises UsageError for others."""
     path = Path(name).expanduser()
+    image = path.suffix.lower() in _IMAGES
     try:
-        _check(path, path.stat())
-        data = path.read_bytes()
-    except UsageError:
-        raise
+        data = read_file(path, most=MOST_OF_AN_IMAGE if image else MOST)
     except FileNotFoundError:
         raise UsageError(f"There is no file {path}. Check the path.") from None
-    except (OSError, ValueError) as error:
-        cause = getattr(error, "strerror", None) or error
-        raise UsageError(f"{path} cannot be read: {cause}. Name a readable text file.") from None
-    if path.suffix.lower() in _IMAGES:
+    except OSError as error:
+        raise UsageError(_refused(path, image, error)) from None
+    if image:
         from localspec.llama.pictures import require_image
 
         require_image(data)
@@ -45,19 +38,14 @@ def read_attachment(name: str) -> Attachment:
     return Attachment(path.name, text)
 
 
-def _check(path: Path, status: os.stat_result) -> None:
-    if stat.S_ISDIR(status.st_mode):
-        raise UsageError(f"{path} is a folder. Name a text file in it.")
-    if not stat.S_ISREG(status.st_mode):
-        # A pipe or a device may have no end, or nothing to say for ever.
-        raise UsageError(f"{path} is not a file, but a pipe or a device. Name a text file.")
-    image = path.suffix.lower() in _IMAGES
-    if image and status.st_size > MOST_OF_AN_IMAGE:
-        raise UsageError(
+def _refused(path: Path, image: bool, error: OSError) -> str:
+    if error.errno == errno.EFBIG and image:
+        return (
             f"{path} is larger than {MOST_OF_AN_IMAGE >> 20} MiB. Make the image smaller: models "
             "see no more than a few hundred points a side."
         )
-    if not image and status.st_size > MOST:
-        raise UsageError(
+    if error.errno == errno.EFBIG:
+        return (
             f"{path} is larger than {MOST >> 20} MiB, which fits no context. Cut out what matters."
         )
+    return f"{path} cannot be read: {error.strerror}. Name a text file."

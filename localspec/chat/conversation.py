@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from localspec.chat.titles import NEW, one_line, title_from
 
@@ -25,24 +25,19 @@ BY_TEXT, BY_MODEL, BY_USER = "text", "model", "user"
 
 
 def new_id() -> str:
-    """A new name for a message or a conversation: 32 hexadecimal digits, made without the store."""
+    """A new name for a message or a conversation: 32 hexadecimal digits."""
     return uuid.uuid4().hex
 
 
 @dataclass(slots=True)
 class Attachment:
-    """A text file, or an image, that goes along with a message.
-
-    Attributes:
-        text: of an image a data: URL.
-    """
+    """A text file, or an image (its text is a data: URL), that goes along with a message."""
 
     name: str
     text: str
 
     @classmethod
     def of_image(cls, name: str, image: bytes) -> Attachment:
-        """An image, as its file has it."""
         return cls(name, f"{_IMAGE}{base64.b64encode(image).decode()}")
 
     @property
@@ -64,20 +59,14 @@ class Message:
     """What one side said.
 
     Attributes:
-        id: made here, so that memory never waits for the store; see `new_id`.
-        parent: id of the message that this one follows; None for a first one.
+        id: see `new_id`; `parent` is that of the message before it, None for a first one.
         role: "user" or "assistant".
-        content: the text.
         created: seconds since 1970.
         state: one of STATES.
         model, draft: names of what answered.
         finish_reason: as in `localspec.Completion`.
         stats: `localspec.chat.figures.Figures.as_dict()`.
         spans: who proposed what: runs of (characters, source) over `content`, in its order.
-        attachments: files that are part of it.
-
-    Of a message that was loaded, `stats` and `spans` are read when they are first asked for: they
-    are more work than all the rest, and of a long conversation hardly any are shown.
     """
 
     id: str
@@ -92,37 +81,6 @@ class Message:
     stats: dict[str, Any] | None = None
     spans: list[tuple[int, str]] | None = None
     attachments: list[Attachment] = field(default_factory=list)
-    _unread: Callable[[str], Any] | None = field(
-        default=None, init=False, repr=False, compare=False
-    )
-
-    @classmethod
-    def unread(
-        cls,
-        id: str,
-        parent: str | None,
-        role: str,
-        content: str,
-        created: float,
-        state: str,
-        attachments: list[Attachment],
-        read: Callable[[str], Any],
-    ) -> Message:
-        """A message whose `stats` and `spans` are what `read` makes of these names."""
-        message = cls(id, parent, role, content, created, state, attachments=attachments)
-        message._unread = read
-        del message.stats, message.spans
-        return message
-
-    if not TYPE_CHECKING:  # or every attribute would exist
-
-        def __getattr__(self, name: str) -> Any:
-            """Only for what is not set."""
-            if name not in ("stats", "spans") or self._unread is None:
-                raise AttributeError(f"a message has no {name}")
-            value = self._unread(name)
-            setattr(self, name, value)
-            return value
 
 
 @dataclass(slots=True)
@@ -134,10 +92,8 @@ class Conversation:
     damaged store gave back can still be shown.
 
     Attributes:
-        id: see `new_id`.
-        title: what it is listed under; `titled_by` says who chose it (BY_TEXT, BY_MODEL, BY_USER).
+        title: what it is listed under; `titled_by` is one of BY_TEXT, BY_MODEL, BY_USER.
         created, updated: seconds since 1970; `updated` is the time of the newest message.
-        system: the system prompt.
         sampling: fields of `SamplingParams` by name; what is missing has its default.
         max_tokens: longest answer, None up to the end of the context.
         model, draft: names of what answered it last, None before.
@@ -158,8 +114,6 @@ class Conversation:
     tip: str | None = None
     messages: dict[str, Message] = field(default_factory=dict)
     _children: dict[str | None, list[str]] = field(default_factory=dict, repr=False, compare=False)
-    _path: list[Message] = field(default_factory=list, repr=False, compare=False)
-    """The branch that was shown last, kept because a screen asks for it again and again."""
 
     def __post_init__(self) -> None:
         self.updated = max(self.updated, self.created)
@@ -171,21 +125,13 @@ class Conversation:
 
     def path(self) -> list[Message]:
         """The branch shown, first message to tip."""
-        last = self._path[-1].id if self._path else None
-        if last != self.tip:
-            tip = None if self.tip is None else self.messages[self.tip]
-            if tip is not None and tip.parent == last:
-                self._path.append(tip)
-            else:
-                self._path = self.way_to(self.tip)
-        return list(self._path)
+        return self.way_to(self.tip)
 
     def children(self, id: str | None) -> list[Message]:
         """What follows a message, oldest first; for None the first messages."""
         return [self.messages[child] for child in self._children.get(id, ())]
 
     def siblings(self, id: str) -> list[Message]:
-        """The message and its alternatives, oldest first."""
         return self.children(self.messages[id].parent)
 
     def latest_leaf(self, id: str) -> str:
@@ -215,18 +161,13 @@ class Conversation:
         draft: str | None = None,
         attachments: Sequence[Attachment] = (),
     ) -> Message:
-        """Append a message, which becomes the tip.
-
-        The first one names the conversation, unless somebody has.
+        """Append a message, which becomes the tip. The first one names the conversation, unless
+        somebody has.
 
         Args:
-            role: "user" or "assistant".
-            content: its text.
+            role, content, state, model, draft, attachments: see `Message`.
             parent: the message it follows: the tip, unless another is named. None begins anew
                 beside the first message, as when that one is edited.
-            state: one of STATES.
-            model, draft: names of what answers.
-            attachments: files that are part of it.
         """
         message = Message(
             id=new_id(),
@@ -248,11 +189,8 @@ class Conversation:
         return message
 
     def insert(self, message: Message) -> None:
-        """Take in a message made elsewhere; the tip stays.
-
-        Raises:
-            ValueError: its id is taken, or its parent is not here.
-        """
+        """Take in a message made elsewhere; the tip stays. Raises ValueError where its id is
+        taken, or its parent is not here."""
         if message.id in self.messages:
             raise ValueError(f"message {message.id} is there already")
         if message.parent is not None and message.parent not in self.messages:
@@ -262,14 +200,10 @@ class Conversation:
         self.updated = max(self.updated, message.created)
 
     def for_model(self, *, upto: str | None = None) -> list[dict[str, Any]]:
-        """The branch as `Engine.stream` takes it.
+        """The branch as `Engine.stream` takes it, up to a message; up to the tip if None.
 
-        An answer that failed, or that never began, is left out, and one that was stopped or
-        interrupted stays. User messages that then follow each other become one: many templates
-        insist on turns.
-
-        Args:
-            upto: the last message to include; the tip if None. It need not be on the branch shown.
+        An answer that failed or never began is left out. User messages that then follow each other
+        become one: many templates insist on turns.
         """
         found: list[dict[str, Any]] = []
         if self.system and self.system.strip():
@@ -286,13 +220,11 @@ class Conversation:
 
     def way_to(self, id: str | None) -> list[Message]:
         """The messages from the first to that one; it need not be on the branch shown."""
-        return list(self._upwards(id))[::-1]
-
-    def _upwards(self, id: str | None) -> Iterator[Message]:
+        found = []
         while id is not None:
-            message = self.messages[id]
-            yield message
-            id = message.parent
+            found.append(self.messages[id])
+            id = found[-1].parent
+        return found[::-1]
 
     def _adopt_orphans(self) -> None:
         """Make roots of messages whose way up ends nowhere, or in a circle."""

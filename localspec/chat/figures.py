@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 RECENT = 1.5
 """Seconds of decoding that "now" looks back on."""
 BUCKET = 0.25
-"""Seconds of decoding that make one point of the histories."""
+"""Seconds of decoding that make one point of `speeds`."""
 POINTS = 120
-"""Points that the histories keep."""
+"""Points that `speeds` keeps."""
 OFF_AFTER = 8
 """Steps without a draft after which drafting counts as off. A few in a row are ordinary: the
 planner skips where nothing is likely enough."""
@@ -46,14 +46,11 @@ class Figures:
         drafted, tested, accepted: draft tokens.
         by_drafter: (accepted, tested) by drafter.
         by_position: (accepted, tested) by depth, first drafted token first.
-        speeds, depths: tokens per second and mean depth of the drafts over time, oldest first.
+        speeds: tokens per second over time, oldest first.
         context_used, context_length: tokens.
         reasons: why steps were not drafted, and how many.
         off: why drafting is off at present; None while it is on.
-        pair_saved: what drafting with this pair saved so far, all answers counted; less than 0
-            where it cost more.
         may_risk: what drafts may lose at present, see `localspec.policy.budget`.
-        held_back: passes that had no draft because more than that was at risk.
         rule, lossless, seed: of the acceptance.
         notices: sentences for the user.
     """
@@ -77,14 +74,11 @@ class Figures:
     by_drafter: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     by_position: tuple[tuple[int, int], ...] = ()
     speeds: tuple[float, ...] = ()
-    depths: tuple[float, ...] = ()
     context_used: int = 0
     context_length: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)
     off: str | None = None
-    pair_saved: float | None = None
     may_risk: float | None = None
-    held_back: int = 0
     rule: str = ""
     lossless: bool = True
     seed: int | None = None
@@ -104,7 +98,6 @@ class Figures:
 
     @property
     def acceptance(self) -> float | None:
-        """accepted ÷ tested; None where nothing was tested."""
         return self.accepted / self.tested if self.tested else None
 
     @property
@@ -113,7 +106,6 @@ class Figures:
         return self.tokens / self.passes if self.passes else 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
         return asdict(self)
 
     @classmethod
@@ -126,7 +118,7 @@ class Figures:
             if number and not isinstance(known.get(f.name, 0), int | float):
                 del known[f.name]
         try:
-            for name in ("speeds", "depths", "notices"):
+            for name in ("speeds", "notices"):
                 known[name] = tuple(known.get(name, ()))
             known["by_position"] = tuple((int(a), int(t)) for a, t in known.get("by_position", ()))
             known["by_drafter"] = {
@@ -139,12 +131,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """All answers of a conversation together.
-
-    Attributes:
-        seconds, plain_seconds: decoding, and what it would have taken plainly.
-        tokens: generated.
-    """
+    """All answers of a conversation: seconds of decoding, and what plain decoding takes."""
 
     seconds: float = 0.0
     plain_seconds: float = 0.0
@@ -199,8 +186,7 @@ class Meter:
 
     Args:
         stats: the stream's; grows while it runs.
-        plain_seconds: what a token costs plainly at a context length, None where not measured; see
-            `Engine.plain_seconds`.
+        plain_seconds: see `Engine.plain_seconds`.
         context_length: tokens that the context holds.
         baseline: what to compare with.
     """
@@ -222,13 +208,11 @@ class Meter:
         self._latest: deque[tuple[int, float]] = deque()
         self._latest_tokens, self._latest_seconds = 0, 0.0
         self._speeds: deque[float] = deque(maxlen=POINTS)
-        self._depths: deque[float] = deque(maxlen=POINTS)
-        self._bucket = _Bucket()
+        self._bucket_tokens, self._bucket_seconds = 0, 0.0
         self._undrafted = 0
         self._reason: str | None = None
 
     def add(self, step: Step) -> None:
-        """Count one step."""
         tokens = len(step.tokens)
         self._context_used = step.context_length + tokens
         if step.reads_prompt:
@@ -241,18 +225,15 @@ class Meter:
             old_tokens, old_seconds = self._latest.popleft()
             self._latest_tokens -= old_tokens
             self._latest_seconds -= old_seconds
-        self._bucket.add(
-            tokens, step.seconds, max(step.tree.depths[: step.tree.proposed], default=0)
-        )
-        if self._bucket.seconds >= BUCKET:
-            self._speeds.append(self._bucket.speed)
-            self._depths.append(self._bucket.depth)
-            self._bucket = _Bucket()
+        self._bucket_tokens += tokens
+        self._bucket_seconds += step.seconds
+        if self._bucket_seconds >= BUCKET:
+            self._speeds.append(self._bucket_tokens / self._bucket_seconds)
+            self._bucket_tokens, self._bucket_seconds = 0, 0.0
         self._reason = step.why_not_drafted
         self._undrafted = 0 if self._reason is None else self._undrafted + 1
 
     def figures(self) -> Figures:
-        """As it stands."""
         stats, account = self._stats, self._stats.account
         return Figures(
             tokens=stats.generated_tokens,
@@ -276,14 +257,11 @@ class Meter:
             by_drafter={name: (d.accepted, d.tested) for name, d in list(stats.by_drafter.items())},
             by_position=_by_position(stats),
             speeds=tuple(round(speed, 2) for speed in self._speeds),
-            depths=tuple(round(depth, 2) for depth in self._depths),
             context_used=self._context_used or stats.prompt_tokens,
             context_length=self._context_length,
             reasons=dict(stats.reasons),
             off=self._reason if self._undrafted >= OFF_AFTER else None,
-            pair_saved=None if account is None else account.pair_saved,
             may_risk=None if account is None else max(0.0, account.fund),
-            held_back=0 if account is None else account.refused,
             rule=stats.rule,
             lossless=stats.lossless,
             seed=stats.seed,
@@ -303,30 +281,6 @@ class Meter:
             # No pass over several tokens is cheaper than one over a single token: a price above
             # this pass's own was measured while the machine was busier.
             self._plain += min(cost, step.target_seconds) * tokens
-
-
-class _Bucket:
-    """Steps that make one point of the histories."""
-
-    __slots__ = ("_depths", "_steps", "_tokens", "seconds")
-
-    def __init__(self) -> None:
-        self._tokens = self._depths = self._steps = 0
-        self.seconds = 0.0
-
-    def add(self, tokens: int, seconds: float, depth: int) -> None:
-        self._tokens += tokens
-        self._depths += depth
-        self._steps += 1
-        self.seconds += seconds
-
-    @property
-    def speed(self) -> float:
-        return self._tokens / self.seconds
-
-    @property
-    def depth(self) -> float:
-        return self._depths / self._steps
 
 
 def _by_position(stats: GenerationStats) -> tuple[tuple[int, int], ...]:

@@ -16,13 +16,7 @@ Span = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A proposal that fell.
-
-    Attributes:
-        at: characters of the answer before it.
-        text: what was proposed.
-        source: by whom.
-    """
+    """A proposal that was rejected, after so many characters of the answer."""
 
     at: int
     text: str
@@ -30,16 +24,11 @@ class Rejected:
 
 
 class Provenance:
-    """Follows the tokens of one answer.
-
-    A character belongs to the token that completes it.
-
-    Args:
-        token_bytes: the bytes of a token; see `Engine.token_bytes`.
+    """Follows the tokens of one answer. A character belongs to the token that completes it.
 
     Attributes:
         spans: runs of text by source, in order; together they cover the text decoded so far.
-        rejected: what was proposed and fell, in order.
+        rejected: what was proposed and rejected, in order.
     """
 
     def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
@@ -50,7 +39,6 @@ class Provenance:
         self._length = 0
 
     def add(self, step: Step) -> None:
-        """Take in one step."""
         accepted = len(step.path)
         for number, (token, source) in enumerate(zip(step.tokens, step.sources, strict=True)):
             if number == accepted:

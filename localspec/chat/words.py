@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from localspec.answer_line import STOCK, answer_line
+from localspec.answer_line import STOCK, answer_line, times
 from localspec.answer_line import rate as rate
-from localspec.chat.figures import Figures
+from localspec.chat.figures import Figures, Totals
 from localspec.drafters.options import TURNED_OFF
 from localspec.policy.reasons import RESTING
 
@@ -43,7 +43,6 @@ def seconds(value: float) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """A share in percent."""
     return f"{100 * part / whole:.0f} %" if whole else "–"
 
 
@@ -102,12 +101,7 @@ def too_small(
 ) -> str | None:
     """That a model's passes are too short for drafts to save anything, and what to type to see them
     do; None where they are not, or drafts were accepted all the same, or nobody wanted any.
-
-    Args:
-        tokens, passes: of the answer, the prompt's own pass counted.
-        verify_seconds: of the passes after that one.
-        reasons: why steps were not drafted, and how many.
-    """
+    `verify_seconds` are of the passes after the prompt's."""
     if passes < 2 or not reasons or TURNED_OFF in reasons or tokens > _HARDLY * passes:
         return None
     each = verify_seconds / (passes - 1)
@@ -120,12 +114,8 @@ def too_small(
 
 
 def main_reason(reasons: Mapping[str, int]) -> str:
-    """Of why steps were not drafted, what tells most: the most frequent one. That planning rests is
-    only a consequence of the others.
-
-    Args:
-        reasons: with how many steps each; one at least.
-    """
+    """The most frequent of the reasons, of which there is one at least. That planning rests is
+    only a consequence of the others."""
     causes = {reason: steps for reason, steps in reasons.items() if reason != RESTING}
     causes = causes or dict(reasons)
     return max(causes, key=causes.__getitem__)
@@ -135,13 +125,29 @@ def _too_small(figures: Figures) -> str | None:
     return too_small(figures.tokens, figures.passes, figures.verify_seconds, figures.reasons)
 
 
+def balance(figures: Figures, totals: Totals) -> str:
+    """What drafting brought in a conversation, and what it may cost, as a sentence."""
+    if not totals.tokens:
+        return "No answers yet."
+    saved = totals.plain_seconds - totals.seconds
+    if abs(saved) < 0.02 * totals.seconds:
+        text = "Drafting made no difference in this conversation"
+    else:
+        word = "saved" if saved >= 0 else "lost"
+        text = f"Drafting {word} {seconds(abs(saved))} in this conversation"
+    return f"{text}{_limit(figures)}."
+
+
+def _limit(figures: Figures) -> str:
+    return "" if figures.may_risk is None else f"; loss limit {seconds(figures.may_risk)}"
+
+
 def explain(figures: Figures, *, model: str | None = None, draft: str | None = None) -> str:
     """An answer's figures as Markdown paragraphs, for `/why`."""
     if not figures.tokens:
         return "There are no figures yet: this answer has no tokens."
     told = [_speed(figures, model), _proposals(figures, draft), _pauses(figures)]
-    told.append(_account(figures))
-    told += [_time(figures), _prompt(figures), _promise(figures)]
+    told += [_time(figures), _promise(figures)]
     return "\n\n".join(text for text in (*told, *figures.notices) if text)
 
 
@@ -149,56 +155,38 @@ def _speed(figures: Figures, model: str | None) -> str:
     who = f"**{model}**" if model else "The model"
     tokens = f"{figures.tokens:,} token{'' if figures.tokens == 1 else 's'}"
     if not figures.decode_seconds:
-        return f"{who} gave {tokens}."
-    text = (
-        f"{who} gave {tokens} in {figures.passes:,} passes, "
-        f"{figures.tokens_per_pass:.2f} tokens per pass, at {rate(figures.speed)} tokens per "
-        "second."
-    )
-    gain = figures.speed_up
-    if gain is None or figures.saved_seconds is None:
-        return (
-            f"{text} What plain decoding costs here was not measured, so there is nothing to "
-            "compare with."
-        )
+        return f"{who} wrote {tokens}."
+    text = f"{who} wrote {tokens} at {rate(figures.speed)} tokens per second."
+    gain, saved = figures.speed_up, figures.saved_seconds
+    if gain is None or saved is None:
+        return f"{text} The speed without drafts is not measured yet."
     if gain >= 1.02:
         return (
-            f"{text} That is **{gain:.2f} times** as fast as plain decoding, which would have "
-            f"taken {seconds(figures.saved_seconds)} longer."
+            f"{text} That is **{times(gain)} {figures.beside}**, which would have taken "
+            f"{seconds(saved)} longer."
         )
     if gain > 0.97:
-        return f"{text} Plain decoding would have been as fast ({gain:.2f}×)."
+        return f"{text} That is as fast as {figures.beside}."
     return (
-        f"{text} Plain decoding would have been faster: this was {gain:.2f} times its speed and "
-        f"lost {seconds(-figures.saved_seconds)}, with trying drafts and localspec's own work."
+        f"{text} That is slower than {figures.beside}: **{times(gain)}**, {seconds(-saved)} lost "
+        f"to trying drafts and measuring{_limit(figures)}."
     )
 
 
 def _proposals(figures: Figures, draft: str | None) -> str:
-    if not figures.drafted:
+    if not figures.tested:
         return ""
-    text = (
-        f"Of {figures.drafted:,} tokens proposed, {figures.tested:,} were tested and "
-        f"{figures.accepted:,} accepted ({share(figures.accepted, figures.tested)}); the rest came "
-        "after a rejected one."
-    )
     parts = [
-        f"{named(name)}{f' ({draft})' if name.startswith('model') and draft else ''} was right in "
-        f"{accepted:,} of {tested:,} ({share(accepted, tested)})"
+        f"{named(name)}{f' ({draft})' if name.startswith('model') and draft else ''} guessed "
+        f"{tested:,} tokens, of which {accepted:,} were right ({share(accepted, tested)})"
         for name, (accepted, tested) in figures.by_drafter.items()
         if tested
     ]
-    if parts:
-        listed = ", ".join(parts)
-        text += f" {listed[0].upper()}{listed[1:]}."
-    positions = [(a, t) for a, t in figures.by_position if t >= 5]
-    if len(positions) > 1:
-        first, last = positions[0], positions[-1]
-        text += (
-            f" The first token of a draft was accepted in {share(*first)}, the "
-            f"{_ordinal(len(positions))} in {share(*last)}."
-        )
-    return text
+    listed = "; ".join(parts) or f"{figures.accepted:,} of {figures.tested:,} guesses were right"
+    return (
+        f"{listed[0].upper()}{listed[1:]}. Each pass of the model gave "
+        f"{figures.tokens_per_pass:.2f} tokens, where it gives 1 without drafts."
+    )
 
 
 def _pauses(figures: Figures) -> str:
@@ -210,49 +198,23 @@ def _pauses(figures: Figures) -> str:
     return f"{steps:,} of {figures.passes:,} passes had no draft:\n\n{listed}"
 
 
-def _account(figures: Figures) -> str:
-    if figures.pair_saved is None or figures.may_risk is None:
-        return ""
-    word = "saved" if figures.pair_saved >= 0 else "lost"
-    text = (
-        f"With this pair, drafting has {word} {seconds(abs(figures.pair_saved))} so far, and may "
-        f"lose at most {seconds(figures.may_risk)} now."
-    )
-    if not figures.held_back:
-        return text
-    passes = "pass was" if figures.held_back == 1 else "passes were"
-    return (
-        f"{text} {figures.held_back:,} {passes} not drafted because more than that was at risk: "
-        "what drafts may lose, they have to save first, so that no answer is slower than plain "
-        "decoding by more."
-    )
-
-
 def _time(figures: Figures) -> str:
     total = figures.decode_seconds
     if not total:
         return ""
+    cached = f", {figures.cached_tokens:,} of them cached" if figures.cached_tokens else ""
     return (
-        f"Of {seconds(total)} of decoding, {share(figures.verify_seconds, total)} went to the "
-        f"model's passes, {share(figures.draft_seconds, total)} to the draft model's, and "
-        f"{share(figures.overhead_seconds, total)} to localspec itself."
+        f"The first token came after {seconds(figures.prompt_seconds)} "
+        f"({figures.prompt_tokens:,} prompt tokens{cached}). The others took {seconds(total)}: "
+        f"{share(figures.verify_seconds, total)} in the model, "
+        f"{share(figures.draft_seconds, total)} in the draft model, "
+        f"{share(figures.overhead_seconds, total)} in localspec."
     )
-
-
-def _prompt(figures: Figures) -> str:
-    text = f"The prompt has {figures.prompt_tokens:,} tokens"
-    if figures.cached_tokens:
-        text += f"; {figures.cached_tokens:,} were still in the cache"
-    return f"{text}. The first token came after {seconds(figures.prompt_seconds)}."
 
 
 def _promise(figures: Figures) -> str:
     if not figures.rule:
         return ""
     if figures.lossless:
-        return f"Nothing of this changes the output (rule {figures.rule}, lossless)."
+        return "Drafts do not change the output (lossless)."
     return f"**Rule {figures.rule} is lossy**: it can change the output."
-
-
-def _ordinal(number: int) -> str:
-    return {1: "first", 2: "second", 3: "third"}.get(number, f"{number}th")

@@ -20,14 +20,22 @@ from localspec.errors import LocalspecError, UsageError
 EXAMPLES = """\
 Examples:
   localspec chat
+  localspec chat -c
   localspec chat -m model.gguf -d draft.gguf
   localspec chat --system "Answer in one sentence." --temp 0
   localspec chat --session fox.session"""
 
 
+CONTINUE = {
+    "resume": o.in_panel("Sessions")(bool, "-c --continue", "", "Continue the last conversation.")
+}
+_MODEL = {**MODEL, "ctx": o.renamed(MODEL["ctx"], "--ctx")}  # -c is --continue here
+
+
 @o.takes(
     o.only(ANSWER, "system", "max_tokens"),
-    MODEL,
+    CONTINUE,
+    _MODEL,
     PROJECTOR,
     DRAFT_MODEL,
     DRAFTING,
@@ -68,6 +76,8 @@ def _shown(console: Console, said: dict[str, Any]) -> int:
     # Adapters and a projector fit the model that was asked for, not the one that was open last.
     options = opening.options
     adapted = options.adapters or options.draft_adapters or options.mmproj
+    if session is not None and said["resume"]:
+        raise UsageError("A session is a conversation. Leave out --session, or --continue.")
     if session is not None and options.mmproj is not None:
         raise UsageError("A session holds only text. Leave out --session, or --mmproj.")
     asked = opening.named or opening.draft != "auto" or bool(adapted)
@@ -82,6 +92,7 @@ def _shown(console: Console, said: dict[str, Any]) -> int:
             system=read_system(said),
             notices=notices,
             session=session,
+            resume=bool(said["resume"]),
         )
         app.run()
     if app.trouble is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -69,6 +70,14 @@ def only(group: Group, *names: str) -> Group:
 def without(group: Group, *names: str) -> Group:
     """A group but for some of its options."""
     return {name: annotation for name, annotation in group.items() if name not in names}
+
+
+def renamed(option: Shared, *names: str) -> Shared:
+    """An option under other names."""
+    kind, info = option
+    info = copy(info)
+    info.param_decls = names
+    return kind, info
 
 
 Reference = Annotated[

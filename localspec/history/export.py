@@ -70,7 +70,6 @@ def to_markdown(conversation: Conversation) -> str:
 
 
 def to_json(conversation: Conversation) -> str:
-    """Everything, all branches, for other programs."""
     found = {"format": FORMAT, "version": VERSION} | _fields(conversation)
     found["messages"] = [
         _fields(each) | {"attachments": [asdict(one) for one in each.attachments]}

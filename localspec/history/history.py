@@ -114,7 +114,6 @@ class History:
     # Reading
 
     def count(self) -> int:
-        """How many conversations there are."""
         waiting = tuple(self._waiting)
 
         def ask(statements: Statements) -> int:
@@ -198,10 +197,7 @@ class History:
         return found[-limit:]
 
     def find(self, prefix: str) -> str:
-        """The id of a conversation by what people type.
-
-        Args:
-            prefix: the beginning of an id; or a number: 1 is the newest conversation.
+        """The id of a conversation by the beginning of its id, or by its number: 1 is the newest.
 
         Raises:
             UsageError: none is meant, or more than one.
@@ -320,11 +316,8 @@ class History:
             raise HistoryError(f"The conversations are removed, but not {' Nor '.join(problems)}")
 
     def catch_up(self, *, now: bool = False) -> bool:
-        """Try to write what waits in memory; True if nothing waits any more.
-
-        Args:
-            now: also if the last try is less than `retry` seconds ago.
-        """
+        """Try to write what waits in memory, if the last try is `retry` seconds ago or it is to be
+        `now`; True if nothing waits any more."""
         with self._writing:
             return self._drain(now=now)
 

@@ -71,22 +71,16 @@ class HistoryFile:
                 self._opened(mend=False)
 
     def close(self) -> None:
-        """Let go of the file, for good."""
         with self._writing, self._reading:
             self._closed = True
             self._disconnect()
 
     @property
     def writable(self) -> bool:
-        """Whether the file is open, and not for reading only."""
         return self._writer is not None
 
     def read(self, question: Callable[[Statements], T]) -> T:
-        """Ask the file.
-
-        Raises:
-            HistoryError: it cannot be read; `trouble` says why.
-        """
+        """Ask the file; raises HistoryError where it cannot be read, and `trouble` says why."""
         for _ in range(2):
             self._follow_file()
             with self._reading:
@@ -240,7 +234,6 @@ class HistoryFile:
         )
 
     def _note(self, error: Exception) -> None:
-        """Be in trouble, and tell it once."""
         found = trouble(error, self._path)
         if self.trouble is None or self.trouble.kind != found.kind:
             self.notices.append(found.text)

@@ -10,7 +10,6 @@ _TOLERANCE = 1.0
 
 
 def this_process() -> str:
-    """This process."""
     return _described(os.getpid())
 
 

@@ -42,7 +42,6 @@ def segmented(text: str) -> str:
 
 
 def indexed(text: str) -> str:
-    """Text as it goes into the index."""
     return segmented(text.replace(MARK, " ").replace(END, " "))
 
 

@@ -23,10 +23,7 @@ _TRIES = 20_000
 @contextmanager
 def exclusively(path: Path, patience: float) -> Iterator[None]:
     """One process at a time repairs: a lock of SQLite's on a file beside it, gone with its owner.
-
-    Raises:
-        sqlite3.Error: another process repairs it for longer than `patience`.
-    """
+    Raises sqlite3.Error where another process holds it for longer than `patience`."""
     lock = path.with_name(f"{path.name}.repair")
     with closing(sqlite3.connect(lock, timeout=patience, isolation_level=None)) as held:
         held.execute("BEGIN EXCLUSIVE")
@@ -35,11 +32,7 @@ def exclusively(path: Path, patience: float) -> Iterator[None]:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename the file, and its companions with it; returns its new name.
-
-    Raises:
-        OSError: it cannot be renamed.
-    """
+    """Rename the file, and its companions with it; returns its new name, or raises OSError."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     aside = path.with_name(f"{path.name}.corrupt-{stamp}")
     number = 1
@@ -54,11 +47,8 @@ def set_aside(path: Path) -> Path:
 
 
 def salvage(aside: Path, into: Statements, patience: float) -> int:
-    """Copy what can be read; returns how many messages that is.
-
-    Raises:
-        sqlite3.Error: the new file cannot be written.
-    """
+    """Copy what can be read; returns how many messages that is. Raises sqlite3.Error where the new
+    file cannot be written."""
     # Opened, an empty file would have its companions, which may hold everything, thrown away.
     size = aside.stat().st_size
     if size == 0:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from localspec.chat.conversation import (
@@ -46,7 +45,6 @@ class ConversationHeader(NamedTuple):
 
     @classmethod
     def of(cls, conversation: Conversation) -> ConversationHeader:
-        """The header as it is now."""
         values = {name: getattr(conversation, name) for name in cls._fields}
         values["sampling"] = as_json(conversation.sampling)
         return cls(**{name: _storable(value) for name, value in values.items()})
@@ -70,7 +68,6 @@ class ConversationHeader(NamedTuple):
         )
 
     def conversation(self, messages: Iterable[Message]) -> Conversation:
-        """The conversation with these messages, oldest first."""
         values = self._asdict()
         values["titled_by"] = self.titled_by or BY_TEXT
         values["sampling"] = {
@@ -108,33 +105,25 @@ def message_row(message: Message, conversation: str) -> tuple[Any, ...]:
 def message_from(row: Sequence[Any]) -> Message:
     """From the columns MESSAGE; whatever a damaged file holds there."""
     id, _, parent, role, created, state, model, draft, finish, stats, spans, files, content = row
-    message = Message.unread(
-        _text(id) or "",
-        _text(parent),
-        _text(role) or "",
-        _text(content) or "",
-        _number(created),
-        state if state in STATES else INTERRUPTED,
-        [] if files is None else _attachments(files),
-        partial(_read, stats, spans),
+    return Message(
+        id=_text(id) or "",
+        parent=_text(parent),
+        role=_text(role) or "",
+        content=_text(content) or "",
+        created=_number(created),
+        state=state if state in STATES else INTERRUPTED,
+        model=_text(model),
+        draft=_text(draft),
+        finish_reason=_text(finish),
+        stats=None if stats is None else _parsed(stats, dict, None),
+        spans=None if spans is None else unpacked(spans),
+        attachments=[] if files is None else _attachments(files),
     )
-    message.model, message.draft = _text(model), _text(draft)
-    message.finish_reason = _text(finish)
-    return message
-
-
-def _read(stats: object, spans: object, name: str) -> Any:
-    if name == "stats":
-        return None if stats is None else _parsed(stats, dict, None)
-    return None if spans is None else unpacked(spans)
 
 
 def packed(spans: Iterable[tuple[int, str]]) -> str:
-    """Runs as JSON: the sources, and for each run its source's number, and its length.
-
-    Nearly every run has another source than the one before, and the names would take more room
-    than the text.
-    """
+    """Runs as JSON: the sources, and for each run its source's number, and its length. In full, the
+    names would take more room than the text."""
     numbers: dict[str, int] = {}
     lengths: list[int] = []
     which: list[int] = []

@@ -62,16 +62,8 @@ class ForeignFile(Exception):
 def connect(
     path: Path, mode: Literal["rw", "ro", "immutable"], patience: float
 ) -> sqlite3.Connection:
-    """Open a file that exists; nothing in it is read yet.
-
-    Args:
-        path: the file.
-        mode: "immutable" reads it without any locks.
-        patience: seconds to wait for other programs that write.
-
-    Raises:
-        sqlite3.Error: it cannot be opened.
-    """
+    """Open a file that exists; nothing in it is read yet, and "immutable" takes no locks. Raises
+    sqlite3.Error where it cannot be opened; `patience` is seconds to wait for other writers."""
     query = "mode=ro&immutable=1" if mode == "immutable" else f"mode={mode}"
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?{query}",
@@ -130,11 +122,7 @@ def check(connection: sqlite3.Connection) -> None:
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Bring the tables up to date, in one transaction; the second of two processes finds it done.
-
-    Raises:
-        sqlite3.Error: nothing has changed then.
-    """
+    """Bring the tables up to date, in one transaction; a second process finds it done."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         for migration in MIGRATIONS[_version(connection) :]:

@@ -26,9 +26,7 @@ class SearchHit:
     """What a search found.
 
     Attributes:
-        conversation: its id, and `title` its title.
-        message: id of the message, None where the title has the words.
-        role: whose message it is.
+        message: id of the message, None where the title has the words; `role` is whose it is.
         snippet: some words of it in one line; see `parts`.
         updated: when the conversation was last added to.
     """
@@ -42,7 +40,6 @@ class SearchHit:
 
     @property
     def parts(self) -> list[tuple[str, bool]]:
-        """The snippet in pieces: text, and whether it is what was searched for."""
         return query.parts(self.snippet)
 
 
@@ -53,7 +50,6 @@ def search(connection: sqlite3.Connection, expression: str, limit: int) -> list[
 
 
 def index(connection: sqlite3.Connection, table: str, seq: int, text: str) -> None:
-    """Have a row found by a text, and by nothing else."""
     connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (seq,))
     connection.execute(
         f"INSERT INTO {table} (rowid, text) VALUES (?, ?)", (seq, query.indexed(text))

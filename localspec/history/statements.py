@@ -60,7 +60,6 @@ class Statements:
         self.connection.close()
 
     def wait(self, seconds: float) -> None:
-        """Set how long to wait for others that write."""
         self.connection.execute(f"PRAGMA busy_timeout = {round(1000 * seconds)}")
 
     def put(
@@ -123,7 +122,6 @@ class Statements:
                 self.put(row[MESSAGE.index("conversation")], messages=[message])
 
     def header(self, id: str) -> ConversationHeader | None:
-        """One conversation without its messages."""
         row = self.connection.execute(
             f"SELECT {_HEADER} FROM conversations WHERE id = ?", (id,)
         ).fetchone()
@@ -148,7 +146,6 @@ class Statements:
         return found
 
     def count(self) -> int:
-        """How many conversations there are."""
         (count,) = self.connection.execute("SELECT count(*) FROM conversations").fetchone()
         return int(count)
 
@@ -158,7 +155,6 @@ class Statements:
         return [ConversationSummary(*row) for row in rows]
 
     def beginning_with(self, prefix: str, limit: int) -> list[str]:
-        """Ids of conversations."""
         rows = self.connection.execute(
             "SELECT id FROM conversations WHERE id >= ? AND id < ? ORDER BY id LIMIT ?",
             (prefix, prefix + "\U0010ffff", limit),

@@ -61,7 +61,6 @@ def trouble(error: Exception, path: Path) -> Trouble:
 
 
 def kind_of(error: Exception, path: Path) -> str:
-    """One of the kinds above."""
     if isinstance(error, NewerHistory):
         return NEWER
     if isinstance(error, ForeignFile):

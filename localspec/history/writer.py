@@ -86,11 +86,8 @@ class HistoryWriter:
         return self._put(conversation, None)
 
     def delete(self, ids: Iterable[str]) -> Future[int]:
-        """Remove conversations; what is told of them later is not written.
-
-        Returns:
-            Done with how many there were, or with a HistoryError.
-        """
+        """Remove conversations; what is told of them later is not written. Done with how many there
+        were, or with a HistoryError."""
         chosen = tuple(ids)
 
         def delete() -> int:
@@ -101,14 +98,7 @@ class HistoryWriter:
         return self._submit(delete, 0)
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until all that was told is written, growing answers included.
-
-        Args:
-            timeout: seconds to wait at most.
-
-        Returns:
-            Whether all of it is on disk.
-        """
+        """Wait, `timeout` seconds at most, until all is written; whether it is on disk."""
         try:
             return self._submit(lambda: not self.history.behind, True).result(timeout)
         except FutureTimeout:

@@ -4,34 +4,35 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
-from textual.app import App, ComposeResult, SystemCommand
+from textual.app import ComposeResult, SystemCommand
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.message import Message as TextualMessage
-from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Footer, Static, TextArea
 
 from localspec.chat.conversation import Attachment, Conversation
-from localspec.errors import LocalspecError, UsageError
+from localspec.errors import Cancelled, LocalspecError, UsageError
 from localspec.history.writer import HistoryWriter
 from localspec.hub.packages import default_reference
-from localspec.text import harmless
 from localspec.tui import preferences
 from localspec.tui.control import switches
 from localspec.tui.control.command_actions import CommandActions
 from localspec.tui.control.conversation_display import ConversationDisplay
 from localspec.tui.control.conversation_list import ConversationList
 from localspec.tui.control.dialogs import Dialogs
+from localspec.tui.control.host import Host
 from localspec.tui.control.keys import KEYS
 from localspec.tui.control.message_actions import MessageActions
 from localspec.tui.control.panels import Panels
 from localspec.tui.control.screen_parts import HEIGHTS, WIDTHS, ScreenParts
-from localspec.tui.control.stop_keys import StopKeys
 from localspec.tui.rendering.message_lines import prepare
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.session import commands
@@ -48,24 +49,23 @@ from localspec.tui.widgets.status_line import StatusLine
 from localspec.tui.widgets.transcript import Transcript
 
 if TYPE_CHECKING:
-    from textual.notifications import SeverityLevel
-
     from localspec import Drafting, ModelOptions
     from localspec.history.history import History
 
+TWICE = 2.0
+"""Seconds within which a second Ctrl+C leaves."""
 PREPARE_AFTER = 0.3
 """Seconds after the first paint until what the first answer needs is loaded."""
 
 
+@dataclass
 class EngineEvent(TextualMessage):
     """Something from the engine's thread."""
 
-    def __init__(self, event: Event) -> None:
-        super().__init__()
-        self.event = event
+    event: Event
 
 
-class ChatApp(App[None]):
+class ChatApp(Host):
     """`localspec chat`.
 
     Args:
@@ -75,6 +75,7 @@ class ChatApp(App[None]):
         loader: `localspec.load`, or what a test puts in its place.
         notices: sentences to begin with.
         session: the conversation to begin with, and the file that it is kept in at the end.
+        resume: begin with the last conversation.
 
     Attributes:
         trouble: what went wrong at the very end, a sentence.
@@ -99,20 +100,21 @@ class ChatApp(App[None]):
         loader: Loader | None = None,
         notices: Iterable[str] = (),
         session: KeptSession | None = None,
+        resume: bool = False,
     ) -> None:
         super().__init__()
         self.preferences, trouble = preferences.load()
         self._notices = [*notices, *([trouble] if trouble else ())]
         self._pair = pair
         self._said = (sampling or {}, max_tokens, system)
+        self._resume = resume
+        self.offline = offline
         self.parts = ScreenParts(self)
-        self.panels = Panels(self, self.parts)
+        self.panels = Panels(self)
         self.store = HistoryWriter(_history, on_trouble=self._tell_from_thread)
-        self.conversation_list = ConversationList(self, self.parts, self.store)
-        self.dialogs = Dialogs(self, self.store, self.conversation_list)
-        self.conversation_display = ConversationDisplay(
-            self, self.parts, self.dialogs, self.conversation_list
-        )
+        self.conversation_list = ConversationList(self)
+        self.dialogs = Dialogs(self, self.conversation_list)
+        self.conversation_display = ConversationDisplay(self, self.dialogs, self.conversation_list)
         self.engine = BackgroundEngine(
             lambda event: self.post_message(EngineEvent(event)),
             options=options,
@@ -131,16 +133,15 @@ class ChatApp(App[None]):
             session.begun(begun) if session else begun,
         )
         self._chosen: PairReference | None = None
-        self._message_actions = MessageActions(self, self.parts, self.dialogs)
+        self._message_actions = MessageActions(self, self.dialogs)
         self._commands = CommandActions(
             self,
-            self.parts,
             self.dialogs,
             self._message_actions,
             self.conversation_list,
             self.conversation_display,
         )
-        self._stop_keys = StopKeys(self, self.parts, self.panels, self.conversation_display)
+        self._interrupted = -TWICE
 
     def compose(self) -> ComposeResult:
         yield Static(id="title", markup=False)
@@ -177,7 +178,7 @@ class ChatApp(App[None]):
                 self.preferences.model or default_reference(), self.preferences.draft or "auto"
             )
         )
-        self.conversation_list.open(self._kept)
+        self.conversation_list.open(self._kept, resume=self._resume)
         # While the model loads; at once it would hold up the first paint.
         self.set_timer(PREPARE_AFTER, self._prepare)
 
@@ -237,6 +238,12 @@ class ChatApp(App[None]):
                 self.parts.prompt.put(text)
         self.conversation_list.list()
 
+    @on(PromptInput.Resume)
+    def _resume_last(self) -> None:
+        newest = self.conversation_list.newest
+        if newest is not None:
+            self.conversation_list.take(newest.id, None)
+
     @on(PromptInput.KeysWanted)
     def _keys_wanted(self) -> None:
         self.action_keys()
@@ -263,6 +270,10 @@ class ChatApp(App[None]):
     def _delete_wanted(self, event: Sidebar.DeleteWanted) -> None:
         self.dialogs.delete(event.conversation)
 
+    @on(Transcript.Resized)
+    def _resized(self) -> None:
+        self.panels.fit()
+
     @on(Sidebar.Left)
     def _sidebar_left(self) -> None:
         self.panels.uncover()
@@ -270,7 +281,6 @@ class ChatApp(App[None]):
     def show(
         self, conversation: Conversation, message: str | None = None, *, uncover: bool = True
     ) -> None:
-        """Show this conversation, and in it this message; `uncover` to write in it at once."""
         hidden = message is not None and message not in {m.id for m in conversation.path()}
         if message is not None and hidden and message in conversation.messages:
             conversation.select(message)
@@ -281,7 +291,6 @@ class ChatApp(App[None]):
             self.panels.uncover()
 
     def new_conversation(self) -> Conversation:
-        """An empty one, with what the preferences and the command line say."""
         said = self.preferences
         sampling, max_tokens, system = self._said
         return Conversation(
@@ -291,39 +300,42 @@ class ChatApp(App[None]):
         )
 
     def open(self, pair: PairReference) -> None:
-        """Open what was chosen, now and, if that can be done, next time."""
         self._chosen = pair
         self.engine.open(pair)
 
-    # For what it is made of
-
-    def tell(self, text: str, *, error: bool = False) -> None:
-        """A sentence for the user."""
-        severity: SeverityLevel = "error" if error else "information"
-        self.notify(harmless(text), severity=severity, markup=False, timeout=8)
-
     def _tell_from_thread(self, text: str) -> None:
-        """Trouble that another thread found."""
         self.call_later(partial(self.tell, text, error=True))
-
-    def attempt(self, action: Callable[[], object]) -> None:
-        """Do it, or tell why not."""
-        try:
-            action()
-        except LocalspecError as error:
-            self.tell(str(error), error=True)
 
     # Actions
 
     def action_stop(self) -> None:
-        self._stop_keys.escape()
+        """Close what is open, else stop what runs."""
+        if self.parts.composer.escape():
+            return
+        if self._runs():
+            self.conversing.stop()
+        else:
+            self.panels.uncover()
 
     def action_interrupt(self) -> None:
-        self._stop_keys.interrupt(self._loop_time())
+        """Copy what is selected, else end a dialog, what runs, or, the second time, the chat."""
+        selected = self.screen.get_selected_text()
+        if not selected and isinstance(self.focused, TextArea):
+            selected = self.focused.selected_text
+        if selected:
+            self.copy(selected)
+        elif isinstance(self.screen, ModalScreen):
+            self.screen.dismiss(None)
+        elif self._runs():
+            self.conversing.stop()
+        elif monotonic() - self._interrupted < TWICE:
+            self.exit(return_code=Cancelled.exit_code)
+        else:
+            self._interrupted = monotonic()
+            self.tell("Ctrl+C again leaves. Everything is kept.")
 
-    def _loop_time(self) -> float:
-        assert self._loop is not None
-        return self._loop.time()
+    def _runs(self) -> bool:
+        return self.conversation_display.doing is not None or self.conversing.running is not None
 
     def action_new(self) -> None:
         self.show(self.new_conversation())
@@ -348,7 +360,6 @@ class ChatApp(App[None]):
         )
 
     def show_tokens(self, tokens: bool, rejected: bool) -> None:
-        """How answers are shown, now and next time."""
         self.parts.transcript.tokens, self.parts.transcript.rejected = tokens, rejected
         self.preferences.tokens, self.preferences.rejected = tokens, rejected
         self.save_preferences()
@@ -358,35 +369,23 @@ class ChatApp(App[None]):
         self.panels.toggle(FiguresPanel)
         self.conversation_display.figures()
 
+    def listed(self) -> None:
+        self.conversation_display.welcome()
+
     def action_sidebar(self) -> None:
         self.panels.toggle(Sidebar)
+        if self.parts.sidebar.display:
+            self.parts.sidebar.focus_list()
 
     def action_search(self) -> None:
-        """Put the cursor into the search, opening the list if need be."""
         if not self.parts.sidebar.display:
             self.action_sidebar()
         self.parts.sidebar.focus_search()
 
     def action_keys(self) -> None:
-        """The keys that apply where the focus is."""
         from localspec.tui.screens.keys_screen import KeysScreen, keys_of
 
         self.push_screen(KeysScreen(keys_of(self.screen, self.get_key_display)))
-
-    def copy(self, text: str) -> None:
-        """To the clipboard, through the terminal."""
-        self.copy_to_clipboard(text)
-        self.tell(f"Copied {len(text):,} characters.")
-
-    def save_preferences(self) -> None:
-        """Keep them for the next time."""
-        trouble = preferences.save(self.preferences)
-        if trouble is not None:
-            self.tell(trouble, error=True)
-
-    def choose_theme(self, name: str) -> None:
-        """Use its colours, now and next time."""
-        self.theme = name
 
     def watch_theme(self, theme: str) -> None:
         if self.is_running and self.screen_stack and theme != self.preferences.theme:
@@ -395,7 +394,6 @@ class ChatApp(App[None]):
             self.conversation_display.legend()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The slash commands, in the palette as well."""
         yield from super().get_system_commands(screen)
         for command in commands.COMMANDS:
             yield SystemCommand(
@@ -410,6 +408,5 @@ def _history() -> History:
 
 
 def _first_theme() -> str:
-    """Light where the terminal says that it is light."""
     background = os.environ.get("COLORFGBG", "").rpartition(";")[2]
     return "textual-light" if background in ("7", "15") else "textual-dark"

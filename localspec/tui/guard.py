@@ -28,11 +28,7 @@ read -r word || {{ stty sane <&1; printf '{_RESTORE}\\r\\n%s\\r\\n' '{_SENTENCE}
 
 @contextmanager
 def guarded_terminal(terminal: int) -> Iterator[None]:
-    """Watch over this process until it leaves in order.
-
-    Args:
-        terminal: a descriptor of the terminal.
-    """
+    """Watch over this process and that terminal (a descriptor) until it leaves in order."""
     try:
         watch = Watch(_SCRIPT, terminal, apart=True)
     except OSError:  # no shell: a system that has no such terminals either

@@ -18,12 +18,9 @@ class Preferences:
     """Kept as JSON in the data folder; a setting in the config file or a flag wins over it.
 
     Attributes:
-        theme: name of a Textual theme.
         sidebar, figures: whether they are open; None goes by the width of the terminal.
-        tokens: whether tokens are coloured by their source.
-        rejected: whether rejected proposals are shown with them.
-        learn: whether conversations are learned, for drafts to be looked up in them.
-        record: whether it is recorded what the model holds for likely, to train drafts on.
+        tokens, rejected: see `localspec.tui.rendering.message_lines.Showing`.
+        learn, record: see `localspec.tui.control.switches`.
         model, draft: what was open last, as references.
         system, sampling, max_tokens: of new conversations.
     """
@@ -51,7 +48,6 @@ _KINDS = {
 
 
 def file() -> Path:
-    """Where they are."""
     return paths.data_folder() / "chat.json"
 
 

@@ -37,7 +37,9 @@ def test_what_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    assert refused(tmp_path) == f"{tmp_path} is a folder. Name a text file in it."
+    assert refused(tmp_path) == (
+        f"{tmp_path} cannot be read: it is a folder, and no file. Name a text file."
+    )
 
 
 def test_too_long(tmp_path: Path) -> None:
@@ -74,8 +76,8 @@ def test_what_never_ends(tmp_path: Path) -> None:
     """A pipe that nobody writes into would be waited for, for ever."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
-    assert "is not a file" in refused(path)
-    assert "is not a file" in refused("/dev/zero")
+    assert "it is a pipe or a device, and no file" in refused(path)
+    assert "it is a pipe or a device, and no file" in refused("/dev/zero")
 
 
 def test_an_image(tmp_path: Path) -> None:

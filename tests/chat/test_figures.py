@@ -91,10 +91,10 @@ def test_speed_up_is_plain_cost_by_time() -> None:
 def test_the_account_of_the_pair_is_shown_as_it_stands() -> None:
     stats = GenerationStats()
     meter = Meter(stats, lambda _: 0.1, 512)
-    assert meter.figures().pair_saved is None
+    assert meter.figures().may_risk is None
     stats.account = AccountStatement(saved=0.2, fund=0.35, refused=2, pair_saved=12.3)
     figures = meter.figures()
-    assert (figures.pair_saved, figures.may_risk, figures.held_back) == (12.3, 0.35, 2)
+    assert figures.may_risk == 0.35
     stats.account.fund = -0.1
     assert meter.figures().may_risk == 0.0, "overdrawn"
     assert Figures.from_dict(json.loads(json.dumps(figures.as_dict()))) == figures
@@ -147,7 +147,6 @@ def test_padding_is_no_part_of_a_draft() -> None:
     bare = metered([first(), drafted([1, 2, 3], 3, seconds=BUCKET)])
     padded = metered([first(), drafted([1, 2, 3], 3, seconds=BUCKET, padding=4)])
     assert padded == bare
-    assert padded.depths == (3.0,)
 
 
 def test_now_looks_back_on_the_last_moments() -> None:
@@ -168,7 +167,6 @@ def test_histories() -> None:
     steps = [drafted([1, 2, 3, 4], 1, seconds=BUCKET), plain(seconds=BUCKET)]
     figures = metered([first(), *steps])
     assert figures.speeds == pytest.approx((2 / BUCKET, 1 / BUCKET))
-    assert figures.depths == (4.0, 0.0)
 
 
 def test_off_is_told_after_some_steps_and_taken_back_with_the_next_draft() -> None:

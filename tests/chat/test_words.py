@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localspec.chat import words
-from localspec.chat.figures import Figures
+from localspec.chat.figures import Figures, Totals
 from localspec.drafters.options import TURNED_OFF
 
 
@@ -139,18 +139,16 @@ def test_why() -> None:
         draft="small",
     ).split("\n\n")
     assert told == [
-        "**big** gave 121 tokens in 61 passes, 1.98 tokens per pass, at 60.0 tokens per second. "
-        "That is **1.50 times** as fast as plain decoding, which would have taken 1.0 s longer.",
-        "Of 120 tokens proposed, 100 were tested and 61 accepted (61 %); the rest came after a "
-        "rejected one. The n-gram index was right in 11 of 20 (55 %), the draft model (small) was "
-        "right in 50 of 80 (62 %). The first token of a draft was accepted in 67 %, the third in "
-        "60 %.",
+        "**big** wrote 121 tokens at 60.0 tokens per second. That is **1.50× without drafts**, "
+        "which would have taken 1.0 s longer.",
+        "The n-gram index guessed 20 tokens, of which 11 were right (55 %); the draft model "
+        "(small) guessed 80 tokens, of which 50 were right (62 %). Each pass of the model gave "
+        "1.98 tokens, where it gives 1 without drafts.",
         "5 of 61 passes had no draft:",
         "- 3 ×: too short\n- 2 ×: nothing likely",
-        "Of 2.0 s of decoding, 85 % went to the model's passes, 10 % to the draft model's, and 5 % "
-        "to localspec itself.",
-        "The prompt has 30 tokens. The first token came after 40 ms.",
-        "Nothing of this changes the output (rule auto, lossless).",
+        "The first token came after 40 ms (30 prompt tokens). The others took 2.0 s: 85 % in the "
+        "model, 10 % in the draft model, 5 % in localspec.",
+        "Drafts do not change the output (lossless).",
         "By the way.",
     ]
 
@@ -158,44 +156,43 @@ def test_why() -> None:
 @pytest.mark.parametrize(
     ("plain_seconds", "said"),
     [
-        (2.0, "Plain decoding would have been as fast (1.00×)."),
-        (
-            1.5,
-            "Plain decoding would have been faster: this was 0.75 times its speed and lost 0.5 s",
-        ),
-        (None, "What plain decoding costs here was not measured"),
+        (2.0, "That is as fast as without drafts."),
+        (1.5, "That is slower than without drafts: **0.75×**, 0.5 s lost to trying drafts"),
+        (None, "The speed without drafts is not measured yet."),
     ],
 )
 def test_why_without_a_gain(plain_seconds: float | None, said: str) -> None:
     assert said in words.explain(figures(plain_seconds=plain_seconds))
 
 
-def test_why_tells_the_account() -> None:
-    told = words.explain(figures(pair_saved=12.34, may_risk=0.35))
-    assert (
-        "With this pair, drafting has saved 12.3 s so far, and may lose at most 0.3 s now." in told
-    )
-    assert "at risk" not in told
-    assert "has lost 50 ms" in words.explain(figures(pair_saved=-0.05, may_risk=0.0))
-    assert "With this pair" not in words.explain(figures())
+def test_a_loss_is_told_with_its_limit() -> None:
+    told = words.explain(figures(plain_seconds=1.5, may_risk=0.35))
+    assert "0.5 s lost to trying drafts and measuring; loss limit 0.3 s." in told
 
 
-def test_why_tells_what_the_account_held_back() -> None:
-    told = words.explain(figures(pair_saved=-0.5, may_risk=0.0, held_back=7))
-    assert "7 passes were not drafted because more than that was at risk" in told
-    one = words.explain(figures(pair_saved=-0.5, may_risk=0.0, held_back=1))
-    assert "1 pass was not drafted" in one
+@pytest.mark.parametrize(
+    ("plain_seconds", "said"),
+    [
+        (3.0, "Drafting saved 1.0 s in this conversation; loss limit 0.4 s."),
+        (1.5, "Drafting lost 0.5 s in this conversation; loss limit 0.4 s."),
+        (2.01, "Drafting made no difference in this conversation; loss limit 0.4 s."),
+    ],
+)
+def test_what_drafting_brought_is_one_sentence(plain_seconds: float, said: str) -> None:
+    totals = Totals(seconds=2.0, plain_seconds=plain_seconds, tokens=10)
+    assert words.balance(figures(may_risk=0.4), totals) == said
+    assert words.balance(Figures(), Totals()) == "No answers yet."
 
 
 def test_why_of_nothing() -> None:
     assert words.explain(Figures()) == "There are no figures yet: this answer has no tokens."
-    assert words.explain(Figures(tokens=1, passes=1)).startswith("The model gave 1 token.")
+    assert words.explain(Figures(tokens=1, passes=1)).startswith("The model wrote 1 token.")
 
 
 def test_why_tells_what_the_cache_still_held() -> None:
-    assert "; 12 were still in the cache." in words.explain(figures(cached_tokens=12))
+    assert "(30 prompt tokens, 12 of them cached)" in words.explain(figures(cached_tokens=12))
 
 
 def test_an_unknown_drafter_has_a_name_too() -> None:
     told = words.explain(figures(by_drafter={"oracle": (1, 2)}))
-    assert "Drafter 'oracle' was right in 1 of 2 (50 %)." in told
+    assert "Drafter 'oracle' guessed 2 tokens, of which 1 were right (50 %)." in told

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 from localspec import Engine, GenerationStats, SamplingParams, Stream
@@ -123,6 +124,7 @@ class Weights:
     name: str
     path: Path
     size: int
+    kernels: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(in_use=True))
 
 
 class Scripted:
@@ -172,6 +174,7 @@ class ScriptedEngine:
     """What the chat uses of an engine."""
 
     context_length = 512
+    profile = SimpleNamespace(stock=None)
 
     def __init__(self, script: Scripted, model: str, draft: str | None) -> None:
         self.model = Weights(Path(model).stem, Path(model), 14_000_000)

@@ -278,7 +278,7 @@ def test_an_overflow_is_an_event_of_its_own() -> None:
     with at_a_desk(Says("", error=error, at_once=True)) as desk:
         desk.engine.open(PairReference(None))
         desk.ask()
-        assert desk.until(Overflowed) == Overflowed("hello", "Too long.", 600, 512)
+        assert desk.until(Overflowed) == Overflowed("hello", "Too long.")
 
 
 def test_measuring_is_told() -> None:

@@ -35,7 +35,7 @@ def test_a_killed_chat_loses_nothing(tmp_path: Path) -> None:
             # Textual gives an Enter to what has the focus when it comes to it, which is the search
             # again where Ctrl+F has overtaken it.
             terminal.type("\r")
-            terminal.until("Delete conversation")
+            terminal.until("⏎ Open")
             terminal.type("\r")
             terminal.until(lambda: question.content in terminal.column(*MIDDLE))  # noqa: B023
             # Of its first line: what is below may be code, which is shown without its marks.

@@ -126,8 +126,8 @@ async def test_the_figures_tell_what_drafting_did() -> None:
         await shown.send("letters")
         for expected in (
             "tok/s",
-            "× plain",
-            "Accepted of tested",
+            "× without drafts",
+            "Accepted drafts",
             "n-gram",
             "draft model",
             "position 1",
@@ -160,9 +160,9 @@ async def test_why_explains_the_last_answer() -> None:
                 await shown.command(open_it)
             await shown.until(lambda: isinstance(shown.app.screen, ReadingScreen))
             source = shown.app.screen.query_one(Markdown).source
-            assert "**tale** gave 14 tokens in 6 passes" in source
+            assert "**tale** wrote 14 tokens at" in source
             assert NEVER in source
-            await shown.until(lambda: "gave 14 tokens" in shown.text)
+            await shown.until(lambda: "wrote 14 tokens" in shown.text)
             await shown.press("escape")
             assert not isinstance(shown.app.screen, ReadingScreen)
 
@@ -173,7 +173,7 @@ async def test_why_of_a_message_that_is_selected() -> None:
         await shown.send("once more")
         shown.app.parts.transcript.focus()
         await shown.press("up", "up", "up", "w")
-        await shown.until(lambda: "gave 14 tokens" in shown.text)
+        await shown.until(lambda: "wrote 14 tokens" in shown.text)
         await shown.press("w")
         await shown.press("up", "w")
         await shown.hears("Only answers have figures.")

@@ -9,6 +9,7 @@ from textual.widgets import Input, OptionList
 
 from localspec.chat.conversation import ASSISTANT, USER, Conversation
 from localspec.history.history import ConversationHeader, History
+from localspec.tui.app import ChatApp
 from localspec.tui.screens.question import QuestionScreen
 from tests.tui.pilots import Chat, chat, option_texts
 from tests.tui.scripted import Hold, Says, Scripted
@@ -119,6 +120,72 @@ async def test_what_is_found_late_can_be_opened(stored: list[Conversation]) -> N
         await shown.until(lambda: len(shown.listed()) == 1)
         await shown.press("enter")
         await shown.until(lambda: shown.says("Mostly voles and mice."))
+
+
+async def test_down_leaves_the_search_for_the_list(stored: list[Conversation]) -> None:
+    async with chat(size=WIDE) as shown:
+        await shown.press("ctrl+f", "down")
+        assert shown.app.parts.sidebar.choosing
+        await shown.press("enter")
+        await shown.until(lambda: shown.says("Mostly voles and mice."))
+
+
+async def test_ctrl_b_goes_to_the_list_where_one_was(stored: list[Conversation]) -> None:
+    async with chat(size=(80, 24)) as shown:
+        await shown.press("ctrl+b", "down")
+        assert shown.app.parts.sidebar.choosing
+        await shown.press("ctrl+b")
+        await shown.until(lambda: shown.app.parts.prompt.has_focus)
+        await shown.press("ctrl+b", "enter")
+        await shown.until(lambda: shown.says("In a den."), "the one below the first")
+
+
+async def test_the_empty_screen_offers_the_last_conversation(stored: list[Conversation]) -> None:
+    async with chat(size=(80, 24)) as shown:
+        await shown.until(lambda: "Enter continues What do owls eat" in shown.text)
+        await shown.until(lambda: "⏎ Continue" in shown.text.splitlines()[-1])
+        await shown.type("x")
+        await shown.until(lambda: "⏎ Send" in shown.text.splitlines()[-1])
+        await shown.press("backspace", "enter")
+        await shown.until(lambda: shown.says("Mostly voles and mice."))
+        await shown.press("enter")  # nothing is written, and nothing more to continue
+        assert shown.said == ["What do owls eat", "Mostly voles and mice."]
+
+
+async def test_the_last_conversation_is_continued_from_the_start(
+    stored: list[Conversation],
+) -> None:
+    app = ChatApp(loader=Scripted().load, resume=True)
+    async with chat(app=app, size=(80, 24)) as shown:
+        await shown.until(lambda: shown.says("Mostly voles and mice."))
+        await shown.send("And else?")
+        assert shown.said[0] == "What do owls eat"
+
+
+async def test_there_is_nothing_to_continue() -> None:
+    app = ChatApp(loader=Scripted().load, resume=True)
+    async with chat(app=app) as shown:
+        await shown.hears("There is no conversation to continue yet.", error=False)
+
+
+@pytest.mark.parametrize(
+    ("keys", "does"),
+    [
+        ((), "Send"),
+        (("slash",), "Complete"),
+        (("ctrl+f",), "To the list"),
+        (("ctrl+b",), "Open"),
+        (("tab",), "Why this speed"),
+    ],
+)
+async def test_the_footer_tells_what_enter_does(keys: tuple[str, ...], does: str) -> None:
+    async with chat(size=(80, 24)) as shown:
+        await shown.send("hello")
+        if keys == ("tab",):
+            shown.app.parts.transcript.focus()
+        else:
+            await shown.press(*keys)
+        await shown.until(lambda: f"⏎ {does}" in shown.text.splitlines()[-1], does)
 
 
 async def test_search_that_finds_nothing_and_escape(stored: list[Conversation]) -> None:

@@ -10,10 +10,11 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList
 
 from localspec.errors import Cancelled
+from localspec.tui import app
 from localspec.tui.screens.keys_screen import KeysScreen
 from localspec.tui.screens.settings_screen import SettingsScreen
 from localspec.tui.widgets.completions import Completions
-from tests.tui.pilots import Chat, chat
+from tests.tui.pilots import Chat, chat, option_texts
 from tests.tui.scripted import Hold, Says, Scripted
 
 pytestmark = pytest.mark.nightly
@@ -22,16 +23,16 @@ pytestmark = pytest.mark.nightly
 def offered(shown: Chat) -> list[str]:
     """Rows of the list of completions."""
     completions = shown.app.parts.widget(Completions)
-    return str(completions.content).splitlines() if completions.display else []
+    return option_texts(completions) if completions.display else []
 
 
 async def test_commands_complete_by_keyboard() -> None:
     async with chat() as shown:
         await shown.type("/")
-        assert len(offered(shown)) == 8
-        assert offered(shown)[0].startswith("▸ /help")
+        assert offered(shown)[0].startswith("/help")
+        assert shown.app.parts.widget(Completions).size.height == 8
         await shown.type("s")
-        assert [row.removeprefix("▸").split()[0] for row in offered(shown)] == [
+        assert [row.split()[0] for row in offered(shown)] == [
             "/system",
             "/set",
             "/search",
@@ -126,10 +127,7 @@ async def test_the_keys_that_apply_where_the_focus_is(key: str) -> None:
         places = {
             "Input": (shown.app.parts.prompt, "New line"),
             "Conversation": (shown.app.parts.transcript, "Edit and resend"),
-            "List of conversations": (
-                shown.app.parts.sidebar.query_one(OptionList),
-                "Delete conversation",
-            ),
+            "List of conversations": (shown.app.parts.sidebar.query_one(OptionList), "Delete"),
         }
         for place, (widget, about) in places.items():
             widget.focus()
@@ -214,7 +212,7 @@ async def test_ctrl_c_copies_what_is_selected_in_the_input_and_does_not_stop() -
 async def test_the_second_ctrl_c_counts_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
     async with chat() as shown:
         now = 100.0
-        monkeypatch.setattr(shown.app, "_loop_time", lambda: now)
+        monkeypatch.setattr(app, "monotonic", lambda: now)
         await shown.press("ctrl+c")
         now = 103.0
         await shown.press("ctrl+c")

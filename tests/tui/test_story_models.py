@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 from textual.widgets import Input, OptionList, Static
 
-from localspec.errors import ModelInvalid
-from localspec.hub import local
+from localspec.errors import LocalspecError, ModelInvalid
+from localspec.hub import catalog, download, local
+from localspec.hub.catalog import Catalog, Entry
+from localspec.hub.download import PullProgress
 from localspec.hub.local import LocalModel
 from localspec.pairing import rules
 from localspec.pairing.rules import FAIL, WARN, Check, PairVerdict
+from localspec.tui.screens.download_screen import DownloadScreen
 from localspec.tui.screens.model_picker import ModelPicker
 from localspec.tui.session.events import PairReference
 from tests.tui.pilots import Chat, chat, option_texts
@@ -41,6 +45,18 @@ def a_model(name: str, size: int, *, problem: str | None = None) -> LocalModel:
 OWL, WREN, CRAB = a_model("owl", 8 << 30), a_model("wren", 1 << 30), a_model("crab", 512 << 20)
 RUIN = a_model("ruin", 2 << 30, problem="The file is truncated. Download it again.")
 MODELS = [OWL, WREN, CRAB, RUIN]
+LYNX = Entry(
+    name="lynx-7b",
+    family="Lynx",
+    parameters=7_000_000_000,
+    repo="den/lynx-7b-gguf",
+    size=4_700_000_000,
+    licence="MIT",
+    drafts=["den/lynx-1b-gguf:Q4_K_M"],
+    source="https://example.org",
+    checked="2026-01-01",
+)
+"""One that can be downloaded, and its draft model."""
 
 
 class Room:
@@ -51,6 +67,8 @@ class Room:
         finding: where looking for them waits, None if it does not.
         judging: where judging a pair waits, None if it does not.
         trouble: what judging a pair raises.
+        pulled: what was downloaded.
+        pulling: where a download waits, None if it does not.
     """
 
     def __init__(self) -> None:
@@ -58,6 +76,19 @@ class Room:
         self.finding: Hold | None = None
         self.judging: Hold | None = None
         self.trouble: Exception | None = None
+        self.pulled: list[str] = []
+        self.pulling: Hold | None = None
+
+    def pull(
+        self, reference: str, *, offline: bool | None, progress: Callable[[PullProgress], None]
+    ) -> None:
+        """Ten megabytes in two pieces."""
+        for done in (5_000_000, 10_000_000):
+            told = PullProgress(f"{reference}.gguf", 1, 1, done, 10_000_000, "download")
+            progress(told)
+            if self.pulling is not None:
+                self.pulling.wait(partial(progress, told))
+        self.pulled.append(reference)
 
     def find(self, _folders: Sequence[Path] = ()) -> list[LocalModel]:
         if self.finding is not None:
@@ -81,6 +112,8 @@ def room(monkeypatch: pytest.MonkeyPatch) -> Room:
     made = Room()
     monkeypatch.setattr(rules, "judge", made.judge)
     monkeypatch.setattr(local, "local_models", made.find)
+    monkeypatch.setattr(catalog, "load", lambda: Catalog([LYNX]))
+    monkeypatch.setattr(download, "pull", made.pull)
     return made
 
 
@@ -116,6 +149,7 @@ async def test_the_picker_lists_models_and_which_draft_fits() -> None:
             "wren",
             "crab",
             "ruin",
+            "↓",
         ]
         await shown.until(lambda: drafts.option_count > 2 and judged(shown)())
         offered = option_texts(drafts)
@@ -213,12 +247,55 @@ async def test_the_filter_and_a_path_that_is_typed() -> None:
         shown.burst("wr")
         await shown.until(lambda: lists(shown)[0].option_count == 1)
         await shown.press("ctrl+u")
-        await shown.until(lambda: lists(shown)[0].option_count == 4)
+        await shown.until(lambda: lists(shown)[0].option_count == 5)
         shown.burst("user/else:Q4_K_M")
         await shown.until(lambda: "Enter opens it as a path or reference" in about(shown))
         await shown.press("enter")
         await shown.until(lambda: len(script.loaded) == 2)
         assert script.loaded[-1] == PairReference("user/else:Q4_K_M", "auto")
+
+
+async def test_a_model_of_the_catalogue_is_downloaded_with_its_draft(room: Room) -> None:
+    room.pulling = Hold()
+    script = Scripted()
+    async with chat(script) as shown:
+        await pick(shown)
+        shown.burst("lynx")
+        await shown.until(lambda: option_texts(lists(shown)[0]) == ["↓ lynx-7b  4.7 GB"])
+        assert "to download from den/lynx-7b-gguf" in about(shown)
+        await shown.press("enter", "enter", "enter")
+        await shown.until(lambda: "5.0 MB of 10.0 MB" in shown.text)
+        room.pulling.release()
+        wanted = PairReference("lynx-7b", "den/lynx-1b-gguf:Q4_K_M")
+        await shown.until(
+            lambda: shown.app.conversing.opened and shown.app.conversing.opened.pair == wanted
+        )
+        assert room.pulled == ["lynx-7b", "den/lynx-1b-gguf:Q4_K_M"]
+        assert script.loaded[-1] == wanted
+
+
+async def test_a_download_can_be_stopped(room: Room) -> None:
+    room.pulling = Hold()
+    script = Scripted()
+    async with chat(script) as shown:
+        await shown.command("/model lynx-7b")
+        await shown.until(lambda: "5.0 MB of 10.0 MB" in shown.text)
+        await shown.press("escape")
+        await shown.until(lambda: not isinstance(shown.app.screen, DownloadScreen))
+        assert room.pulled == []
+        assert len(script.loaded) == 1
+
+
+async def test_a_download_that_fails_says_why(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise LocalspecError("There is no network. Try again later.")
+
+    monkeypatch.setattr(download, "pull", fail)
+    async with chat() as shown:
+        await shown.command("/model den/owls:Q8_0")
+        await shown.until(lambda: "There is no network." in shown.text)
+        await shown.press("escape")
+        assert not isinstance(shown.app.screen, DownloadScreen)
 
 
 async def test_the_picker_by_keyboard_from_its_filter() -> None:
@@ -236,7 +313,7 @@ async def test_a_broken_file_is_listed_with_its_problem_and_does_not_open() -> N
     async with chat(script) as shown:
         await pick(shown)
         lists(shown)[0].focus()
-        await shown.press("end")
+        await shown.press("end", "up")
         await shown.until(lambda: about(shown) == "The file is truncated. Download it again.")
         await shown.press("enter")
         assert isinstance(shown.app.screen, ModelPicker)

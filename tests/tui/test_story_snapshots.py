@@ -10,7 +10,8 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from localspec.hub import local
+from localspec.hub import catalog, local
+from localspec.hub.catalog import Catalog, Entry
 from localspec.hub.local import LocalModel
 from localspec.pairing import rules
 from localspec.pairing.rules import FAIL, OK, Check, PairVerdict
@@ -111,6 +112,17 @@ def test_model_picker(
     ]
     monkeypatch.setattr(local, "local_models", lambda _folders: models)
     monkeypatch.setattr(rules, "judge", _judge)
+    entry = Entry(
+        name="lynx-7b",
+        family="Lynx",
+        parameters=7_000_000_000,
+        repo="den/lynx-7b-gguf",
+        size=4_700_000_000,
+        licence="MIT",
+        source="https://example.org",
+        checked="2026-01-01",
+    )
+    monkeypatch.setattr(catalog, "load", lambda: Catalog([entry]))
 
     async def story(shown: Chat) -> None:
         await shown.press("ctrl+o")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,20 +11,31 @@ from localspec.chat.attachments import read_attachment
 from localspec.chat.conversation import ASSISTANT, USER
 from localspec.errors import UsageError
 from localspec.tui.control import switches
-from localspec.tui.control.command_host import CommandHost
 from localspec.tui.control.conversation_display import ConversationDisplay
 from localspec.tui.control.conversation_list import ConversationList
 from localspec.tui.control.dialogs import Dialogs
+from localspec.tui.control.host import Host
 from localspec.tui.control.message_actions import MessageActions
-from localspec.tui.control.screen_parts import ScreenParts
 from localspec.tui.session import commands
 from localspec.tui.session.commands import MAX_TOKENS, Command
 from localspec.tui.session.events import PairReference
 
 # What opens over the screen is imported when it does: the first paint need not wait for it.
 if TYPE_CHECKING:
+    from localspec.hub.catalog import Entry
+    from localspec.hub.download import PullProgress
     from localspec.hub.local import LocalModel
     from localspec.tui.screens.settings_screen import ChosenSettings
+
+
+ACTIONS = {
+    "help": "keys",
+    "new": "new",
+    "figures": "figures",
+    "sidebar": "sidebar",
+    "quit": "quit",
+}
+"""Commands that are actions of the app, too."""
 
 
 class CommandActions:
@@ -32,15 +43,13 @@ class CommandActions:
 
     def __init__(
         self,
-        host: CommandHost,
-        parts: ScreenParts,
+        host: Host,
         dialogs: Dialogs,
         message_actions: MessageActions,
         conversation_list: ConversationList,
         conversation_display: ConversationDisplay,
     ) -> None:
         self._host = host
-        self._parts = parts
         self._dialogs = dialogs
         self._message_actions = message_actions
         self._conversation_list = conversation_list
@@ -48,20 +57,21 @@ class CommandActions:
         self._models: list[LocalModel] | None = None
 
     def run(self, command: Command, argument: str) -> None:
-        """Do it, or tell why not."""
+        if command.name in ACTIONS:
+            self._host.call_next(self._host.run_action, ACTIONS[command.name])
+            return
         action: Callable[[str], object] = getattr(self, f"_{command.name}")
         self._host.attempt(partial(action, argument))
 
     def begin(self, command: Command) -> None:
         """From the palette: what needs an argument is put into the input."""
         if command.arguments and not command.arguments.startswith("["):
-            self._parts.prompt.put(f"/{command.name} ")
-            self._parts.prompt.focus()
+            self._host.parts.prompt.put(f"/{command.name} ")
+            self._host.parts.prompt.focus()
         else:
             self.run(command, "")
 
     def completers(self) -> Mapping[str, Callable[[], Iterable[str]]]:
-        """For `commands.complete`."""
         return {
             "models": lambda: [m.reference for m in self._models or () if m.problem is None],
             "drafts": lambda: [m.reference for m in self._models or () if m.problem is None],
@@ -69,12 +79,6 @@ class CommandActions:
         }
 
     # One method per command, by its name
-
-    def _help(self, _argument: str) -> None:
-        self._host.action_keys()
-
-    def _new(self, _argument: str) -> None:
-        self._host.action_new()
 
     def _model(self, argument: str) -> None:
         if argument:
@@ -123,10 +127,10 @@ class CommandActions:
     def _attach(self, argument: str) -> None:
         if not argument:
             raise UsageError("/attach needs the path of a text file, or of an image.")
-        self._parts.composer.attach(read_attachment(argument))
+        self._host.parts.composer.attach(read_attachment(argument))
 
     def _detach(self, _argument: str) -> None:
-        self._parts.composer.detach()
+        self._host.parts.composer.detach()
 
     def _regenerate(self, _argument: str) -> None:
         self._host.conversing.regenerate()
@@ -190,8 +194,8 @@ class CommandActions:
         self._conversation_list.list()
 
     def _search(self, argument: str) -> None:
-        self._host.action_search()
-        self._parts.sidebar.search_for(argument)
+        self._host.call_next(self._host.run_action, "search")
+        self._host.parts.sidebar.search_for(argument)
 
     def _delete(self, _argument: str) -> None:
         self._dialogs.delete(self._host.conversing.conversation.id)
@@ -206,7 +210,7 @@ class CommandActions:
     def _tokens(self, argument: str) -> None:
         modes = {"on": (True, False), "off": (False, False), "rejected": (True, True)}
         if not argument:
-            self._host.action_tokens()
+            self._host.call_next(self._host.run_action, "tokens")
         elif argument in modes:
             self._host.show_tokens(*modes[argument])
         else:
@@ -218,26 +222,17 @@ class CommandActions:
     def _record(self, argument: str) -> None:
         switches.turn(self._host, switches.RECORD, argument)
 
-    def _figures(self, _argument: str) -> None:
-        self._host.action_figures()
-
-    def _sidebar(self, _argument: str) -> None:
-        self._host.action_sidebar()
-
     def _theme(self, argument: str) -> None:
         if not argument:
             self._host.action_change_theme()
         elif argument in self._host.available_themes:
-            self._host.choose_theme(argument)
+            self._host.theme = argument
         else:
             known = ", ".join(sorted(self._host.available_themes))
             raise UsageError(f"There is no theme '{argument}'. Choose from {known}.")
 
     def _stop(self, _argument: str) -> None:
         self._host.conversing.stop()
-
-    def _quit(self, _argument: str) -> None:
-        self._host.exit()
 
     # Parts of them
 
@@ -257,7 +252,7 @@ class CommandActions:
             self._models = local_models(beside)
             return self._models
 
-        picker = ModelPicker(find, judge, self._pair(), draft_only=draft_only)
+        picker = ModelPicker(find, judge, self._pair(), catalogue=_catalogue, draft_only=draft_only)
         self._host.push_screen(picker, lambda pair: None if pair is None else self._open(pair))
 
     def _open(self, pair: PairReference) -> None:
@@ -266,7 +261,30 @@ class CommandActions:
                 "An answer is still coming. Wait for it, or stop it with Esc.", error=True
             )
             return
-        self._host.open(pair)
+        self._host.run_worker(partial(self._open_or_fetch, pair), thread=True, group="fetch")
+
+    def _open_or_fetch(self, pair: PairReference) -> None:
+        """Open it; what can only be downloaded is fetched first. Called in a thread."""
+        missing = [
+            reference
+            for reference in (pair.model, pair.draft)
+            if reference is not None and _is_to_download(reference, self._host.offline)
+        ]
+        if not missing:
+            self._host.call_from_thread(self._host.open, pair)
+            return
+        from localspec.tui.screens.download_screen import DownloadScreen
+
+        def fetch(reference: str, progress: Callable[[PullProgress], None]) -> None:
+            from localspec.hub import download
+
+            download.pull(reference, offline=self._host.offline, progress=progress)
+
+        self._host.call_from_thread(
+            self._host.push_screen,
+            DownloadScreen(missing, fetch),
+            lambda here: self._host.open(pair) if here else None,
+        )
 
     def _settings(self, to: str) -> None:
         from localspec.tui.screens.settings_screen import SettingsScreen
@@ -291,3 +309,29 @@ class CommandActions:
             preferences.system, preferences.sampling = chosen.system, sampling
             preferences.max_tokens = most
             self._host.save_preferences()
+
+
+def _is_to_download(reference: str, offline: bool | None) -> bool:
+    from localspec.errors import LocalspecError, ModelNotFound
+    from localspec.hub import cache, resolution
+    from localspec.hub.reference import Repository
+
+    try:
+        meant = resolution.identify(reference)
+    except LocalspecError:
+        return False
+    if not isinstance(meant, Repository):
+        return False
+    try:
+        resolution.find(reference, offline=offline)
+    except ModelNotFound:
+        return not (cache.offline_by_environment() if offline is None else offline)
+    except LocalspecError:
+        return False
+    return False
+
+
+def _catalogue() -> Sequence[Entry]:
+    from localspec.hub import catalog
+
+    return catalog.load().entries

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from time import monotonic
-from typing import Protocol
 
 import psutil
 from rich.text import Text
@@ -13,14 +13,15 @@ from textual.timer import Timer
 from localspec.chat import words
 from localspec.chat.conversation import Message
 from localspec.chat.figures import Figures, Totals
+from localspec.paths import EMBEDDED_TARGET, embedded
 from localspec.text import harmless
 from localspec.tui.control.conversation_list import ConversationList
 from localspec.tui.control.dialogs import Dialogs
+from localspec.tui.control.host import Host
 from localspec.tui.control.pacing import RedrawBudget
-from localspec.tui.control.screen_parts import ScreenParts
-from localspec.tui.rendering.palette import Palette, Themed
+from localspec.tui.rendering.palette import Palette
 from localspec.tui.rendering.token_lines import legend
-from localspec.tui.session.conversing import Conversing
+from localspec.tui.widgets import sidebar
 from localspec.tui.widgets.figures_panel import FiguresPanel
 from localspec.tui.widgets.status_line import StatusLine
 
@@ -28,40 +29,28 @@ HINTS = (
     "Ctrl+O another model · / commands · ? keys",
     "Ctrl+T who proposed each token · Ctrl+G figures",
 )
-
+BUILT_IN = "the built-in story model, for tests and trying keys"
 
 FIGURES_EVERY = 1.0
 """Seconds between two redraws of the figures; numbers that change more often cannot be read."""
-
-
-class DisplayHost(Themed, Protocol):
-    """What drawing wants of the app."""
-
-    conversing: Conversing
-
-    def tell(self, text: str, *, error: bool) -> None: ...
-
-    def set_timer(self, delay: float, callback: Callable[[], None]) -> Timer: ...
 
 
 class ConversationDisplay:
     """Everything that follows the conversation and the answer that comes.
 
     Attributes:
-        doing: what takes its time just now, in words; None if nothing does.
-        resident: how many bytes of memory the process has.
+        doing: what takes its time now, in words; None if nothing does.
+        resident: bytes of memory of this process.
     """
 
     def __init__(
         self,
-        host: DisplayHost,
-        parts: ScreenParts,
+        host: Host,
         dialogs: Dialogs,
         conversation_list: ConversationList,
     ) -> None:
         self.doing: str | None = None
         self._host = host
-        self._parts = parts
         self._dialogs = dialogs
         self._conversation_list = conversation_list
         self._budget = RedrawBudget()
@@ -82,7 +71,7 @@ class ConversationDisplay:
             if len(siblings) > 1:
                 place = (siblings.index(message) + 1, len(siblings))
             shown.append((message, place))
-        self._parts.transcript.show(shown)
+        self._host.parts.transcript.show(shown)
         for message, _ in shown:
             if message.id in self._host.conversing.notes:
                 self.message_changed(message)
@@ -97,7 +86,7 @@ class ConversationDisplay:
         rejected = None
         if running is not None and running.message is message and running.answer is not None:
             rejected = running.answer.rejected
-        self._parts.transcript.update_message(
+        self._host.parts.transcript.update_message(
             message, note=conversing.notes.get(message.id), rejected=rejected
         )
 
@@ -108,7 +97,7 @@ class ConversationDisplay:
 
     def answering(self, begins: bool) -> None:
         # Each blink of the cursor would be paid by the model.
-        self._parts.prompt.cursor_blink = not begins
+        self._host.parts.prompt.cursor_blink = not begins
         if begins:
             self._figured = 0.0
             if self._timer is None:
@@ -117,7 +106,7 @@ class ConversationDisplay:
         if self._timer is not None:
             self._timer.stop()
             self._timer = None
-        self._parts.transcript.at_rest()
+        self._host.parts.transcript.at_rest()
         self._add_up()
         self.legend()
         self.figures()
@@ -132,8 +121,7 @@ class ConversationDisplay:
     # Drawing
 
     def legend(self) -> None:
-        """What the colours of tokens mean, while they are shown."""
-        transcript, line = self._parts.transcript, self._parts.line("#legend")
+        transcript, line = self._host.parts.transcript, self._host.parts.line("#legend")
         line.set_class(transcript.tokens, "shown")
         if transcript.tokens:
             sources = dict.fromkeys(("target", "ngram", "model"))
@@ -150,52 +138,69 @@ class ConversationDisplay:
             path = self._host.conversing.conversation.path()
             shown = Figures.from_dict(next((m.stats for m in reversed(path) if m.stats), None))
         self._status(shown, live=live is not None)
-        panel = self._parts.widget(FiguresPanel)
+        panel = self._host.parts.widget(FiguresPanel)
         if panel.display:
             totals = self._totals if live is None else self._totals.plus(live)
             memory = words.size(self.resident())
             panel.show(shown, totals, self._host.conversing.opened, memory=memory)
 
     def _status(self, shown: Figures, *, live: bool) -> None:
-        status, conversing = self._parts.widget(StatusLine), self._host.conversing
+        status, conversing = self._host.parts.widget(StatusLine), self._host.conversing
         comes = conversing.comes_here
         if self.doing is not None:
             status.doing(f"{self.doing} · Esc cancels")
         elif live and shown.tokens:
-            status.figures(shown, live=True)
+            status.figures(shown, conversing.conversation.draft, live=True)
         elif comes is not None:
             at = comes.to if comes.message is None else comes.message.id
             status.doing(conversing.notes.get(at, "getting ready"))
         elif shown.tokens:
-            status.figures(shown, live=False)
+            status.figures(shown, conversing.conversation.draft, live=False)
         else:
             status.nothing("Enter sends · Esc stops · ? shows the keys")
 
     def _title(self) -> None:
-        opened = self._host.conversing.opened
         title = harmless(self._host.conversing.conversation.title)
+        line = Text.assemble((title, "bold"), "  ", (self._pair(), "dim"), no_wrap=True)
+        self._host.parts.line("#title").update(line, layout=False)
+        self.welcome()
+
+    def _pair(self) -> str:
+        opened = self._host.conversing.opened
         if self.doing is not None:
-            pair = self.doing
-        elif opened is None:
-            pair = "no model is open (Ctrl+O)"
-        else:
-            pair = opened.model + (f" + {opened.draft}" if opened.draft else ", no draft model")
-        line = Text.assemble((title, "bold"), "  ", (harmless(pair), "dim"), no_wrap=True)
-        self._parts.line("#title").update(line, layout=False)
-        palette = Palette.of(self._host)
-        self._parts.transcript.welcome(
-            [
-                Text("localspec", palette.style("primary", bold=True)),
-                Text("Local models, faster, saying exactly the same."),
-                Text(""),
-                Text(harmless(pair), palette.style("accent")),
-                Text(""),
-                *(Text(hint, palette.faint) for hint in HINTS),
-            ]
+            return harmless(self.doing)
+        if opened is None:
+            return "no model is open (Ctrl+O)"
+        draft = f" + {opened.draft}" if opened.draft else ", no draft model"
+        return harmless(f"{opened.model}{draft}")
+
+    def welcome(self) -> None:
+        """What stands where no message is; Enter there opens the last conversation."""
+        palette, newest = Palette.of(self._host), self._conversation_list.newest
+        opened = self._host.conversing.opened
+        self._host.parts.prompt.resumable = bool(
+            newest and not self._host.conversing.conversation.messages
+        )
+        lines = [
+            Text("localspec", palette.style("primary", bold=True)),
+            Text("Local models, faster, saying exactly the same."),
+            Text(""),
+            Text(self._pair(), palette.style("accent")),
+        ]
+        if opened is not None and Path(opened.model_path) == embedded(EMBEDDED_TARGET):
+            lines.append(Text(BUILT_IN, palette.faint))
+        lines.append(Text(""))
+        if newest is not None:
+            row = Text("Enter continues ", palette.faint)
+            row.append(harmless(newest.title), palette.style("foreground", bold=True))
+            row.append(f"  {sidebar.ago(newest.updated)}", palette.faint)
+            lines.append(row)
+        self._host.parts.transcript.welcome(
+            [*lines, *(Text(hint, palette.faint) for hint in HINTS)]
         )
 
     def _tick(self) -> None:
-        figures = self._host.conversing.tick(spans=self._parts.transcript.tokens)
+        figures = self._host.conversing.tick(spans=self._host.parts.transcript.tokens)
         now = monotonic()
         if (
             figures is not None

@@ -4,79 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from localspec.chat.conversation import Conversation
 from localspec.errors import LocalspecError
-from localspec.history.writer import HistoryWriter
-from localspec.tui.control.screen_parts import ScreenParts
-from localspec.tui.session.conversing import Conversing
+from localspec.tui.control.host import Host
 
 if TYPE_CHECKING:
     from localspec.history.history import ConversationSummary, SearchHit
 
 
+NONE_YET = "There is no conversation to continue yet. Write a message to begin one."
 PAGE = 100
 """Conversations that are listed at a time."""
 
 
-class ListHost(Protocol):
-    """What the list wants of the app."""
-
-    conversing: Conversing
-
-    @property
-    def is_running(self) -> bool: ...
-
-    def show(
-        self, conversation: Conversation, message: str | None = None, *, uncover: bool = True
-    ) -> None: ...
-
-    def tell(self, text: str, *, error: bool) -> None: ...
-
-    def run_worker(
-        self, work: Callable[[], None], *, group: str, exclusive: bool, thread: bool
-    ) -> object: ...
-
-    def call_from_thread(self, callback: Callable[[], object]) -> object: ...
-
-
 class ConversationList:
-    """Asks the history, and shows what it answers."""
+    """Asks the history, and shows what it answers.
 
-    def __init__(self, host: ListHost, parts: ScreenParts, store: HistoryWriter) -> None:
+    Attributes:
+        newest: the conversation that was added to last; None before any is known.
+    """
+
+    def __init__(self, host: Host) -> None:
         self._host = host
-        self._parts = parts
-        self._store = store
         self._wanted = 0
+        self.newest: ConversationSummary | None = None
 
-    def open(self, kept: Conversation | None = None) -> None:
+    def open(self, kept: Conversation | None = None, *, resume: bool = False) -> None:
         """Open the history; what it holds is listed then.
 
         Args:
             kept: a conversation from elsewhere that is shown: the history's own takes its place,
                 or it is taken into the history.
+            resume: show the newest one.
         """
-        self._in_thread("open", partial(self._open, kept))
+        self._in_thread("open", partial(self._open, kept, resume))
 
     def list(self, offset: int = 0) -> None:
-        """Show the conversations anew, or further ones."""
 
         def ask() -> None:
-            self._store.flush(timeout=1.0)  # what was written just now is listed, too
-            found = self._store.history.list(limit=PAGE, offset=offset)
+            self._host.store.flush(timeout=1.0)  # what was written just now is listed, too
+            found = self._host.store.history.list(limit=PAGE, offset=offset)
             self._back(partial(self._list, found, offset))
 
         self._in_thread("list", ask)
 
     def search(self, query: str) -> None:
-        """Show what a search finds."""
         if not query:
             self.list()
             return
 
         def ask() -> None:
-            self._back(partial(self._found, query, self._store.history.search(query, limit=PAGE)))
+            self._back(
+                partial(self._found, query, self._host.store.history.search(query, limit=PAGE))
+            )
 
         self._in_thread("list", ask)
 
@@ -90,11 +72,11 @@ class ConversationList:
             if wanted == self._wanted:
                 # Whoever went elsewhere meanwhile is typing there. What had the focus when this was
                 # asked for is of no use: a key may go elsewhere before the list's message is here.
-                self._host.show(found, message, uncover=self._parts.sidebar.choosing)
+                self._host.show(found, message, uncover=self._host.parts.sidebar.choosing)
 
         def ask() -> None:
             try:
-                found = self._store.history.load(conversation)
+                found = self._host.store.history.load(conversation)
             except LocalspecError as error:
                 self._back(partial(self._host.tell, str(error), error=True))
             else:
@@ -102,20 +84,25 @@ class ConversationList:
 
         self._in_thread("take", ask)
 
-    def _open(self, kept: Conversation | None) -> None:
+    def _open(self, kept: Conversation | None, resume: bool) -> None:
         if kept is not None:
             self._find(kept)
-        self._back(
-            partial(self._parts.prompt.remember, self._store.history.recent_prompts(limit=PAGE))
-        )
+        history = self._host.store.history
+        self._back(partial(self._host.parts.prompt.remember, history.recent_prompts(limit=PAGE)))
+        if resume:
+            newest = history.list(limit=1)
+            if newest:
+                self._back(partial(self.take, newest[0].id, None))
+            else:
+                self._back(partial(self._host.tell, NONE_YET, error=False))
         self._back(self.list)
 
     def _find(self, kept: Conversation) -> None:
         try:
-            found = self._store.history.load(kept.id)
+            found = self._host.store.history.load(kept.id)
         except LocalspecError:
             for message in kept.path():
-                self._store.sent(kept, message)
+                self._host.store.sent(kept, message)
             return
         if kept.tip in found.messages:
             found.tip = kept.tip
@@ -128,14 +115,17 @@ class ConversationList:
             self._host.show(found)
 
     def _list(self, found: Sequence[ConversationSummary], offset: int) -> None:
-        sidebar = self._parts.sidebar
+        sidebar = self._host.parts.sidebar
+        if not offset:
+            self.newest = found[0] if found else None
+            self._host.listed()
         if not sidebar.searching:
             sidebar.current(self._host.conversing.conversation.id)
             sidebar.list(found, more=offset > 0)
 
     def _found(self, query: str, hits: Sequence[SearchHit]) -> None:
-        if self._parts.sidebar.searching == query:
-            self._parts.sidebar.found(hits)
+        if self._host.parts.sidebar.searching == query:
+            self._host.parts.sidebar.found(hits)
 
     def _in_thread(self, group: str, work: Callable[[], None]) -> None:
         self._host.run_worker(work, thread=True, group=group, exclusive=True)

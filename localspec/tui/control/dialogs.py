@@ -4,56 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from textual.screen import Screen
-
-from localspec.chat.conversation import Conversation
 from localspec.errors import LocalspecError
-from localspec.history.writer import HistoryWriter
 from localspec.tui.control.conversation_list import ConversationList
+from localspec.tui.control.host import Host
 from localspec.tui.screens.question import QuestionScreen
-from localspec.tui.session.conversing import Conversing
 
 if TYPE_CHECKING:
     from localspec.tui.rendering.markdown_lines import CodeBlock
 
 
-Result = TypeVar("Result")
-
-
-class DialogHost(Protocol):
-    """What dialogs want of the app: to be shown, and what follows from their answers."""
-
-    conversing: Conversing
-
-    def show(self, conversation: Conversation) -> None: ...
-
-    def new_conversation(self) -> Conversation: ...
-
-    def copy(self, text: str) -> None: ...
-
-    def attempt(self, action: Callable[[], object]) -> None: ...
-
-    def tell(self, text: str, *, error: bool) -> None: ...
-
-    def run_worker(self, work: Coroutine[None, None, None], *, group: str) -> object: ...
-
-    async def push_screen_wait(self, screen: Screen[Result]) -> Result: ...
-
-
 class Dialogs:
     """Asks in a worker of the app, as nothing else may wait for an answer."""
 
-    def __init__(
-        self, host: DialogHost, store: HistoryWriter, conversation_list: ConversationList
-    ) -> None:
+    def __init__(self, host: Host, conversation_list: ConversationList) -> None:
         self._host = host
-        self._store = store
         self._conversation_list = conversation_list
 
     def overflow(self, error: str) -> None:
-        """The conversation does not fit the context."""
         answers = [
             ("drop", "Go on without the oldest turns"),
             ("anew", "Begin a new conversation with this message"),
@@ -78,7 +47,6 @@ class Dialogs:
         self._ask(ask)
 
     def choose_code(self, blocks: Sequence[CodeBlock]) -> None:
-        """Which of several code blocks to copy."""
         offered = [
             (str(number), f"{block.language or 'text'}: {block.code.strip().splitlines()[0][:48]}")
             for number, block in enumerate(blocks)
@@ -93,7 +61,6 @@ class Dialogs:
         self._ask(ask)
 
     def delete(self, conversation: str) -> None:
-        """Whether to delete a conversation."""
 
         async def ask() -> None:
             answer = await self._answer(
@@ -109,7 +76,7 @@ class Dialogs:
         conversing = self._host.conversing
         conversing.forget(conversation)
         try:
-            await asyncio.wrap_future(self._store.delete([conversation]))
+            await asyncio.wrap_future(self._host.store.delete([conversation]))
         except LocalspecError as error:
             self._host.tell(str(error), error=True)
             return

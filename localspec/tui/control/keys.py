@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.binding import Binding
 
 KEYS = (
-    Binding("f1", "keys", "Keys", priority=True),
+    Binding("f1", "keys", "Keys", show=False, priority=True),
     Binding("escape", "stop", "Stop", show=False),
     Binding("ctrl+n", "new", "New", priority=True),
     Binding("ctrl+o", "model", "Model", priority=True),

@@ -6,25 +6,19 @@ from localspec.chat import words
 from localspec.chat.conversation import USER, Message
 from localspec.chat.figures import Figures
 from localspec.errors import UsageError
-from localspec.tui.control.command_host import CommandHost
 from localspec.tui.control.dialogs import Dialogs
-from localspec.tui.control.screen_parts import ScreenParts
+from localspec.tui.control.host import Host
 
 
 class MessageActions:
     """Carries out on a message what is asked for."""
 
-    def __init__(self, host: CommandHost, parts: ScreenParts, dialogs: Dialogs) -> None:
+    def __init__(self, host: Host, dialogs: Dialogs) -> None:
         self._host = host
-        self._parts = parts
         self._dialogs = dialogs
 
     def run(self, action: str, message: str) -> None:
-        """What a key says.
-
-        Raises:
-            UsageError: it cannot be done with this one.
-        """
+        """What a key says; raises UsageError where it cannot be done with this message."""
         conversing = self._host.conversing
         found = conversing.conversation.messages[message]
         if action == "copy":
@@ -41,21 +35,13 @@ class MessageActions:
             self.explain(found)
 
     def edit(self, message: Message) -> None:
-        """Put it into the input, to be sent again.
-
-        Raises:
-            UsageError: the user did not write it.
-        """
+        """Put it into the input, to be sent again; raises UsageError for an answer."""
         if message.role != USER:
             raise UsageError("Only your own messages can be edited. r answers again.")
-        self._parts.composer.begin_edit(message.id, message.content)
+        self._host.parts.composer.begin_edit(message.id, message.content)
 
     def copy_code(self, message: Message) -> None:
-        """Copy its code block, or have one chosen.
-
-        Raises:
-            UsageError: there is none.
-        """
+        """Copy its code block, or have one chosen; raises UsageError where there is none."""
         from localspec.tui.rendering.markdown_lines import code_blocks
 
         blocks = code_blocks(message.content)
@@ -67,11 +53,7 @@ class MessageActions:
             self._dialogs.choose_code(blocks)
 
     def explain(self, message: Message) -> None:
-        """Show why it came as fast as it did.
-
-        Raises:
-            UsageError: it is no answer.
-        """
+        """Show why it came as fast as it did; raises UsageError where it is no answer."""
         if not message.stats:
             raise UsageError("Only answers have figures. Choose one of them.")
         from localspec.tui.screens.reading_screen import ReadingScreen

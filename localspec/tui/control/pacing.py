@@ -21,12 +21,7 @@ LEAST, MOST = 0.05, 0.8
 
 
 class RedrawBudget:
-    """Says how long to wait until the next redraw.
-
-    Args:
-        cores: logical ones of the machine; None looks.
-        clock: processor seconds of the screen's thread so far.
-    """
+    """Says how long to wait until the next redraw, from processor seconds (`clock`)."""
 
     def __init__(
         self, *, cores: int | None = None, clock: Callable[[], float] = thread_time

@@ -48,9 +48,7 @@ class ScreenParts:
         return self._app.screen_stack[0].has_class("-narrow")
 
     def widget(self, kind: type[W]) -> W:
-        """The one widget of its kind."""
         return self._app.screen_stack[0].query_one(kind)
 
     def line(self, selector: str) -> Static:
-        """A line of text."""
         return self._app.screen_stack[0].query_one(selector, Static)

@@ -6,15 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from localspec.errors import UsageError
-from localspec.tui.control.command_host import CommandHost
+from localspec.tui.control.host import Host
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """One of them.
+    """A command and the preference of that name.
 
     Attributes:
-        name: of the command, and of the preference that remembers it.
         require: raises UsageError where a package that it takes is missing.
         on, off: what the user is told.
     """
@@ -25,12 +24,8 @@ class Switch:
     off: str
 
 
-def turn(host: CommandHost, switch: Switch, argument: str) -> None:
-    """Set a switch, or only tell how it is set.
-
-    Raises:
-        UsageError: neither "on", "off" nor empty; a package is missing.
-    """
+def turn(host: Host, switch: Switch, argument: str) -> None:
+    """Set a switch, or only tell how it is set; raises UsageError for another argument."""
     if argument not in ("", "on", "off"):
         raise UsageError(f"/{switch.name} takes on or off.")
     if argument == "on":
@@ -42,8 +37,7 @@ def turn(host: CommandHost, switch: Switch, argument: str) -> None:
     host.tell(switch.on if getattr(host.preferences, switch.name) else switch.off)
 
 
-def follow(host: CommandHost) -> None:
-    """Have the conversation go by the preferences."""
+def follow(host: Host) -> None:
     host.conversing.learns = host.preferences.learn
     host.conversing.records = host.preferences.record
 

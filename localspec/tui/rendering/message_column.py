@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 
 from textual.selection import Selection
 from textual.strip import Strip
 
 from localspec.chat.conversation import Message
-from localspec.tui.rendering.heights import Heights
 from localspec.tui.rendering.message_lines import MessageLines, Showing
 from localspec.tui.rendering.strips import INDENT
 
@@ -17,17 +18,17 @@ Place = tuple[int, int]
 
 
 class MessageColumn:
-    """Says which line is part of which message, numbered from the top.
+    """Says which line, from the top, is part of which message.
 
-    Attributes:
-        items: the messages.
-        heights: lines of each; estimated for those that were never drawn.
+    Heights are estimated until a message is measured, which draws it.
     """
 
     def __init__(self) -> None:
         self.items: list[MessageLines] = []
-        self.heights = Heights()
         self._index: dict[str, int] = {}
+        self._heights: list[int] = []
+        self._measured: set[int] = set()
+        self._starts = [0]
 
     def show(self, messages: Sequence[tuple[Message, Place]]) -> None:
         """Take these instead; `estimate` has to follow."""
@@ -46,24 +47,53 @@ class MessageColumn:
 
     def estimate(self, width: int) -> None:
         """Begin anew, all heights being estimates."""
-        self.heights.estimate(item.estimate(width) for item in self.items)
+        self._heights = [item.estimate(width) for item in self.items]
+        self._measured.clear()
+        self._starts = [0, *accumulate(self._heights)]
 
     def measure(self, number: int, width: int, showing: Showing) -> int:
         """Draw one message; returns by how many lines its height was wrong."""
-        return self.heights.measure(number, len(self.items[number].strips(width, showing)))
+        height = len(self.items[number].strips(width, showing))
+        off = height - self._heights[number]
+        self._heights[number] = height
+        self._measured.add(number)
+        if off:
+            self._starts[number + 1 :] = accumulate(
+                self._heights[number + 1 :], initial=self._starts[number] + height
+            )
+        return off
+
+    @property
+    def total(self) -> int:
+        """Lines of all messages."""
+        return self._starts[-1]
+
+    def is_measured(self, number: int) -> bool:
+        return number in self._measured
+
+    def height(self, number: int) -> int:
+        return self._heights[number]
+
+    def start(self, number: int) -> int:
+        """The first line of a message."""
+        return self._starts[number]
+
+    def at(self, line: int) -> int:
+        """Which message a line is part of; the first or the last one for lines outside."""
+        return max(0, min(bisect_right(self._starts, line), len(self._heights)) - 1)
 
     def strip(self, line: int, width: int, showing: Showing) -> tuple[Strip | None, str | None]:
         """A line; and the id of the message that it is part of, None for the empty one below it."""
-        number = self.heights.at(line)
+        number = self.at(line)
         strips = self.items[number].strips(width, showing)
-        row = line - self.heights.start(number)
+        row = line - self.start(number)
         if row >= len(strips):
             return None, None
         return strips[row], self.items[number].message.id if row < len(strips) - 1 else None
 
     def text(self, selection: Selection, width: int, showing: Showing) -> str:
         """What is selected, as it stands on the screen."""
-        last = self.heights.total - 1
+        last = self.total - 1
         first = 0 if selection.start is None else max(0, selection.start.y)
         if selection.end is not None:
             last = min(last, selection.end.y)

@@ -27,13 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Showing:
-    """How all messages are shown.
-
-    Attributes:
-        palette: colours.
-        tokens: mark each token by its source, instead of rendering Markdown.
-        rejected: show what was proposed in vain, too.
-    """
+    """How all messages are shown: `tokens` marked by their source instead of Markdown, with those
+    that were `rejected`."""
 
     palette: Palette
     tokens: bool = False
@@ -41,14 +36,13 @@ class Showing:
 
 
 class MessageLines:
-    """Draws one message, and keeps what it drew until something changes.
+    """Draws one message, and keeps what it drew until `changed` is called.
 
     Attributes:
-        message: what is shown; change it, and call `changed`.
         place: (number, count) among its siblings, from 1.
-        rejected: proposals that fell, for the answers of this session.
+        rejected: proposals that were rejected, for the answers of this session.
         same: how many lines, from the first, were as before when it was drawn last.
-        note: what happens to it just now ("reading the prompt: 40 %"); None shows its state.
+        note: what happens to it now ("reading the prompt: 40 %"); None shows its state.
     """
 
     def __init__(self, message: Message, place: tuple[int, int] = (1, 1)) -> None:
@@ -64,7 +58,6 @@ class MessageLines:
         self.same = 0
 
     def changed(self) -> None:
-        """Draw anew when next asked."""
         self._drawn = None
 
     def strips(self, width: int, showing: Showing) -> list[Strip]:
@@ -156,7 +149,7 @@ class MessageLines:
         elif message.finish_reason == "length":
             yield Text("■ cut off: the longest answer, or the end of the context", palette.faint)
         if message.role == "assistant" and message.stats and self.note is None:
-            figures = words.line(Figures.from_dict(message.stats))
+            figures = words.line(Figures.from_dict(message.stats), draft=message.draft)
             if figures:
                 yield Text(figures, palette.faint)
 

@@ -18,14 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How a source of tokens is shown.
-
-    Attributes:
-        name: for the legend.
-        style: colour and, for eyes and terminals without colours, a shape.
-        shape: that shape in a word.
-        letter: where there is room for one character only.
-    """
+    """How a source of tokens is shown: colour and, for eyes and terminals without colours, a
+    shape, which `shape` names; `letter` where there is room for one character only."""
 
     name: str
     style: Style
@@ -44,12 +38,7 @@ class Themed(Protocol):
 
 
 class Palette:
-    """Rich styles for one theme. One object a theme, so that what was drawn can be kept.
-
-    Args:
-        variables: the theme's CSS variables.
-        dark: whether the background is dark.
-    """
+    """Rich styles for one theme. One object a theme, so that what was drawn can be kept."""
 
     def __init__(self, variables: Mapping[str, str], *, dark: bool) -> None:
         self._variables = dict(variables)
@@ -57,7 +46,6 @@ class Palette:
 
     @classmethod
     def of(cls, app: Themed) -> Palette:
-        """The one of the theme that the app shows."""
         theme = app.current_theme
         key = tuple(sorted(app.theme_variables.items()))
         return _palette(key, theme.dark)
@@ -83,7 +71,6 @@ class Palette:
 
     @cached_property
     def code_theme(self) -> str:
-        """Of pygments."""
         return "github-dark" if self.dark else "default"
 
     @cached_property
@@ -112,11 +99,7 @@ class Palette:
         return ("#009e73", "#d55e00", "#f0e442") if self.dark else ("#00694d", "#a34700", "#6b6300")
 
     def mark(self, source: str) -> Mark:
-        """The mark of a source, also of one that came later than this file: it has a colour by its
-        name, the same ever after.
-
-        What a source says of its way behind a colon (`model:text`) is part of the name only.
-        """
+        """The mark of a source; an unknown one has a colour by its name, the same ever after."""
         kind, _, way = source.partition(":")
         known = self.marks.get(kind)
         if known is None:
@@ -127,7 +110,6 @@ class Palette:
 
     @cached_property
     def fallen(self) -> Style:
-        """For proposals that were rejected."""
         return Style(dim=True, strike=True)
 
     @cached_property

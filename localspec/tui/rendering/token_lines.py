@@ -20,13 +20,8 @@ def token_lines(
     width: int,
     palette: Palette,
 ) -> list[Strip]:
-    """Lines `width` cells wide, behind the margin.
-
-    Args:
-        text: the answer.
-        spans: its sources, in order; what they do not cover is the target's.
-        rejected: proposals to show struck through where they fell.
-    """
+    """Lines `width` cells wide, behind the margin; what `spans` do not cover is the target's, and
+    `rejected` proposals are struck through where they were made."""
     marked = Text(no_wrap=False, end="")
     falls = iter(rejected)
     fall = next(falls, None)
@@ -50,13 +45,7 @@ def token_lines(
 
 
 def legend(palette: Palette, sources: Sequence[str], *, rejected: bool, width: int = 0) -> Text:
-    """One line that tells the marks apart.
-
-    Args:
-        sources: whose marks.
-        rejected: tell that of rejected proposals, too.
-        width: where a line that names the shapes is wider, they are left to be seen; 0 for any.
-    """
+    """One line that tells the marks apart. Where it is wider than `width`, shapes are not named."""
     marks = [(mark.name, mark.style, mark.shape) for mark in map(palette.mark, sources)]
     if rejected:
         marks.append(("rejected", palette.fallen, "struck through"))

@@ -43,13 +43,8 @@ _IN_FULL = {
 
 
 def keys_of(screen: Screen[Any], display: Callable[[Binding], str]) -> Keys:
-    """The keys that apply where the focus is, what is special there first.
-
-    Those that every list and every text field has are left out: people know them.
-
-    Args:
-        display: how a key is written.
-    """
+    """The keys that apply where the focus is, what is special there first. Those that every list
+    and every text field has are left out: people know them."""
     places: dict[str, dict[str, str]] = {}
     for active in screen.active_bindings.values():
         node, binding = active.node, active.binding
@@ -72,11 +67,7 @@ def _own(kind: type[object]) -> list[Binding]:
 
 
 class KeysScreen(ModalScreen[None]):
-    """Shows them until any of the closing keys.
-
-    Args:
-        keys: see `Keys`.
-    """
+    """Shows them until any of the closing keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,question_mark,f1,q,enter", "dismiss(None)", "Close")

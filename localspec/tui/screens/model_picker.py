@@ -1,4 +1,4 @@
-"""Choosing a pair: the models on this machine, and which draft suits which target."""
+"""Choosing a pair: the models here and those to download, and which draft suits which target."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Input, Label, OptionList, Static
+from textual.widgets import Footer, Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.chat import words
 from localspec.errors import describe
-from localspec.text import harmless
+from localspec.text import gigabytes, harmless
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.session.events import PairReference
 
 if TYPE_CHECKING:
+    from localspec.hub.catalog import Entry
     from localspec.hub.local import LocalModel
     from localspec.pairing.rules import PairVerdict
 
@@ -31,30 +32,52 @@ Judge = Callable[[Path, Path], "PairVerdict"]
 AUTO, NONE = "auto", "none"
 
 
+class _Filter(Input):
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "To the models")]
+
+
+class _Targets(OptionList):
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select", "Choose its draft")]
+
+
+class _Drafts(OptionList):
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select", "Open the pair")]
+
+
 class ModelPicker(ModalScreen[PairReference | None]):
     """Ends with the pair to open, None for Escape.
 
     Args:
         find: lists the models; see `localspec.hub.local.local_models`.
         judge: says whether a draft fits; see `localspec.pairing.rules.judge`.
+        catalogue: what can be downloaded; see `localspec.hub.catalog.load`.
         now: the pair that is open.
         draft_only: keep the target, choose its draft.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Cancel"),
-        Binding("tab,right", "app.focus_next", "Next list", show=False),
+        Binding("down", "app.focus_next", "Next list", show=False),
+        Binding("tab,right", "app.focus_next", "Next list"),
         Binding("shift+tab,left", "app.focus_previous", "List before", show=False),
     ]
 
     def __init__(
-        self, find: Finder, judge: Judge, now: PairReference, *, draft_only: bool = False
+        self,
+        find: Finder,
+        judge: Judge,
+        now: PairReference,
+        *,
+        catalogue: Callable[[], Sequence[Entry]] = lambda: (),
+        draft_only: bool = False,
     ) -> None:
         super().__init__()
         self._find, self._judge, self._now = find, judge, now
-        self._draft_only = draft_only
+        self._catalogue, self._draft_only = catalogue, draft_only
         self._models: list[LocalModel] = []
         self._targets: list[LocalModel] = []
+        self._entries: list[Entry] = []
+        self._offered: list[Entry] = []
         self._drafts: list[str] = []
         self._offered_for: Path | None = None
         self._verdicts: dict[tuple[Path, Path], PairVerdict] = {}
@@ -62,19 +85,20 @@ class ModelPicker(ModalScreen[PairReference | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog wide"):
-            yield Input(
-                placeholder="Filter, or a path or user/repo[:quant] to open",
+            yield _Filter(
+                placeholder="Filter, or a path or user/repo[:quant] to open or download",
                 id="filter",
                 compact=True,
             )
             with Horizontal(id="lists"):
                 with Vertical():
                     yield Label("Model")
-                    yield OptionList(id="targets", compact=True)
+                    yield _Targets(id="targets", compact=True)
                 with Vertical():
                     yield Label("Draft model for it")
-                    yield OptionList(id="drafts", compact=True)
+                    yield _Drafts(id="drafts", compact=True)
             yield Static("Looking for models …", id="about", markup=False)
+        yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
         self.query_one("#filter").focus()
@@ -83,19 +107,21 @@ class ModelPicker(ModalScreen[PairReference | None]):
     @work(thread=True, exclusive=True, group="find")
     def _look(self) -> None:
         try:
-            found = list(self._find())
+            found, entries = list(self._find()), list(self._catalogue())
         except Exception as error:  # one would end the app
             self.app.call_from_thread(self._about, describe(error)[0])
             return
-        self.app.call_from_thread(self._found, found)
+        self.app.call_from_thread(self._found, found, entries)
 
-    def _found(self, models: list[LocalModel]) -> None:
+    def _found(self, models: list[LocalModel], entries: list[Entry]) -> None:
         self._models = models
+        here = {model.reference.partition(":")[0] for model in models}
+        self._entries = [e for e in entries if here.isdisjoint((e.name, *e.repositories))]
         self._list()
         if not models:
             self._about(
-                "There are no GGUF files where localspec looks. Type the path of one above, or "
-                "get one: localspec pull USER/REPO."
+                "There are no GGUF files where localspec looks. Choose one to download, or type "
+                "the path of one above."
             )
 
     def _list(self) -> None:
@@ -107,13 +133,18 @@ class ModelPicker(ModalScreen[PairReference | None]):
         targets = self.query_one("#targets", OptionList)
         targets.clear_options()
         targets.add_options([Option(_row(m, self._is_now(m), palette)) for m in self._targets])
-        if self._targets:
+        self._offered = [e for e in self._entries if wanted in f"{e.name} {e.family}".lower()]
+        targets.add_options([Option(_offer(entry, palette)) for entry in self._offered])
+        if self._targets or (self._offered and wanted):
             current = [n for n, m in enumerate(self._targets) if self._is_now(m)]
             targets.highlighted = current[0] if current else 0
             if self._draft_only and not wanted:
                 self.query_one("#drafts").focus()
         elif wanted:
-            self._about("No model has that in its name. Enter opens it as a path or reference.")
+            self._about(
+                "No model has that in its name. Enter opens it as a path or reference, and "
+                "downloads what is not here."
+            )
 
     def _is_now(self, model: LocalModel) -> bool:
         now = self._now.model
@@ -128,7 +159,7 @@ class ModelPicker(ModalScreen[PairReference | None]):
     def _typed(self, event: Input.Submitted) -> None:
         event.stop()
         text = event.value.strip()
-        if self._targets or not text:
+        if self._targets or self._offered or not text:
             self.query_one("#targets").focus()
         else:
             self.dismiss(PairReference(text, AUTO))
@@ -136,6 +167,11 @@ class ModelPicker(ModalScreen[PairReference | None]):
     @on(OptionList.OptionHighlighted, "#targets")
     def _target(self, event: OptionList.OptionHighlighted) -> None:
         event.stop()
+        entry = self._entry_now()
+        if entry is not None:
+            self._about(_to_download(entry))
+            self._offer_drafts_of(entry)
+            return
         model = self._targets[event.option_index]
         self._about(_described(model))
         self._offer_drafts(model)
@@ -145,11 +181,11 @@ class ModelPicker(ModalScreen[PairReference | None]):
     @on(OptionList.OptionSelected, "#targets")
     def _chosen(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        model = self._targets[event.option_index]
-        if model.problem is None:
-            self.query_one("#drafts").focus()
-        else:
+        model = self._target_now()
+        if model is not None and model.problem is not None:
             self._about(model.problem)
+        else:
+            self.query_one("#drafts").focus()
 
     @on(OptionList.OptionHighlighted, "#drafts")
     def _draft_described(self, event: OptionList.OptionHighlighted) -> None:
@@ -171,13 +207,37 @@ class ModelPicker(ModalScreen[PairReference | None]):
     @on(OptionList.OptionSelected, "#drafts")
     def _open(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        target = self._target_now()
+        target, entry = self._target_now(), self._entry_now()
+        draft = self._drafts[event.option_index]
         if target is not None:
-            self.dismiss(PairReference(target.reference, self._drafts[event.option_index]))
+            self.dismiss(PairReference(target.reference, draft))
+        elif entry is not None:
+            self.dismiss(PairReference(entry.name, draft))
 
     def _target_now(self) -> LocalModel | None:
         number = self.query_one("#targets", OptionList).highlighted
         return None if number is None or number >= len(self._targets) else self._targets[number]
+
+    def _entry_now(self) -> Entry | None:
+        number = self.query_one("#targets", OptionList).highlighted
+        place = -1 if number is None else number - len(self._targets)
+        return self._offered[place] if 0 <= place < len(self._offered) else None
+
+    def _offer_drafts_of(self, entry: Entry) -> None:
+        """List what can be downloaded with it."""
+        self._offered_for, self._drafts = None, [*entry.drafts[:1], NONE]
+        options = self.query_one("#drafts", OptionList)
+        options.clear_options()
+        options.add_options(
+            [
+                *(
+                    Option(Text(f"{harmless(draft)}, also downloaded"))
+                    for draft in entry.drafts[:1]
+                ),
+                Option(Text("none: n-gram only")),
+            ]
+        )
+        options.highlighted = 0
 
     def _may_draft(self, draft: LocalModel, target: LocalModel) -> bool:
         return draft.problem is None and draft.path != target.path and draft.size < target.size
@@ -243,6 +303,20 @@ def _row(model: LocalModel, now: bool, palette: Palette) -> Text:
     text.append(harmless(model.name), style)
     text.append(f"  {model.quantization} {words.size(model.size)}", palette.faint)
     return text
+
+
+def _offer(entry: Entry, palette: Palette) -> Text:
+    text = Text("↓ ", palette.style("accent"), no_wrap=True, overflow="ellipsis")
+    text.append(harmless(entry.name), palette.style("foreground"))
+    text.append(f"  {gigabytes(entry.size)}" if entry.size else "", palette.faint)
+    return text
+
+
+def _to_download(entry: Entry) -> str:
+    parts = [f"to download from {entry.repo}", f"{entry.parameters / 1e6:,.0f} M parameters"]
+    if entry.size:
+        parts.append(gigabytes(entry.size))
+    return " · ".join([*parts, entry.licence])
 
 
 def _draft_row(

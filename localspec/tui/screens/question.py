@@ -17,12 +17,7 @@ from localspec.text import harmless
 
 
 class QuestionScreen(ModalScreen[str | None]):
-    """Ends with the id of the answer, None for Escape.
-
-    Args:
-        text: the question, in plain words.
-        answers: (id, what it says) each; the first one is chosen at first.
-    """
+    """Ends with the id of the answer, None for Escape; answers are (id, what it says)."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel")]
 

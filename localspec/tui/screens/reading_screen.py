@@ -12,12 +12,7 @@ from textual.widgets import Label, Markdown
 
 
 class ReadingScreen(ModalScreen[None]):
-    """Shows Markdown until any of the closing keys.
-
-    Args:
-        title: what it is about.
-        text: Markdown.
-    """
+    """Shows Markdown until any of the closing keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,q,w", "dismiss(None)", "Close")]
 

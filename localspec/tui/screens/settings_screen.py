@@ -32,13 +32,8 @@ ABOUT = {
 
 @dataclass(frozen=True, slots=True)
 class ChosenSettings:
-    """What was set.
-
-    Attributes:
-        system: the system prompt, None without.
-        sampling: parameters that differ from the defaults, by name; MAX_TOKENS among them.
-        always: keep it for new conversations as well.
-    """
+    """What was set: `sampling` has what differs from the defaults, MAX_TOKENS among it; `always`
+    keeps it for new conversations as well."""
 
     system: str | None
     sampling: dict[str, float | int]
@@ -46,12 +41,7 @@ class ChosenSettings:
 
 
 class SettingsScreen(ModalScreen[ChosenSettings | None]):
-    """Ends with what was set, None for Escape.
-
-    Args:
-        system, sampling: as they are.
-        to: the name of the field to begin with.
-    """
+    """Ends with what was set, None for Escape; begins with the field named `to`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Cancel"),

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from localspec.chat.figures import Figures, Meter
+from localspec.chat.figures import OWN, Baseline, Figures, Meter
 from localspec.chat.provenance import Provenance, Rejected, Span
 
 if TYPE_CHECKING:
@@ -19,10 +19,7 @@ class ShownAnswer:
     Args:
         message: id of the message that it becomes.
         stats: the stream's.
-        plain_seconds, token_bytes, context_length: of the engine.
-
-    Attributes:
-        text: what was taken out so far.
+        plain_seconds, token_bytes, context_length, baseline: see `Meter` and `Provenance`.
     """
 
     def __init__(
@@ -33,10 +30,11 @@ class ShownAnswer:
         plain_seconds: Callable[[int], float | None],
         token_bytes: Callable[[int], bytes],
         context_length: int,
+        baseline: Baseline = OWN,
     ) -> None:
         self.message = message
         self.text = ""
-        self._meter = Meter(stats, plain_seconds, context_length)
+        self._meter = Meter(stats, plain_seconds, context_length, baseline)
         self._provenance = Provenance(token_bytes)
         # Appending and popping are atomic: neither side waits for the other.
         self._chunks: deque[Chunk] = deque()
@@ -59,14 +57,11 @@ class ShownAnswer:
         return text
 
     def figures(self) -> Figures:
-        """As they stand, up to the last `take`."""
         return self._meter.figures()
 
     def spans(self) -> list[Span]:
-        """Who proposed what of `text`."""
         return self._provenance.cut(len(self.text))
 
     @property
     def rejected(self) -> list[Rejected]:
-        """What was proposed and fell."""
         return self._provenance.rejected

@@ -16,6 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from localspec import paths
+from localspec.chat.figures import baseline
 from localspec.engine_thread import EngineThread
 from localspec.errors import Cancelled, ContextOverflow, LocalspecError, describe
 from localspec.text import listed
@@ -92,17 +93,14 @@ class BackgroundEngine:
         self._thread.start()
 
     def open(self, pair: PairReference) -> None:
-        """Open this pair instead of the one that is open."""
         self._thread.submit(partial(self._open, pair), failed=partial(self._not_opened, pair))
 
     def ask(self, question: Question) -> None:
-        """Answer this, after whatever was asked for before."""
         self._thread.submit(
             partial(self._answer, question), failed=partial(self._not_answered, question)
         )
 
     def learn(self, conversation: str, texts: Sequence[str]) -> None:
-        """Learn what was said in a conversation, after whatever was asked for before."""
         self._thread.submit(partial(self._learn, conversation, texts), failed=self._not_learned)
 
     def forget(self, conversation: str) -> None:
@@ -110,7 +108,6 @@ class BackgroundEngine:
         self._forgotten.add(conversation)
 
     def stop(self) -> None:
-        """Stop what runs, and what was asked for up to now."""
         self._thread.cancel()
 
     def close(
@@ -128,7 +125,7 @@ class BackgroundEngine:
             said: what goes into the session's file besides; called after `last`.
 
         Returns:
-            Why the session could not be kept, a sentence; None if it was.
+            Why the session could not be kept; None if it was.
         """
         trouble = None
         self._thread.finish()
@@ -210,17 +207,8 @@ class BackgroundEngine:
             pair,
             model.name,
             str(model.path),
-            self._memory(model.path, model.size, options, engine.context_length),
             None if draft is None else draft.name,
             None if engine.draft_path is None else str(engine.draft_path),
-            0
-            if draft is None
-            else self._memory(
-                draft.path,
-                draft.size,
-                options and options.for_draft(engine.context_length),
-                engine.context_length,
-            ),
             engine.why_no_draft,
             engine.context_length,
             tuple(notices if chosen is None else [*notices, f"-d auto: {chosen}."]),
@@ -250,21 +238,6 @@ class BackgroundEngine:
         if not names:
             return kept, []
         return kept, [f"Without {listed(names)}, which belongs to the previous model."]
-
-    def _memory(self, path: Path, weights: int, said: ModelOptions | None, context: int) -> int:
-        """Bytes that a model takes here with its caches; its weights alone where that is not
-        known."""
-        from localspec import ModelOptions
-        from localspec.gguf.reader import read_gguf
-        from localspec.pairing.memory import Use, place
-
-        options = said or ModelOptions()
-        use = Use.of(options, context=context)
-        away = options.gpu_layers if options.rpc else 0
-        try:
-            return place(read_gguf(path), use, away).host.total
-        except (LocalspecError, OSError):
-            return weights
 
     def _try_unknown(self, pair: PairReference) -> None:
         """Let a child process meet a file first that nobody has opened here yet."""
@@ -309,6 +282,7 @@ class BackgroundEngine:
             plain_seconds=self._engine.plain_seconds,
             token_bytes=self._engine.token_bytes,
             context_length=self._engine.context_length,
+            baseline=baseline(self._engine),
         )
         with self._thread.cancels(stream):
             self._tell(AnswerBegan(answer))
@@ -378,7 +352,7 @@ class BackgroundEngine:
         if isinstance(error, Cancelled):
             self._tell(AnswerEnded(question.message, self._text, "cancelled"))
         elif isinstance(error, ContextOverflow):
-            self._tell(Overflowed(question.message, str(error), error.needed, error.available))
+            self._tell(Overflowed(question.message, str(error)))
         else:
             self._tell(AnswerFailed(question.message, self._text, _sentence(error)))
 

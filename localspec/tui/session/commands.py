@@ -19,14 +19,7 @@ SETTINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command.
-
-    Attributes:
-        name: without the slash.
-        arguments: as shown in the help; empty for none.
-        about: what it does.
-        values: what its argument can be, by the key of the completer that knows.
-    """
+    """A command; `values` says what its argument can be, by the key of a completer."""
 
     name: str
     arguments: str
@@ -75,12 +68,7 @@ FIXED: Mapping[str, Sequence[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class CommandCompletion:
-    """One way to go on.
-
-    Attributes:
-        text: the whole line then.
-        label: what is shown; `about` beside it.
-    """
+    """One way to go on: the whole line then, what is shown, and what stands beside it."""
 
     text: str
     label: str
@@ -88,9 +76,8 @@ class CommandCompletion:
 
 
 def parse(line: str) -> tuple[Command, str] | None:
-    """The command that a line is, and its argument; None for text to send.
-
-    `//` at the beginning sends a text that begins with a slash.
+    """The command that a line is, and its argument; None for text to send, which `//` begins where
+    it has a slash itself.
 
     Raises:
         UsageError: there is no such command.
@@ -116,11 +103,7 @@ def unescaped(line: str) -> str:
 def complete(
     line: str, known: Mapping[str, Callable[[], Iterable[str]]]
 ) -> list[CommandCompletion]:
-    """Ways to go on with a line that begins a command.
-
-    Args:
-        known: completers beside FIXED, by key: "models", "drafts", "themes" …
-    """
+    """Ways to go on with a line that begins a command; `known` are completers beside FIXED."""
     if not line.startswith("/") or line.startswith("//") or "\n" in line:
         return []
     name, space, argument = line[1:].partition(" ")
@@ -177,11 +160,8 @@ def setting(argument: str) -> tuple[str, float | int | None]:
 
 
 def checked(**sampling: float | int) -> SamplingParams:
-    """The parameters as a record; names that only another version knows are left out.
-
-    Raises:
-        UsageError: a value out of its range.
-    """
+    """The parameters as a record, without names that only another version knows; raises UsageError
+    for a value out of its range."""
     known = {name: value for name, value in sampling.items() if name in SETTINGS}
     try:
         return SamplingParams(**known)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from localspec.chat.conversation import (
     ASSISTANT,
@@ -22,14 +23,31 @@ from localspec.chat.conversation import (
 )
 from localspec.chat.figures import Figures
 from localspec.errors import UsageError
+from localspec.history.writer import HistoryWriter
 from localspec.tui.session import commands, events, titling
 from localspec.tui.session.answer import ShownAnswer
-from localspec.tui.session.boundaries import AnsweringEngine, ConversationStore, View
+from localspec.tui.session.background_engine import BackgroundEngine
 from localspec.tui.session.events import Event, Opened, Question, event_id
 from localspec.tui.session.running import Running
 from localspec.tui.session.titling import Titling
 
 NEVER_BEGUN = "■ stopped before it was answered"
+
+
+class View(Protocol):
+    """The screen, told what to show in its own thread."""
+
+    def show_conversation(self) -> None: ...
+
+    def message_changed(self, message: Message) -> None: ...
+
+    def working(self, doing: str | None) -> None: ...
+
+    def answering(self, begins: bool) -> None: ...
+
+    def overflowed(self, error: str) -> None: ...
+
+    def tell(self, text: str, *, error: bool = False) -> None: ...
 
 
 @dataclass(slots=True)
@@ -40,16 +58,15 @@ class Conversing:
         conversation: the one that is shown.
         running: the answer that comes; it may belong to another conversation.
         opened: the pair that is open, None before.
-        notes: what happens to messages just now, by id.
+        notes: what happens to messages now, by id.
         latest: the last finished answer of this session.
-        overfull: the conversation that outgrew the context last; another one may be shown.
-        learns: whether every conversation is learned, for drafts to be looked up in it.
-        records: whether it is recorded what the model holds for likely, to train drafts on.
+        overfull: the conversation that outgrew the context last.
+        learns, records: see `localspec.tui.control.switches`.
     """
 
     view: View
-    store: ConversationStore
-    engine: AnsweringEngine
+    store: HistoryWriter
+    engine: BackgroundEngine
     conversation: Conversation = field(default_factory=Conversation)
     running: Running | None = None
     opened: Opened | None = None
@@ -67,17 +84,10 @@ class Conversing:
     async def send(
         self, text: str, attachments: Sequence[Attachment] = (), *, instead_of: str | None = None
     ) -> None:
-        """Send a message, and have it answered.
+        """Send a message, and have it answered; raises UsageError while an answer is coming.
 
         It counts as sent once the history holds it (no crash can take it then) and there is a model
-        to answer it.
-
-        Args:
-            instead_of: id of the message that this one is a branch of.
-
-        Raises:
-            UsageError: an answer is still coming.
-        """
+        to answer it. It is a branch of the message `instead_of`, an id."""
         self._require_idle()
         conversation = self.conversation
         state = UNSENT if self.opened is None else COMPLETE
@@ -102,11 +112,8 @@ class Conversing:
             self._ask(self.running)
 
     def regenerate(self, message: str | None = None) -> None:
-        """Answer again: the message, or the one that it answers; the last one if None.
-
-        Raises:
-            UsageError: there is nothing to answer, or an answer is still coming.
-        """
+        """Answer again: the message, or the one that it answers; the last one if None. Raises
+        UsageError where there is none, or an answer is coming."""
         self._require_idle()
         conversation = self.conversation
         found = conversation.messages.get(message or conversation.tip or "")
@@ -121,11 +128,8 @@ class Conversing:
         self._ask(self.running)
 
     def branch(self, step: int, message: str | None = None) -> None:
-        """Show the branch before or after: of the message, or of the last one that has any.
-
-        Raises:
-            UsageError: there is none, or no further one.
-        """
+        """Show the branch before or after: of the message, or of the last one that has any. Raises
+        UsageError where there is none."""
         self._require_idle()
         conversation = self.conversation
         path = conversation.path()
@@ -142,7 +146,6 @@ class Conversing:
         self.view.show_conversation()
 
     def stop(self) -> None:
-        """Stop the answer; what there is of it stays."""
         running = self.running
         if running is not None and not running.asked:
             # Its message is still on its way to the disk, and nobody was asked yet.
@@ -159,14 +162,12 @@ class Conversing:
         self.view.show_conversation()
 
     def drop_oldest(self) -> None:
-        """Answer, leaving out the oldest turns from now on."""
         self._dropping.add(self.conversation.id)
         self.regenerate()
 
     def configure(
         self, *, system: str | None, sampling: dict[str, float | int], max_tokens: int | None
     ) -> None:
-        """Set the system prompt and the sampling parameters for the answers to come."""
         conversation = self.conversation
         conversation.system, conversation.sampling = system, sampling
         conversation.max_tokens = max_tokens
@@ -174,18 +175,14 @@ class Conversing:
             self.store.saved(conversation)
 
     def rename(self, title: str, *, of: Conversation | None = None, by: str = BY_USER) -> None:
-        """Name a conversation, the one that is shown if none is given."""
         conversation = of or self.conversation
         conversation.title, conversation.titled_by = title, by
         if conversation.messages:
             self.store.saved(conversation)
 
     def ask_for_title(self) -> None:
-        """Have the model name the conversation, unless something is sent meanwhile.
-
-        Raises:
-            UsageError: there is nothing to name yet, or an answer is still coming.
-        """
+        """Have the model name the conversation, unless something is sent meanwhile; raises
+        UsageError where there is nothing to name, or an answer is coming."""
         self._require_idle()
         conversation = self.conversation
         if not conversation.messages:
@@ -209,7 +206,6 @@ class Conversing:
     # What the engine's thread tells
 
     def on_event(self, event: Event) -> None:
-        """Take in what has happened."""
         if isinstance(event, events.OpeningProgress):
             done = "" if event.fraction is None else f": {event.fraction:.0%}"
             self.view.working(f"{event.what}{done}")
@@ -233,11 +229,8 @@ class Conversing:
             self._on_answer(self.running, event)
 
     def tick(self, *, spans: bool) -> Figures | None:
-        """Take in what has come of the answer; returns its figures while there is one.
-
-        Args:
-            spans: whether the screen shows who proposed what.
-        """
+        """Take in what has come of the answer, and who proposed what if the screen shows that;
+        returns its figures while there is one."""
         running = self.running
         if running is None or running.answer is None or running.message is None:
             return None

@@ -30,8 +30,7 @@ class Question:
         message: id of the message that is answered; the events carry it.
         messages, sampling, max_tokens, overflow: as for `Engine.stream`.
         keep: called in the engine's thread with the text so far, every now and then.
-        record_of: id of the conversation under which to record what the model holds for likely;
-            None where it is not to be.
+        record_of: id of the conversation to record it under; None where it is not to be.
     """
 
     message: str
@@ -45,24 +44,14 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A pair is open.
-
-    Attributes:
-        pair: what was asked for.
-        model, draft: names; `model_memory` and `draft_memory` are bytes, caches included.
-        model_path, draft_path: files.
-        why_no_draft: where there is none.
-        context_length: tokens.
-        notices: what the user should know.
-    """
+    """A pair is open: what was asked for, the models' names and files, tokens of context, and what
+    the user should know."""
 
     pair: PairReference
     model: str
     model_path: str
-    model_memory: int
     draft: str | None
     draft_path: str | None
-    draft_memory: int
     why_no_draft: str | None
     context_length: int
     notices: tuple[str, ...] = ()
@@ -70,12 +59,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class OpeningProgress:
-    """Something about opening takes its time.
-
-    Attributes:
-        what: in words.
-        fraction: 0 to 1, None where unknown.
-    """
+    """Something about opening takes its time; `fraction` is 0 to 1, None where unknown."""
 
     what: str
     fraction: float | None
@@ -83,11 +67,8 @@ class OpeningProgress:
 
 @dataclass(frozen=True, slots=True)
 class NotOpened:
-    """A pair could not be opened; `cancelled` if the user wanted it so.
-
-    Attributes:
-        still: the pair that is open instead (the one before), None if there is none.
-    """
+    """A pair could not be opened; `cancelled` if the user wanted it so. `still` is the pair that is
+    open instead."""
 
     pair: PairReference
     error: str
@@ -138,12 +119,10 @@ class AnswerFailed:
 
 @dataclass(frozen=True, slots=True)
 class Overflowed:
-    """The conversation does not fit the context: tokens needed and available."""
+    """The conversation does not fit the context."""
 
     message: str
     error: str
-    needed: int
-    available: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +147,6 @@ Event = (
 
 
 def event_id(event: Event) -> str | None:
-    """Which question an event is about."""
     if isinstance(event, AnswerBegan):
         return event.answer.message
     return getattr(event, "message", None)

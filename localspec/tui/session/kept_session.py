@@ -25,12 +25,7 @@ from localspec.chat.conversation import (
 
 @dataclass(frozen=True, slots=True)
 class KeptSession:
-    """A file, and the conversation in it.
-
-    Attributes:
-        path: the file.
-        conversation: None where there is no file yet, or it is damaged.
-    """
+    """A file, and the conversation in it; None where there is no file yet, or it is damaged."""
 
     path: Path
     conversation: Conversation | None
@@ -46,11 +41,7 @@ class KeptSession:
 
 
 def read(path: Path) -> KeptSession:
-    """What is in a file.
-
-    Raises:
-        SessionError: the file is something else, or cannot be read.
-    """
+    """What is in a file; raises SessionError where it is something else, or cannot be read."""
     from localspec.sessions.session_file import Damaged, SessionFile
 
     try:

@@ -26,11 +26,7 @@ class Running:
     asked: bool = False
 
     def take(self, *, spans: bool) -> bool:
-        """Take in what has come of it since; whether anything has.
-
-        Args:
-            spans: who proposed what as well.
-        """
+        """Take in what has come since, and who proposed what (`spans`); whether anything has."""
         if self.answer is None or self.message is None or not self.answer.take():
             return False
         self.message.content = self.answer.text
@@ -39,14 +35,8 @@ class Running:
         return True
 
     def finish(self, state: str, text: str | None = None) -> Figures | None:
-        """Have the message hold all of it.
-
-        Args:
-            text: the whole of it; None for what has come.
-
-        Returns:
-            Its figures; None where it never began.
-        """
+        """Have the message hold all of it, `text` or what has come; returns its figures, None where
+        it never began."""
         if self.answer is None or self.message is None:
             return None
         self.answer.take()

@@ -17,11 +17,7 @@ TOKENS = 24
 
 
 class Titling:
-    """What is asked of the model, and what it found.
-
-    Attributes:
-        waits: whether a title is asked for, and has not come.
-    """
+    """What is asked of the model, and what it found; `waits` until it has."""
 
     def __init__(self) -> None:
         self._conversation: Conversation | None = None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.widgets import Static, TextArea
+from textual.widgets import OptionList, Static, TextArea
 
 from localspec.chat.conversation import Attachment
 from localspec.text import harmless
@@ -25,9 +25,6 @@ class Composer(Vertical):
     Attributes:
         attached: files for the next message.
         editing: id of the message that the next one is a branch of; None for a new one.
-
-    Args:
-        known: says what arguments of commands can be completed with.
     """
 
     def __init__(self, known: Callable[[], Known], *, id: str | None = None) -> None:
@@ -37,6 +34,7 @@ class Composer(Vertical):
         self._known = known
         self._put_aside = ""
         self._completed = ""
+        self._begun = False
 
     def compose(self) -> ComposeResult:
         yield Completions(id="completions")
@@ -56,17 +54,14 @@ class Composer(Vertical):
         return attached, instead_of
 
     def attach(self, attachment: Attachment) -> None:
-        """Send a file with the next message."""
         self.attached.append(attachment)
         self._draw()
 
     def detach(self) -> None:
-        """Send no files with it."""
         self.attached.clear()
         self._draw()
 
     def begin_edit(self, message: str, text: str) -> None:
-        """Have a message written anew; what was being written waits meanwhile."""
         if self.editing is None:
             self._put_aside = self.prompt.text
         self.editing = message
@@ -75,7 +70,6 @@ class Composer(Vertical):
         self._draw()
 
     def leave_edit(self) -> None:
-        """Go on with what was being written before."""
         if self.editing is not None:
             self.editing = None
             self.prompt.put(self._put_aside)
@@ -98,6 +92,9 @@ class Composer(Vertical):
         if len(offered) == 1 and offered[0].text == line:
             offered = []
         self._offer(offered)
+        if bool(line) != self._begun:
+            self._begun = bool(line)
+            self.prompt.refresh_bindings()
 
     @on(PromptInput.Choose)
     def _choose(self, event: PromptInput.Choose) -> None:
@@ -116,6 +113,12 @@ class Composer(Vertical):
                 self._offer([])
                 if chosen.about:  # a command without arguments: nothing is left to write
                     self._send()
+
+    @on(OptionList.OptionSelected)
+    def _clicked(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        self._choose(PromptInput.Choose(0))
+        self.prompt.focus()
 
     def _send(self) -> None:
         # In the input's own turn: a message that its parent has it send would end at the parent.

@@ -7,6 +7,7 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.widgets import Sparkline, Static
 
+from localspec.answer_line import times
 from localspec.chat import words
 from localspec.chat.figures import Figures, Totals
 from localspec.text import harmless
@@ -30,9 +31,6 @@ class FiguresPanel(VerticalScroll):
         yield Static(id="speed")
         yield Sparkline(id="speeds")
         yield Static(id="drafts")
-        depths = Sparkline(id="depths")
-        depths.display = False
-        yield depths
         yield Static(id="rest")
 
     def show(
@@ -47,11 +45,7 @@ class FiguresPanel(VerticalScroll):
         self._put("#speed", speed_text(figures, totals, palette))
         self._put("#drafts", drafts_text(figures, palette))
         self._put("#rest", rest_text(figures, opened, memory, palette))
-        self._plot("#speeds", figures.speeds)
-        self._plot("#depths", figures.depths)
-        depths = self.query_one("#depths")
-        if depths.display != bool(figures.drafted):
-            depths.display = bool(figures.drafted)
+        self.query_one(Sparkline).data = list(figures.speeds)
 
     def _put(self, selector: str, text: Text) -> None:
         static = self.query_one(selector, Static)
@@ -59,12 +53,8 @@ class FiguresPanel(VerticalScroll):
         # Laying the screen out again costs more than all of the drawing.
         static.update(text, layout=len(wrapped) != static.content_size.height)
 
-    def _plot(self, selector: str, values: tuple[float, ...]) -> None:
-        self.query_one(selector, Sparkline).data = list(values)
-
 
 def speed_text(figures: Figures, totals: Totals, palette: Palette) -> Text:
-    """Speed, and what drafting gained. As many lines before the first figures as with them."""
     text = Text()
     _title(text, "Speed", palette)
     known = bool(figures.decode_seconds)
@@ -76,19 +66,16 @@ def speed_text(figures: Figures, totals: Totals, palette: Palette) -> Text:
         _row(text, "speed-up", "not measured yet", palette.faint)
     else:
         colour = "success" if gain >= 1.02 else "warning" if gain < 0.97 else "foreground"
-        _row(text, "speed-up", f"{gain:.2f}× plain", palette.style(colour, bold=True))
-    saved = totals.plain_seconds - totals.seconds
-    name, style = ("saved", "") if saved >= 0 else ("lost", palette.style("warning"))
-    _row(text, name, f"{words.seconds(abs(saved))} in all" if totals.tokens else _NOTHING, style)
+        _row(text, "speed-up", times(gain), palette.style(colour, bold=True))
+    text.append(f"{words.balance(figures, totals)}\n", palette.faint)
     text.rstrip()
     return text
 
 
 def drafts_text(figures: Figures, palette: Palette) -> Text:
-    """Who proposed what, and how much of it was right."""
     text = Text()
     text.append("\n")
-    _title(text, "Accepted of tested", palette)
+    _title(text, "Accepted drafts", palette)
     if figures.tested:
         _row(text, "all", _share(figures.accepted, figures.tested))
         for name, (accepted, tested) in figures.by_drafter.items():
@@ -100,13 +87,10 @@ def drafts_text(figures: Figures, palette: Palette) -> Text:
             text.append(f" {_bar(accepted, tested)} ", palette.style("accent"))
             text.append(f"{words.share(accepted, tested)}\n")
     else:
-        text.append("nothing tested\n", palette.faint)
+        text.append("no drafts yet\n", palette.faint)
     off = words.off(figures)
     if off is not None:
         text.append(f"{off}\n", palette.style("warning"))
-    if figures.drafted and len(figures.depths) > 1:
-        deepest = max(figures.depths)
-        text.append(f"depth of drafts, up to {deepest:.1f}", palette.faint)
     text.rstrip()
     return text
 
@@ -114,9 +98,7 @@ def drafts_text(figures: Figures, palette: Palette) -> Text:
 def rest_text(
     figures: Figures, opened: Opened | None, memory: str | None, palette: Palette
 ) -> Text:
-    """The account, where the time goes, the context, the memory."""
     text = Text()
-    _account(text, figures, palette)
     total = figures.decode_seconds
     text.append("\n")
     _title(text, "Time", palette)
@@ -134,30 +116,12 @@ def rest_text(
         style = palette.style("warning") if used > 0.9 * length else ""
         _row(text, "context", f"{used:,} of {length:,}", style)
         text.append(f"{' ' * _NAME} {_bar(used, length, 12)}\n", palette.style("accent"))
-    if opened is not None:
-        _row(text, "target", words.size(opened.model_memory))
-        _row(text, "draft", words.size(opened.draft_memory) if opened.draft else "none")
     if memory is not None:
         _row(text, "process", memory)
     if not figures.lossless:
         text.append(f"Rule {figures.rule} is lossy.\n", palette.style("error"))
     text.rstrip()
     return text
-
-
-def _account(text: Text, figures: Figures, palette: Palette) -> None:
-    """What drafting with this pair saved, and may lose at most; it is never slower than that."""
-    if figures.pair_saved is None or figures.may_risk is None:
-        return
-    saved = figures.pair_saved
-    text.append("\n")
-    _title(text, "Drafts with this pair", palette)
-    name, style = ("saved", "") if saved >= 0 else ("lost", palette.style("warning"))
-    _row(text, name, f"{words.seconds(abs(saved))} so far", style)
-    _row(text, "may lose", f"{words.seconds(figures.may_risk)} at most now")
-    if figures.held_back:
-        passes = "pass" if figures.held_back == 1 else "passes"
-        _row(text, "held back", f"{figures.held_back:,} {passes}")
 
 
 def _title(text: Text, title: str, palette: Palette) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
@@ -17,6 +18,9 @@ class PromptInput(TextArea):
     a new line; the arrows go through what was sent, at the first and the last line."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        # Which of them Enter is just now, see `check_action`; the footer shows it.
+        Binding("enter", "take", "Complete"),
+        Binding("enter", "resume", "Continue"),
         Binding("enter", "send", "Send"),
         Binding("ctrl+j,shift+enter,alt+enter", "newline", "New line"),
         Binding("up", "up", "Sent before", show=False),
@@ -24,19 +28,20 @@ class PromptInput(TextArea):
         Binding("tab", "complete", "Complete, or next panel", show=False),
     ]
 
+    @dataclass
     class Sent(Message):
         """A text to send, or a command."""
 
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
+        text: str
 
+    @dataclass
     class Choose(Message):
         """The list of completions is open: go up or down (-1, 1), or take what is chosen (0)."""
 
-        def __init__(self, step: int) -> None:
-            super().__init__()
-            self.step = step
+        step: int
+
+    class Resume(Message):
+        """Enter in an empty input, where the last conversation can be opened."""
 
     class KeysWanted(Message):
         """`?` in an empty input."""
@@ -52,7 +57,35 @@ class PromptInput(TextArea):
         self._sent: list[str] = []
         self._at: int | None = None
         self._begun = ""
-        self.completing = False
+        self._completing = self._resumable = False
+
+    @property
+    def completing(self) -> bool:
+        return self._completing
+
+    @completing.setter
+    def completing(self, completing: bool) -> None:
+        if completing != self._completing:
+            self._completing = completing
+            self.refresh_bindings()
+
+    @property
+    def resumable(self) -> bool:
+        """Whether Enter in the empty input opens the last conversation."""
+        return self._resumable
+
+    @resumable.setter
+    def resumable(self, resumable: bool) -> None:
+        if resumable != self._resumable:
+            self._resumable = resumable
+            self.refresh_bindings()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "take":
+            return self.completing
+        if action == "resume":
+            return self.resumable and not self.text
+        return super().check_action(action, parameters)
 
     def remember(self, texts: Sequence[str]) -> None:
         """Take over what was sent before, oldest first."""
@@ -60,7 +93,6 @@ class PromptInput(TextArea):
         self._at = None
 
     def put(self, text: str) -> None:
-        """Replace what is written, the cursor at its end."""
         self.text = text
         self.move_cursor(self.document.end)
 
@@ -71,6 +103,11 @@ class PromptInput(TextArea):
         text = self.text
         if text.strip():
             self.post_message(self.Sent(text))
+        elif self.resumable and not text:
+            self.action_resume()
+
+    def action_resume(self) -> None:
+        self.post_message(self.Resume())
 
     def accepted(self, text: str) -> None:
         """What was written has been sent: forget it here, remember it in the history."""
@@ -89,6 +126,9 @@ class PromptInput(TextArea):
 
     def action_newline(self) -> None:
         self.insert("\n")
+
+    def action_take(self) -> None:
+        self.post_message(self.Choose(0))
 
     def action_complete(self) -> None:
         if self.completing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar
 
@@ -22,42 +23,48 @@ if TYPE_CHECKING:
     from localspec.history.history import ConversationSummary, SearchHit
 
 
+class _Search(Input):
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "To the list")]
+
+
+class _Conversations(OptionList):
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select", "Open")]
+
+
 class Sidebar(Vertical):
     """Lists conversations as far as one has scrolled, and what a search found."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "search", "Search", show=True),
-        Binding("escape", "leave", "Back to the input"),
-        Binding("delete,x", "delete", "Delete conversation"),
+        Binding("down", "to_list", "To the list", show=False),
+        Binding("slash", "search", "Search"),
+        Binding("escape", "leave", "Back"),
+        Binding("delete,x", "delete", "Delete"),
     ]
 
+    @dataclass
     class Chosen(Message):
         """A conversation to show, and the message in it that was found."""
 
-        def __init__(self, conversation: str, message: str | None) -> None:
-            super().__init__()
-            self.conversation, self.message = conversation, message
+        conversation: str
+        message: str | None
 
+    @dataclass
     class Searched(Message):
         """Words to search for; empty lists all."""
 
-        def __init__(self, query: str) -> None:
-            super().__init__()
-            self.query = query
+        query: str
 
+    @dataclass
     class MoreWanted(Message):
         """The end of the list is near."""
 
-        def __init__(self, listed: int) -> None:
-            super().__init__()
-            self.listed = listed
+        listed: int
 
+    @dataclass
     class DeleteWanted(Message):
         """A conversation is to go."""
 
-        def __init__(self, conversation: str) -> None:
-            super().__init__()
-            self.conversation = conversation
+        conversation: str
 
     class Left(Message):
         """The user wants back to the input."""
@@ -69,11 +76,10 @@ class Sidebar(Vertical):
         self._current: str | None = None
 
     def compose(self) -> ComposeResult:
-        yield Input(placeholder="Search all", id="search", compact=True)
-        yield OptionList(id="conversations", compact=True)
+        yield _Search(placeholder="Search all", id="search", compact=True)
+        yield _Conversations(id="conversations", compact=True)
 
     def list(self, summaries: Sequence[ConversationSummary], *, more: bool = False) -> None:
-        """Show conversations; `more` appends them to those that are listed."""
         palette = Palette.of(self.app)
         options = self.query_one(OptionList)
         if not more:
@@ -91,7 +97,6 @@ class Sidebar(Vertical):
             options.add_option(Option(Text("No conversations yet", palette.faint), disabled=True))
 
     def found(self, hits: Sequence[SearchHit]) -> None:
-        """Show what a search found."""
         palette = Palette.of(self.app)
         options = self.query_one(OptionList)
         options.clear_options()
@@ -108,12 +113,17 @@ class Sidebar(Vertical):
         self._current = conversation
 
     def focus_search(self) -> None:
-        """Put the cursor into the search field."""
         # At once: `focus` waits its turn, and what is typed meanwhile would go elsewhere.
         self.screen.set_focus(self.query_one(Input))
 
+    def focus_list(self) -> None:
+        """Put the cursor into the list, where it was before, else on what is shown."""
+        self.screen.set_focus(self.query_one(OptionList))
+        if self._highlighted() is None and self._places:
+            self.query_one(OptionList).highlighted = 0
+            self._highlight(None)
+
     def search_for(self, query: str) -> None:
-        """Search as if it were typed."""
         self.query_one(Input).value = query
 
     @property
@@ -123,12 +133,15 @@ class Sidebar(Vertical):
 
     @property
     def choosing(self) -> bool:
-        """Whether the keys go to the list."""
         # `has_focus` is told by a message, and late.
         return self.screen.focused is self.query_one(OptionList)
 
     def action_search(self) -> None:
         self.focus_search()
+
+    def action_to_list(self) -> None:
+        if self._places:
+            self.focus_list()
 
     def action_leave(self) -> None:
         search = self.query_one(Input)
@@ -202,7 +215,6 @@ def _hit(hit: SearchHit, palette: Palette) -> Text:
 
 
 def ago(seconds: float, now: datetime | None = None) -> str:
-    """When something was, as short as can be."""
     now, then = now or datetime.now(), datetime.fromtimestamp(seconds)
     if then.date() == now.date():
         return then.strftime("%H:%M")

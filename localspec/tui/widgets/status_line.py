@@ -19,23 +19,20 @@ class StatusLine(Static):
         self._shown: object = None
 
     def doing(self, text: str) -> None:
-        """Something that takes its time, in words."""
         palette = Palette.of(self.app)
         self._put(Text(f"◌ {harmless(text)}", palette.style("accent"), no_wrap=True))
 
-    def figures(self, figures: Figures, *, live: bool) -> None:
-        """An answer."""
+    def figures(self, figures: Figures, draft: str | None, *, live: bool) -> None:
         palette = Palette.of(self.app)
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append("● " if live else "■ ", palette.style("success") if live else palette.faint)
-        text.append(words.line(figures, now=live))
+        text.append(words.line(figures, draft=draft, now=live))
         off = words.off(figures)
         if off is not None:
             text.append(f"  {off}", palette.faint)
         self._put(text)
 
     def nothing(self, text: str = "") -> None:
-        """No answer to tell about."""
         self._put(Text(harmless(text), "dim", no_wrap=True, overflow="ellipsis"))
 
     def _put(self, text: Text) -> None:

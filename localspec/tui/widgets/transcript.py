@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -39,30 +40,33 @@ class Transcript(ScrollView, can_focus=True):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "select(-1)", "Message above"),
-        Binding("down,j", "select(1)", "Message below"),
+        Binding("enter,w", "act('why')", "Why this speed"),
+        Binding("up,k", "select(-1)", "Message above", show=False),
+        Binding("down,j", "select(1)", "Message below", show=False),
         Binding("pageup", "page_up", "Page up", show=False),
         Binding("pagedown", "page_down", "Page down", show=False),
-        Binding("home,g", "scroll_home", "First message"),
-        Binding("end,G", "scroll_end", "Last message"),
+        Binding("home,g", "scroll_home", "First message", show=False),
+        Binding("end,G", "scroll_end", "Last message", show=False),
         Binding("c", "act('copy')", "Copy message"),
         Binding("b", "act('copy_code')", "Copy code block"),
         Binding("r", "act('regenerate')", "Answer again"),
         Binding("e", "act('edit')", "Edit and resend"),
-        Binding("left,h", "act('branch_previous')", "Branch before"),
-        Binding("right,l", "act('branch_next')", "Branch after"),
-        Binding("w", "act('why')", "Why this speed"),
+        Binding("left,h", "act('branch_previous')", "Branch before", show=False),
+        Binding("right,l", "act('branch_next')", "Branch after", show=False),
     ]
 
     tokens: reactive[bool] = reactive(False)
     rejected: reactive[bool] = reactive(False)
 
+    @dataclass
     class Act(TextualMessage):
         """Something is wanted of the selected message."""
 
-        def __init__(self, action: str, message: str) -> None:
-            super().__init__()
-            self.action, self.message = action, message
+        action: str
+        message: str
+
+    class Resized(TextualMessage):
+        """Its size on the screen has changed."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -78,7 +82,6 @@ class Transcript(ScrollView, can_focus=True):
     # What is shown
 
     def show(self, messages: Sequence[tuple[Message, Place]]) -> None:
-        """Show other messages, from the last one up."""
         self._column.show(messages)
         if self._column.number(self._selected) is None:
             self._selected = None
@@ -86,7 +89,6 @@ class Transcript(ScrollView, can_focus=True):
         self._estimate_all()
 
     def welcome(self, lines: Sequence[Text]) -> None:
-        """What to show while there are no messages."""
         self._welcome = lines
         if not self._column.items:
             self.refresh()
@@ -98,7 +100,6 @@ class Transcript(ScrollView, can_focus=True):
         note: str | None = None,
         rejected: Sequence[Rejected] | None = None,
     ) -> None:
-        """A message that is shown has changed."""
         number = self._column.number(message.id)
         if number is None:
             return
@@ -120,7 +121,6 @@ class Transcript(ScrollView, can_focus=True):
 
     @property
     def following(self) -> bool:
-        """Whether the end stays in view while it grows."""
         return self._following
 
     def select_message(self, message: str | None) -> None:
@@ -129,7 +129,7 @@ class Transcript(ScrollView, can_focus=True):
         self._selected = None if number is None else message
         if number is not None:
             self._measure(number)
-            top, height = self._column.heights.start(number), self._column.heights.height(number)
+            top, height = self._column.start(number), self._column.height(number)
             page = self.scrollable_content_region.height
             if top < self.scroll_offset.y or height > page:
                 self._scroll(top)
@@ -141,11 +141,10 @@ class Transcript(ScrollView, can_focus=True):
     # Drawing
 
     def render_line(self, y: int) -> Strip:
-        """One line of what is in view."""
         width = self.scrollable_content_region.width
         line = self.scroll_offset.y + y
         blank = Strip.blank(width, self._ground)
-        if not 0 <= line < self._column.heights.total:
+        if not 0 <= line < self._column.total:
             return self._welcome_line(y) or blank
         strip, message = self._column.strip(line, width, self._showing_now())
         if strip is None:
@@ -180,7 +179,6 @@ class Transcript(ScrollView, can_focus=True):
         return marked(strip, span, style)
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """The selected text, as it stands on the screen."""
         width = self.scrollable_content_region.width
         return self._column.text(selection, width, self._showing_now()), "\n"
 
@@ -209,43 +207,39 @@ class Transcript(ScrollView, can_focus=True):
         self.refresh()
 
     def _measure(self, number: int) -> int:
-        """Draw one message; returns by how many lines its height was wrong."""
         width = self.scrollable_content_region.width
         return self._column.measure(number, width, self._showing_now())
 
     def _settle(self, drawn: int | None = None) -> None:
-        """Know the heights of all that is in view, and keep in view what was there.
-
-        Args:
-            drawn: the message that has just changed, if it was one: the rest need no repaint.
-        """
+        """Know the heights of all that is in view, and keep in view what was there. If only the
+        message `drawn` has changed, the rest need no repaint."""
         page = self.scrollable_content_region.height
         if not self._column.items or page <= 0:
-            self.virtual_size = Size(0, self._column.heights.total)
+            self.virtual_size = Size(0, self._column.total)
             return
         if self._following:
             left = page
             for number in range(len(self._column.items) - 1, -1, -1):
-                if not self._column.heights.is_measured(number):
+                if not self._column.is_measured(number):
                     self._measure(number)
-                left -= self._column.heights.height(number)
+                left -= self._column.height(number)
                 if left <= 0:
                     break
             self._follow(page, drawn)
             return
         top = self.scroll_offset.y
-        number = self._column.heights.at(top)
-        while number < len(self._column.items) and self._column.heights.start(number) < top + page:
-            if not self._column.heights.is_measured(number):
-                above = self._column.heights.start(number) < top
+        number = self._column.at(top)
+        while number < len(self._column.items) and self._column.start(number) < top + page:
+            if not self._column.is_measured(number):
+                above = self._column.start(number) < top
                 off = self._measure(number)
                 if above and off:  # its end stays where it is
-                    top = max(self._column.heights.start(number), top + off)
+                    top = max(self._column.start(number), top + off)
             number += 1
         self._fit()
         if top != self.scroll_offset.y:
             self._scroll(top)
-        if drawn is None or self._column.heights.start(drawn) < top + page:
+        if drawn is None or self._column.start(drawn) < top + page:
             self.refresh()
 
     def _follow(self, page: int, drawn: int | None) -> None:
@@ -255,7 +249,7 @@ class Transcript(ScrollView, can_focus=True):
         room to grow below until then: to move all lines for each new one would be to paint them all
         each time, and nobody can read what moves.
         """
-        total = self._column.heights.total
+        total = self._column.total
         if drawn is None:
             self._room = 0
         else:
@@ -267,7 +261,7 @@ class Transcript(ScrollView, can_focus=True):
         moved = end != self.scroll_offset.y
         self._scroll(end)
         if drawn is not None and not moved:
-            self._refresh_from(self._column.heights.start(drawn) + self._column.items[drawn].same)
+            self._refresh_from(self._column.start(drawn) + self._column.items[drawn].same)
         else:
             self.refresh()
 
@@ -277,7 +271,7 @@ class Transcript(ScrollView, can_focus=True):
             self._settle()
 
     def _fit(self) -> None:
-        size = Size(self.scrollable_content_region.width, self._column.heights.total + self._room)
+        size = Size(self.scrollable_content_region.width, self._column.total + self._room)
         if size != self.virtual_size:
             # Assigned in the ordinary way it would lay the whole screen out anew, which costs more
             # than all the rest of a redraw. The scrollbar is all that depends on it.
@@ -301,7 +295,7 @@ class Transcript(ScrollView, can_focus=True):
         if round(old_value) == round(new_value):
             return
         page = self.scrollable_content_region.height
-        at_end = round(new_value) >= self._column.heights.total - page
+        at_end = round(new_value) >= self._column.total - page
         if at_end != self._following:
             self._following = at_end
         if not at_end:
@@ -332,22 +326,22 @@ class Transcript(ScrollView, can_focus=True):
             self._redraw()
         else:
             self._settle()
+        self.post_message(self.Resized())
 
     def _redraw(self) -> None:
         """All heights may have changed; what stands at the top stays there."""
         if not self._column.items:
             self.refresh()
             return
-        number = self._column.heights.at(self.scroll_offset.y)
+        number = self._column.at(self.scroll_offset.y)
         following = self._following
         self._estimate_all()
         if not following:
             self._following = False
-            self._scroll(self._column.heights.start(min(number, len(self._column.items) - 1)))
+            self._scroll(self._column.start(min(number, len(self._column.items) - 1)))
             self._settle()
 
     def action_select(self, step: int) -> None:
-        """Select the message above or below."""
         if not self._column.items:
             return
         selected = self._column.number(self._selected)
@@ -372,23 +366,20 @@ class Transcript(ScrollView, can_focus=True):
         self._scroll(max(0, self.scroll_offset.y - self._page))
 
     def action_page_down(self) -> None:
-        self._scroll(
-            min(self.scroll_offset.y + self._page, self._column.heights.total - self._page)
-        )
+        self._scroll(min(self.scroll_offset.y + self._page, self._column.total - self._page))
 
     @property
     def _page(self) -> int:
         return self.scrollable_content_region.height
 
     def action_act(self, action: str) -> None:
-        """Ask for something to be done with the selected message."""
         selected = self.selected
         if selected is not None:
             self.post_message(self.Act(action, selected.id))
 
     def on_click(self, event: events.Click) -> None:
         line = self.scroll_offset.y + event.y
-        if 0 <= line < self._column.heights.total:
-            number = self._column.heights.at(line)
+        if 0 <= line < self._column.total:
+            number = self._column.at(line)
             self._selected = self._column.items[number].message.id
             self.refresh()

@@ -1,0 +1,89 @@
+"""Fetching models, with how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Footer, ProgressBar, Static
+
+from localspec.errors import Cancelled, describe
+from localspec.text import gigabytes, harmless
+
+if TYPE_CHECKING:
+    from localspec.hub.download import PullProgress
+
+Fetch = Callable[[str, Callable[["PullProgress"], None]], object]
+"""Downloads what a reference means; see `localspec.hub.download.pull`."""
+_EVERY = 0.2
+"""Seconds between two redraws."""
+
+
+class DownloadScreen(ModalScreen[bool]):
+    """Fetches references one after the other; ends with whether all of it is here."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Stop the download")]
+
+    def __init__(self, references: Sequence[str], fetch: Fetch) -> None:
+        super().__init__()
+        self._references, self._fetch = references, fetch
+        self._cancelled = self._over = False
+        self._shown = 0.0
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Static(f"Downloading {harmless(' and '.join(self._references))}", markup=False)
+            yield ProgressBar(id="progress")
+            yield Static("Looking for the files …", id="about", markup=False)
+        yield Footer(compact=True, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self._download()
+
+    @work(thread=True, group="download")
+    def _download(self) -> None:
+        try:
+            for reference in self._references:
+                self._fetch(reference, self._progress)
+        except Cancelled:
+            self.app.call_from_thread(self.dismiss, False)
+        except Exception as error:  # one would end the app
+            self._over = True
+            self.app.call_from_thread(self._about, f"{describe(error)[0]} Esc closes this.")
+        else:
+            self.app.call_from_thread(self.dismiss, True)
+
+    def _progress(self, progress: PullProgress) -> None:
+        if self._cancelled:
+            raise Cancelled("The download is stopped.")
+        now = monotonic()
+        if now - self._shown >= _EVERY or progress.done == progress.total:
+            self._shown = now
+            self.app.call_from_thread(self._show, progress)
+
+    def _show(self, progress: PullProgress) -> None:
+        if not self.is_attached:
+            return
+        self.query_one(ProgressBar).update(total=progress.total, progress=progress.done)
+        doing = "checking" if progress.doing == "check" else "downloading"
+        which = f" ({progress.number} of {progress.of})" if progress.of > 1 else ""
+        self._about(
+            f"{doing} {progress.file}{which}: {gigabytes(progress.done)} of "
+            f"{gigabytes(progress.total)}"
+        )
+
+    def _about(self, text: str) -> None:
+        self.query_one("#about", Static).update(harmless(text))
+
+    def action_cancel(self) -> None:
+        """Stop after the next piece; what has arrived is kept for another try."""
+        if self._over:
+            self.dismiss(False)
+        self._cancelled = True
+        self._about("Stopping; what has arrived is kept …")
