@@ -14,6 +14,8 @@ from localspec.chat.conversation import ASSISTANT, USER, Conversation
 from localspec.history.history import History
 from tests.cli.conftest import Cli
 
+pytestmark = pytest.mark.nightly
+
 PROMPTS = "Tell me a story about a fox.\nTell me a story about a house.\nTell me about the sun.\n"
 
 

@@ -33,6 +33,8 @@ from tests.cli.conftest import Cli
 from tests.support.ggufs import sized_llama, tiny_bert, tiny_llama
 from tests.support.homes import move_to
 
+pytestmark = pytest.mark.nightly
+
 GIB = 1 << 30
 
 

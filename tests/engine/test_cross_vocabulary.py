@@ -23,6 +23,8 @@ from tests.support import greedy as greedily
 from tests.support.greedy import divergence, greedy
 from tests.support.sessions import make_drafts_cheap
 
+pytestmark = pytest.mark.nightly
+
 COUNT = 24
 GREEDY = SamplingParams(temperature=0)
 

@@ -28,6 +28,8 @@ from tests.policy.timed import Clock
 from tests.support.sessions import a_session, make_drafts_cheap, steps
 from tests.support.toys import EnumeratingSource, enumerate_outcomes
 
+pytestmark = pytest.mark.nightly
+
 EXACT = 1e-6
 """Probabilities closer than this are equal, where passes round alike."""
 

@@ -15,6 +15,8 @@ from localspec.llama import library
 from tests.support.greedy import COUNT, Reference, require_same_text
 from tests.support.sessions import make_drafts_cheap
 
+pytestmark = pytest.mark.nightly
+
 WAYS = {
     "ngram": Drafting(drafter="ngram"),
     "ngram tree": Drafting(drafter="ngram", width=4, depth=4),

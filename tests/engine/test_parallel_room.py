@@ -31,6 +31,8 @@ from tests.support.greedy import divergence
 from tests.support.sessions import make_drafts_cheap
 from tests.support.together import together
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(scope="module")
 def parallel() -> Iterator[ParallelEngine]:

@@ -14,6 +14,8 @@ from localspec.policy.thread_use import SECONDS, TOGETHER, ThreadUse
 from tests.support.greedy import CLEAR
 from tests.support.sessions import make_drafts_cheap
 
+pytestmark = pytest.mark.nightly
+
 GREEDY = SamplingParams(temperature=0)
 
 

@@ -445,6 +445,7 @@ def test_it_is_measured_without_the_others() -> None:
     assert table.target.passes == [[1, 2, 3]]
 
 
+@pytest.mark.nightly
 def test_measured_passes_wait_until_others_have_looked_at_their_rows() -> None:
     """Those are views, which the next pass overwrites; two who measure do not wait for ever."""
     table = Table()

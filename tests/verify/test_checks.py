@@ -17,6 +17,8 @@ from localspec.verify.under_grammar import check_grammar
 from tests.verify import broken
 from tests.verify.conftest import LITTLE
 
+pytestmark = pytest.mark.nightly
+
 ENDLESS = Deadline(None)
 
 
