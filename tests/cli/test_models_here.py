@@ -40,6 +40,7 @@ def test_list_has_the_embedded_pair_and_what_lies_here(cli: Cli, here: Path) -> 
     assert "12.9 M" in rows[0]
 
 
+@pytest.mark.nightly
 def test_a_narrow_terminal_does_without_some_columns() -> None:
     """Rather than with names that are folded after every eighth letter."""
     narrow = on_terminal("list", "tale-13m", COLUMNS="80").decode().splitlines()

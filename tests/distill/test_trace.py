@@ -59,6 +59,7 @@ def test_sizes_are_foretold(tmp_path: Path) -> None:
     assert (tmp_path / "t").stat().st_size == pytest.approx(wanted, rel=0.25)
 
 
+@pytest.mark.nightly
 def test_a_process_that_is_killed_loses_no_answer_that_it_kept(tmp_path: Path) -> None:
     path = tmp_path / "t"
     code = """if True:

@@ -13,6 +13,8 @@ from tests.server.process import Reply, Running, serving
 from tests.support.families import FAMILIES
 from tests.support.retokenised import outfitted
 
+pytestmark = pytest.mark.nightly
+
 ASK: Any = [{"role": "user", "content": "Tell me a story about a fox."}]
 OPEN = {"type": "object", "properties": {"a": {"enum": ["x"]}}, "required": ["a"]}
 USED = ("qwen3.5", "qwen3", "llama2", "llama3.1", "mistral-v3", "chatml", "gpt-oss")

@@ -140,6 +140,7 @@ def test_a_folder_that_may_not_be_written_to(path: Path, monkeypatch: pytest.Mon
     check(path)
 
 
+@pytest.mark.nightly
 def test_what_a_killed_process_left_is_removed(path: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
