@@ -187,7 +187,7 @@ def test_rounds_are_on_texts_of_the_draft_that_the_target_read(
 ) -> None:
     """Half of the steps of the last epochs, and no more of what the draft itself said counts."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    monkeypatch.setattr(rounds, "SAID", 6)
+    monkeypatch.setattr(rounds, "CONTINUED", 6)
     target = kills.prepared(tmp_path)
     seen: list[tuple[bool, float]] = []
     do = training._Training._do
