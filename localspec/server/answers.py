@@ -29,13 +29,8 @@ _OWN = ("reports", "messages", "reader")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What the engine is asked, see `Engine.stream`.
-
-    Attributes:
-        reports: whether the client wants reports of reading the prompt.
-        messages: of the prompt, if any.
-        reader: makes a reader for each answer.
-    """
+    """What the engine is asked, see `Engine.stream`; `reports` of reading the prompt may be wanted,
+    it may be made of `messages`, and each answer gets a `reader`."""
 
     prompt: Prompt | Tokens = ""
     max_tokens: int | None = None

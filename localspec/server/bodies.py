@@ -24,11 +24,7 @@ Wire = TypeVar("Wire", bound=Record)
 
 
 async def read_body(request: Request, *, most: int, timeout: float) -> bytes:
-    """All of a body.
-
-    Args:
-        most: bytes.
-        timeout: seconds for all of it."""
+    """All of a body of at most so many bytes, received within so many seconds."""
     too_large = ApiError(
         413, f"The request is larger than {most:,} bytes. Send less.", code="request_too_large"
     )

@@ -112,10 +112,7 @@ def _tokens(given: Input, model: Model) -> list[Sequence[int]]:
 async def _vectors(
     service: Service, texts: Sequence[Sequence[int]], *, cut: bool = False
 ) -> list[Vector]:
-    """A vector for each text, made when it is this request's turn.
-
-    Args:
-        cut: whether texts that are too long are cut off."""
+    """A vector for each text, made when it is this request's turn; `cut` shortens long texts."""
     try:
         embedder = await service.host.embedder()
     except NativeError as error:

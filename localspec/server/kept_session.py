@@ -17,12 +17,7 @@ Prompted = str | Sequence[Mapping[str, Any]]
 
 
 class ServedSession:
-    """See the module.
-
-    Args:
-        path: the file.
-        notify: called with sentences about what could not be used or saved.
-    """
+    """See the module; `notify` gets sentences about what could not be used or saved."""
 
     def __init__(self, path: Path, notify: Callable[[str], object]) -> None:
         self._path, self._notify = path, notify

@@ -167,7 +167,6 @@ class ModelHost:
         """What makes embeddings of the model, made when it is first needed.
 
         Raises:
-            ApiError: the model is not loaded.
             NativeError: it cannot make any.
         """
         self.require_opened()

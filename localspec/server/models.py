@@ -17,12 +17,7 @@ from localspec.text import printable
 
 
 class Models:
-    """See the module. Belongs to the event loop's thread.
-
-    Args:
-        offers: at least one.
-        loaded: called with every model that was opened.
-    """
+    """See the module; `loaded` is called with every model. Belongs to the event loop's thread."""
 
     def __init__(
         self, offers: Sequence[Offer], max_queue: int, loaded: Callable[[Opened], None]

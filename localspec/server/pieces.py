@@ -108,12 +108,8 @@ class Plain:
 
 
 class Thinking:
-    """Text between <think> and </think> at the beginning is thought.
-
-    Args:
-        inner: reads the rest.
-        open: whether the prompt ended with <think>.
-    """
+    """Text between <think> and </think> at the beginning is thought; `inner` reads the rest, and
+    `open` says that the prompt ended with <think>."""
 
     def __init__(self, inner: Reader, *, open: bool) -> None:
         self._inner = inner

@@ -91,11 +91,7 @@ class Reply:
         return event(value)
 
     async def response(self, request: Request) -> Response:
-        """The reply as the client wants it.
-
-        Raises:
-            ClientGone: nobody waits for it any more.
-        """
+        """The reply as the client wants it; ClientGone where it disconnected."""
         if self.streamed:
             return streaming(self._encoded_events(), self.media_type)
 
@@ -141,11 +137,7 @@ class ClientGone(Exception):
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, Value]) -> Value:
-    """The result of some work, which is cancelled when the client disconnects.
-
-    Raises:
-        ClientGone: it did.
-    """
+    """The result of some work, which is cancelled when the client disconnects: ClientGone."""
 
     async def disconnected() -> None:  # the body was read before
         while (await request.receive())["type"] != "http.disconnect":

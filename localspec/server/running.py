@@ -86,11 +86,7 @@ class _Forward(logging.Handler):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server: the first signal drains it, the second one ends it at once.
-
-    Attributes:
-        cut: whether there was a second one.
-    """
+    """uvicorn's server: the first signal drains it, a second one has it `cut`."""
 
     def __init__(self, config: uvicorn.Config, draining: asyncio.Event) -> None:
         super().__init__(config)

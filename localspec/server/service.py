@@ -84,7 +84,6 @@ class Service:
         """The engine of the model that a client asks for; it stays until the request is left.
 
         Raises:
-            ApiError: no model of that name, it makes only embeddings, or the server is stopping.
             LocalspecError: it cannot be loaded.
         """
         await self.open_model(name)
@@ -153,7 +152,6 @@ class Service:
         """Queue answers; their prompts are checked first.
 
         Raises:
-            ApiError: the queue is full.
             LocalspecError: one of them is invalid, see `Engine.stream`.
         """
         reports = [ReadingReports() if ask.reports else None for ask in asks]
@@ -178,14 +176,11 @@ class Service:
         return answers
 
     async def in_turn(self, work: Callable[[Callable[[], bool]], Value]) -> Value:
-        """The result of other work for the model, done in a thread when it is its turn.
-
-        Args:
-            work: given a function that returns whether the client has disconnected.
+        """The result of other work for the model, done in a thread when it is its turn; it gets a
+        function that returns whether the client has disconnected.
 
         Raises:
-            ApiError: the queue is full.
-            ClientGone: the client disconnected.
+            ClientGone: it has.
         """
         left = threading.Event()
 

@@ -24,12 +24,8 @@ class NotCall(ValueError):
 
 
 class CallReader:
-    """Reads one call: an object with a name and arguments, in either order.
-
-    Attributes:
-        raw: the text of the call, and `rest` the text after it.
-        begun: whether a piece was returned.
-    """
+    """Reads one call: an object with a name and arguments, in either order. `raw` is its text,
+    `rest` the text after it; it has `begun` once a piece was returned."""
 
     def __init__(self) -> None:
         self.raw = self.rest = ""
@@ -37,11 +33,7 @@ class CallReader:
         self._returned = 0  # characters of the arguments
 
     def push(self, text: str) -> list[Piece]:
-        """Pieces that some more text makes certain.
-
-        Raises:
-            NotCall: it is none.
-        """
+        """Pieces that some more text makes certain; NotCall where it cannot be a call."""
         self.raw += text
         if self.raw.isspace():
             return []
@@ -85,11 +77,7 @@ def _end(text: str, start: int) -> int | None:
 
 
 def _parsed(text: str, partial: Literal[True, "trailing-strings"]) -> Any:
-    """The beginning of a JSON value. Half a surrogate pair, which models write, is U+FFFD.
-
-    Raises:
-        NotCall: it is none.
-    """
+    """The beginning of a JSON value, or NotCall. Half a surrogate pair becomes U+FFFD."""
     try:
         return from_json(text, allow_partial=partial)
     except ValueError:

@@ -145,11 +145,7 @@ def explained(choice: ToolChoice) -> str:
 
 
 def reader_for(choice: ToolChoice, template: str | None) -> Reader:
-    """What finds the calls in an answer.
-
-    Args:
-        template: source of the model's template, where that has a place for tools.
-    """
+    """A reader of the calls in an answer, by the template that has a place for tools, if any."""
     if not choice.tools:
         return Plain()
     if choice.must:

@@ -25,11 +25,7 @@ Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class Record(BaseModel):
-    """A request, or a part of one.
-
-    Attributes:
-        optional: whether the body of a request may be empty.
-    """
+    """A request, whose body may be empty where it is `optional`, or a part of one."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
     optional: ClassVar[bool] = False
@@ -50,11 +46,7 @@ class Sampling(Record):
 
 
 class BiasedSampling(Sampling):
-    """Those of OpenAI and llama.cpp besides.
-
-    Attributes:
-        biased_texts: whether a key of logit_bias may be a text, as for llama.cpp.
-    """
+    """Those of OpenAI and llama.cpp besides; for llama.cpp, keys of logit_bias may be texts."""
 
     biased_texts: ClassVar[bool] = False
 
@@ -110,11 +102,8 @@ def _invalid_bias(why: str) -> ApiError:
 def sampling_of(
     fields: Sampling, defaults: SamplingParams, engine: Engine, *, choice: int = 0
 ) -> SamplingParams:
-    """The sampling parameters of a request.
-
-    Args:
-        defaults: for fields that it does not set.
-        choice: number of the answer; those to one request must differ."""
+    """The sampling parameters of a request, with defaults for fields that it does not set, for the
+    answer of a number: those to one request must differ."""
     options: dict[str, Any] = {
         "temperature": fields.temperature,
         "top_p": None if fields.top_p is None else max(fields.top_p, _TINY),

@@ -173,9 +173,7 @@ def test_the_line_under_an_answer_opens_its_details(opened: Open) -> None:
     page.keyboard.press("Enter")
     summary = page.locator("article.assistant .line summary")
     expect(summary).to_have_text(line)
-    plain = page.get_by_text(
-        "this model without drafts, measured on this machine, takes 6.3 ms per"
-    )
+    plain = page.get_by_text("Plain llama.cpp, measured on this machine, takes 6.3 ms per token")
     expect(plain).not_to_be_visible()
     summary.press("Enter")
     expect(plain).to_be_visible()

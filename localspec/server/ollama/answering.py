@@ -88,11 +88,8 @@ def _loaded(service: Service, member: str) -> dict[str, Any]:
 
 
 class OllamaReply(Reply):
-    """The answer to a request, in ollama's format: lines of JSON, or one object.
-
-    Args:
-        member: where the text goes, "message" or "response".
-    """
+    """The answer to a request, in ollama's format: lines of JSON, or one object, with the text in
+    the member "message" or "response"."""
 
     media_type: ClassVar[str] = "application/x-ndjson"
     ping: ClassVar[bytes] = b""

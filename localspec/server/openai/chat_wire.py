@@ -129,11 +129,7 @@ class AnswerFields(BiasedSampling):
 
 
 class RawFields(AnswerFields):
-    """Fields of requests that continue a text.
-
-    Attributes:
-        parse_special: whether the text may spell special tokens, as for llama.cpp.
-    """
+    """Fields of requests that continue a text, which may spell special tokens, as for llama.cpp."""
 
     parse_special: bool = True
 

@@ -24,10 +24,7 @@ class Echo:
 async def echo_of(
     service: Service, engine: Engine, prompt: str | Tokens, alternatives: int | None
 ) -> Echo:
-    """A prompt as an echo.
-
-    Args:
-        alternatives: most probable tokens to list with each of its tokens; None for the text alone.
+    """A prompt as an echo, with so many alternatives to each of its tokens; None: the text alone.
 
     Raises:
         ApiError: the queue is full.

@@ -81,11 +81,8 @@ def text_of(content: Content | None, *, between: str = "\n") -> str:
 
 
 def messages_of(messages: Sequence[Message], *, sees_images: bool = False) -> list[dict[str, Any]]:
-    """The messages as templates know them; a content with images is a list, as
-    `localspec.llama.pictures.marked` takes it.
-
-    Args:
-        sees_images: whether the model does."""
+    """The messages as templates know them. With images, for a model that sees them, a content is a
+    list, see `localspec.llama.pictures.marked`."""
     found: list[dict[str, Any]] = []
     for message in messages:
         role = "system" if message.role == "developer" else message.role
