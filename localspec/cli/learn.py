@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -101,7 +102,7 @@ def _learn(
     began, skipped = time.perf_counter(), SkippedFiles()
     paths = [path.expanduser() for path in paths]
     for path in paths:
-        if not path.exists():
+        if not os.path.exists(path):  # of a name too long as well
             raise UsageError(f"There is no file or folder {path}. Check the path.")
     with _vocabulary(model) as (vocabulary, facts):
         read = {str(path.resolve()): texts_in(path, skipped) for path in paths}

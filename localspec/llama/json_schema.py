@@ -181,9 +181,7 @@ def grammar_of(schema: Mapping[str, Any]) -> str:
                 "The JSON schema uses 'minProperties', which cannot be enforced beyond the "
                 "properties that are required and one more. Name them in 'required'."
             )
-    grammar, cause = _compiled(bounded)
-    if cause is not None and "oneOf" in str(cause):
-        grammar, cause = _compiled(_mapped(bounded, lambda part: _told_apart(part, bounded)))
+    _, grammar, cause = _compiled_apart(bounded)
     if cause is not None:
         raise cause
     return grammar
@@ -198,10 +196,7 @@ def enforceable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     left_out: set[str] = set()
     try:
         bounded = _bounded(intended(schema, of_objects=True))
-        cause = _compiled(bounded)[1]
-        if cause is not None and "oneOf" in str(cause):
-            bounded = _mapped(bounded, lambda part: _told_apart(part, bounded))
-            cause = _compiled(bounded)[1]
+        bounded, _, cause = _compiled_apart(bounded)
         if cause is not None or any(map(_is_uncounted, _parts(bounded))):
             bounded = _mapped(bounded, lambda part: _loosened(part, left_out))
             cause = _compiled(bounded)[1]
@@ -212,6 +207,15 @@ def enforceable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     if cause is not None:
         return {"type": "object"}, [str(cause)]
     return dict(bounded), sorted(left_out)
+
+
+def _compiled_apart(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, UsageError | None]:
+    """As `_compiled`, and the schema with what its references name told apart where it has to be."""
+    grammar, cause = _compiled(schema)
+    if cause is not None and "oneOf" in str(cause):
+        apart = _mapped(schema, lambda part: _told_apart(part, schema))
+        return apart, *_compiled(apart)
+    return schema, grammar, cause
 
 
 def _compiled(schema: Mapping[str, Any]) -> tuple[str, UsageError | None]:

@@ -182,18 +182,16 @@ def _in_words(message: Mapping[str, Any], words: list[str]) -> dict[str, Any]:
     alike = dict(message)
     content = message.get("content")
     if content:
-        alike["content"] = word() if isinstance(content, str) else _text_part(word())
+        text = word()
+        part = {"type": "text", "text": text}
+        alike["content"] = text if isinstance(content, str) else [part]
     if message.get("tool_calls"):
-        functions = [{"name": word(), "arguments": "{}"} for _ in message["tool_calls"]]
         alike["tool_calls"] = [
-            {**call, "function": one}
-            for call, one in zip(message["tool_calls"], functions, strict=True)
+            {**call, "function": {"name": word(), "arguments": "{}"}}
+            for call in message["tool_calls"]
         ]
-    return {key: value for key, value in alike.items() if key != "reasoning_content"}
-
-
-def _text_part(text: str) -> list[dict[str, str]]:
-    return [{"type": "text", "text": text}]
+    alike.pop("reasoning_content", None)
+    return alike
 
 
 # The changes.

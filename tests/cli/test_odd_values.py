@@ -9,16 +9,18 @@ from pathlib import Path
 
 import pytest
 import typer
+from huggingface_hub import constants
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from localspec.cli.main import app
 from localspec.cli.verbs import VERBS
-from tests.cli.conftest import Cli
+from localspec.settings import Settings
+from tests.cli.conftest import Cli, Result
 
 EXAMPLES = 150
-AWAY = {"chat": "it wants a terminal", "pull": "it asks the network", "rm": "it removes files"}
-AFTER = {"run": ["hi"], "race": ["hi"]}
+AFTER = {"run": ["hi"], "race": ["hi"], "pull": ["--offline", "none/at-all"], "rm": ["none.gguf"]}
+NO_MODEL = ("list", "show", "models", "history", "pull", "rm")
 CODES = {0, 1, 2, 3, 4, 5, 6}
 
 
@@ -28,7 +30,6 @@ def _options() -> list[tuple[str, str]]:
     found = [
         (verb, max(one.opts, key=len))
         for verb in VERBS
-        if verb not in AWAY
         for one in group.commands[verb].params
         if one.param_type_name == "option" and not getattr(one, "is_flag", False)
     ]
@@ -45,6 +46,9 @@ def odd_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "deep").write_text('{"a":' * 10_000)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        # Whatever is removed is nobody's.
+        patch.setenv("HF_HUB_CACHE", str(folder / "hub"))
+        patch.setattr(constants, "HF_HUB_CACHE", str(folder / "hub"))
         yield folder
 
 
@@ -73,12 +77,67 @@ def test_odd_values_of_options(
     cli: Cli, odd_files: Path, option: tuple[str, str], value: str
 ) -> None:
     verb, name = option
-    # Whatever is no mistake ends at the model, which is not there.
-    wants = [] if verb in ("list", "show", "models", "history") else ["-m", "none.gguf"]
-    result = cli(verb, *AFTER.get(verb, ()), *wants, f"{name}={value}", stdin=b"text")
+    # Whatever is no mistake ends at the model, or at the terminal, which are not there.
+    wants = [] if verb in NO_MODEL else ["-m", "none.gguf"]
+    told(cli(verb, *AFTER.get(verb, ()), *wants, f"{name}={value}", stdin=b"text"))
+
+
+def told(result: Result) -> None:
     assert result.code in CODES
     for words in ("Internal error", "Traceback"):
         assert words not in result.err
+
+
+ARGUMENTS = (
+    *(("pull", "--offline"), ("pull", "--offline", "x/y", "--draft"), ("rm", "--yes"), ("show",)),
+    *(("history", verb) for verb in ("show", "export", "search")),
+    *(("history", "rm", "--yes"), ("history", "list", "--limit"), ("history", "export", "-f")),
+    *(("models",), ("run", "-m"), ("chat", "-m"), ("serve", "-m"), ("learn", "-m", "none.gguf")),
+)
+
+
+@settings(
+    max_examples=EXAMPLES // 2,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(arguments=st.sampled_from(ARGUMENTS), value=ODD)
+def test_odd_names(cli: Cli, odd_files: Path, arguments: tuple[str, ...], value: str) -> None:
+    told(cli(*arguments, value, stdin=b"text"))
+
+
+VARIABLES = (
+    *(f"LOCALSPEC_{name.upper()}" for name in Settings.model_fields),
+    *("LOCALSPEC_HOME", "LOCALSPEC_KERNELS", "LOCALSPEC_API_KEY", "LOCALSPEC_NOBODY", "HF_TOKEN"),
+    *("LLAMA_CACHE", "OLLAMA_MODELS", "XDG_CACHE_HOME", "HF_HUB_OFFLINE", "COLUMNS", "TERM"),
+    *("NO_COLOR", "FORCE_COLOR", "LANG", "OMP_NUM_THREADS", "COLORFGBG"),
+)
+
+
+@settings(
+    max_examples=EXAMPLES // 2,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    name=st.sampled_from(VARIABLES),
+    value=ODD.filter(lambda value: "\0" not in value and "\ud800" not in value),
+    arguments=st.sampled_from(
+        (("run", "-m", "none.gguf", "hi"), ("list",), ("models",), ("history", "list"), ("serve",))
+    ),
+)
+def test_odd_environments(
+    cli: Cli, odd_files: Path, name: str, value: str, arguments: tuple[str, ...]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        try:
+            patch.setenv(name, value)
+        except UnicodeEncodeError:
+            return  # no process can have that
+        model = ["-m", "none.gguf"] if arguments == ("serve",) else []
+        told(cli(*arguments, *model, stdin=b"text"))
 
 
 @pytest.mark.parametrize("name", FILES)
