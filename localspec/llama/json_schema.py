@@ -210,7 +210,7 @@ def enforceable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _compiled_apart(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, UsageError | None]:
-    """As `_compiled`, and the schema with what its references name told apart where it has to be."""
+    """As `_compiled`, behind the schema, in which what references name is told apart if need be."""
     grammar, cause = _compiled(schema)
     if cause is not None and "oneOf" in str(cause):
         apart = _mapped(schema, lambda part: _told_apart(part, schema))
