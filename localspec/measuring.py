@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from localspec.decoding.auto_sources import ModelSource
+from localspec.decoding.sources import ModelSource
 from localspec.drafters.composition import sources
 from localspec.drafters.registry import Parts
 from localspec.policy.calibration import (

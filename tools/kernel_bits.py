@@ -33,10 +33,8 @@ from localspec.bench.prompt_texts import rendered
 from localspec.bench.samples import BenchPrompt
 from localspec.bench.server_process import ServerProcess
 from localspec.bench.suites import SETS, load_suites
-from localspec.decoding.interfaces import Plan
 from localspec.decoding.sampling import Rows
-from localspec.decoding.session import Session
-from localspec.decoding.tree import TokenTree
+from localspec.decoding.sources import LookupSource, Prediction
 from localspec.drafters.registry import REGISTRY, Registration
 from localspec.engine import Engine
 from localspec.llama.native_context import NativeContext
@@ -50,12 +48,11 @@ PATIENCE = 600.0
 RESTARTS = 3
 
 
-class WrongSource:
+class WrongSource(LookupSource):
     """Drafts random tokens: chains, or trees where the plan is wider."""
 
     name = WRONG
-    hidden: tuple[int, ...] = ()
-    native_seconds = 0.0
+    priors: Mapping[str, tuple[float, ...]] = {"any": (0.0,)}
 
     def __init__(self, size: int) -> None:
         self._size, self._dice = size, random.Random(29)
@@ -63,16 +60,12 @@ class WrongSource:
     def begin(self, prompt: Sequence[int]) -> None:
         self._dice.seed(len(prompt))
 
-    def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
-        for _ in range(plan.width):
-            node = tree.tip()
-            for _ in range(plan.depth):
-                token = self._dice.randrange(self._size)
-                there = tree.child_with(node, token)
-                node = tree.add(token, node, WRONG) if there is None else there
+    def expected(self, place: object) -> Iterator[Prediction]:
+        while True:
+            yield Prediction(self._dice.randrange(self._size), (1.0,))
 
-    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        pass
+    def others(self, place: object, most: int) -> list[tuple[int, float]]:
+        return [(self._dice.randrange(self._size), 0.5) for _ in range(most)]
 
 
 def main() -> int:

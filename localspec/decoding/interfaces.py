@@ -1,8 +1,8 @@
 """What the parts of speculative decoding say to each other: records and protocols, no behaviour.
 
 A step goes `Planner` → `Plan` → `Drafter` → `Draft` → `PassRequest` → whoever answers passes →
-`PassResult` → acceptance rule → `Commit` → `Step`. A new way to propose tokens is a `Source`; what
-a source adds to that to take part in `auto` is in `localspec.decoding.auto_sources`.
+`PassResult` → acceptance rule → `Commit` → `Step`. What proposes tokens is
+a source, see `localspec.decoding.sources`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,11 @@ class Plan:
 
     Attributes:
         drafter: who is to draft, None to decode plainly.
-        depth: longest path to propose, in tokens.
+        depth: longest path, in tokens.
         width: most candidates at one place; 1 makes a chain.
         reason: why, in words; always given where nothing is drafted.
-        min_confidence: a draft model stops where its best token is less probable than this.
-        min_likelihood: a draft model stops where all its tokens together are less probable than
-            this (threshold decoding). 0 turns either off.
+        min_confidence, min_likelihood: a draft model stops where its best token, or all its tokens
+            together, are less probable than this. 0 turns either off.
         overlaps: whether the drafter goes on while the target verifies.
     """
 
@@ -55,13 +54,12 @@ PROMPT = Plan(None, reason="the first token comes with the prompt's own pass")
 
 @record(frozen=True, slots=True)
 class Expectation:
-    """What a draft was expected to bring when it was chosen.
+    """What a draft was expected to bring.
 
     Attributes:
-        tokens: of the step, the target's own included.
-        seconds: that the step takes, drafting included.
+        tokens, seconds: of the step, the target's own token and drafting included.
         chances: of each drafted node, to be accepted if its parent is.
-        plain: seconds that a plain step takes.
+        plain: seconds of a plain step.
     """
 
     tokens: float
@@ -72,13 +70,7 @@ class Expectation:
 
 @record(frozen=True, slots=True)
 class Draft:
-    """What a drafter made of a plan.
-
-    Attributes:
-        tree: what it proposes; empty if nothing.
-        reason: why nothing, in words; "" leaves it to the plan's.
-        expectation: None from a drafter that does not estimate.
-    """
+    """What a drafter made of a plan: a tree, or the reason why it is empty ("": the plan's)."""
 
     tree: TokenTree
     reason: str = ""
@@ -91,9 +83,8 @@ class PassRequest(NamedTuple):
     Attributes:
         context: the committed tokens, a view that grows with the answer: read it at once.
         tree: what to verify behind them.
-        hidden: layers whose hidden rows are wanted beside the logits: i for the input of layer i,
-            the number of layers for the state after the last norm, NEXTN for what the model's own
-            MTP layers read.
+        hidden: layers whose hidden rows are wanted as well: i for the input of layer i, the number
+            of layers for the state after the last norm, NEXTN for what MTP layers read.
     """
 
     context: Sequence[int]
@@ -102,7 +93,7 @@ class PassRequest(NamedTuple):
 
 
 NEXTN = 1 << 30
-"""Stands for a layer: the state that MTP (next-n) layers read, with each token's."""
+"""Stands for a layer: the state that MTP (next-n) layers read."""
 
 NO_ROWS: Mapping[int, Rows] = MappingProxyType({})
 
@@ -113,11 +104,10 @@ class PassResult(NamedTuple):
     Attributes:
         rows: logits, float32 [1 + nodes, vocabulary]: after the committed tokens, then after each
             node. Valid until the next pass.
+        seconds: of native work; of a shared pass, this answer's share.
         hidden: by layer, float32 [1 + nodes, width of the model], in the same order.
-        seconds: of native work; of a pass that served several answers, this one's share.
-        before: hidden rows of the tokens that were read for this result before those, of a prompt
-            mostly: by layer, float32 [k, width], the latest at most HIDDEN_BEFORE. Not of the state
-            after the last norm, which is made where there are logits only.
+        before: hidden rows of the tokens read before those, of a prompt mostly: by layer, float32
+            [k, width], the latest HIDDEN_BEFORE at most. None of the state after the last norm.
     """
 
     rows: Rows
@@ -127,8 +117,7 @@ class PassResult(NamedTuple):
 
 
 HIDDEN_BEFORE = 2048
-"""Most rows of a prompt that are kept for `PassResult.before`: three layers of a model of width
-4,096 take 100 MB then."""
+"""Rows of a prompt: three layers of a model of width 4,096 take 100 MB then."""
 
 
 class Commit(NamedTuple):
@@ -142,15 +131,11 @@ class Commit(NamedTuple):
 class Step:
     """What one pass of the target brought; everything a user sees is made from these.
 
-    Padding (see `TokenTree.pad`) is verified with the draft and counts as nothing.
-
     Attributes:
         tokens: the newly committed tokens, accepted drafts first.
         sources: who proposed each of them: a source's name, or TARGET.
-        plan: the decision, with its reason.
-        draft: what was proposed.
-        path: accepted nodes of the tree.
-        tests: nodes whose acceptance was decided.
+        path: accepted nodes of the tree, padding included (see `TokenTree.pad`).
+        tests: nodes whose acceptance was decided, likewise.
         context_length: committed tokens before the step.
         seconds: wall time of the step.
         target_seconds, draft_seconds: of that, in native passes of target and draft models.
@@ -217,13 +202,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a target can verify.
-
-    Attributes:
-        capacity: tokens its cache holds, a tree's included.
-        max_draft: most tokens a tree may have.
-        max_leaves: most branches a tree may have.
-    """
+    """What a target can verify: tokens of its cache, a tree's included; tokens and branches of a
+    tree."""
 
     capacity: int
     max_draft: int
@@ -231,7 +211,7 @@ class Limits:
 
 
 class Target(Protocol):
-    """The model whose text is generated, with its KV cache: it answers what `speculate` yields."""
+    """The model whose text is generated, with its KV cache; it answers what `speculate` yields."""
 
     def forward(self, request: PassRequest) -> PassResult:
         """One pass over the committed tokens that the cache lacks and over the tree."""
@@ -259,10 +239,10 @@ class Planner(Protocol):
 
 
 class Drafter(Protocol):
-    """Carries plans out: one source by its name, or the draft tree builder over all of them.
+    """Carries plans out: one source by its name, or the policy over all of them.
 
     Attributes:
-        hidden: layers of the target whose rows it wants with every pass, see `PassRequest`.
+        hidden: layers of the target whose rows it wants with every pass.
         reads: whether it wants to see the logits of every pass, see `verified`.
     """
 
@@ -296,53 +276,5 @@ class Drafter(Protocol):
         ...
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        """See `Source.committed`."""
-        ...
-
-
-class Source(Protocol):
-    """Anything that proposes tokens. It is one file, registered in `localspec.drafters`.
-
-    This much makes it work by name. A `LookupSource` or a `ModelSource` takes part in `auto`, see
-    `localspec.decoding.auto_sources`.
-
-    Attributes:
-        name: what it is called in options, statistics, colours and reports.
-        hidden: layers of the target whose rows it wants, see `PassRequest`; usually none.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def hidden(self) -> tuple[int, ...]: ...
-
-    @property
-    def native_seconds(self) -> float:
-        """Seconds spent in native passes so far; 0 for a source without a model."""
-        ...
-
-    def begin(self, prompt: Sequence[int]) -> None:
-        """Catch up with the prompt of a new generation, before its first step."""
-        ...
-
-    def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
-        """Extend the tip of `tree` (empty at first) by up to `plan.depth` levels.
-
-        Whether to go on after a token that was drawn may depend on the tokens drawn so far, but a
-        drawn token is never dropped: leaving it out because of what it is would bias the output.
-        """
-        ...
-
-    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        """Keep what agrees with the committed tokens, drop what was proposed beyond them.
-
-        Called after every step, and whenever a generation ends.
-
-        Args:
-            hidden: of the layers asked for, rows [n, width], behind the n tokens of the context
-                before its last one: from the one on that was last before this step, and where
-                tokens before it were read as well (a prompt), from those on. Empty where the step
-                did not end as planned.
-        """
+        """See `localspec.decoding.sources.Source.committed`."""
         ...

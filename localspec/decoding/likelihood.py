@@ -18,14 +18,11 @@ _AT_ONCE = 32
 def first_wrong(
     target: Target, limits: Limits, prompt: Sequence[int], answer: Sequence[int]
 ) -> int | None:
-    """The first token of an answer that is not the target's best there; None where all are.
-
-    Where rows have the same bits whatever shares their passes, this proves that plain greedy
-    decoding says the answer. What the target holds of the text is not read again.
+    """The first token of an answer that is not the target's best there; None where all are. With
+    batch-invariant passes that proves that plain greedy decoding says the answer.
 
     Args:
         target: holds the text as far as it was read afterwards.
-        limits: of the target.
         prompt, answer: token ids; of the prompt at least one.
     """
     known, most = list(prompt), 1 + min(_AT_ONCE, limits.max_draft)
@@ -53,13 +50,10 @@ def likelihood(
 ) -> list[TokenLogprob]:
     """Log-probabilities of the tokens of a text but the first, before which there is nothing.
 
-    The text is verified as if it had been drafted: in passes over as many tokens as the target
-    verifies at a time. Where those shall round as single-token passes do (`exact`), so do these.
+    The text is verified as if it had been drafted.
 
     Args:
         target: holds all but the last token afterwards.
-        limits: of the target.
-        tokens: of the text.
         alternatives: how many of the most probable tokens to tell with each.
         stopped: asked between two passes.
 

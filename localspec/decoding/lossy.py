@@ -1,8 +1,5 @@
-"""Acceptance rules that can change the output. Only ever used when asked for by name.
-
-Each keeps a proposed token when the target finds it good enough, instead of with the probability
-that would leave the distribution as it is; whatever reports their work says "lossy".
-"""
+"""Acceptance rules that can change the output: a proposed token stays when the target finds it good
+enough. Used when asked for by name alone; whatever reports their work says "lossy"."""
 
 from __future__ import annotations
 

@@ -1,11 +1,8 @@
 """The only source of chance in a generation.
 
-Acceptance rules and sampled drafts ask for coins and draws instead of a random number, so that a
-test can put in one that walks through *every* outcome with its exact probability, and compare the
-distribution of whole sequences with the target's to 1e-9.
-
-Each of them is asked for at a place in the text, and nothing is used up: what comes out is a
-function of the seed and the place, whatever was drawn before, in however many steps.
+Coins and draws are asked for at a place in the text: what comes out is a function of the seed and
+the place, whatever was drawn before. A test can put in a source that walks through *every* outcome
+with its exact probability.
 """
 
 from __future__ import annotations

@@ -142,9 +142,7 @@ class Session:
 
     def extend(self, tokens: list[int], constraint: Constraint | None) -> list[int]:
         """Commit the tokens of one step up to the first that ends the generation; return those.
-
-        This alone decides where an answer ends. Each token is looked at as if it had come by
-        itself, so the end does not depend on how many were accepted at once.
+        This alone decides where an answer ends.
 
         Args:
             tokens: accepted drafts and the target's own token after them, at least one.

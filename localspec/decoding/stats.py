@@ -46,12 +46,10 @@ class AccountStatement:
 
     Attributes:
         saved: seconds, against plain decoding at the same pace; less than 0 where it cost more.
-        risked: seconds that the steps which took longer than plain decoding took longer, planning
-            and trying in vain included; `saved` is less by that already.
+        risked: seconds by which slower steps were slower; `saved` is less by that already.
         fund: seconds that may be risked at its end.
         refused: steps that were not drafted because the fund did not cover what was at risk.
-        pair_saved: seconds that drafting saved with this pair so far, earlier answers and sessions
-            included.
+        pair_saved: seconds saved with this pair so far, earlier answers and sessions included.
     """
 
     saved: float = 0.0
@@ -66,26 +64,22 @@ class GenerationStats:
     """Counts and seconds of one generation.
 
     Attributes:
-        prompt_tokens: tokens of the prompt, cached ones included.
-        cached_tokens: of those, tokens that the KV cache still held from an earlier call.
+        prompt_tokens, cached_tokens: of the prompt, and of those that the KV cache still held.
         generated_tokens: tokens of the answer, an end-of-generation token included.
         target_passes: passes of the target that yielded tokens; the prompt's own counts as one.
-        drafted, tested, accepted: draft tokens proposed, decided on, kept. The acceptance rate is
-            accepted ÷ tested: a token behind the first rejection is untested, not rejected.
+        drafted, tested, accepted: draft tokens proposed, decided on, kept. A token behind the first
+            rejection is untested, not rejected.
         accepted_per_position, tested_per_position: the same by depth, first drafted token first.
         prompt_seconds: from the start to the first token: the prompt through target and draft.
-        calibration_seconds: spent before that on measuring what passes cost; once per machine and
-            pair.
+        calibration_seconds: spent before that on measuring what passes cost.
         decode_seconds: in steps after the first token.
         draft_seconds, verify_seconds: of that, in native passes of draft model and target.
         overhead_seconds: the rest of `decode_seconds`: localspec's own work.
         by_drafter: counts by the name of the source.
         rule: the acceptance rule; `lossless` tells whether it leaves the output as it is.
-        vocabulary: where the draft model has another one than the target: how much they share, and
-            how drafts are made all the same.
-        threads: how many threads the last pass ran on, and why; empty where nobody says.
-        kernels: whose compute with the target's weights on the CPU, and why where these are not
-            localspec's; empty where nobody says.
+        vocabulary: how a draft model with another vocabulary drafts.
+        threads: how many threads the last pass ran on, and why.
+        kernels: whose compute with the target's weights on the CPU, and why.
         seed: of the random numbers; giving it again repeats the answer where passes and drafts are
             the same, by rule "match" whatever is drafted, or where answers are exact
             (`ModelOptions.exact`).

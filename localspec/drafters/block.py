@@ -1,8 +1,7 @@
 """Block diffusion heads as sources: DFlash and DSpark say several tokens in one pass.
 
-What a head says at a place of its block was computed before anything is drawn, so tokens are drawn
-from its rows as from a draft model's, and the acceptance rules keep the text the target's. A DSpark
-head biases each row by the token that it thinks likeliest at the place before.
+A block is computed before anything is drawn. A DSpark head biases each row by the token that it
+thinks likeliest at the place before.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from localspec.decoding.sampling import Row, Rows
-from localspec.drafters.by_depth import DepthHead
-from localspec.drafters.trained_head import FedHead, HeadCache
+from localspec.drafters.trained_head import DepthHead, FedHead, HeadCache
 
 
 class BlockRows(HeadCache, Protocol):
@@ -76,11 +74,10 @@ class BlockHead(FedHead, DepthHead):
             self._rows = None
         self._last, self._most = context[-1], most
 
-    def knows(self, depth: int) -> bool:
+    def has(self, depth: int) -> bool:
         return self._rows is not None and depth < len(self._rows)
 
-    def row(self, depth: int, above: int) -> Row:
-        """Whatever the token above has come to be."""
+    def at(self, depth: int) -> Row:
         if self._rows is None:
             self._rows = self._cut(self.cache.draft(self._last, self._most))
         row: Row = self._rows[depth]

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
 
-from localspec.decoding.auto_sources import LookupSource, ModelSource
-from localspec.decoding.interfaces import Drafter, Limits, Plan, Planner, Source
+from localspec.decoding.interfaces import Drafter, Limits, Plan, Planner
 from localspec.decoding.session import Session
-from localspec.drafters.lookahead import KEPT
-from localspec.drafters.named import NamedDrafter, Undrafted, Window, WindowSource
+from localspec.decoding.sources import LookupSource, ModelSource, WindowSource
+from localspec.drafters.named import LEVELS, NamedDrafter, Undrafted
 from localspec.drafters.options import TURNED_OFF, Drafting
 from localspec.drafters.registry import REGISTRY, Parts
-from localspec.drafters.window_shape import best_shape
 from localspec.errors import UsageError
 from localspec.policy import reasons
+from localspec.policy.asking import repays
 from localspec.policy.explore_then_commit import ExploreThenCommit
 from localspec.policy.fixed import Fixed, Never
-from localspec.policy.policy import Policy, repays
+from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
+
+CHEAP = 1.2
+"""In plain passes, what one with a window of more than two columns may take."""
 
 
 def compose(
@@ -91,11 +91,9 @@ def compose(
         min_confidence=drafting.min_confidence,
         min_likelihood=drafting.min_likelihood,
     )
-    source = registered.build(parts)
-    window = None
-    if isinstance(source, WindowSource):
-        window = _window(source, plan, profile, limits, trees=trees)
-    return Fixed(plan, limits, trees=trees), NamedDrafter(source, window)
+    columns = _columns(plan, profile, limits) if trees else 0
+    drafter = NamedDrafter(registered.build(parts), limits, columns)
+    return Fixed(plan, limits, trees=trees), drafter
 
 
 def require(drafting: Drafting, parts: Parts) -> str:
@@ -122,53 +120,23 @@ def asks_model(drafting: Drafting, parts: Parts) -> bool:
     return name in REGISTRY and REGISTRY[name].needs_model
 
 
-_KINDS: dict[type, type] = {}
-
-
 def sources(parts: Parts) -> tuple[list[LookupSource], list[ModelSource]]:
     """The registered sources that take part in `auto`, of both kinds."""
-    lookups: list[LookupSource] = []
-    models: list[ModelSource] = []
-    for registered in REGISTRY.values():
-        if parts.lack(registered) is not None:
-            continue
-        source = registered.build(parts)
-        # To ask a protocol takes a tenth of a millisecond: each class is asked once.
-        known = _KINDS.get(type(source))
-        if known is None:
-            kinds = (ModelSource, LookupSource)
-            known = next((kind for kind in kinds if isinstance(source, kind)), Source)
-            _KINDS[type(source)] = known
-        if known is ModelSource:
-            models.append(cast("ModelSource", source))
-        elif known is LookupSource:
-            lookups.append(cast("LookupSource", source))
-    return lookups, models
+    known = [r.build(parts) for r in REGISTRY.values() if parts.lack(r) is None]
+    lookups = [each for each in known if isinstance(each, LookupSource)]
+    lookups = [each for each in lookups if not isinstance(each, WindowSource)]
+    return lookups, [each for each in known if isinstance(each, ModelSource)]
 
 
-def _window(
-    source: WindowSource, plan: Plan, profile: PairProfile, limits: Limits, *, trees: bool
-) -> Window:
-    """The window of a source that was asked for by name.
-
-    Raises:
-        UsageError: the target, or the acceptance rule, takes no branches.
-    """
-    width, drafted = min(plan.width, KEPT), plan.depth * min(plan.width, KEPT)
-    leaves = limits.max_leaves - width if trees else 0
-    # Where nothing was measured, a row costs what any other does.
-    seconds: Sequence[float] = range(limits.max_draft + 2)
-    if profile.target:
-        seconds = profile.verifying(0, limits.max_draft)
-    shape = best_shape(seconds, leaves, min(drafted, limits.max_draft))
-    if shape is None:
-        raise UsageError(
-            f"Drafter '{source.name}' tries several continuations per pass, which is not possible "
-            "here: the model is recurrent, the rule accepts only chains, or depth times width is "
-            "too large. Choose another drafter, or leave out --rule, --depth "
-            "and --width."
-        )
-    return Window(source, shape, limits)
+def _columns(plan: Plan, profile: PairProfile, limits: Limits) -> int:
+    """Columns of a window beside a draft: two, and more where their rows cost next to nothing."""
+    beside = (limits.max_draft - plan.depth * plan.width) // LEVELS
+    most = min(limits.max_leaves - plan.width, beside)
+    if not profile.target:
+        return min(2, most)
+    seconds = profile.verifying(0, limits.max_draft)
+    cheap = [n for n in range(3, most + 1) if seconds[1 + n * LEVELS] < CHEAP * seconds[1]]
+    return max(cheap, default=min(2, most))
 
 
 def _overlap(drafting: Drafting, parts: Parts) -> ExploreThenCommit | None:

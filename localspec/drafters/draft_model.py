@@ -1,12 +1,7 @@
 """The draft model: a small language model that guesses what the target will say.
 
-Of a long text it reads a part. Reading all of it takes a tenth of the target's time and more before
-the first token comes, and each pass looks at everything that is held; what it drafts depends on the
-latest text mostly, and copies from far behind are the lookup sources' business. So of a text that
-it does not know it reads the first few tokens, to which attention clings (attention sinks: Xiao et
-al. 2024, "Efficient streaming language models with attention sinks", section 3), and the latest
-ones, at the places right behind those. What a draft model says is never trusted, so the answer is
-the same.
+Of a long text it reads the first few tokens (attention sinks: Xiao et al. 2024, section 3) and the
+latest ones, at the places right behind those: what it drafts depends on the latest text mostly.
 """
 
 from __future__ import annotations
@@ -29,7 +24,6 @@ class Cache(Protocol):
         tokens: what the cache holds.
         capacity: tokens it can hold.
         max_draft: most tokens of a pass whose rows are wanted, the first one aside.
-        native_seconds: seconds spent in native passes so far.
     """
 
     tokens: list[int]
@@ -58,11 +52,7 @@ class Cache(Protocol):
 
 @runtime_checkable
 class BranchingCache(Cache, Protocol):
-    """A cache behind whose tokens a tree can grow.
-
-    Attributes:
-        max_leaves: most branches of the tree; 1 where it can only be a chain.
-    """
+    """A cache behind whose tokens a tree can grow, of up to so many branches."""
 
     @property
     def max_leaves(self) -> int: ...
@@ -90,8 +80,7 @@ class BranchingCache(Cache, Protocol):
 class DraftModel:
     """A cache that is kept in step with a session, shared by the sources that use the model.
 
-    What the model drafted stays in its cache; what the target accepted of that is never decoded
-    again. Only tokens that the model has not seen are, and of many of those the latest.
+    What the target accepted of a draft is never decoded again.
 
     Attributes:
         reads_along: whether it can read tokens in one pass that it did not propose itself.
@@ -100,12 +89,11 @@ class DraftModel:
     reads_along = True
     WINDOW = 256
     """Where more of a text is unread, so many of the latest tokens are read. SmolLM2-135M behind
-    four prompts of 450 to 770 tokens (`questions-tuning`), 64 tokens each: right in 0.79 of the
-    places with all of them, 0.77 with 512, 0.72 with 256, 0.73 with 128. 512 tokens more take as
-    long to read as it takes to draft a hundred."""
+    prompts of 450 to 770 tokens is right in 0.79 of the places with all of them, 0.77 with 512,
+    0.72 with 256, 0.73 with 128; 512 more take as long to read as a hundred to draft."""
     LONGEST = 2048
-    """The most that it holds, in tokens. Behind so many, a pass over one takes it two to three
-    times as long as behind 256."""
+    """Tokens that it holds at most: a pass behind them takes two to three times as long as behind
+    256."""
 
     def __init__(self, cache: Cache, vocabulary: int, *, window: int | None = WINDOW) -> None:
         """Args:
@@ -126,10 +114,8 @@ class DraftModel:
         return ""
 
     def draws(self, *, greedy: bool) -> bool:
-        """Asked before an answer: whether its tokens may be drawn from the rows, or are chosen.
-
-        `greedy`: whether the answer is, so that nothing is drawn anyway.
-        """
+        """Asked before an answer, a greedy one or not: whether its tokens may be drawn from the
+        rows, or are chosen."""
         return True
 
     def begin(self, prompt: Sequence[int]) -> None:
@@ -151,14 +137,12 @@ class DraftModel:
     def sync(
         self, context: Sequence[int], beyond: Sequence[int] = (), *, whole: bool = False
     ) -> None:
-        """Drop what does not agree with the committed tokens, a tree's other branches included.
-
-        The last of them is dropped as well, unless the row behind it is known (`whole`): it is
-        wanted again, and a token that the target drew itself may be one that was drafted at its
-        place and decoded already.
+        """Drop what does not agree with the committed tokens, and the last of these, behind which a
+        row is wanted.
 
         Args:
             beyond: tokens that are imagined to follow; the next `sync` looks at them again.
+            whole: the row behind the last token is known.
         """
         if self._grown:
             self._settle(self.text(context))
@@ -184,8 +168,7 @@ class DraftModel:
         return Excerpt(context, self._left_out) if self._left_out else context
 
     def to_read(self, context: Sequence[int]) -> Sequence[int]:
-        """The same where the text is to be read to its end now, which may leave out more of it than
-        before: the cache then holds the first tokens at most."""
+        """The same where the text is to be read to its end now, which may leave out more of it."""
         if self._begins_anew(context):
             assert self._window is not None
             self.cache.truncate(min(len(self.cache.tokens), SINKS))

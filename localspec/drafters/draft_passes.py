@@ -8,30 +8,31 @@ nothing in it is read twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple
 
-from localspec.decoding.auto_sources import Growing
 from localspec.decoding.sampling import Row, Rows
+from localspec.decoding.sources import Drafted
 from localspec.decoding.tree import ROOT
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.rows_ahead import RowsAhead
 
 
-class DraftPasses(Protocol):
-    """Rows behind the candidates of one draft."""
+class RowsAhead(NamedTuple):
+    """Rows behind a text, and behind each token that was expected to follow.
 
-    def knows(self, growing: Growing, node: int) -> bool:
-        """Whether the row behind a candidate is there already."""
-        ...
+    Attributes:
+        rows: float32 [1 + len(expected), vocabulary].
+        expected: the tokens.
+    """
 
-    def read(self, growing: Growing, nodes: Sequence[int]) -> None:
-        """One pass for the rows behind these candidates, whose parents were read before. Without
-        room for some of them their rows stay unknown."""
-        ...
+    rows: Rows
+    expected: list[int]
 
-    def row(self, node: int) -> Row:
-        """The row behind a candidate that is known or was read last."""
-        ...
+    def behind(self, tokens: Sequence[int]) -> RowsAhead | None:
+        """What is left once the text went on with `tokens`; None where it went on otherwise."""
+        n = len(tokens)
+        if n > len(self.expected) or self.expected[:n] != list(tokens):
+            return None
+        return RowsAhead(self.rows[n:], self.expected[n:])
 
 
 class ChainPasses:
@@ -43,39 +44,42 @@ class ChainPasses:
 
     def __init__(self, model: DraftModel, ahead: RowsAhead | None = None) -> None:
         self._model = model
-        self._ahead = ahead
-        self._at = ROOT  # the candidate that `_ahead` begins behind
+        self._rows: Rows | None = None if ahead is None else ahead.rows
+        self._expected = [] if ahead is None else ahead.expected
+        self._at = ROOT  # the candidate behind which they begin
+        self._read = -1  # tokens of the cache behind that one, where nothing was read along
 
-    def knows(self, growing: Growing, node: int) -> bool:
-        if self._ahead is None or node == self._at:
-            return self._ahead is not None
-        if growing.parent(node) != self._at:
+    def knows(self, draft: Drafted, node: int) -> bool:
+        if self._rows is None or node == self._at:
+            return self._rows is not None
+        expected = self._expected
+        if not expected or draft.parent(node) != self._at or draft.token(node) != expected[0]:
             return False
-        ahead = self._ahead.behind((growing.token(node),))
-        if ahead is None:
-            return False
-        self._ahead, self._at = ahead, node
+        self._rows, self._expected, self._at = self._rows[1:], expected[1:], node
         return True
 
-    def read(self, growing: Growing, nodes: Sequence[int]) -> None:
+    def read(self, draft: Drafted, nodes: Sequence[int]) -> None:
         (node,) = nodes
-        model, path = self._model, growing.path(node)
-        context, cache = model.to_read(growing.session.context), model.cache
-        cache.truncate(min(len(cache.tokens), len(context) + len(path) - 1))
-        held = len(cache.tokens)
-        unread = [*context[held:], *path[max(0, held - len(context)) :]]
+        model, cache = self._model, self._model.cache
+        if self._read == len(cache.tokens) and draft.parent(node) == self._at:
+            unread = [draft.token(node)]
+        else:
+            path, context = draft.path(node), model.to_read(draft.session.context)
+            cache.truncate(min(len(cache.tokens), len(context) + len(path) - 1))
+            held = len(cache.tokens)
+            unread = [*context[held:], *path[max(0, held - len(context)) :]]
         size = len(unread)
-        primes = _primes(model, growing, node, size, len(path))
-        rows = model.read([*unread, *primes], 1 + len(primes))
+        primes = _primes(model, draft, node, size) if model.reads_along else []
+        self._rows = model.read([*unread, *primes], 1 + len(primes))
         if not primes:
             cache.checkpoint()
-        growing.read(size + len(primes))
-        self._ahead, self._at = RowsAhead(rows, primes), node
+        self._read = -1 if primes else len(cache.tokens)
+        draft.read(size + len(primes))
+        self._expected, self._at = primes, node
 
     def row(self, node: int) -> Row:
-        assert self._ahead is not None
-        assert node == self._at
-        row: Row = self._ahead.rows[0]
+        assert self._rows is not None
+        row: Row = self._rows[0]
         return row
 
 
@@ -90,30 +94,30 @@ class TreePasses:
         self._continued: set[int] = set()
         self._leaves = 1
 
-    def knows(self, growing: Growing, node: int) -> bool:
+    def knows(self, draft: Drafted, node: int) -> bool:
         if node in self._rows:
             return True
         if node == ROOT or not self._primed:
             return False
-        primed = self._primed.get(growing.parent(node))
+        primed = self._primed.get(draft.parent(node))
         if primed is None:
             return False
         # The parent's pass read on with what was expected behind it.
         rows, expected, grown = primed
-        if not expected or expected[0] != growing.token(node):
+        if not expected or expected[0] != draft.token(node):
             return False
         self._grown[node], self._rows[node] = grown, rows[0]
         self._primed[node] = rows[1:], expected[1:], grown + 1
         return True
 
-    def read(self, growing: Growing, nodes: Sequence[int]) -> None:
-        model, context = self._model, growing.session.context
+    def read(self, draft: Drafted, nodes: Sequence[int]) -> None:
+        model, context = self._model, draft.session.context
         self._rows, self._primed = {}, {}  # they stood where this pass writes
         if nodes[0] == ROOT:
             pending = model.to_read(context)[len(model.cache.tokens) :]
-            primes = _primes(model, growing, ROOT, len(pending), 0)
+            primes = _primes(model, draft, ROOT, len(pending)) if model.reads_along else []
             rows = model.grow(primes, range(ROOT, len(primes) - 1), pending)
-            growing.read(len(pending) + len(primes))
+            draft.read(len(pending) + len(primes))
             self._rows[ROOT] = rows[0]
             if primes:
                 self._primed[ROOT] = rows[1:], primes, 0
@@ -121,7 +125,7 @@ class TreePasses:
             return
         first, taken = model.grown, list[tuple[int, int]]()
         for node in nodes:
-            parent = self._grown[growing.parent(node)]
+            parent = self._grown[draft.parent(node)]
             # The first child of a node goes on in its branch, others begin one.
             begins = parent in self._continued
             if first + len(taken) >= model.room(context) or self._leaves + begins > model.branches:
@@ -131,8 +135,8 @@ class TreePasses:
             taken.append((node, parent))
         if not taken:
             return
-        rows = model.grow([growing.token(node) for node, _ in taken], [p for _, p in taken])
-        growing.read(len(taken))
+        rows = model.grow([draft.token(node) for node, _ in taken], [p for _, p in taken])
+        draft.read(len(taken))
         for number, (node, _) in enumerate(taken):
             self._grown[node] = first + number
             self._rows[node] = rows[number]
@@ -141,8 +145,10 @@ class TreePasses:
         return self._rows[node]
 
 
-def _primes(model: DraftModel, growing: Growing, node: int, unread: int, depth: int) -> list[int]:
-    """What is read along behind a candidate at a depth."""
-    if not model.reads_along:
-        return []
-    return growing.primes(node, unread)[: max(0, model.room(growing.session.context) - depth)]
+def _primes(model: DraftModel, draft: Drafted, node: int, unread: int) -> list[int]:
+    """What is read along behind a candidate."""
+    primes = draft.primes(node, unread)
+    if primes:
+        room = model.room(draft.session.context) - len(draft.path(node))
+        primes = primes[: max(0, room)]
+    return primes

@@ -1,9 +1,8 @@
 """A trained head as a source: it drafts from what the target made of the text.
 
 An EAGLE-3 head (Li et al. 2025), or an MTP layer that the target was trained with (DeepSeek-V3,
-section 2.2). It is asked as a draft model is, with the same trees (EAGLE-2: Li et al. 2024); what
-differs is that it reads hidden states of the target, which come with every pass of that, and that
-accepted tokens are read again with those in place of its own guesses at them.
+section 2.2). It is asked as a draft model is; accepted tokens are read again with the target's
+hidden states in place of its own guesses at them.
 """
 
 from __future__ import annotations

@@ -31,15 +31,13 @@ def total(values, start=0):
 class HeterogeneousDraftModel(DraftModel):
     """A `DraftModel` that speaks another vocabulary, through a `MappedCache`.
 
-    On the shared tokens (TLI) a row costs one pass: the better way where nearly all of the text is
-    in tokens that both have. Through text (SLEM) a target token that the draft model lacks can be
-    drafted too, put together from several of its own; that takes further passes. Which way an
-    answer takes is decided when it begins: by how many tokens of the text so far the draft model
-    lacks, and by how often what it would have written came true where the shared token did not.
+    On the shared tokens (TLI) a row costs one pass. Through text (SLEM) a target token that the
+    draft model lacks can be drafted too, in further passes. Which way an answer takes is decided
+    when it begins: by how many tokens of the text the draft model lacks, and by how often what it
+    would have written came true where the shared token did not.
 
     In sampled text drafts are drawn from the rows, but where the draft model lacks a great part of
-    the tokens: all that it says beside the written token are then mere beginnings of tokens, and
-    the written one is chosen instead (q = 1, as in the paper).
+    the tokens the written one is chosen (q = 1, as in the paper).
 
     Args:
         cache: the draft model's, over target tokens.
@@ -48,11 +46,9 @@ class HeterogeneousDraftModel(DraftModel):
     """
 
     WORTHWHILE = 0.04
-    """Part of the tokens that text has to win: about what its passes cost, as measured on the
-    embedded pair."""
+    """Part of the tokens that text has to win: about what its passes cost."""
     FEW = 0.25
-    """Part of the tokens lacking from which on written ones are chosen. Where nothing is lacking a
-    drawn token is accepted 1.2 times as often as the best one (T = 0.8, the embedded pair)."""
+    """Part of the tokens lacking from which on written ones are chosen."""
     RIGHT = 0.6
     """How often a token that is put together is taken to be right before that is known."""
     PRIOR = 64

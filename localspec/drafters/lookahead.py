@@ -1,27 +1,23 @@
 """Lookahead decoding: n-grams that the target itself makes beside its verifying passes.
 
 Fu et al. 2024 (Break the sequential dependency of LLM inference using lookahead decoding). A window
-of guesses goes along with every pass: a trunk of tokens that may come, and behind each of them its
-continuation by what the target said there in the passes before (a Jacobi iteration, of which the
-window keeps the last few states). The window of the paper is a tree: a column's tokens see the
-trunk up to it and one another, and nothing else, so that llama.cpp's ordinary mask serves. What the
-target says behind the columns completes an n-gram in each; these go into a pool, and those that
-begin with the last token of the text are proposed.
+of guesses goes along with every pass: a trunk of tokens that may come, and behind each of them what
+the target said there in the passes before (Jacobi iteration). It is a tree, a branch for each
+column, so that llama.cpp's ordinary mask serves. What the target says behind the columns completes
+an n-gram in each; these go into a pool, and those that begin with the last token are proposed.
 
-The window's own tokens are padding: they count as nothing. All tokens are chosen, by what was said
-in earlier passes, so q is 1 on each, and greedy and sampled answers stay the target's own.
+All tokens are chosen by what was said in earlier passes, so q is 1 on each.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from localspec.decoding.interfaces import Plan
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
+from localspec.decoding.sources import Prediction, WindowSource
 from localspec.decoding.tree import ROOT, TokenTree
 
 KEPT = 8
@@ -29,6 +25,7 @@ KEPT = 8
 FARTHEST = 16
 """Tokens of a chain of n-grams, which may run in a circle."""
 _STRIDE = 7
+_PRIORS = {"any": (0.0,)}
 _NONE: OrderedDict[tuple[int, ...], int] = OrderedDict()
 
 
@@ -44,15 +41,11 @@ class WindowPlace(NamedTuple):
     rest: tuple[int, ...] = ()
 
 
-class LookaheadSource:
-    """Proposes from the pool, and keeps the window that fills it.
+class LookaheadSource(WindowSource):
+    """Proposes from the pool, and keeps the window that fills it."""
 
-    Implements `localspec.drafters.named.WindowSource`.
-    """
-
-    hidden: tuple[int, ...] = ()
-    native_seconds = 0.0
     name = "lookahead"
+    priors = _PRIORS
 
     def __init__(self) -> None:
         self._pool: dict[int, OrderedDict[tuple[int, ...], int]] = {}
@@ -63,22 +56,6 @@ class LookaheadSource:
     def begin(self, prompt: Sequence[int]) -> None:
         self._pool.clear()
         self._levels, self._ends = [], []
-
-    def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
-        tip = tree.tip()
-        place = self.place(session)
-        for token in tree.path_tokens(tip):
-            place = self.follow(place, token)
-        firsts = list(islice(self.expected(place), 1))
-        firsts += [token for token in self.others(place) if token not in firsts]
-        for token in firsts[: plan.width]:
-            node, at = tip, place
-            for follower in [token, *self.expected(self.follow(at, token))][: plan.depth]:
-                existing = tree.child_with(node, follower)
-                node = tree.add(follower, node, self.name) if existing is None else existing
-
-    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        """The pool and the window stay as they are."""
 
     # The window.
 
@@ -122,11 +99,9 @@ class LookaheadSource:
     # The pool.
 
     def place(self, session: Session) -> WindowPlace:
-        """The end of the committed text."""
         return WindowPlace(session.context[-1])
 
     def follow(self, place: WindowPlace, token: int) -> WindowPlace:
-        """The place one imagined token further."""
         if place.rest and place.rest[0] == token:
             return WindowPlace(token, place.rest[1:])
         if not place.rest:
@@ -135,8 +110,7 @@ class LookaheadSource:
                     return WindowPlace(token, tail[1:])
         return WindowPlace(token)
 
-    def expected(self, place: WindowPlace) -> Iterator[int]:
-        """What most likely follows: a chain."""
+    def expected(self, place: WindowPlace) -> Iterator[Prediction]:
         token, rest = place.token, place.rest
         for _ in range(FARTHEST):
             if not rest:
@@ -145,12 +119,11 @@ class LookaheadSource:
                     return
                 rest = next(reversed(known))
             token, rest = rest[0], rest[1:]
-            yield token
+            yield Prediction(token, (1.0,))
 
-    def others(self, place: WindowPlace) -> list[int]:
-        """What else may follow, the latest first."""
-        known = self._pool.get(place.token, _NONE)
-        return list(dict.fromkeys(tail[0] for tail in reversed(known)))
+    def others(self, place: WindowPlace, most: int) -> list[tuple[int, float]]:
+        latest_first = reversed(self._pool.get(place.token, _NONE))
+        return [(token, 0.5) for token in dict.fromkeys(tail[0] for tail in latest_first)][:most]
 
 
 def _guesses(context: Sequence[int], count: int) -> list[int]:

@@ -27,13 +27,10 @@ _SPACE = b" \t\r\n"
 class MappedCache:
     """Implements `localspec.drafters.draft_model.Cache` in target ids over a draft model's cache.
 
-    The draft model reads its own tokens of the same text. What is appended is written with these
-    from the beginning of the word on: where the target's token ends inside one of the draft
-    model's, the last of them change as the word goes on, and are read anew. Or, where the draft
-    model has the rest of a longer token in mind, that is what follows, without a pass.
-
-    What a row says depends on nothing but what was read before it, never on what is drawn from
-    it; which tokens the text was written with makes it better or worse, never unfair.
+    The draft model reads its own tokens of the same text, written from the beginning of the word
+    on: where the target's token ends inside one of the draft model's, the last of them change as
+    the word goes on, and are read anew. Or, where the draft model has the rest of a longer token in
+    mind, that is what follows, without a pass.
 
     Args:
         inner: the draft model's cache. Nobody else appends to it.
@@ -44,10 +41,9 @@ class MappedCache:
         tokens: what was appended, target ids.
         by_text: whether a row is for the token that the draft model would *write* next, in as many
             passes as that takes (SLEM), or for those of its tokens that both have (TLI).
-        chosen: whether the token written heads its row whatever its probability, because the best
-            token of a row is taken, not one that is drawn.
-        said: what the rows behind so many tokens held most probable: the best shared token, and
-            the one written (-1 unless `by_text`); for whoever compares it with what came.
+        chosen: whether the token written heads its row, as the best token of a row is taken.
+        said: by tokens before a row, what it held most probable: the best shared token, and the one
+            written (-1 unless `by_text`).
     """
 
     def __init__(self, inner: Cache, mapping: VocabularyMap, *, recurrent: bool = False) -> None:
@@ -337,11 +333,8 @@ class MappedCache:
         self.said[at] = (int(base.argmax()), written)
 
     def _write(self, place: int, *, last: bool) -> tuple[int, float]:
-        """The target token that the draft model would write next, and how likely it finds it.
-
-        It goes on, one most probable token after the other, for as long as the target might read
-        all of that as one token. What it reads meanwhile stays: it is what comes, if the token is
-        accepted.
+        """The target token that the draft model would write next, and how likely it finds it: most
+        probable tokens for as long as the target might read all of them as one.
 
         Args:
             last: whether the text ends here, so that it may read on.

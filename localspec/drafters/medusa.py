@@ -1,8 +1,7 @@
 """Medusa heads as a source: each says the token at one distance, from the target's last state.
 
-Cai et al. 2024. A head is a few residual blocks and a projection, computed in numpy; what it says
-does not depend on what the heads before it chose, so one row serves all candidates of a depth. A
-row is computed when it is first asked for.
+Cai et al. 2024. A head is a few residual blocks and a projection, computed in numpy when its row is
+first asked for. One row serves all candidates of a depth.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
 from localspec.decoding.sampling import Row, Rows
-from localspec.drafters.by_depth import MAX_LEAVES, DepthHead
+from localspec.drafters.trained_head import MAX_LEAVES, DepthHead
 
 Matrix = npt.NDArray[np.float32]
 
@@ -183,9 +182,8 @@ class Medusa(DepthHead):
         """The last one of them is what it reads."""
         self.heads.know(len(context), hidden[self.layers[0]][-1])
 
-    def knows(self, depth: int) -> bool:
+    def has(self, depth: int) -> bool:
         return self.heads.knows(depth)
 
-    def row(self, depth: int, above: int) -> Row:
-        """Whatever the token above has come to be."""
+    def at(self, depth: int) -> Row:
         return self.heads.row(depth)

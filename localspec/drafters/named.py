@@ -1,77 +1,107 @@
-"""One source by its name, drafting as a plan's shape says."""
+"""One source by its name, as far as a plan says."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple, Protocol, runtime_checkable
+from itertools import islice, takewhile
+from typing import Any
 
-from localspec.decoding.interfaces import Draft, Limits, Plan, Source
-from localspec.decoding.sampling import Rows
+from localspec.decoding.draft_sampler import DraftSampler
+from localspec.decoding.interfaces import Draft, Limits, Plan
+from localspec.decoding.sampling import Rows, confidence
 from localspec.decoding.session import Session
-from localspec.decoding.tree import TokenTree
-from localspec.drafters.window_shape import WindowShape
+from localspec.decoding.sources import FIRM, LookupSource, ModelSource, Source, WindowSource
+from localspec.decoding.tree import ROOT, TokenTree
+from localspec.errors import UsageError
+
+MOST_PRIMES = 3
+LEVELS = 2
+"""Tokens of each column of a window: the paper's N − 1."""
 
 
-@runtime_checkable
-class WindowSource(Source, Protocol):
-    """A source that learns from the target's rows behind tokens that nobody proposes.
+class Staged(Source):
+    """Two sources together; for use by name.
 
-    It puts them into the tree that is verified as padding: the rule looks at them as at any others,
-    and they count as nothing.
+    Args:
+        first: drafts half of the tokens, or all of them where there is no `then`.
+        then: goes on with the other half.
+        primer: says what the first one, a model, may read along in a pass.
     """
 
-    def open_window(self, session: Session, tree: TokenTree, columns: int, levels: int) -> None:
-        """Add up to columns · levels tokens of padding, in at most so many branches as columns,
-        behind all that is proposed; tokens that are in the tree are not added again."""
-        ...
-
-    def verified(self, rows: Rows) -> None:
-        """Read the rows of a pass, whether or not its tree had a window; valid during the call."""
-        ...
-
-
-class Window(NamedTuple):
-    """The window of a source that has one.
-
-    Attributes:
-        shape: its size, beside the largest draft that is made.
-        limits: of the target.
-    """
-
-    source: WindowSource
-    shape: WindowShape
-    limits: Limits
-
-    def open(self, session: Session, tree: TokenTree) -> None:
-        """Add it to a draft, where there is room."""
-        room = min(self.limits.max_draft, self.limits.capacity - len(session.context)) - len(tree)
-        if room >= self.shape.rows:
-            self.source.open_window(session, tree, *self.shape)
-
-
-class NamedDrafter:
-    """Has one source propose; implements `localspec.decoding.interfaces.Drafter`."""
-
-    def __init__(self, source: Source, window: Window | None = None) -> None:
-        self._source = source
-        self._nothing = f"drafter '{source.name}' had nothing to propose"
-        self._window = window
-        self.hidden = source.hidden
-        self.reads = window is not None
+    def __init__(
+        self,
+        name: str,
+        first: Source,
+        then: Source | None = None,
+        *,
+        primer: LookupSource | None = None,
+    ) -> None:
+        self.name, self.first, self.then, self.primer = name, first, then, primer
+        self._parts = [source for source in (first, then, primer) if source is not None]
+        self.hidden = tuple({layer for source in self._parts for layer in source.hidden})
 
     @property
     def native_seconds(self) -> float:
-        return self._source.native_seconds
+        return sum(source.native_seconds for source in self._parts)
 
     def begin(self, prompt: Sequence[int]) -> None:
-        self._source.begin(prompt)
+        for source in self._parts:
+            source.begin(prompt)
+
+    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
+        for source in self._parts:
+            source.committed(context, hidden)
+
+
+class NamedDrafter:
+    """Implements `localspec.decoding.interfaces.Drafter`, and is the `Drafted` of the model that it
+    asks.
+
+    Args:
+        limits: of the target.
+        columns: of the window, if the source opens one.
+
+    Raises:
+        UsageError: it needs more.
+    """
+
+    branching = False
+
+    def __init__(self, source: Source, limits: Limits | None = None, columns: int = 0) -> None:
+        self._staged = source if isinstance(source, Staged) else Staged(source.name, source)
+        self._nothing = f"drafter '{source.name}' had nothing to propose"
+        self._window = source if isinstance(source, WindowSource) else None
+        self._limits, self._columns = limits, columns
+        self.hidden, self.reads = source.hidden, self._window is not None
+        if self.reads and self._columns < 2:
+            raise UsageError(
+                f"Drafter '{source.name}' tries several continuations per pass, which is not "
+                "possible here: the model is recurrent, the rule accepts only chains, or depth "
+                "times width is too large. Choose another drafter, or leave out --rule, --depth "
+                "and --width."
+            )
+
+    @property
+    def native_seconds(self) -> float:
+        return self._staged.native_seconds
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        self._staged.begin(prompt)
 
     def draft(self, session: Session, plan: Plan) -> Draft:
-        tree = TokenTree()
-        self._source.propose(session, plan, tree)
-        if self._window is not None:
-            self._window.open(session, tree)
+        self.session, self._tree, self.depth = session, TokenTree(), plan.depth
+        tree, staged = self._tree, self._staged
+        if staged.then is None:
+            self._extend(staged.first, plan, plan.depth, plan.width)
+        else:
+            self._extend(staged.first, plan, max(1, plan.depth // 2), plan.width)
+            # One branch only: candidates beside it would hang from a guess.
+            self._extend(staged.then, plan, plan.depth - len(tree.path(tree.tip())), 1)
+        if self._window is not None and self._limits is not None:
+            room = min(self._limits.max_draft, self._limits.capacity - len(session.context))
+            if room - len(tree) >= self._columns * LEVELS:
+                self._window.open_window(session, tree, self._columns, LEVELS)
         return Draft(tree, self._nothing)
 
     def verifying(
@@ -81,10 +111,95 @@ class NamedDrafter:
 
     def verified(self, rows: Rows) -> None:
         if self._window is not None:
-            self._window.source.verified(rows)
+            self._window.verified(rows)
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        self._source.committed(context, hidden)
+        self._staged.committed(context, hidden)
+
+    def _extend(self, source: Source, plan: Plan, depth: int, width: int) -> None:
+        """Have one source extend the draft's main branch."""
+        if isinstance(source, ModelSource):
+            self._ask(source, plan, depth, width)
+        elif isinstance(source, LookupSource):
+            self._look_up(source, depth, width)
+
+    def _look_up(self, source: LookupSource, depth: int, width: int) -> None:
+        tree, tip = self._tree, self._tree.tip()
+        place = self._place(source, tip)
+        chains = [_firm(source, place, depth)]
+        if width > 1 and chains[0]:
+            chains += (
+                [token, *_firm(source, source.follow(place, token), depth - 1)]
+                for token, _ in source.others(place, width)
+                if token != chains[0][0]
+            )
+        for chain in chains[:width]:
+            node = tip
+            for token in chain:
+                node = tree.add(token, node, source.name)
+
+    def _ask(self, source: ModelSource, plan: Plan, depth: int, width: int) -> None:
+        """The first candidate of a place is followed, the others cost no pass."""
+        tree, session, credit = self._tree, self.session, source.credit
+        node = tree.tip()
+        path = [] if node == ROOT else tree.path_tokens(node)
+        sampler, passes = DraftSampler(session, path, greedy=source.greedy), source.start(self)
+        chosen = sampler.greedy and width == 1
+        least, likelihood = max(plan.min_confidence, plan.min_likelihood), 1.0
+        for _ in range(min(depth, source.room(session) - len(path))):
+            if not sampler.open:
+                break
+            if not passes.knows(self, node):
+                passes.read(self, (node,))
+            row = passes.row(node)
+            if least:
+                # Before a token is drawn: to drop it because of what it is would bias the text.
+                best = confidence(row)
+                likelihood *= best
+                if best < plan.min_confidence or likelihood < plan.min_likelihood:
+                    break
+            if chosen:
+                token = sampler.best(row)
+                node = tree.add(token, node, credit)
+            else:
+                (token, q), *siblings = sampler.candidates(row, width)
+                above, node = node, tree.add(token, node, credit, q)
+                for sibling, q_sibling in siblings:
+                    tree.add(sibling, above, credit, q_sibling)
+            sampler.advance(token)
+
+    # The draft, as passes of a model see it.
+
+    def token(self, node: int) -> int:
+        return self._tree.tokens[node]
+
+    def parent(self, node: int) -> int:
+        return self._tree.parents[node]
+
+    def path(self, node: int) -> list[int]:
+        return self._tree.path_tokens(node)
+
+    def primes(self, node: int, unread: int) -> list[int]:
+        primer = self._staged.primer
+        if primer is None:
+            return []
+        left = self.depth - len(self._tree.path(node)) - 1
+        return _firm(primer, self._place(primer, node), min(MOST_PRIMES, left))
+
+    def read(self, size: int) -> None:
+        """Nothing depends on what it costs."""
+
+    def _place(self, source: LookupSource, node: int) -> Any:
+        place = source.place(self.session)
+        for token in self._tree.path_tokens(node):
+            place = source.follow(place, token)
+        return place
+
+
+def _firm(source: LookupSource, place: Any, most: int) -> list[int]:
+    """Tokens that a source firmly expects."""
+    expected = islice(source.expected(place), max(0, most))
+    return [each.token for each in takewhile(lambda each: each.weight >= FIRM, expected)]
 
 
 class Undrafted:

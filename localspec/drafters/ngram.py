@@ -9,12 +9,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from localspec.decoding.auto_sources import Prediction
-from localspec.decoding.interfaces import Plan
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
-from localspec.decoding.tree import TokenTree
-from localspec.drafters.streak import Streak
+from localspec.decoding.sources import LookupSource, Prediction
 from localspec.drafters.suffix_automaton import Match, SuffixAutomaton
 from localspec.policy.acceptance_estimator import logit
 
@@ -22,14 +19,9 @@ PRIORS = {
     "greedy": (-0.74, 0.36, 1.11, 0.59),
     "sampled": (-1.12, 0.48, 0.95, 0.3),
 }
-"""Fitted as those of the draft model, see `localspec.drafters.model`, to 794 and 1,266 greedy and
-589 and 1,087 sampled places of the embedded and the real pair; log-loss on the judging halves, with
-the weights before in brackets: greedy 0.460 (0.461) and 0.511 (0.513), sampled 0.577 (0.586) and,
-worse, 0.549 (0.544). Features: see `_features`."""
+"""Fitted as those of the draft model, see `localspec.drafters.model`. Features: see `_features`."""
 _LEAD = 8
 """Tokens at the end of a prompt that a prediction is hung on."""
-SHORTEST = 1
-"""A single repeated token predicts little, and says so; it may still fill a free slot."""
 
 
 class NgramIndex:
@@ -40,17 +32,14 @@ class NgramIndex:
     """
 
     def __init__(self) -> None:
-        self._automaton = SuffixAutomaton()
+        self.automaton = SuffixAutomaton()
         self._expected: list[int] = []
 
     def expect(self, prompt: Sequence[int], prediction: Sequence[int]) -> None:
-        """Take a text for what will be said behind a prompt, until another one is expected.
+        """Take a text for what will be said behind a prompt, until another one is expected; none to
+        expect nothing.
 
-        The end of the prompt is put before it, so that it is found from the first token on. What
-        stands behind it, the beginning of the prompt, is expected in vain once.
-
-        Args:
-            prediction: its tokens; none to expect nothing.
+        The end of the prompt is put before it, so that it is found from the first token on.
         """
         expected = [*prompt[-_LEAD:], *prediction] if prediction else []
         if expected != self._expected:
@@ -59,59 +48,70 @@ class NgramIndex:
 
     def sync(self, context: Sequence[int]) -> None:
         """Append what is new in `context`; start anew where it is another text."""
-        known = self._automaton.tokens
+        known = self.automaton.tokens
         n = len(known) - len(self._expected)
         if n and (n > len(context) or context[n - 1] != known[-1]):
             self._start_anew()
             n = 0
         if n < len(context):
-            self._automaton.extend(context[n:])
+            self.automaton.extend(context[n:])
 
     def begin(self, context: Sequence[int]) -> None:
         """A new generation: keep the automaton only if `context` really goes on from its text."""
-        known = self._automaton.tokens[len(self._expected) :]
+        known = self.automaton.tokens[len(self._expected) :]
         if list(context[: len(known)]) != known:
             self._start_anew()
         self.sync(context)
 
     def _start_anew(self) -> None:
-        self._automaton = SuffixAutomaton()
-        self._automaton.extend(self._expected)
+        self.automaton = SuffixAutomaton()
+        self.automaton.extend(self._expected)
 
-    def match(self, beyond: Sequence[int] = ()) -> Match:
-        """The longest repeated ending of the text followed by the tokens `beyond`."""
-        match = self._automaton.match()
-        for token in beyond:
-            match = self._automaton.follow(match, token)
-        return match
 
-    def follow(self, match: Match, token: int) -> Match:
-        """The match after one more imagined token."""
-        return self._automaton.follow(match, token)
+class Streak:
+    """How many tokens in a row, up to now, a lookup source said right.
 
-    def best(self, match: Match, shortest: int) -> tuple[int, int, int, int] | None:
-        """See SuffixAutomaton.best."""
-        return self._automaton.best(match, shortest)
+    Attributes:
+        length: tokens in a row.
+    """
 
-    def chain(self, match: Match, shortest: int) -> Iterator[tuple[int, int, int, int]]:
-        """See SuffixAutomaton.chain."""
-        return self._automaton.chain(match, shortest)
+    __slots__ = ("_at", "_said", "length")
 
-    def candidates(self, match: Match, most: int, shortest: int) -> list[tuple[int, int]]:
-        """See SuffixAutomaton.continuations."""
-        return self._automaton.continuations(match, most, shortest)
+    def __init__(self) -> None:
+        self.begin()
 
-    def run(self, match: Match, token: int, length: int, shortest: int) -> list[int]:
-        """`token` and what most likely follows it, at most `length` tokens."""
-        tokens: list[int] = []
-        while len(tokens) < length:
-            tokens.append(token)
-            match = self._automaton.follow(match, token)
-            following = self._automaton.continuations(match, 1, shortest)
-            if not following:
+    def begin(self) -> None:
+        """A new text."""
+        self.length = 0
+        self._said: list[int] | None = None
+        self._at = -1
+
+    def at(self, count: int) -> None:
+        """The committed text has so many tokens."""
+        if self._at != count:
+            self._said, self._at = None, count
+
+    def noted(self, predictions: Iterator[Prediction]) -> Iterator[Prediction]:
+        """The same predictions; those behind the committed text are noted the first time, as far
+        as they are asked for."""
+        if self._said is not None:
+            return predictions
+        self._said = []
+        return self._keeping(predictions, self._said)
+
+    def _keeping(self, predictions: Iterator[Prediction], said: list[int]) -> Iterator[Prediction]:
+        for prediction in predictions:
+            said.append(prediction.token)
+            yield prediction
+
+    def committed(self, context: Sequence[int]) -> None:
+        """What came."""
+        for said, token in zip(self._said or (), context[self._at :], strict=False):
+            if said != token:
+                self.length = 0
                 break
-            token = following[0][0]
-        return tokens
+            self.length += 1
+        self._said, self._at = None, -1
 
 
 class _Expected:
@@ -151,17 +151,17 @@ class _Expected:
 class _Place:
     """Where the text, and what was imagined behind it, ends.
 
-    Attributes:
-        match: in the automaton.
+    Args:
         streak: tokens in a row, up to here, that were predicted.
         committed: whether nothing is imagined.
+        expected: what was expected `passed` tokens ago, all of which came; None looks anew.
     """
 
-    __slots__ = ("_expected", "_index", "_passed", "committed", "match", "streak")
+    __slots__ = ("_automaton", "_expected", "_passed", "committed", "match", "streak")
 
     def __init__(
         self,
-        index: NgramIndex,
+        automaton: SuffixAutomaton,
         match: Match,
         streak: int,
         *,
@@ -169,12 +169,9 @@ class _Place:
         expected: _Expected | None = None,
         passed: int = 0,
     ) -> None:
-        """`expected`: what was expected `passed` tokens ago, all of which came; None looks anew."""
-        self._index = index
-        self.streak = streak
-        self._expected = expected or _Expected(index.chain(match, SHORTEST), streak)
+        self._automaton, self.match, self.streak = automaton, match, streak
+        self._expected = expected or _Expected(automaton.chain(match), streak)
         self._passed = passed
-        self.match = match
         self.committed = committed
 
     def expected(self) -> Iterator[Prediction]:
@@ -183,33 +180,34 @@ class _Place:
 
     def followed(self, token: int) -> _Place:
         """The place one token further."""
-        match, first = self._index.follow(self.match, token), next(self.expected(), None)
+        match, first = self._automaton.follow(self.match, token), next(self.expected(), None)
         if first is None or first.token != token:
-            return _Place(self._index, match, 0)
+            return _Place(self._automaton, match, 0)
         streak, passed = self.streak + 1, self._passed + 1
-        return _Place(self._index, match, streak, expected=self._expected, passed=passed)
+        return _Place(self._automaton, match, streak, expected=self._expected, passed=passed)
+
+    def others(self, most: int) -> list[tuple[int, float]]:
+        """What may follow, with rough probabilities."""
+        best = self._automaton.best(self.match)
+        total = 2 if best is None else max(2, best[3])
+        found = self._automaton.continuations(self.match, most)
+        return [(token, min(0.5, times / (total + 1))) for token, times in found]
 
 
-class NgramSource:
+class NgramSource(LookupSource):
     """Copies the continuation of the longest earlier occurrence, several of them for a tree.
 
-    Implements `localspec.decoding.auto_sources.LookupSource`. Its tokens are chosen, not drawn: q
-    is 1 on each, and a token is accepted with probability p(token). It runs no model, so it costs
-    microseconds.
+    Its tokens are chosen, not drawn: q is 1 on each, and one is accepted with probability p(token).
 
     Args:
         index: shared with every other source that looks things up in the text.
-        shortest: by name, matches of fewer tokens are not worth proposing.
     """
 
+    name = "ngram"
     priors: Mapping[str, tuple[float, ...]] = PRIORS
-    hidden: tuple[int, ...] = ()
-    native_seconds = 0.0
 
-    def __init__(self, index: NgramIndex, *, name: str = "ngram", shortest: int = 2) -> None:
-        self.name = name
+    def __init__(self, index: NgramIndex) -> None:
         self._index = index
-        self._shortest = shortest
         self._streak = Streak()
         self._place: _Place | None = None  # the end of the committed text, while that stays
         self._placed = -1  # tokens of that text
@@ -219,33 +217,19 @@ class NgramSource:
         self._streak.begin()
         self._place = None
 
-    def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
-        self._index.sync(session.context)
-        tip = tree.tip()
-        match = self._index.match(tree.path_tokens(tip))
-        for token, _ in self._index.candidates(match, plan.width, self._shortest):
-            node = tip
-            for follower in self._index.run(match, token, plan.depth, self._shortest):
-                existing = tree.child_with(node, follower)
-                node = tree.add(follower, node, self.name) if existing is None else existing
-
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
         # The index reads on once it is asked: not in the steps for which nothing is planned.
         self._streak.committed(context)
         self._place = None
-
-    # In `auto`.
-
-    def kind(self, session: Session) -> str:
-        return "greedy" if session.sampler.greedy else "sampled"
 
     def place(self, session: Session) -> _Place:
         held = len(session.context)
         if self._place is None or self._placed != held:
             self._index.sync(session.context)
             self._streak.at(held)
-            match, streak = self._index.match(), self._streak.length
-            self._place, self._placed = _Place(self._index, match, streak, committed=True), held
+            automaton = self._index.automaton
+            match, streak = automaton.match(), self._streak.length
+            self._place, self._placed = _Place(automaton, match, streak, committed=True), held
         return self._place
 
     def follow(self, place: _Place, token: int) -> _Place:
@@ -256,10 +240,7 @@ class NgramSource:
         return self._streak.noted(predictions) if place.committed else predictions
 
     def others(self, place: _Place, most: int) -> list[tuple[int, float]]:
-        best = self._index.best(place.match, SHORTEST)
-        total = 2 if best is None else max(2, best[3])
-        found = self._index.candidates(place.match, most, SHORTEST)
-        return [(token, min(0.5, times / (total + 1))) for token, times in found]
+        return place.others(most)
 
 
 @lru_cache(4096)
@@ -267,13 +248,10 @@ def _features(
     length: int, count: int, total: int, streak: int
 ) -> tuple[float, float, float, float]:
     """Of a token that followed an ending of so many tokens `count` times, where anything did so
-    `total` times, behind so many predictions in a row that were right.
-
-    A long match alone says that the text repeats itself, the streak that the target goes along
-    with it.
-    """
+    `total` times, behind so many predictions in a row that were right."""
     return 1.0, _LOG2[length], logit(count / (total + 1)), _LOG2[streak + 1]
 
 
 _WEIGHT = [min(float(length.bit_length()), 4.0) for length in range(33)]
+"""By the length of a match: behind a single repeated token nothing is firm."""
 _LOG2 = [0.0, *(min(5.0, math.log2(n)) for n in range(1, 33))]

@@ -10,7 +10,7 @@ import numpy as np
 
 from localspec.decoding.sampling import Row
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.rows_ahead import RowsAhead
+from localspec.drafters.draft_passes import RowsAhead
 from localspec.errors import Cancelled
 
 FARTHEST = 8
@@ -18,11 +18,8 @@ FARTHEST = 8
 
 
 class ParallelReader:
-    """Reads rows for the next proposal on the assumption that everything is accepted.
-
-    Only rows are worked out ahead of time, along the most probable tokens; nothing is drawn. A row
-    is a function of the text before it, so using it later changes nothing about what is proposed.
-    """
+    """Reads rows along the most probable tokens, as if all that is drafted were accepted. A row is
+    a function of the text before it, so using it later changes nothing."""
 
     def __init__(self, model: DraftModel) -> None:
         self._model = model

@@ -1,6 +1,6 @@
 """The sources by name: the one place where they are registered.
 
-A new source is one file here (see `localspec.decoding.interfaces.Source`), its test, and one line
+A new source is one file here (see `localspec.decoding.sources`), its test, and one line
 in REGISTRY. What sources are made of is imported when one is made, so that the command line can
 name them without that.
 """
@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from localspec.decoding.interfaces import Source
-    from localspec.drafters.by_depth import DepthHead
+    from localspec.decoding.sources import LookupSource, Source
     from localspec.drafters.draft_model import DraftModel
     from localspec.drafters.ngram import NgramIndex
     from localspec.drafters.parallel import ParallelReader
@@ -39,14 +38,11 @@ class Parts:
     """What sources are made of; shared, so that the text is indexed and the model fed once.
 
     Attributes:
-        model: the draft model, None without one.
         greedy: draft the model's most probable tokens even where the answer is sampled.
-        index: the n-gram index over the context.
         reader: reads on in the draft model while the target verifies; None where the two cannot
             run side by side.
         overlap: whether that pays here.
-        datastore: what was learned for this vocabulary; None where nothing can have been.
-        head: a trained head, None without one.
+        datastore: what was learned for this vocabulary.
     """
 
     model: DraftModel | None = None
@@ -84,12 +80,10 @@ class Registration:
     """A source by name.
 
     Attributes:
-        build: makes it, for one answer. Where the result is a `LookupSource` or a `ModelSource`,
-            it takes part in `auto`.
+        build: makes it, for one answer. A `LookupSource` or a `ModelSource` takes part in `auto`.
         about: what it does, for people.
-        needs_model: whether there has to be a draft model.
         needs_datastore: whether something has to have been learned.
-        needs_head: the source itself, where there has to be a trained head for it.
+        needs_head: its own name, where there has to be a trained head for it.
         depth: tokens that it drafts where it is asked for by name, and no depth is.
     """
 
@@ -102,7 +96,7 @@ class Registration:
     """A pass over 4 is the cheapest per token on CPUs."""
 
 
-def _ngram(parts: Parts) -> Source:
+def _ngram(parts: Parts) -> LookupSource:
     from localspec.drafters.ngram import NgramSource
 
     return NgramSource(parts.index)
@@ -127,46 +121,36 @@ def _lookahead(parts: Parts) -> Source:
     return LookaheadSource()
 
 
-def _model(parts: Parts) -> Source:
+def _model(parts: Parts, name: str = "model") -> Source:
     from localspec.drafters.model import DraftModelSource
 
     assert parts.model is not None
-    return DraftModelSource(parts.model, greedy=parts.greedy, reader=parts.reader)
+    return DraftModelSource(parts.model, name=name, greedy=parts.greedy, reader=parts.reader)
 
 
 def _head(parts: Parts) -> Source:
     from localspec.drafters.trained_head import TrainedHeadSource
 
     assert parts.head is not None
-    assert parts.head.source in ("eagle", "mtp")
     return TrainedHeadSource(parts.head, greedy=parts.greedy)
 
 
-def _by_depth(parts: Parts) -> Source:
-    from localspec.drafters.by_depth import DepthSource
-
-    assert parts.head is not None
-    assert parts.head.source in ("medusa", "dflash", "dspark")
-    return DepthSource(cast("DepthHead", parts.head), greedy=parts.greedy)
-
-
 def _cascade(parts: Parts) -> Source:
-    from localspec.drafters.cascade import CascadeSource
+    from localspec.drafters.named import Staged
 
-    assert parts.model is not None
-    return CascadeSource(parts.model, parts.index, greedy=parts.greedy)
+    return Staged("cascade", _model(parts, "cascade"), primer=_ngram(parts))
 
 
 def _model_then_ngram(parts: Parts) -> Source:
-    from localspec.drafters.continuation import Continuation
+    from localspec.drafters.named import Staged
 
-    return Continuation("model+ngram", _model(parts), _ngram(parts))
+    return Staged("model+ngram", _model(parts), _ngram(parts))
 
 
 def _ngram_then_model(parts: Parts) -> Source:
-    from localspec.drafters.continuation import Continuation
+    from localspec.drafters.named import Staged
 
-    return Continuation("ngram+model", _ngram(parts), _model(parts))
+    return Staged("ngram+model", _ngram(parts), _model(parts))
 
 
 REGISTRY: dict[str, Registration] = {
@@ -190,16 +174,16 @@ REGISTRY: dict[str, Registration] = {
         _head, "asks the layer that the model was trained with to predict ahead", needs_head="mtp"
     ),
     "medusa": Registration(
-        _by_depth, "asks trained heads, one for each of the next tokens", needs_head="medusa"
+        _head, "asks trained heads, one for each of the next tokens", needs_head="medusa"
     ),
     "dflash": Registration(
-        _by_depth,
+        _head,
         "uses a head that proposes a block of tokens per pass",
         needs_head="dflash",
         depth=7,
     ),
     "dspark": Registration(
-        _by_depth,
+        _head,
         "uses a head that proposes a block of tokens per pass, each conditioned on the one before",
         needs_head="dspark",
         depth=7,

@@ -1,13 +1,9 @@
 """An online suffix automaton over token ids: what followed the longest repeated ending.
 
-Blumer et al. 1985; the online construction appends a token in amortised constant time (transitions
-in hash tables) and memory grows linearly with the text. After every append the suffix link of the
-state for the whole text *is* the longest ending that occurred before, so that looking it up costs
-nothing.
-
-Counts follow the update rule of PPM (Cleary & Witten 1984; "update exclusion"): what followed is
-counted at the longest repeated ending only. That keeps an append at constant cost, where exact
-occurrence counts would have to walk all shorter endings, and predicts better besides.
+Blumer et al. 1985; appending a token takes amortised constant time. The suffix link of the state
+for the whole text *is* the longest ending that occurred before. Counts follow the update rule of
+PPM (Cleary & Witten 1984, "update exclusion"): what followed is counted at the longest repeated
+ending only.
 """
 
 from __future__ import annotations
@@ -23,12 +19,7 @@ KEPT = 4
 
 
 class Match(NamedTuple):
-    """A place in the automaton that the end of the text (and what was imagined after it) reached.
-
-    Attributes:
-        state: the automaton's state.
-        length: tokens of the ending that occurred before; 0 where nothing matches.
-    """
+    """A state of the automaton, and how many tokens of the ending occurred before."""
 
     state: int
     length: int
@@ -108,11 +99,10 @@ class SuffixAutomaton:
         return Match(self._next[state][token], length + 1)
 
     def continuations(self, match: Match, most: int, shortest: int = 1) -> list[tuple[int, int]]:
-        """What may follow a match: up to `most` pairs of token and count, likeliest first.
+        """What may follow a match: up to `most` pairs of token and count.
 
-        Continuations of the longest match come first, by count, the most recent first among
-        equals; then those of its shorter endings, down to `shortest` tokens. A count is the number
-        of times the token is known to have followed.
+        Those of the longest match come first, by count, the most recent first among equals; then
+        those of its shorter endings, down to `shortest` tokens.
         """
         found: dict[int, int] = {}
         state, length = match
@@ -126,8 +116,7 @@ class SuffixAutomaton:
         return list(found.items())
 
     def best(self, match: Match, shortest: int = 1) -> tuple[int, int, int, int] | None:
-        """What most likely follows a match, None where nothing is known. Costs the same however
-        long the text is.
+        """What most likely follows a match, None where nothing is known.
 
         Returns:
             The token, the length of the ending it followed, how often it did, and how often
@@ -155,9 +144,8 @@ class SuffixAutomaton:
             state, length = options[token], length + 1
 
     def _likeliest(self, state: int, most: int) -> list[tuple[int, int]]:
-        """Up to so many of the tokens that followed a state, and how often, likeliest first. The
-        newest comes before others that followed as often. Looks at few of them unless asked for
-        more than KEPT."""
+        """Up to so many of the tokens that followed a state, and how often, likeliest first, the
+        newest first among equals. Looks at few of them unless asked for more than KEPT."""
         options, follows = self._next[state], self._follows[state]
         if follows is None:
             return [(token, 1) for token in islice(options, most)]

@@ -8,18 +8,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from localspec.decoding.sampling import Rows
+from localspec.decoding.sampling import Row, Rows
+from localspec.decoding.session import Session
+from localspec.decoding.sources import Drafted, DraftPasses
 from localspec.drafters.draft_model import Cache, DraftModel
 from localspec.drafters.model import DraftModelSource
+
+MAX_LEAVES = 16
 
 
 class HeadCache(Cache, Protocol):
     """The cache of a head that is fed the target's states of the whole text:
-    `localspec.llama.head_cache.HeadCache`.
-
-    Attributes:
-        watch, beside: see there.
-    """
+    `localspec.llama.head_cache.HeadCache`, where `watch` and `beside` are explained."""
 
     watch: Any
     beside: Sequence[Any]
@@ -29,9 +29,7 @@ class HeadCache(Cache, Protocol):
         """The weights, to be closed behind it."""
         ...
 
-    def close(self) -> None:
-        """Free it."""
-        ...
+    def close(self) -> None: ...
 
     def begin(self, prompt: Sequence[int]) -> None:
         """Another text: what is known of the target's states in what both begin with stays."""
@@ -65,8 +63,7 @@ class TrainedHead(DraftModel, ABC):
 
     @abstractmethod
     def take(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        """Hidden rows of the latest tokens, see
-        `localspec.decoding.interfaces.Source.committed`."""
+        """Hidden rows of the latest tokens, see `localspec.decoding.sources.Source.committed`."""
 
 
 class FedHead(TrainedHead):
@@ -116,8 +113,56 @@ class FedHead(TrainedHead):
         self.cache.begin(())
 
 
+class DepthHead(TrainedHead):
+    """One that says several tokens at once from one state of the target, each at its depth.
+
+    A row serves all candidates of a depth: no pass is needed to follow a branch.
+    """
+
+    def unread(self, session: Session) -> int:
+        """What it drafts takes the same however long ago it did."""
+        return 1
+
+    @property
+    def branches(self) -> int:
+        return MAX_LEAVES
+
+    def open(self, context: Sequence[int], most: int) -> None:
+        """Before the rows of a draft of up to so many tokens are asked for."""
+
+    @abstractmethod
+    def has(self, depth: int) -> bool:
+        """Whether a row takes no pass: 0 for the next token's."""
+
+    @abstractmethod
+    def at(self, depth: int) -> Row:
+        """Logits at a depth; valid until the next draft."""
+
+
+class _Depths:
+    """Rows of candidates by how far behind the text they are; implements `DraftPasses`."""
+
+    def __init__(self, head: DepthHead) -> None:
+        self._head = head
+        self._depths: dict[int, int] = {}
+
+    def knows(self, draft: Drafted, node: int) -> bool:
+        depth = self._depths[node] = len(draft.path(node))
+        return self._head.has(depth)
+
+    def read(self, draft: Drafted, nodes: Sequence[int]) -> None:
+        for node in nodes:
+            depth = self._depths[node]
+            if depth < self._head.room(draft.session.context) and not self._head.has(depth):
+                self._head.at(depth)
+                draft.read(1)
+
+    def row(self, node: int) -> Row:
+        return self._head.at(self._depths[node])
+
+
 class TrainedHeadSource(DraftModelSource):
-    """A head as a `localspec.decoding.auto_sources.ModelSource`.
+    """A head as a source.
 
     Args:
         head: its cache, shared.
@@ -133,3 +178,9 @@ class TrainedHeadSource(DraftModelSource):
         super().committed(context, hidden)
         if hidden:
             self._head.take(context, hidden)
+
+    def start(self, draft: Drafted) -> DraftPasses:
+        if isinstance(self._head, DepthHead):
+            self._head.open(draft.session.context, draft.depth)
+            return _Depths(self._head)
+        return super().start(draft)

@@ -5,12 +5,10 @@ Heterogeneous Vocabularies" (arXiv 2502.05202), is the source of both ways:
 
 * On the intersection (TLI): a token that both have keeps its probability. Here a token that only
   the draft model has also counts, for the first of the target's tokens that it is written with.
-* Through text (SLEM): what the draft model would say is written down and read as the target's
-  tokens. See `localspec.drafters.mapped_cache`.
+* Through text (SLEM): what the draft model would say is read as the target's tokens, see
+  `localspec.drafters.mapped_cache`.
 
-Either way the result is a distribution over the target's tokens that is a function of the text,
-and what is drafted is drawn from it (or is its best token, and counts as chosen). So ordinary
-speculative sampling with that q is lossless.
+Either way q is a function of the text, so that ordinary speculative sampling is lossless.
 """
 
 from __future__ import annotations
@@ -24,9 +22,8 @@ from localspec.decoding.sampling import Row
 from localspec.drafters.byte_vocabulary import CLOSES, OPENS, ByteVocabulary, Sorted
 
 FLOOR = -1e4
-"""Logits below the best one of a token that the draft model has no word for, which is a probability
-of 0 at any temperature. Not minus infinity: a grammar may leave nothing else, and a draft of that
-is then merely useless."""
+"""Logits below the best one of a token that the draft model has no word for: a probability of 0.
+Not minus infinity, as a grammar may leave nothing else."""
 FAINT = 12.0
 """Logits below the best one at which a draft token that the target lacks is not looked at."""
 MOST_LOOSE = 64

@@ -6,13 +6,12 @@ import math
 
 
 class Baseline:
-    """How much slower than a cost curve says plain passes are.
+    """How much slower than a cost curve says plain passes are: the mean of the latest ones.
 
-    The mean of the latest plain passes. One that is off by more than noise is a hiccup or a change
-    of the machine: the next one tells which, and a change is believed at once. llama.cpp builds the
-    graph of a pass anew where the one before was over another number of tokens, which plain
-    decoding never pays for; so a plain pass behind a draft counts less by what pairs of plain
-    passes, the first of them behind a draft, say of that.
+    One that is off by more than noise is a hiccup or a change of the machine: the next one tells
+    which, and a change is believed at once. A plain pass behind a draft counts less by what pairs
+    of plain passes say of that: llama.cpp builds the graph of a pass anew where the one before was
+    over another number of tokens.
 
     Attributes:
         now: seconds of a plain pass ÷ those of the curve.

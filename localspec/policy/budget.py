@@ -15,10 +15,8 @@ of the fund at most. So for any text, any drafts and any estimates, over any str
 
     seconds ≤ 1.01 × plain seconds + fund at its beginning + one step's overrun.
 
-An overrun, what a step takes longer than could be foreseen, is charged, and nothing is drafted
-until it is made up for. What a plain pass takes is what plain passes said last; `exposed` says for
-how long that is believed. Within one answer less is at stake at first: OPENING plain passes, and a
-tenth of what the answer has taken so far.
+An overrun, what a step takes longer than could be foreseen, is charged. What a plain pass takes is
+what plain passes said last; `exposed` says for how long that is believed.
 """
 
 from __future__ import annotations
@@ -69,8 +67,8 @@ class Budget:
         if self.fund is None or self.fund > most:
             self.fund = most
         elif self.fund < 0.0 and plain < self.QUIETER * self._owed_at:
-            # A debt is so many plain passes: what a busy machine cost is not to be made up for on
-            # an idle one, where that takes many times as many tokens.
+            # A debt is so many plain passes: what a busy machine cost is not made up for on an idle
+            # one.
             self.fund *= plain / self._owed_at
             self._owed_at = plain
         return self.fund

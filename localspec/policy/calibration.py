@@ -10,14 +10,12 @@ from localspec.decoding.sampling import Rows
 from localspec.policy.cost_curve import SIZES, CostCurve
 
 WHOLE = (1.4, 0.35)
-"""Seconds for the target and for the draft model where somebody asks for a measurement, after a
-first pass that pages the weights in; together they stay under two."""
+"""Seconds for the target and for the draft model where somebody asks for a measurement."""
 FIRST = (0.3, 0.08)
-"""The same before a first answer, whose reader waits. What there is no time for is measured later,
-a size at a time, see `calibrate_more`."""
+"""The same before a first answer; what there is no time for is measured later, see
+`calibrate_more`."""
 CORE, ROUNDS = 11, 2
-"""So many of SIZES, the first ones, are measured so often: one pass alone may meet a hiccup. Where
-passes are BRIEF, all are."""
+"""So many of SIZES, the first ones, are measured so often; where passes are BRIEF, all are."""
 FAR, FAR_LENGTH = (1, 4, 8, 16), 520
 """Sizes measured at a second length of context, which tells what the cache adds to any."""
 LONG_PROMPT = 300
@@ -36,15 +34,8 @@ SIMILAR = 1.6
 
 
 class MeasuredCache(Protocol):
-    """Passes that can be measured, and the cache they fill.
-
-    Attributes:
-        tokens: what the cache holds.
-        capacity: tokens it can hold.
-        max_draft: most tokens behind the last committed one in a pass.
-        recurrent: whether cutting it back may lose everything.
-        native_seconds: seconds spent in passes so far, with all work that a pass costs.
-    """
+    """Passes that can be measured, and the cache they fill; see
+    `localspec.drafters.draft_model.Cache`."""
 
     tokens: list[int]
 
@@ -55,7 +46,9 @@ class MeasuredCache(Protocol):
     def max_draft(self) -> int: ...
 
     @property
-    def recurrent(self) -> bool: ...
+    def recurrent(self) -> bool:
+        """Whether cutting it back may lose everything."""
+        ...
 
     @property
     def native_seconds(self) -> float: ...
@@ -82,10 +75,6 @@ def calibrate(passes: MeasuredCache, curve: CostCurve, budget: float) -> bool:
 
     Each size takes its fastest round: what else the machine does can only slow a pass down. The
     cache is left empty.
-
-    Args:
-        passes: what is measured. Of one that translates, its own tokens are counted, and its work
-            as well.
 
     Returns:
         Whether the machine was steady meanwhile. If not, the curve serves for now, and is better
@@ -138,10 +127,8 @@ def calibrate(passes: MeasuredCache, curve: CostCurve, budget: float) -> bool:
 
 
 def calibrate_far(passes: MeasuredCache, curve: CostCurve) -> None:
-    """Measure what the cache adds behind the text that it holds, which stays.
-
-    Where passes are so long that `calibrate` had no time for a second length, the first long prompt
-    is one.
+    """Measure what the cache adds behind the text that it holds, which stays: where `calibrate` had
+    no time for a second length, the first long prompt is one.
 
     Raises:
         Cancelled: the passes were cancelled meanwhile; nothing is learned.
@@ -191,10 +178,8 @@ def calibrate_more(passes: MeasuredCache, curve: CostCurve, sizes: Sequence[int]
 
 
 def agrees(passes: MeasuredCache, curve: CostCurve) -> bool:
-    """Whether a curve of an earlier session still fits, as two of its points tell.
-
-    Live passes keep up the sizes that are used; one that was once found too dear is not used, and
-    would be believed for ever. The cache is left empty.
+    """Whether a curve of an earlier session still fits, as two of its points tell. The cache is
+    left empty.
 
     Raises:
         Cancelled: the passes were cancelled meanwhile.

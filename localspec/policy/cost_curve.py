@@ -23,10 +23,9 @@ SIZES = (1, 4, 2, 3, 8, 5, 6, 16, 7, 12, 32, 9, 10, 11, 13, 14, 20, 24, 28, 64)
 class CostCurve:
     """Seconds of one pass over n tokens behind c cached ones.
 
-    Two things move a measured time: what this pass costs here (the table), and how fast the machine
-    is just now (the pace, one factor for all sizes). A live step moves the pace quickly and the
-    table slowly: a second in which another process takes a core cancels out of every decision, and
-    a lasting change of one size gets through.
+    A live step moves the pace of the machine, one factor for all sizes, quickly and the table
+    slowly: a second in which another process takes a core cancels out of every decision, and a
+    lasting change of one size gets through.
 
     Attributes:
         pace: how much slower than the table the machine is at present.
@@ -42,8 +41,8 @@ class CostCurve:
     PLAIN_RATE = 0.5
     """Rate at which a plain pass moves the pace where the others have led it astray."""
     SETTLE = 0.01
-    """Share of the pace (as a logarithm) that the table takes over every REFRESH passes. Without
-    it a pass in thirty that takes far longer than usual drives the two apart for ever."""
+    """Share of the pace (as a logarithm) that the table takes over every REFRESH passes, lest rare
+    long passes drive the two apart for ever."""
     REFRESH = 32
     TOLERANCE, NOISY = 0.05, 0.7
     """So far (as a logarithm), or so many times the noise of plain passes, the pace may move until
@@ -120,8 +119,7 @@ class CostCurve:
         return [0.0, *(near + (fixed + each * sizes) * context).tolist()]
 
     def plain(self, context: int) -> float:
-        """Seconds of a plain pass at present, as plain passes themselves tell: those over several
-        tokens move the table and the pace, and may have changed for reasons of their own."""
+        """Seconds of a plain pass at present, as plain passes alone tell."""
         if self.baseline is None:
             # That passes over several tokens are slower than thought tells nothing of plain ones.
             return self.seconds(1, context) * min(self.pace, self._confirmed)
@@ -129,8 +127,8 @@ class CostCurve:
 
     def doubtful(self, context: int) -> bool:
         """Whether only a plain pass can tell how fast the machine is: passes over several tokens
-        have moved the pace far; or there were only such for long; or the latest plain one was
-        strange, or behind a text of quite another length; or this session has seen none yet."""
+        have moved the pace far, or there were only such for long; or the latest plain one was
+        strange, or behind a text of quite another length, or of another session."""
         if self._stale or self._unconfirmed >= self.OVERDUE:
             return True
         tolerance = self.TOLERANCE

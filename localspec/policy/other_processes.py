@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -82,33 +80,6 @@ def _others(before: Reading, now: Reading) -> float | None:
     return max(0.0, (work - own) / span)
 
 
-def linux_seconds(stat: bytes, numbers: Sequence[int] | None, tick: float) -> tuple[float, float]:
-    """Seconds of all of these cores (None: of all there are), and of those at work.
-
-    What `_Cores` makes of psutil's counters, in a quarter of the time: it is read between two
-    passes, where all that is touched has to be fetched from memory.
-
-    Args:
-        stat: the beginning of `/proc/stat`, see proc(5).
-        tick: seconds of its unit.
-
-    Raises:
-        ValueError: it is something else.
-    """
-    whole = work = 0
-    for line in stat.splitlines()[1:]:
-        if not line.startswith(b"cpu"):
-            break
-        name, *fields = line.split()
-        if numbers is None or int(name[3:]) in numbers:
-            # Guests, behind these, count as user.
-            user, nice, system, idle, waiting, irq, soft_irq, stolen = map(int, fields[:8])
-            busy = user + system + irq + soft_irq + stolen
-            work += busy
-            whole += busy + nice + idle + waiting
-    return whole * tick, work * tick
-
-
 _AT_WORK = ("user", "system", "irq", "softirq", "steal")
 _COUNTED_ELSEWHERE = ("guest", "guest_nice", "interrupt", "dpc")
 
@@ -120,16 +91,8 @@ class _Cores:
         self._numbers: Sequence[int] | None = None
         with suppress(AttributeError, psutil.Error, OSError):  # macOS has no affinity
             self._numbers = psutil.Process().cpu_affinity()
-        self._tick = 0.0
-        if sys.platform == "linux":
-            with suppress(OSError, ValueError):
-                self._tick = 1.0 / os.sysconf("SC_CLK_TCK")
 
     def __call__(self) -> Reading | None:
-        if self._tick:
-            with suppress(OSError, ValueError):
-                whole, work = linux_seconds(_proc_stat(), self._numbers, self._tick)
-                return time.perf_counter(), whole, work, time.process_time()
         try:
             cores = psutil.cpu_times(percpu=True)
         except (psutil.Error, OSError, RuntimeError, ValueError):
@@ -145,12 +108,3 @@ class _Cores:
                 seconds for name, seconds in fields.items() if name not in _COUNTED_ELSEWHERE
             )
         return time.perf_counter(), whole, work, time.process_time()
-
-
-def _proc_stat() -> bytes:
-    """The lines of up to a thousand cores."""
-    descriptor = os.open("/proc/stat", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(descriptor, 1 << 17)
-    finally:
-        os.close(descriptor)

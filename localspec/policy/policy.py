@@ -13,17 +13,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
 
-from localspec.decoding.auto_sources import LookupSource, ModelSource
 from localspec.decoding.interfaces import Draft, Expectation, Limits, Plan, Step
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
+from localspec.decoding.sources import LookupSource, ModelSource
 from localspec.decoding.stats import AccountStatement
 from localspec.decoding.tree import ROOT
 from localspec.policy import reasons
 from localspec.policy.acceptance_estimator import AcceptanceEstimator
+from localspec.policy.asking import Asking
+from localspec.policy.candidates import Looked
 from localspec.policy.explore_then_commit import ExploreThenCommit
 from localspec.policy.fixed import LAST
-from localspec.policy.growing import SECOND, Asked, Growing, Looked
+from localspec.policy.growing import Growing
 from localspec.policy.profile import PairProfile
 from localspec.policy.worth import Worth
 
@@ -32,64 +34,6 @@ LOOKED_UP, SURE = 1, 2
 """Situations of `SourceProfile.gains`, beside 0."""
 DEEPEST = 63
 """Tokens of a draft, at most."""
-
-
-class Asking:
-    """A model source during one answer.
-
-    Attributes:
-        onward: probability of its next token, if those before it were right, lately.
-        next_trial: step at which it is tried again if it does not pay.
-    """
-
-    HORIZON = 8
-    """Times of asking over which the cost of catching up with the text is spread."""
-    INTERVAL, LONGEST, BURST = 16, 64, 2
-    """Steps until it is tried again where it does not pay, doubled with each trial in vain; and
-    steps that a trial has, as catching up is paid in the first."""
-    TRIALS = 0.02
-    """Of plain decoding, what trials may take: where they are dear, they are further apart."""
-    ONWARD_RATE = 0.05
-
-    def __init__(self, source: ModelSource, profile: PairProfile, session: Session) -> None:
-        self.source, self.profile = source, profile.source(source)
-        self._pair, self._kind = profile, source.kind(session)
-        self.onward = 0.75
-        self.burst, self._interval = 0, self.INTERVAL
-        self.next_trial = self.INTERVAL
-
-    def look(self, session: Session) -> bool:
-        """Before each step; whether its passes were ever measured."""
-        if not self.profile.costs:
-            return False
-        seconds = self._pair.pass_seconds(self.profile, self.source.held(session))
-        self.seconds, self.one = seconds, seconds(1)
-        unread = self.source.unread(session)
-        self.missed = max(0.0, min(seconds(unread), unread * self.one) - self.one)
-        return True
-
-    def advantage(self, situation: int, rate: float) -> float:
-        """Tokens that asking it gains over what it costs; above 0 it pays."""
-        price = self.one + self.missed / self.HORIZON
-        return self.profile.gains[situation].hoped - rate * price
-
-    def chosen(self, step: int, rate: float, *, pays: bool) -> None:
-        """It is asked at this step."""
-        if pays:
-            self._interval, self.burst = self.INTERVAL, 0
-        elif self.burst:
-            self.burst -= 1
-        else:
-            self._interval, self.burst = min(2 * self._interval, self.LONGEST), self.BURST - 1
-            for gain in self.profile.gains:
-                gain.count = min(gain.count, 2.0)  # what it was long ago says little
-        dear = int(rate * (self.missed + self.BURST * self.one) / self.TRIALS)
-        self.next_trial = step + max(self._interval, dear)
-
-    def asked(self) -> Asked:
-        estimators = self.profile.estimators
-        second = estimators.get(f"{SECOND} {self._kind}", estimators[SECOND])
-        return Asked(self.source, estimators[self._kind], second, self.seconds, self.onward)
 
 
 class Policy:
@@ -425,35 +369,3 @@ CONFIRMING = Plan(None, reason=reasons.CONFIRMING)
 UNCOVERED = Plan(None, reason=reasons.UNCOVERED)
 LOSING = Plan(None, reason=reasons.LOSING)
 UNLIKELY = Plan(None, reason=reasons.UNLIKELY)
-
-
-def repays(profile: PairProfile, model: ModelSource, session: Session, known: int) -> bool:
-    """Whether a model source can earn back reading the prompt in this answer: at first as the best
-    drafts would, then as it did lately, in an answer of the usual length. True where costs are not
-    known yet.
-
-    Args:
-        known: tokens of the prompt that need not be read any more.
-    """
-    prompt, source = session.context, profile.source(model)
-    reads = model.reads(prompt, known)
-    if not reads or not profile.target or not source.costs:
-        return True
-    longest = session.limit - len(prompt)
-    verifying, seconds = profile.verifying(len(prompt), 8), profile.pass_seconds(source, reads)
-    best, tokens = verifying[1], 1.0
-    for depth in range(1, 9):
-        tokens += BEST**depth
-        best = min(best, (verifying[depth + 1] + depth * seconds(1)) / tokens)
-    saved = 1.0 - best / verifying[1] if source.saved is None else source.saved
-    # Halfway, on average, does a token of the prompt look back.
-    reading = profile.pass_seconds(source, reads // 2)(reads)
-    plain = min(longest, profile.usual_length) * verifying[1]
-    if reading <= saved * plain:
-        return True
-    source.left_out(reading / plain)
-    return False
-
-
-BEST = 0.95
-"""Probability that a drafted token is right, at best: no pair is right more often."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from localspec.policy.usual_times import UsualTimes
 
@@ -12,12 +13,15 @@ WINDOW, ENOUGH, LONG = 8, 4, 0.5
 SHORT = 0.3
 """Of the longest of the latest passes: shorter ones of another model do not tell how it goes."""
 
+Timed = tuple[float, float]
+"""Seconds of a pass, and what such a one takes undisturbed."""
+
 
 class RecentPasses:
     """The latest passes on one count of threads."""
 
     def __init__(self) -> None:
-        self._window: deque[tuple[float, float]] = deque(maxlen=WINDOW)
+        self._window: deque[Timed] = deque(maxlen=WINDOW)
         self._kinds: deque[tuple[str, int, int]] = deque(maxlen=WINDOW)
 
     def add(self, kind: tuple[str, int, int], seconds: float, usual: float | None) -> None:
@@ -42,18 +46,11 @@ class RecentPasses:
         return sum(seconds for seconds, _ in self._window) / len(self._window)
 
     def slowness(self) -> float | None:
-        """Their seconds ÷ what they usually take; None while too few are known.
-
-        Without the worst one: a single hiccup is no busy machine.
-        """
-        count, paid, usual, worst = len(self._window), 0.0, 0.0, (0.0, 1.0)
-        for seconds, known in self._window:
-            paid, usual = paid + seconds, usual + known
-            if seconds * worst[1] > worst[0] * known:
-                worst = seconds, known
-        if count >= ENOUGH:
-            return (paid - worst[0]) / (usual - worst[1])
-        return paid / usual if count >= 2 and paid >= LONG else None
+        """Their seconds ÷ what they usually take; None while too few are known."""
+        if len(self._window) >= ENOUGH:
+            return _without_worst(self._window)  # a single hiccup is no busy machine
+        paid = sum(seconds for seconds, _ in self._window)
+        return _ratio(self._window) if len(self._window) >= 2 and paid >= LONG else None
 
     def slowness_of_last(self, count: int) -> float:
         """The same of the last few, all of them; 1 where there are none."""
@@ -62,46 +59,36 @@ class RecentPasses:
     def price(self, threads: int, usual: UsualTimes, count: int) -> float:
         """What the last few cost, in undisturbed ones on as many threads, as those are known by
         now: when they ran, little may have been known."""
-        paid = undisturbed = 0.0
-        for (seconds, _), kind in list(zip(self._window, self._kinds, strict=True))[-count:]:
-            paid += seconds
-            undisturbed += usual.seconds(threads, *kind) or seconds
-        return paid / undisturbed
+        passes = list(zip(self._window, self._kinds, strict=True))[-count:]
+        return _ratio([(s, usual.seconds(threads, *kind) or s) for (s, _), kind in passes])
 
 
+@dataclass(slots=True)
 class ThreadTrial:
     """A few passes on another count of threads.
 
-    Args:
+    Attributes:
         base: the count before.
         before: what its passes cost, in its own undisturbed ones.
         earlier: why that count.
         others: cores that other processes used when it began.
         lasted: seconds on it.
-        stay: what all of its passes in that time cost, in undisturbed ones.
-        look: it is tried on an idle machine, to know.
+        look: whether it is tried on an idle machine, to know.
+        passes: by whose they are.
+        unknown: passes of kinds that never ran on the count before.
     """
 
-    def __init__(
-        self,
-        base: int,
-        before: float,
-        earlier: str,
-        others: float | None,
-        lasted: float,
-        stay: float,
-        look: bool,
-    ) -> None:
-        self.base, self.before, self.lasted, self.stay = base, before, lasted, stay
-        self.earlier, self.others, self.look = earlier, others, look
-        self.passes: dict[str, list[tuple[float, float]]] = {}
-        self.unknown = 0
-
-    def add(self, user: str, seconds: float, usual: float) -> None:
-        self.passes.setdefault(user, []).append((seconds, usual))
+    base: int
+    before: float
+    earlier: str
+    others: float | None
+    lasted: float
+    look: bool
+    passes: dict[str, list[Timed]] = field(default_factory=dict)
+    unknown: int = 0
 
     @property
-    def telling(self) -> list[tuple[float, float]]:
+    def telling(self) -> list[Timed]:
         """Those of the model that most of the time goes by in: short ones, of a draft model beside
         the target's, may take as long on one thread as on two."""
         each = self.passes.values()
@@ -110,9 +97,13 @@ class ThreadTrial:
     @property
     def price(self) -> float:
         """Of these, in undisturbed ones on the count before; without the worst of many."""
-        passes = sorted(self.telling, key=lambda one: one[0] / one[1])
-        return _ratio(passes[:-1] if len(passes) >= ENOUGH else passes)
+        passes = self.telling
+        return _without_worst(passes) if len(passes) >= ENOUGH else _ratio(passes)
 
 
-def _ratio(passes: Sequence[tuple[float, float]]) -> float:
+def _ratio(passes: Sequence[Timed] | deque[Timed]) -> float:
     return sum(seconds for seconds, _ in passes) / sum(usual for _, usual in passes)
+
+
+def _without_worst(passes: Sequence[Timed] | deque[Timed]) -> float:
+    return _ratio(sorted(passes, key=lambda one: one[0] / one[1])[:-1])

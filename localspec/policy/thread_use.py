@@ -13,11 +13,9 @@ from localspec.policy.threads import ThreadController
 
 TARGET, DRAFT = "target", "draft"
 TOGETHER, SECONDS = 8, 0.2
-"""The controller hears of so many passes of the target at once, or of those of so many seconds:
-what it thinks takes 80 to 180 µs where a pass has just left the caches without it, else 20."""
+"""The controller hears of so many passes of the target at once, or of those of so many seconds."""
 TELLING = 0.1
-"""Seconds of passes that tell how much of the cores they had: some systems count processor time in
-64ths."""
+"""Seconds of passes that tell how much of the cores they had."""
 STUMBLED = 1.3
 """It hears at once of a pass that took so many times what the latest such pass did."""
 
@@ -29,10 +27,7 @@ class Threaded(Protocol):
 
 
 class ThreadUse:
-    """Who runs on how many threads.
-
-    A count moves between two steps or between two chunks of a prompt, never within a step: so what
-    a step teaches is learned of the count it ran on.
+    """Who runs on how many threads. A count moves between two steps or two chunks of a prompt.
 
     Args:
         controller: decides; one with a single count decides nothing.

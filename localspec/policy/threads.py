@@ -1,60 +1,73 @@
 """How many threads passes run on, decided while they run.
 
-The threads of a pass wait for each other hundreds of times, and they wait by spinning. Where
-another process takes one of their cores, the others burn theirs until the first one is back: two
-threads on two busy cores are then slower than one, by a factor of up to twenty. So the best count
-changes with what else the machine does, from one second to the next.
+The threads of a pass wait for each other by spinning. Where another process takes one of their
+cores, the others burn theirs until it is back: two threads on two busy cores are then slower than
+one, by a factor of up to twenty. So the best count changes with what else the machine does.
 
-What tells: how long passes take, against what they took undisturbed (`UsualTimes`), how much of the
-machine other processes use, and how much of the cores that its threads want this process gets:
-nothing else where the machine was busy from the first pass on, with what nobody counts (niced
-processes, a container's quota). None is trusted alone. A change is a *trial*: a few passes on the
-other count, priced against those before. It stays if they were cheaper, and is undone at once if
-one of them was much dearer. A trial of fewer threads costs little. One of more threads on a busy
-machine is very dear, so it waits until other processes leave room, and each failure makes the next
-wait longer.
+What tells is how long passes take, against what they took undisturbed (`UsualTimes`); how much of
+the machine other processes use; and how much of the cores that its threads want this process gets.
+None is trusted alone: a change is a *trial* of a few passes on the other count, which stays if they
+were cheaper. A trial of fewer threads costs little. One of more threads on a busy machine is very
+dear, so each failure makes the next wait longer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import inf
 
 from localspec.policy.recent_passes import ENOUGH, LONG, WINDOW, RecentPasses, ThreadTrial
-from localspec.policy.thread_waits import BLIND_WAIT, BUSY, FIRST_WAIT, ThreadWaits
 from localspec.policy.usual_times import UsualTimes
 
+BUSY = 0.35
+"""Cores that others use: from so many on the machine is busy."""
 ROOM = 0.3
 """How far other processes may reach into a core that a thread of ours is to have."""
 SLOW = 1.3
 """Passes that take so many times what they usually do ask for a trial of fewer threads."""
 STARVED = 0.6
-"""Threads that get so much of their cores at most are kept from them: undisturbed ones spin where
-they wait."""
+"""Threads that get so much of their cores at most are kept from them."""
 GAIN = 0.97
 """A count is kept if passes cost at most so much of what they cost on the one before."""
 DEAR = 1.5
 """A trial ends with a pass that costs so many times what one did before."""
-SURE_WAIT = 15.0
-"""The first wait where others are seen to leave no room: what they use may be something that
-yields to us."""
-PAID = 1.3
-"""Growth of a wait where the count was the better one, disturbed as it was at times; it doubles
-where it was not."""
+FIRST_WAIT, BLIND_WAIT, SURE_WAIT, LAST_WAIT = 0.3, 0.5, 15.0, 60.0
+"""Seconds until a count that failed is tried again: the first time, where nobody knows what others
+use, where they are seen to leave no room, and after many failures."""
+GROWTH = 1.9
+"""Of a wait with each failure."""
+SHORTCUTS, REFILL = 4, 10.0
+"""Waits may be cut short so many times in a row, because others left meanwhile; one more time
+every so many seconds."""
 LATEST = 3
 """The passes that tell what a disturbed one costs now."""
 LASTED = 5.0
 """Seconds on a count after which leaving it is no failure of the trial that led there."""
-SHARE = 0.01
-"""Of the time, for looking at fewer threads on an idle machine."""
-AGAIN = 120.0
-"""Seconds until such a look is repeated, where it was close."""
+SHARE, AGAIN = 0.01, 120.0
+"""Of the time, for looking at fewer threads on an idle machine; seconds until such a look is
+repeated, where it was close."""
 CLOSE, MUCH = 1.15, 0.8
 GAP = 1.0
 """Seconds without a pass, after which the ones before say nothing of now."""
 CHUNK_SECONDS, LEAST_CHUNK = 0.4, 64
 """A prompt is read in chunks that take about so long, and have at least so many tokens: between
 two of them the threads may change."""
+
+
+@dataclass(slots=True)
+class _Left:
+    """A count that was tried and left.
+
+    Attributes:
+        wait: seconds until it may be tried again, more after each failure.
+        not_before: the time of that.
+        busy: whether others left no room for it then.
+    """
+
+    wait: float
+    not_before: float = -inf
+    busy: bool = False
 
 
 class ThreadController:
@@ -97,10 +110,9 @@ class ThreadController:
         self._recent = RecentPasses()
         self._trial: ThreadTrial | None = None
         self._since, self._last = clock(), -inf
-        self._waits = ThreadWaits(self._since)
-        self._paid_off: dict[int, bool] = {}  # whether it was, disturbed at times, the better one
+        self._left: dict[int, _Left] = {}
+        self._shortcuts, self._refilled = float(SHORTCUTS), self._since
         self._looked: dict[int, float] = {}  # what fewer threads cost on an idle machine
-        self._paid = self._undisturbed = 0.0  # since it moved: passes took, and usually take
 
     @property
     def steady(self) -> bool:
@@ -163,14 +175,12 @@ class ThreadController:
         usual = self._usual.learn(self.count, user, tokens, context, seconds)
         if trial is not None:
             base = self._usual.seconds(trial.base, user, tokens, context)
-            self._stayed(seconds, usual)
             if base is not None:
-                trial.add(user, seconds, base)
+                trial.passes.setdefault(user, []).append((seconds, base))
             else:
                 trial.unknown += 1
             return
         self._recent.add((user, tokens, context), seconds, usual)
-        self._stayed(seconds, usual)
 
     def chunk(self, user: str, context: int, most: int) -> int:
         """Tokens of the next chunk of a prompt: fewer where little is known of the present, so
@@ -189,10 +199,6 @@ class ThreadController:
         no pass of one kind ran on both."""
         return self._usual.price(count, other)
 
-    def _stayed(self, seconds: float, usual: float | None) -> None:
-        self._paid += seconds
-        self._undisturbed += usual or seconds
-
     def _fits(self, count: int, others: float) -> bool:
         return count <= self._cores - others + ROOM
 
@@ -208,7 +214,7 @@ class ThreadController:
             count = max((n for n in lower if self._fits(n, others)), default=lower[0])
         elif cores is not None and starved:
             count = max((n for n in lower if n <= cores + ROOM), default=lower[0])
-        if not self._waits.over(count, now):
+        if not self._may_try(count, now):
             return False
         if slowness > SLOW:
             # Never tried, it can only be guessed at; a few passes tell.
@@ -265,15 +271,15 @@ class ThreadController:
         ):
             return
         room = others is not None and self._fits(count, others)
-        paid_off = self._paid_off.get(count, False)
-        gone = room and self._waits.failed_busy(count)  # what made it fail
+        left = self._left.get(count)
+        gone = room and left is not None and left.busy  # what made it fail
         price = self._usual.price(self.count, count)
         if not gone and price is not None and price < CLOSE and now - self._since < SURE_WAIT:
             return  # little to gain, and much to lose where another process comes back
-        if not self._waits.over(count, now):
-            if not (gone and self._waits.cut_short(now)):
+        if not self._may_try(count, now):
+            if not (gone and self._cut_short(now)):
                 return
-        elif others is not None and not (room or paid_off) and now - self._since < SURE_WAIT:
+        elif others is not None and not room and now - self._since < SURE_WAIT:
             return
         reason = _ROOM if room else "more were tried, and are faster"
         wait = FIRST_WAIT if room else BLIND_WAIT if others is None else SURE_WAIT
@@ -283,15 +289,12 @@ class ThreadController:
         self, count: int, latest: int, reason: str, wait: float, *, look: bool = False
     ) -> None:
         """Begin a trial. `latest`: of how many passes the price is that it has to beat."""
-        self._waits.begin_with(count, wait)
+        self._left.setdefault(count, _Left(wait))
         price = self._recent.price(self.count, self._usual, latest)
         if look and self._others() is not None:
             price = min(price, 1.0)  # nobody disturbs these passes: what made one longer is over
         lasted = self._clock() - self._since
-        stay = self._paid / self._undisturbed if self._undisturbed else 1.0
-        self._trial = ThreadTrial(
-            self.count, price, self.reason, self._others(), lasted, stay, look
-        )
+        self._trial = ThreadTrial(self.count, price, self.reason, self._others(), lasted, look)
         self._move(count, reason)
 
     def _judge(self, trial: ThreadTrial) -> None:
@@ -324,20 +327,15 @@ class ThreadController:
         if keep:
             self._recent.clear()
             self._since = now
-            self._waits.end(count)
+            self._left.setdefault(count, _Left(FIRST_WAIT)).not_before = -inf
             if count > trial.base:  # whatever a look there told
                 self._looked.pop(trial.base, None)
             if count < trial.base and not trial.look:
-                # Down again: was it up there for long? And if not, was it worth it all the same?
-                short = trial.lasted < LASTED
-                price = self._usual.price(count, trial.base)
-                paid = price is not None and trial.stay < GAIN * price
-                self._paid_off[trial.base] = paid
-                self._waits.left(trial.base, now, trial.others, PAID if paid else 2.0, short=short)
+                # Down again: was it up there for long?
+                self._leave(trial.base, now, trial.others, short=trial.lasted < LASTED)
             return
         if not trial.look:
-            self._paid_off[count] = False
-            self._waits.left(count, now, others, 2.0, short=True)
+            self._leave(count, now, others, short=True)
         self._move(trial.base, trial.earlier)
         self.moves -= 2  # there and back is none
         self._since = now - trial.lasted
@@ -349,7 +347,27 @@ class ThreadController:
         self.moves += 1
         self._recent.clear()
         self._since = self._clock()
-        self._paid = self._undisturbed = 0.0
+
+    def _may_try(self, count: int, now: float) -> bool:
+        left = self._left.get(count)
+        return left is None or now >= left.not_before
+
+    def _leave(self, count: int, now: float, others: float | None, *, short: bool) -> None:
+        """A count was left, after a short time or a long one; `others`: cores that they used."""
+        first = FIRST_WAIT if others is not None else BLIND_WAIT
+        left = self._left.setdefault(count, _Left(first))
+        left.wait = min(LAST_WAIT, GROWTH * left.wait) if short else first
+        left.not_before = now + left.wait
+        left.busy = others is not None and others >= BUSY
+
+    def _cut_short(self, now: float) -> bool:
+        """Whether a wait may be cut short once more, which it is then."""
+        gained = (now - self._refilled) / REFILL
+        self._shortcuts, self._refilled = min(SHORTCUTS, self._shortcuts + gained), now
+        if self._shortcuts < 1.0:
+            return False
+        self._shortcuts -= 1.0
+        return True
 
 
 _ROOM = "other processes leave room for them"

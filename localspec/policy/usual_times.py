@@ -1,8 +1,4 @@
-"""What a pass takes when nothing disturbs it, learned from the passes themselves.
-
-Cost curves are measured where a planner wants them, and go with the machine's pace. What watches
-for disturbances needs neither: only the seconds of passes of one kind, on one count of threads.
-"""
+"""What a pass of one kind takes on one count of threads, undisturbed, learned from the passes."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
 """Changing a datastore: texts come, go, and are sorted into segments.
 
-Every change is sorted at once, as that takes some milliseconds (a segment of 2¹⁵ tokens) and a
-second per 3 million; the smallest segments are sorted along with it until all others are larger
-than FACTOR times what comes, so that there are some log₄ of the text's length of them, and every
-token is sorted about as often (O'Neil et al. 1996). Files are written before the manifest that
-names them takes the place of the one before, and removed after it: killed in between, a datastore
-is what it was.
+Every change is sorted at once, a second per 3 million tokens, and the smallest segments along with
+it until all others are larger than FACTOR times what comes (log-structured merge: O'Neil et al.
+1996). Files are written before the manifest that names them, and removed after it: killed in
+between, a datastore is what it was.
 """
 
 from __future__ import annotations

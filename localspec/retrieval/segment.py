@@ -60,10 +60,8 @@ class SegmentMatch(NamedTuple):
 
 
 class Segment:
-    """A segment's file, mapped: what is not looked at takes no memory of the process.
-
-    Nothing that may be wrong with what is in it raises: damage makes proposals that are not
-    accepted. Slices of a mapped file are bytes, whose comparison takes a fifth of numpy's.
+    """A segment's file, mapped. Damage inside raises nothing: it makes proposals that are not
+    accepted.
 
     Attributes:
         count: tokens, the ends of texts included.
@@ -112,10 +110,8 @@ class Segment:
         return SegmentMatch(low, length)
 
     def interval(self, low: int, beginning: bytes) -> tuple[int, int]:
-        """The places around one that `find` gave whose suffixes have a beginning: from, to.
-
-        Looked for outwards in steps that double, as it is mostly narrow.
-        """
+        """The places around one that `find` gave whose suffixes have a beginning: from, to; looked
+        for outwards in steps that double."""
         lower, step = low, 1
         while lower - step >= 0 and self._begins(lower - step, beginning):
             lower, step = lower - step, 2 * step

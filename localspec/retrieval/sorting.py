@@ -1,8 +1,6 @@
 """Sorting texts into segments, with pydivsufsort.
 
-libdivsufsort sorts bytes. pydivsufsort takes wider integers as well, as 2, 4 or 8 big-endian bytes,
-and drops the suffixes that begin inside of one; here they are 2 or 3 bytes, which sort faster, and
-the dropping is done in pieces, so that it takes no memory worth counting.
+libdivsufsort sorts bytes; the suffixes that begin inside of a token are dropped in pieces.
 """
 
 from __future__ import annotations

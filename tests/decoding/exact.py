@@ -13,18 +13,17 @@ from localspec.decoding.acceptance import (
     Verification,
 )
 from localspec.decoding.driver import drive
-from localspec.decoding.interfaces import Drafter, PassRequest, Plan, Planner, Source
+from localspec.decoding.interfaces import Drafter, PassRequest, Plan, Planner
 from localspec.decoding.loop import speculate
 from localspec.decoding.random_source import RandomSource
 from localspec.decoding.sampling import Constraint, SamplingParams
+from localspec.decoding.sources import Source
 from localspec.decoding.tree import TokenTree
-from localspec.drafters.cascade import CascadeSource
-from localspec.drafters.continuation import Continuation
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
-from localspec.drafters.named import NamedDrafter, Undrafted
-from localspec.drafters.ngram import NgramIndex, NgramSource
+from localspec.drafters.named import Staged, Undrafted
 from localspec.policy.fixed import Fixed, Never
+from tests.support.drafting import EagerNgram, ToyDrafter, cascade_of, proposed
 from tests.support.toys import (
     AS_IS,
     START,
@@ -90,9 +89,8 @@ def verify(
     session = session_of(
         context, size=model.size, params=params, random=random, constraint=constraint
     )
-    tree = TokenTree()
     source.begin(session.context)
-    source.propose(session, plan, tree)
+    tree = proposed(source, session, plan)
     rows = ToyTarget(model).forward(PassRequest(session.context, tree)).rows
     return rule.accept(Verification(rows, tree, session), random), tree
 
@@ -113,7 +111,7 @@ def drafted(
 
     def once(random: EnumeratingSource) -> Text:
         planner = Fixed(plan, limits, trees=rule.trees)
-        return generate(random, model, NamedDrafter(build()), planner, rule, **options)
+        return generate(random, model, ToyDrafter(build()), planner, rule, **options)
 
     return enumerate_outcomes(once)
 
@@ -157,23 +155,17 @@ def model_drafter(draft: ToyModel, *, greedy: bool = False) -> DraftModelSource:
     return DraftModelSource(DraftModel(ToyCache(draft), draft.size), greedy=greedy)
 
 
-def ngram() -> NgramSource:
-    """Already one token that was seen before makes it propose."""
-    return NgramSource(NgramIndex(), shortest=1)
-
-
-def cascade(draft: ToyModel) -> CascadeSource:
-    """The same for what is expected inside the draft model."""
-    model = DraftModel(ToyCache(draft), draft.size)
-    return CascadeSource(model, NgramIndex(), primes=2, shortest=1)
+def cascade(draft: ToyModel) -> Staged:
+    """The same, with what an n-gram expects read along."""
+    return cascade_of(DraftModel(ToyCache(draft), draft.size))
 
 
 DRAFTERS: dict[str, Callable[[ToyModel], Source]] = {
-    "ngram": lambda draft: ngram(),
+    "ngram": lambda draft: EagerNgram(),
     "model": model_drafter,
     "greedy model": lambda draft: model_drafter(draft, greedy=True),
     "cascade": cascade,
-    "model+ngram": lambda draft: Continuation("model+ngram", model_drafter(draft), ngram()),
-    "ngram+model": lambda draft: Continuation("ngram+model", ngram(), model_drafter(draft)),
+    "model+ngram": lambda draft: Staged("model+ngram", model_drafter(draft), EagerNgram()),
+    "ngram+model": lambda draft: Staged("ngram+model", EagerNgram(), model_drafter(draft)),
 }
 """The drafters that ship, around a draft model."""

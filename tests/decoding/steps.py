@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from localspec.decoding.acceptance import AcceptanceRule, GreedyMatch
 from localspec.decoding.driver import drive
-from localspec.decoding.interfaces import TARGET, Draft, Plan, Source, Step
+from localspec.decoding.interfaces import TARGET, Draft, Plan, Step
 from localspec.decoding.loop import speculate
 from localspec.decoding.session import Session
+from localspec.decoding.sources import Source
 from localspec.decoding.tree import TokenTree
-from localspec.drafters.named import NamedDrafter
 from localspec.policy.fixed import Fixed
+from tests.support.drafting import ToyDrafter
 from tests.support.toys import ToyModel, ToyTarget, started
 
 CYCLE = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
@@ -30,7 +31,7 @@ def run(
     """All steps; the cache is compared with the text after each."""
     steps, rule = [], rule or GreedyMatch()
     planner = Fixed(plan, target.limits, trees=rule.trees)
-    for step in drive(session, speculate(session, NamedDrafter(source), planner, rule), target):
+    for step in drive(session, speculate(session, ToyDrafter(source), planner, rule), target):
         assert target.cache == session.context[:-1]
         steps.append(step)
     assert target.cache == session.context[:-1]

@@ -27,9 +27,10 @@ from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
-from localspec.drafters.named import NamedDrafter, Undrafted
+from localspec.drafters.named import Undrafted
 from localspec.policy.fixed import Never
 from tests.decoding.steps import step_of
+from tests.support.drafting import ToyDrafter
 from tests.support.toys import (
     GREEDY,
     START,
@@ -120,7 +121,7 @@ def test_target_is_asked_for_nothing_before_it_has_to_be() -> None:
 def test_what_is_accepted_is_committed_before_the_step_comes_out() -> None:
     session, target = cycling(), ToyTarget(CYCLE)
     planner = Always(Plan("toy", depth=2))
-    drafter = NamedDrafter(chosen_chain([2, 0]))
+    drafter = ToyDrafter(chosen_chain([2, 0]))
     lengths = []
     for step in drive(session, speculate(session, drafter, planner, GreedyMatch()), target):
         assert target.cache == session.context[:-1]
@@ -192,7 +193,7 @@ class FailingRule(GreedyMatch):
         return super().accept(target, random)
 
 
-class FailingDrafter(NamedDrafter):
+class FailingDrafter(ToyDrafter):
     """Around a draft model, which is cleaned up even where that fails."""
 
     def __init__(self, model: DraftModel, failing: Failing, *, cleans: bool) -> None:

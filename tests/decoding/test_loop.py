@@ -27,7 +27,6 @@ from localspec.decoding.interfaces import (
     PassResult,
     Plan,
     Planner,
-    Source,
     Step,
 )
 from localspec.decoding.loop import speculate
@@ -35,15 +34,15 @@ from localspec.decoding.random_source import RandomSource, SeededRandom
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.session import Session
+from localspec.decoding.sources import Source
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.drafters.cascade import CascadeSource
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
-from localspec.drafters.named import NamedDrafter, Undrafted
-from localspec.drafters.ngram import NgramIndex
+from localspec.drafters.named import Undrafted
 from localspec.policy.fixed import Fixed, Never
 from tests.decoding.exact import DRAFTERS
 from tests.decoding.steps import CYCLE, LIVELY, OTHER, run
+from tests.support.drafting import ToyDrafter, cascade_of
 from tests.support.toys import (
     AS_IS,
     GREEDY,
@@ -146,11 +145,12 @@ class FailingModel(DraftModelSource):
         super().__init__(model)
         self.left = fails
 
-    def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
-        super().propose(session, plan, tree)
+    @property
+    def credit(self) -> str:
         self.left -= 1
         if self.left == 0:
             raise Interrupted
+        return super().credit
 
 
 @pytest.mark.parametrize("when", [1, 2, 4])
@@ -172,12 +172,12 @@ def test_generation_that_fails_leaves_clean_caches_and_can_be_gone_on_with(
     list(drive(undisturbed, reference, ToyTarget(LIVELY)))
 
     with pytest.raises(Interrupted):
-        list(drive(session, speculate(session, NamedDrafter(source), planner, rule), target))
+        list(drive(session, speculate(session, ToyDrafter(source), planner, rule), target))
     assert target.cache == session.context[: len(target.cache)]
     assert cache.tokens == session.context[: len(cache.tokens)]
 
     target.rollback(session.context[:-1])  # as the engine does: a pass needs a token to start with
-    list(drive(session, speculate(session, NamedDrafter(source), planner, rule), target))
+    list(drive(session, speculate(session, ToyDrafter(source), planner, rule), target))
     assert session.context == undisturbed.context
 
 
@@ -191,7 +191,7 @@ def test_generation_that_is_closed_early_leaves_clean_caches(
     source.begin(session.context)
     plan, rule = Plan(source.name, depth=3), BestLossless()
     planner = Fixed(plan, target.limits, trees=rule.trees)
-    steps = drive(session, speculate(session, NamedDrafter(source), planner, rule), target)
+    steps = drive(session, speculate(session, ToyDrafter(source), planner, rule), target)
     for _ in range(after):
         next(steps)
     steps.close()
@@ -207,7 +207,7 @@ def test_source_is_told_what_every_step_committed_and_how_the_text_ended(drafts:
     session, target, source = cycling(), ToyTarget(CYCLE), chosen_chain([1])
     fixed = Fixed(Plan("toy", depth=1), target.limits, trees=True)
     planner: Planner = fixed if drafts else Never("not today")
-    requests = speculate(session, NamedDrafter(source), planner, GreedyMatch())
+    requests = speculate(session, ToyDrafter(source), planner, GreedyMatch())
     ends = [list(session.context) for _ in drive(session, requests, target)]
     assert source.synced == [*ends, session.context]
 
@@ -267,7 +267,7 @@ def test_native_seconds_of_target_and_source_are_those_of_the_step() -> None:
 
 MAKERS: dict[str, Callable[[ToyModel], Source]] = {
     "model": lambda m: DraftModelSource(DraftModel(ToyCache(m), m.size)),
-    "cascade": lambda m: CascadeSource(DraftModel(ToyCache(m), m.size), NgramIndex(), shortest=1),
+    "cascade": lambda m: cascade_of(DraftModel(ToyCache(m), m.size)),
 }
 
 

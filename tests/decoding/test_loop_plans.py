@@ -8,16 +8,18 @@ import pytest
 
 from localspec.decoding.acceptance import BlockVerification, GreedyMatch, SpeculativeSampling
 from localspec.decoding.driver import drive
-from localspec.decoding.interfaces import PROMPT, Plan, Planner, Source, Step
+from localspec.decoding.interfaces import PROMPT, Plan, Planner, Step
 from localspec.decoding.loop import speculate
 from localspec.decoding.session import Session
+from localspec.decoding.sources import Source
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
-from localspec.drafters.named import NamedDrafter, Undrafted
+from localspec.drafters.named import Undrafted
 from localspec.policy.fixed import Fixed, Never
 from tests.decoding.exact import DRAFTERS
 from tests.decoding.steps import CYCLE, LIVELY, OTHER, run
+from tests.support.drafting import ToyDrafter
 from tests.support.toys import (
     GREEDY,
     START,
@@ -58,7 +60,7 @@ def watch(
 ) -> tuple[list[Step], Watched]:
     target = ToyTarget(CYCLE, capacity=capacity, max_leaves=max_leaves, max_draft=max_draft)
     planner = Watched(Fixed(plan, target.limits, trees=True))
-    drafter = NamedDrafter(source or chosen_chain([2, 0, 1] * 5))
+    drafter = ToyDrafter(source or chosen_chain([2, 0, 1] * 5))
     session = session_of([0], size=3, params=GREEDY, count=count)
     requests = speculate(session, drafter, planner, GreedyMatch())
     steps = list(drive(session, requests, target))

@@ -20,11 +20,12 @@ from localspec.decoding.acceptance import (
     SpeculativeSampling,
 )
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.interfaces import Plan, Source
+from localspec.decoding.interfaces import Plan
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.session import Session
+from localspec.decoding.sources import Source
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.drafters.continuation import Continuation
+from localspec.drafters.named import Staged
 from tests.decoding.exact import (
     DRAFTERS,
     EXACT,
@@ -32,9 +33,9 @@ from tests.decoding.exact import (
     drafted,
     gap,
     model_drafter,
-    ngram,
     texts,
 )
+from tests.support.drafting import EagerNgram
 from tests.support.toys import (
     SIZE,
     START,
@@ -100,8 +101,8 @@ def test_chain_of_drawn_and_chosen_tokens_is_lossless(
     def build() -> Source:
         choose, draw = chosen_chain([chosen]), drawn_chain(draft)
         if drawn_first:
-            return Continuation("both", draw, choose, share=0.7)
-        return Continuation("both", choose, draw, share=0.4)
+            return Staged("both", draw, choose)
+        return Staged("both", choose, draw)
 
     found = drafted(model, build, Plan(None, depth=3), rule, count=5)
     assert gap(found, texts(model, count=5)) < EXACT
@@ -231,7 +232,7 @@ def test_tree_of_the_ngram_is_lossless(
     rule: AcceptanceRule, model: ToyModel, prompt: list[int]
 ) -> None:
     plan = Plan(None, depth=3, width=3)
-    found = drafted(model, ngram, plan, rule, prompt=prompt, count=5)
+    found = drafted(model, EagerNgram, plan, rule, prompt=prompt, count=5)
     assert gap(found, texts(model, prompt, 5)) < EXACT
 
 

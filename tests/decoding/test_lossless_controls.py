@@ -14,9 +14,10 @@ from localspec.decoding.acceptance import (
     Verification,
 )
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.interfaces import Plan, Source
+from localspec.decoding.interfaces import Plan
 from localspec.decoding.random_source import RandomSource
 from localspec.decoding.session import Session
+from localspec.decoding.sources import Source
 from localspec.decoding.tree import ROOT, TokenTree
 from tests.decoding.exact import EXACT, drafted, gap, model_drafter, texts
 from tests.support.toys import ToyModel, ToySource, drawn_chain, started

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from hypothesis import given
@@ -14,18 +14,19 @@ from localspec.decoding.acceptance import (
     GreedyMatch,
     SpeculativeSampling,
 )
-from localspec.decoding.interfaces import Plan, Source
+from localspec.decoding.interfaces import Plan
 from localspec.decoding.rules import BestLossless
+from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
+from localspec.decoding.sources import Source
 from localspec.decoding.tree import TokenTree
-from localspec.drafters.cascade import CascadeSource
-from localspec.drafters.continuation import Continuation
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.model import DraftModelSource
-from localspec.drafters.ngram import NgramIndex
+from localspec.drafters.named import Staged
 from localspec.drafters.parallel import ParallelReader
-from tests.decoding.exact import EXACT, drafted, gap, ngram, texts, undrafted
+from tests.decoding.exact import EXACT, drafted, gap, texts, undrafted
 from tests.policy.builders import Pair, distribution_of, seen_trees
+from tests.support.drafting import EagerNgram, cascade_of, proposed
 from tests.support.tongues import TONGUES, WAYS, heterogeneous
 from tests.support.toys import (
     GREEDY,
@@ -34,6 +35,7 @@ from tests.support.toys import (
     Forbids,
     ToyCache,
     ToyModel,
+    ToySource,
     examples,
     models,
     started,
@@ -48,9 +50,9 @@ Make = Callable[[HeterogeneousDraftModel], Source]
 DRAFTERS: dict[str, Make] = {
     "drawn": DraftModelSource,
     "chosen": lambda model: DraftModelSource(model, greedy=True),
-    "cascade": lambda model: CascadeSource(model, NgramIndex(), primes=2, shortest=1),
-    "model+ngram": lambda model: Continuation("model+ngram", DraftModelSource(model), ngram()),
-    "ngram+model": lambda model: Continuation("ngram+model", ngram(), DraftModelSource(model)),
+    "cascade": cascade_of,
+    "model+ngram": lambda model: Staged("model+ngram", DraftModelSource(model), EagerNgram()),
+    "ngram+model": lambda model: Staged("ngram+model", EagerNgram(), DraftModelSource(model)),
 }
 
 tokens = st.integers(0, SIZE - 1)
@@ -226,14 +228,24 @@ def test_what_is_compared_above_drafts(tongue: str, way: str) -> None:
     assert any(q is not None for tree in trees for q in tree.proposals)
 
 
-class SaysTheBest(DraftModelSource):
+class SaysTheBest(ToySource):
     """Takes the most probable token, and gives it out as drawn: a known bias."""
 
-    def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
-        super().propose(session, plan, tree)
-        for node, q in enumerate(tree.proposals):
+    def __init__(self, model: HeterogeneousDraftModel) -> None:
+        super().__init__(self._best, "model")
+        self._inner = DraftModelSource(model)
+
+    def _best(self, session: Session, plan: Plan, tree: TokenTree) -> None:
+        drawn = proposed(self._inner, session, plan)
+        for parent, q in zip(drawn.parents, drawn.proposals, strict=True):
             assert q is not None
-            tree.tokens[node] = q.mode()
+            tree.add(q.mode(), parent, "model", q)
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        self._inner.begin(prompt)
+
+    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
+        self._inner.committed(context, hidden)
 
 
 def test_wrong_q_is_found_out() -> None:

@@ -16,10 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.decoding.acceptance import AcceptanceRule, BlockVerification, GreedyMatch
-from localspec.decoding.interfaces import Plan, Source
+from localspec.decoding.interfaces import Plan
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.session import Session
+from localspec.decoding.sources import Source
 from localspec.decoding.tree import TokenTree
 from tests.decoding.exact import DRAFTERS, EXACT, drafted, gap, model_drafter, texts, undrafted
 from tests.support.toys import (

@@ -18,18 +18,19 @@ from localspec.decoding.acceptance import (
     SampleMatch,
     SpeculativeSampling,
 )
-from localspec.decoding.interfaces import Plan, Source
+from localspec.decoding.interfaces import Plan
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import Constraint, SamplingParams
 from localspec.decoding.session import Session
+from localspec.decoding.sources import Source
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.drafters.named import NamedDrafter
 from localspec.policy.fixed import Fixed
 from tests.decoding.exact import DRAFTERS, Text, generate, model_drafter, texts, verify
 from tests.decoding.steps import LIVELY, OTHER
 from tests.policy.builders import Pair, run
 from tests.policy.measuring import SHAPES
+from tests.support.drafting import ToyDrafter, proposed
 from tests.support.toys import (
     AS_IS,
     SIZE,
@@ -76,7 +77,7 @@ def said(
     return generate(
         SeededRandom(seed),
         model,
-        None if source is None else NamedDrafter(source),
+        None if source is None else ToyDrafter(source),
         Fixed(plan, target.limits, trees=rule.trees),
         rule,
         prompt=prompt,
@@ -258,7 +259,9 @@ def rate(width: int, *, coupled: bool, draft: ToyModel = OTHER) -> float:
 
     def propose(session: Session, plan: Plan, tree: TokenTree) -> None:
         session.coupled = coupled
-        inner.propose(session, plan, tree)
+        drafted = proposed(inner, session, plan)
+        for node, token in enumerate(drafted.tokens):
+            tree.add(token, drafted.parents[node], "model", drafted.proposals[node])
 
     for seed in range(count):
         inner = model_drafter(draft)

@@ -16,10 +16,11 @@ from localspec.decoding.acceptance import (
     Verification,
 )
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.interfaces import Plan, Source
+from localspec.decoding.interfaces import Plan
 from localspec.decoding.rules import LOSSLESS, LOSSY, BestLossless, acceptance_rule
 from localspec.decoding.sampling import Row, Rows, SamplingParams
 from localspec.decoding.session import Session
+from localspec.decoding.sources import Source
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import UsageError
 from tests.decoding.exact import EXACT, model_drafter, verify

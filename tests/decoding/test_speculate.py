@@ -22,8 +22,9 @@ from localspec.decoding.loop import Requests, speculate
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.drafters.named import NamedDrafter, Undrafted
+from localspec.drafters.named import Undrafted
 from localspec.policy.fixed import Never
+from tests.support.drafting import ToyDrafter
 from tests.support.toys import GREEDY, Propose, ToyModel, ToySource, chosen_chain, session_of
 
 CYCLE = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
@@ -117,7 +118,7 @@ def by_hand(requests: Requests, answer: Answering) -> list[PassRequest | Commit 
 
 def test_each_step_is_a_pass_a_commit_and_the_step() -> None:
     session = a_session()
-    drafter = NamedDrafter(chosen_chain([2, 0, 2]))
+    drafter = ToyDrafter(chosen_chain([2, 0, 2]))
     requests = speculate(session, drafter, Always(Plan("toy", depth=3)), GreedyMatch())
     answer = Answering()
     events = by_hand(requests, answer)
@@ -150,7 +151,7 @@ def test_pass_is_asked_for_with_the_text_as_it_stands() -> None:
 
 def test_text_is_extended_when_the_commit_comes_out_and_not_before() -> None:
     session, answer = a_session(), Answering()
-    drafter = NamedDrafter(chosen_chain([1, 2]))
+    drafter = ToyDrafter(chosen_chain([1, 2]))
     requests = speculate(session, drafter, Always(Plan("toy", depth=2)), GreedyMatch())
     event = next(requests)
     assert isinstance(event, PassRequest)
@@ -164,7 +165,7 @@ def test_text_is_extended_when_the_commit_comes_out_and_not_before() -> None:
 def test_nothing_is_asked_for_where_the_generation_has_ended() -> None:
     session, source = a_session(), chosen_chain([1])
     session.finish = "stop"
-    requests = speculate(session, NamedDrafter(source), Never("plain"), GreedyMatch())
+    requests = speculate(session, ToyDrafter(source), Never("plain"), GreedyMatch())
     assert list(requests) == []
     assert source.synced == [[0]]
 
@@ -189,7 +190,7 @@ def tree_source(layers: tuple[int, ...]) -> HiddenSource:
 def test_hidden_rows_are_those_behind_the_text_and_the_accepted_path() -> None:
     session, source, answer = a_session(count=6), tree_source((2,)), Answering()
     planner = Always(Plan("toy", depth=3))
-    events = by_hand(speculate(session, NamedDrafter(source), planner, GreedyMatch()), answer)
+    events = by_hand(speculate(session, ToyDrafter(source), planner, GreedyMatch()), answer)
     steps = [event for event in events if isinstance(event, Step)]
     assert [step.path for step in steps] == [[], [1, 3, 4], [0]]
     assert {request.hidden for request in answer.requests} == {(2,)}
@@ -208,7 +209,7 @@ def test_hidden_rows_stop_where_the_answer_does() -> None:
     context is in no cache, and has no row either."""
     session, source = a_session(count=3), tree_source((2,))
     planner = Always(Plan("toy", depth=3))
-    by_hand(speculate(session, NamedDrafter(source), planner, GreedyMatch()), Answering())
+    by_hand(speculate(session, ToyDrafter(source), planner, GreedyMatch()), Answering())
     assert source.told[1:] == [
         ([0, 1, 2, 0], {2: [[3.0, 0.0], [3.0, 2.0]]}),
         (session.context, {}),
@@ -218,7 +219,7 @@ def test_hidden_rows_stop_where_the_answer_does() -> None:
 def test_hidden_rows_of_several_layers_come_by_layer() -> None:
     session, source = a_session(count=5), tree_source((0, 7))
     planner = Always(Plan("toy", depth=3))
-    by_hand(speculate(session, NamedDrafter(source), planner, GreedyMatch()), Answering())
+    by_hand(speculate(session, ToyDrafter(source), planner, GreedyMatch()), Answering())
     (_, first), (_, second), (_, last) = source.told
     assert first == {0: [[0.0, 0.0]], 7: [[7.0, 0.0]]}
     along = [0.0, 2.0, 4.0, 5.0]
@@ -230,7 +231,7 @@ def test_hidden_rows_are_the_sources_own() -> None:
     """Those of the pass belong to the target, which writes over them in the next one."""
     session, source, answer = a_session(count=5), tree_source((2,)), Answering()
     planner = Always(Plan("toy", depth=3))
-    by_hand(speculate(session, NamedDrafter(source), planner, GreedyMatch()), answer)
+    by_hand(speculate(session, ToyDrafter(source), planner, GreedyMatch()), answer)
     for result in answer.results:
         result.hidden[2].fill(np.nan)
     assert not any(np.isnan(rows).any() for told in source.rows for rows in told.values())
@@ -240,7 +241,7 @@ def test_hidden_rows_are_the_sources_own() -> None:
 def test_no_hidden_rows_come_where_a_step_does_not_end_as_planned(passes: int) -> None:
     session, source, answer = a_session(), tree_source((2,)), Answering()
     planner = Always(Plan("toy", depth=3))
-    requests = speculate(session, NamedDrafter(source), planner, GreedyMatch())
+    requests = speculate(session, ToyDrafter(source), planner, GreedyMatch())
     event = next(requests)
     while True:
         result = None
@@ -257,7 +258,7 @@ def test_no_hidden_rows_come_where_a_step_does_not_end_as_planned(passes: int) -
 def test_source_that_wants_no_hidden_rows_gets_none() -> None:
     session, source, answer = a_session(count=6), tree_source(()), Answering()
     planner = Always(Plan("toy", depth=3))
-    by_hand(speculate(session, NamedDrafter(source), planner, GreedyMatch()), answer)
+    by_hand(speculate(session, ToyDrafter(source), planner, GreedyMatch()), answer)
     assert {request.hidden for request in answer.requests} == {()}
     assert [hidden for _, hidden in source.told] == [{}] * 4
 
@@ -274,7 +275,7 @@ def test_seconds_of_a_step_are_those_between_its_plan_and_its_end() -> None:
         clock.now += 2.0
 
     session = a_session(count=3)
-    drafter, planner = NamedDrafter(ToySource(draft)), Always(Plan("toy", depth=1))
+    drafter, planner = ToyDrafter(ToySource(draft)), Always(Plan("toy", depth=1))
     requests, answer = speculate(session, drafter, planner, GreedyMatch(), clock=clock), Answering()
     steps = []
     event = next(requests)

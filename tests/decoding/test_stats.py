@@ -14,9 +14,9 @@ from localspec.decoding.loop import speculate
 from localspec.decoding.session import Session
 from localspec.decoding.stats import DrafterStats, GenerationStats
 from localspec.decoding.tree import PADDING, ROOT, TokenTree
-from localspec.drafters.named import NamedDrafter
 from localspec.policy.fixed import Fixed, Never
 from tests.decoding.steps import run, step_of
+from tests.support.drafting import ToyDrafter
 from tests.support.toys import (
     GREEDY,
     ToyModel,
@@ -207,7 +207,7 @@ def test_stats_of_the_loop_agree_with_its_text(drafted: bool) -> None:
     fixed = Fixed(Plan("toy", depth=3), target.limits, trees=True)
     planner: Planner = fixed if drafted else Never("turned off")
     stats = GenerationStats()
-    drafter = NamedDrafter(chosen_chain([2, 0, 2]))
+    drafter = ToyDrafter(chosen_chain([2, 0, 2]))
     for step in drive(session, speculate(session, drafter, planner, GreedyMatch()), target):
         stats.add(step)
     assert stats.generated_tokens == len(session.context) - 1 == 13

@@ -10,20 +10,18 @@ from hypothesis import strategies as st
 
 from localspec.decoding.acceptance import AcceptanceRule, BlockVerification, SpeculativeSampling
 from localspec.decoding.driver import drive
-from localspec.decoding.interfaces import Plan, Source
+from localspec.decoding.interfaces import Plan
 from localspec.decoding.loop import speculate
 from localspec.decoding.occurrences import Occurrences
 from localspec.decoding.random_source import SeededRandom
-from localspec.decoding.session import Session
-from localspec.decoding.tree import TokenTree
-from localspec.drafters.cascade import CascadeSource
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
-from localspec.drafters.named import NamedDrafter
-from localspec.drafters.ngram import NgramIndex
+from localspec.drafters.named import Staged
+from localspec.drafters.ngram import NgramIndex, NgramSource
 from localspec.policy.fixed import Fixed
 from tests.decoding.exact import EXACT, drafted, gap, texts
 from tests.decoding.steps import run
+from tests.support.drafting import ToyDrafter, cascade_of, proposed
 from tests.support.toys import (
     AS_IS,
     GREEDY,
@@ -48,27 +46,19 @@ LIVELY = started([[5, 3, 2], [1, 5, 4], [4, 1, 5]])
 contexts = st.lists(st.integers(0, SIZE - 1), min_size=3, max_size=9)
 
 
-def cascade_of(cache: ToyCache, *, primes: int = 3, greedy: bool = False) -> CascadeSource:
-    model = DraftModel(cache, cache.model.size)
-    return CascadeSource(model, NgramIndex(), primes=primes, shortest=1, greedy=greedy)
+def cascade(cache: ToyCache, *, greedy: bool = False) -> Staged:
+    return cascade_of(DraftModel(cache, cache.model.size), greedy=greedy)
 
 
 def model_of(cache: ToyCache, *, greedy: bool = False) -> DraftModelSource:
     return DraftModelSource(DraftModel(cache, cache.model.size), greedy=greedy)
 
 
-def proposed(source: Source, session: Session, plan: Plan) -> TokenTree:
-    tree = TokenTree()
-    source.propose(session, plan, tree)
-    return tree
-
-
-@pytest.mark.parametrize("primes", [1, 2, 3])
 @pytest.mark.parametrize("recurrent", [False, True], ids=["attention", "recurrent"])
 @examples(15)
 @given(model=models(), context=contexts)
 def test_draft_is_distributed_as_the_draft_models_own(
-    primes: int, recurrent: bool, model: ToyModel, context: list[int]
+    recurrent: bool, model: ToyModel, context: list[int]
 ) -> None:
     plan = Plan("cascade", depth=3)
 
@@ -80,7 +70,7 @@ def test_draft_is_distributed_as_the_draft_models_own(
     def cascaded(random: EnumeratingSource) -> tuple[int, ...]:
         cache = ToyCache(model, recurrent=recurrent)
         session = session_of(context, random=random)
-        tree = proposed(cascade_of(cache, primes=primes), session, plan)
+        tree = proposed(cascade(cache), session, plan)
         for node, q in enumerate(tree.proposals):
             assert q is not None
             wanted = model.distribution([*context, *tree.tokens[:node]])
@@ -101,7 +91,7 @@ def test_greedy_draft_is_the_draft_models_own(
 ) -> None:
     plan = Plan("cascade", depth=depth)
     session = session_of(context, params=GREEDY)
-    tree = proposed(cascade_of(ToyCache(model)), session, plan)
+    tree = proposed(cascade(ToyCache(model)), session, plan)
     assert tree.tokens == proposed(model_of(ToyCache(model)), session, plan).tokens
     assert set(tree.proposals) == {None}
     assert set(tree.sources) == {"cascade"}
@@ -115,7 +105,7 @@ def test_greedy_drafts_of_sampled_text_are_the_models_most_probable_tokens(
     """Chosen, so without q, and without asking chance."""
     plan, random = Plan("cascade", depth=depth), EnumeratingSource()
     session = session_of(context, random=random)
-    tree = proposed(cascade_of(ToyCache(model), greedy=True), session, plan)
+    tree = proposed(cascade(ToyCache(model), greedy=True), session, plan)
     assert tree.tokens == proposed(model_of(ToyCache(model), greedy=True), session, plan).tokens
     for node, token in enumerate(tree.tokens):
         probs = model.probabilities([*context, *tree.tokens[:node]])
@@ -132,8 +122,8 @@ def test_greedy_drafts_of_sampled_text_are_the_models_most_probable_tokens(
 def test_greedy_drafts_are_lossless(
     rule: AcceptanceRule, model: ToyModel, draft: ToyModel, context: list[int]
 ) -> None:
-    def build() -> CascadeSource:
-        return cascade_of(ToyCache(draft), primes=2, greedy=True)
+    def build() -> Staged:
+        return cascade(ToyCache(draft), greedy=True)
 
     prompt = [*context, START]
     found = drafted(model, build, Plan(None, depth=3), rule, prompt=prompt)
@@ -152,7 +142,7 @@ def test_draft_stops_where_the_draft_models_own_would(
 ) -> None:
     plan = Plan("cascade", depth=4, min_confidence=confidence, min_likelihood=likelihood)
     session = session_of(context, params=GREEDY)
-    tree = proposed(cascade_of(ToyCache(model)), session, plan)
+    tree = proposed(cascade(ToyCache(model)), session, plan)
     assert tree.tokens == proposed(model_of(ToyCache(model)), session, plan).tokens
 
 
@@ -161,21 +151,21 @@ def test_right_guesses_save_passes_of_the_draft_model(depth: int, passes: int) -
     """Three guesses and the row behind them give four tokens a pass."""
     cache = ToyCache(CYCLE)
     session = session_of([0, 1, 2, 0], size=3)
-    tree = proposed(cascade_of(cache), session, Plan("cascade", depth=depth))
+    tree = proposed(cascade(cache), session, Plan("cascade", depth=depth))
     assert tree.tokens == [1, 2, 0, 1, 2, 0, 1, 2, 0][:depth]
     assert cache.native_seconds == passes
 
 
 def test_text_that_does_not_repeat_is_drafted_token_by_token() -> None:
     cache = ToyCache(CYCLE)
-    source = CascadeSource(DraftModel(cache, 3), NgramIndex(), shortest=5)
+    source = Staged("cascade", model_of(cache), primer=NgramSource(NgramIndex()))
     assert len(proposed(source, session_of([0, 1], size=3), Plan("cascade", depth=4))) == 4
     assert cache.native_seconds == 4
 
 
 def test_right_guesses_are_decoded_once() -> None:
     cache = ToyCache(CYCLE)
-    session, source = session_of([0, 1, 2, 0], size=3, params=GREEDY, count=21), cascade_of(cache)
+    session, source = session_of([0, 1, 2, 0], size=3, params=GREEDY, count=21), cascade(cache)
     source.begin(session.context)
     run(session, ToyTarget(CYCLE), source, Plan("cascade", depth=4))
     text = session.context
@@ -186,7 +176,7 @@ def test_right_guesses_are_decoded_once() -> None:
 def test_cache_stays_a_beginning_of_the_text(recurrent: bool) -> None:
     for seed in range(15):
         cache = ToyCache(LIVELY, recurrent=recurrent)
-        drafter = NamedDrafter(cascade_of(cache))
+        drafter = ToyDrafter(cascade(cache))
         target = ToyTarget(started([[2, 5, 3], [4, 1, 5], [1, 5, 4]]))
         session = session_of([0, 1, 2, 0, 1, START], random=SeededRandom(seed))
         drafter.begin(session.context)
@@ -202,7 +192,7 @@ def test_cache_stays_a_beginning_of_the_text(recurrent: bool) -> None:
 def test_capacity_of_the_draft_model_bounds_guesses_too(capacity: int) -> None:
     """`ToyCache` takes no token beyond it."""
     cache = ToyCache(CYCLE, capacity=capacity)
-    session, source = session_of([0, 1, 2, 0], size=3, params=GREEDY, count=20), cascade_of(cache)
+    session, source = session_of([0, 1, 2, 0], size=3, params=GREEDY, count=20), cascade(cache)
     source.begin(session.context)
     run(session, ToyTarget(CYCLE), source, Plan("cascade", depth=5))
     assert len(session.context) == 24
@@ -212,8 +202,9 @@ def test_draft_stops_behind_an_end_token_though_the_guess_goes_on() -> None:
     cache = ToyCache(CYCLE)
     session = session_of([0, 1, 2, 0], size=3)
     session.ends = lambda token: token == 2
-    tree = proposed(cascade_of(cache), session, Plan("cascade", depth=5))
-    assert tree.tokens == [1, 2]
+    source = cascade(cache)
+    assert proposed(source, session, Plan("cascade", depth=5)).tokens == [1, 2]
+    source.committed([0, 1, 2, 0, 1, 2], {})
     assert cache.tokens == [0, 1, 2, 0, 1]
 
 
@@ -222,7 +213,7 @@ def test_guess_that_the_grammar_forbids_is_not_taken() -> None:
 
     def draft(random: EnumeratingSource) -> tuple[int, ...]:
         session = session_of([0, 1, 2, 0], random=random, constraint=constraint)
-        return tuple(proposed(cascade_of(ToyCache(LIVELY)), session, Plan("cascade", 2)).tokens)
+        return tuple(proposed(cascade(ToyCache(LIVELY)), session, Plan("cascade", 2)).tokens)
 
     found = enumerate_outcomes(draft)
     assert {tokens[0] for tokens in found} == {0, 2}
@@ -235,7 +226,7 @@ def test_penalties_see_the_path_so_far() -> None:
 
     def draft(random: EnumeratingSource) -> tuple[int, ...]:
         session = session_of(context, random=random, params=params)
-        tree = proposed(cascade_of(ToyCache(LIVELY)), session, Plan("cascade", depth=3))
+        tree = proposed(cascade(ToyCache(LIVELY)), session, Plan("cascade", depth=3))
         for node, q in enumerate(tree.proposals):
             before = [*context, *tree.tokens[:node]]
             assert q is not None

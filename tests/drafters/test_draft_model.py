@@ -16,17 +16,19 @@ from localspec.decoding.acceptance import (
     SpeculativeSampling,
 )
 from localspec.decoding.distribution import Distribution
+from localspec.decoding.draft_sampler import DraftSampler
 from localspec.decoding.interfaces import Plan
 from localspec.decoding.lossy import TopKMembership
 from localspec.decoding.occurrences import Occurrences
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.sampling import Sampler, SamplingParams
 from localspec.decoding.session import Session
-from localspec.decoding.tree import ROOT, TokenTree
+from localspec.decoding.tree import ROOT
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.draft_sampler import DraftSampler
 from localspec.drafters.model import DraftModelSource
+from localspec.drafters.named import Staged
 from tests.decoding.steps import run
+from tests.support.drafting import proposed
 from tests.support.toys import (
     AS_IS,
     GREEDY,
@@ -36,6 +38,7 @@ from tests.support.toys import (
     ToyCache,
     ToyModel,
     ToyTarget,
+    chosen_chain,
     enumerate_outcomes,
     examples,
     leaves,
@@ -64,12 +67,6 @@ def generate(
 ) -> None:
     source.begin(session.context)
     run(session, ToyTarget(target), source, plan, rule)
-
-
-def proposed(source: DraftModelSource, session: Session, plan: Plan) -> TokenTree:
-    tree = TokenTree()
-    source.propose(session, plan, tree)
-    return tree
 
 
 # What is decoded.
@@ -252,9 +249,10 @@ def test_first_candidate_is_followed_and_the_others_cost_no_pass() -> None:
 
 
 def test_drafts_go_on_from_the_tip_of_another_sources() -> None:
-    cache, tree = ToyCache(CYCLE), TokenTree.chain([2, 0], "ngram")
+    cache = ToyCache(CYCLE)
     session = session_of([0, 1], size=3, params=GREEDY)
-    DraftModelSource(DraftModel(cache, 3)).propose(session, Plan("model", depth=2), tree)
+    both = Staged("both", chosen_chain([2, 0], "ngram"), DraftModelSource(DraftModel(cache, 3)))
+    tree = proposed(both, session, Plan("model", depth=4))
     assert tree.tokens == [2, 0, 1, 2]
     assert tree.sources == ["ngram", "ngram", "model", "model"]
     assert cache.native_seconds == 2, "the other's tokens are read in one pass with the context"
@@ -331,18 +329,18 @@ def test_grammar_holds_along_the_draft() -> None:
 
 
 def test_nothing_follows_what_the_grammar_does_not_allow() -> None:
-    tree = TokenTree.chain([1, 1], "ngram")
     session = session_of([START, 0], constraint=Forbids({(1, 1)}, 0))
-    source_of(ToyCache(LIVELY)).propose(session, Plan("model", depth=2), tree)
-    assert tree.tokens == [1, 1]
+    both = Staged("both", chosen_chain([1, 1]), source_of(ToyCache(LIVELY)))
+    assert proposed(both, session, Plan("model", depth=4)).tokens == [1, 1]
 
 
 @pytest.mark.parametrize("path", [[], [1], [2, 1]])
 def test_penalties_see_the_text_and_the_path_once(path: list[int]) -> None:
     params = replace(AS_IS, frequency_penalty=0.7, repeat_penalty=1.2)
     session = session_of([START, 0, 1], params=params, random=EnumeratingSource())
-    tree = TokenTree.chain(path, "ngram")
-    source_of(ToyCache(OTHER)).propose(session, Plan("model", depth=2), tree)
+    both = Staged("both", chosen_chain(path), source_of(ToyCache(OTHER)))
+    tree = proposed(both, session, Plan("model", depth=4))
+    assert len(tree) == max(4, len(path))
     for node in range(len(path), len(tree)):
         before = [*session.context, *tree.tokens[:node]]
         row = OTHER.logits([before])[0]

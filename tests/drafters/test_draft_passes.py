@@ -6,14 +6,11 @@ from collections import Counter
 
 import pytest
 
-from localspec.decoding.auto_sources import Growing, Prediction, RankedLogits
-from localspec.decoding.distribution import Distribution
 from localspec.decoding.session import Session
+from localspec.decoding.sources import Drafted, DraftPasses
 from localspec.decoding.tree import ROOT
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.draft_passes import ChainPasses, DraftPasses, TreePasses
-from localspec.drafters.model import DraftModelSource
-from localspec.drafters.rows_ahead import RowsAhead
+from localspec.drafters.draft_passes import ChainPasses, RowsAhead, TreePasses
 from tests.drafters.lively import LIVELY, TEXT, begun, rows_behind
 from tests.support.toys import (
     START,
@@ -24,7 +21,7 @@ from tests.support.toys import (
 
 
 class Sketch:
-    """A `Growing` whose candidates are put in by hand.
+    """A `Drafted` whose candidates are put in by hand.
 
     Attributes:
         expected: tokens to be read along behind a candidate.
@@ -33,8 +30,8 @@ class Sketch:
 
     def __init__(self) -> None:
         self.session: Session = session_of(TEXT)
-        self.drawn = False
         self.branching = True
+        self.depth = 9
         self.expected: dict[int, list[int]] = {}
         self.sizes: list[int] = []
         self._candidates: list[tuple[int, int]] = []
@@ -53,31 +50,14 @@ class Sketch:
     def path(self, node: int) -> list[int]:
         return [] if node == ROOT else [*self.path(self.parent(node)), self.token(node)]
 
-    def hint(self, node: int) -> Prediction | None:
-        return None
-
     def primes(self, node: int, unread: int) -> list[int]:
         return self.expected.get(node, [])
 
     def read(self, size: int) -> None:
         self.sizes.append(size)
 
-    def worth_drawing(self, node: int, features: tuple[float, ...]) -> bool:
-        return True
 
-    def offer(
-        self,
-        node: int,
-        token: int,
-        features: tuple[float, ...],
-        *,
-        proposal: Distribution | None = None,
-        logits: RankedLogits | None = None,
-    ) -> int:
-        return self.put(token, node)
-
-
-def assert_row(passes: DraftPasses, growing: Growing, node: int) -> None:
+def assert_row(passes: DraftPasses, growing: Drafted, node: int) -> None:
     assert passes.row(node).tolist() == rows_behind([*TEXT, *growing.path(node)])[0]
 
 
@@ -254,23 +234,6 @@ def test_rows_without_room_stay_unknown(capacity: int, most_leaves: int, fit: in
     passes.read(growing, level)
     assert [passes.knows(growing, node) for node in level] == [True] * fit + [False] * (3 - fit)
     assert growing.sizes == [1, fit][: 2 if fit else 1]
-
-
-def test_source_offers_nothing_behind_what_it_has_no_room_to_read() -> None:
-    cache, growing = BranchingToyCache(LIVELY, max_leaves=2), Sketch()
-    source = DraftModelSource(begun(cache))
-    source.start(growing)
-    source.expand(growing, [ROOT])
-    assert growing.token(0) == int(LIVELY.logits([TEXT])[0].argmax())
-    level = [0, *(growing.put(token) for token in range(3) if token != growing.token(0))]
-    source.expand(growing, level)
-    offered = {growing.parent(node): node for node in (3, 4)}
-    assert list(offered) == level[:2]
-    for node, below in offered.items():
-        row = LIVELY.logits([[*TEXT, growing.token(node)]])[0]
-        assert growing.token(below) == int(row.argmax())
-    with pytest.raises(IndexError):
-        growing.token(5)
 
 
 def test_branch_that_goes_on_needs_no_further_one() -> None:

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from localspec.decoding.draft_sampler import DraftLogits, DraftSampler
 from localspec.decoding.occurrences import Occurrences
 from localspec.decoding.sampling import Row
 from localspec.decoding.session import Session
-from localspec.drafters.draft_sampler import DraftLogits, DraftSampler
 from tests.support.toys import AS_IS, GREEDY, Forbids, session_of
 
 ROW: Row = np.log(np.array([0.1, 0.4, 0.3, 0.2], np.float32))

@@ -14,14 +14,15 @@ from localspec.decoding.acceptance import AcceptanceRule, GreedyMatch, Speculati
 from localspec.decoding.interfaces import Plan
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.sampling import SamplingParams
-from localspec.decoding.tree import ROOT, TokenTree
-from localspec.drafters.cascade import CascadeSource
+from localspec.decoding.sources import Source
+from localspec.decoding.tree import ROOT
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.excerpt import NEEDLE, SINKS, Excerpt, left_out_of
 from localspec.drafters.model import DraftModelSource
-from localspec.drafters.ngram import NgramIndex
+from localspec.drafters.named import Staged
 from localspec.drafters.parallel import ParallelReader
 from tests.decoding.steps import run
+from tests.support.drafting import cascade_of, proposed
 from tests.support.toys import (
     AS_IS,
     GREEDY,
@@ -214,8 +215,8 @@ def chain(cache: ToyCache) -> DraftModelSource:
     return DraftModelSource(model_of(cache))
 
 
-def cascade(cache: ToyCache) -> CascadeSource:
-    return CascadeSource(model_of(cache), NgramIndex(), primes=2, shortest=1)
+def cascade(cache: ToyCache) -> Staged:
+    return cascade_of(model_of(cache))
 
 
 @pytest.mark.parametrize("make", [chain, cascade])
@@ -225,7 +226,7 @@ def cascade(cache: ToyCache) -> CascadeSource:
 @pytest.mark.parametrize("recurrent", [False, True])
 @pytest.mark.parametrize("drafts", [NEXT, OTHER])
 def test_drafts_are_those_of_the_excerpt(
-    make: Callable[[ToyCache], DraftModelSource | CascadeSource],
+    make: Callable[[ToyCache], Source],
     params: SamplingParams,
     rule: AcceptanceRule,
     drafts: ToyModel,
@@ -282,8 +283,9 @@ def test_tree_of_which_a_branch_was_committed_is_not_read_again() -> None:
 
 def test_tree_is_proposed_behind_the_excerpt() -> None:
     cache, text = ToyCache(NEXT, capacity=300), words(90)
-    source, tree = chain(cache), TokenTree()
+    source = chain(cache)
     source.begin(text)
-    source.propose(session_of(text, params=GREEDY, size=WORDS), Plan("model", depth=3), tree)
+    session = session_of(text, params=GREEDY, size=WORDS)
+    tree = proposed(source, session, Plan("model", depth=3))
     assert tree.tokens == [(text[-1] + 7 * n) % WORDS for n in (1, 2, 3)]
     assert len(cache.decoded) == SINKS + WINDOW + 2

@@ -18,10 +18,7 @@ from localspec.decoding.rules import BestLossless
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.composition import compose
 from localspec.drafters.lookahead import KEPT, LookaheadSource, WindowPlace
-from localspec.drafters.named import WindowSource
 from localspec.drafters.registry import Parts
-from localspec.drafters.window_shape import SHAPES as WINDOWS
-from localspec.drafters.window_shape import best_shape
 from localspec.errors import UsageError
 from localspec.policy.profile import PairProfile
 from tests.decoding.exact import EXACT, gap, generate, texts
@@ -81,7 +78,7 @@ def test_its_ngrams_are_what_the_target_says() -> None:
     passes(source, AROUND, text, 8, (4, 3))
     made = 0
     for token in range(CYCLE):
-        for follower in source.expected(source.place(session_of([token], size=CYCLE))):
+        for follower, *_ in source.expected(source.place(session_of([token], size=CYCLE))):
             assert follower == (token * 21 + 3) % CYCLE
             token, made = follower, made + 1
     assert made > 20
@@ -131,11 +128,11 @@ def test_what_the_target_said_last_comes_first() -> None:
     source = LookaheadSource()
     for ngram in ((1, 2, 3), (1, 2, 3), (1, 2, 4), (1, 5, 6)):
         source._learn(ngram)
-    assert list(source.expected(WindowPlace(1))) == [5, 6]
-    assert source.others(WindowPlace(1)) == [5, 2]
+    assert [each.token for each in source.expected(WindowPlace(1))] == [5, 6]
+    assert [token for token, _ in source.others(WindowPlace(1), 9)] == [5, 2]
     assert source.follow(WindowPlace(1), 2) == WindowPlace(2, (4,))
     source._learn((1, 2, 3))
-    assert list(source.expected(WindowPlace(1))) == [2, 3]
+    assert [each.token for each in source.expected(WindowPlace(1))] == [2, 3]
     assert source.follow(WindowPlace(1), 2) == WindowPlace(2, (3,))
     # The one that was made again is not the first to go.
     for token in range(10, 10 + KEPT - 1):
@@ -155,8 +152,8 @@ def test_few_ngrams_of_one_token_are_kept() -> None:
     source = LookaheadSource()
     for n in range(20):
         source._learn((1, n, n))
-    found = source.others(source.place(session_of([1], size=30)))
-    assert found == list(range(19, 19 - KEPT, -1))
+    found = source.others(source.place(session_of([1], size=30)), 20)
+    assert [token for token, _ in found] == list(range(19, 19 - KEPT, -1))
 
 
 def around(drafting: Drafting, profile: PairProfile, count: int = 200) -> list[Step]:
@@ -183,27 +180,6 @@ def test_by_name_it_is_right_before_anything_repeats() -> None:
     steps = around(Drafting(drafter="lookahead"), profile_of(FREE, None), CYCLE - 1)
     assert accepted(steps) > 10
     assert len(steps) < 25, "of 39 tokens"
-
-
-def test_the_size_follows_the_costs() -> None:
-    free, dear = [1.0] * 65, [1.0 * n for n in range(65)]
-    widest = best_shape(free, 15, 0)
-    assert widest is not None
-    assert widest.prospect == max(shape.prospect for shape in WINDOWS)
-    smallest = best_shape(dear, 15, 0)
-    assert smallest is not None
-    assert smallest.rows == min(shape.rows for shape in WINDOWS)
-    few = best_shape(free, 3, 0)
-    assert few is not None
-    assert few.columns <= 3
-    beside = best_shape(free, 15, 50)
-    assert beside is not None
-    assert beside.rows < 64 - 50
-    assert best_shape(free, 15, 61) is None
-
-
-def test_it_has_a_window() -> None:
-    assert isinstance(LookaheadSource(), WindowSource)
 
 
 TEXT = (0, 1, START)

@@ -9,23 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.decoding.auto_sources import LookupSource
 from localspec.decoding.interfaces import Plan
+from localspec.decoding.sources import LookupSource
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.ngram import NgramIndex, NgramSource
 from localspec.policy.acceptance_estimator import logit
+from tests.support.drafting import EagerNgram
+from tests.support.drafting import proposed as drafted
 from tests.support.toys import AS_IS, GREEDY, examples, session_of
 
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=30)
 
 
-def proposed(
-    text: list[int], *, depth: int, width: int = 1, shortest: int = 2, tree: TokenTree | None = None
-) -> TokenTree:
-    tree = tree or TokenTree()
-    source = NgramSource(NgramIndex(), shortest=shortest)
-    source.propose(session_of(text), Plan("ngram", depth, width), tree)
-    return tree
+def proposed(text: list[int], *, depth: int, width: int = 1, eager: bool = False) -> TokenTree:
+    source = EagerNgram() if eager else NgramSource(NgramIndex())
+    return drafted(source, session_of(text), Plan("ngram", depth, width))
 
 
 def test_it_copies_what_followed_the_longest_repeat() -> None:
@@ -51,11 +49,11 @@ def test_longer_repeat_wins_over_a_more_recent_one() -> None:
 def test_repeat_that_is_too_short_is_not_worth_a_draft() -> None:
     text = [1, 2, 3, 4, 2]
     assert proposed(text, depth=3).tokens == []
-    assert proposed(text, depth=1, shortest=1).tokens == [3]
+    assert proposed(text, depth=1, eager=True).tokens == [3]
 
 
 def test_text_that_does_not_repeat_is_not_drafted() -> None:
-    assert proposed([1, 2, 3, 4], depth=3, shortest=1).tokens == []
+    assert proposed([1, 2, 3, 4], depth=3, eager=True).tokens == []
 
 
 def test_candidates_are_what_followed_at_different_times() -> None:
@@ -66,68 +64,57 @@ def test_candidates_are_what_followed_at_different_times() -> None:
 
 
 @examples(100)
-@given(text=texts, depth=st.integers(1, 5), width=st.integers(1, 4), shortest=st.integers(1, 3))
-def test_proposals_keep_to_the_plan(text: list[int], depth: int, width: int, shortest: int) -> None:
-    tree = proposed(text, depth=depth, width=width, shortest=shortest)
+@given(text=texts, depth=st.integers(1, 5), width=st.integers(1, 4), eager=st.booleans())
+def test_proposals_keep_to_the_plan(text: list[int], depth: int, width: int, eager: bool) -> None:
+    tree = proposed(text, depth=depth, width=width, eager=eager)
     assert all(depths <= depth for depths in tree.depths)
     leaves = sum(not tree.children(node) for node in range(len(tree)))
     assert leaves <= width
     for node in range(ROOT, len(tree)):
         siblings = [tree.tokens[child] for child in tree.children(node)]
         assert len(siblings) == len(set(siblings)), "candidates differ"
-    ending, joined = text[len(text) - shortest :], "".join(map(str, text))
-    for node in tree.children(ROOT):
-        followed = "".join(map(str, [*ending, tree.tokens[node]]))
+    joined = "".join(map(str, text))
+    for node in tree.children(ROOT)[:1]:
+        followed = "".join(map(str, [*text[-1 if eager else -2 :], tree.tokens[node]]))
         assert followed in joined, "it followed that ending before"
-
-
-def test_it_goes_on_from_the_tip_of_what_another_source_proposed() -> None:
-    tree = TokenTree()
-    other = tree.add(1, ROOT, "model")
-    tree.add(8, ROOT, "model")
-    tip = tree.add(2, other, "model")
-    proposed([1, 2, 3, 4, 9], depth=2, tree=tree)
-    assert tree.tokens[3:] == [3, 4]
-    assert tree.parents[3:] == [tip, 3]
-    assert tree.sources[3:] == ["ngram", "ngram"]
 
 
 def test_index_follows_the_text() -> None:
     index = NgramIndex()
     index.sync([1, 2, 3, 1])
-    assert index.match().length == 1
+    assert index.automaton.match().length == 1
     index.sync([1, 2, 3, 1, 2, 3])
-    assert index.match().length == 3
+    assert index.automaton.match().length == 3
     index.sync([1, 2, 3, 1, 2, 3, 9])
-    assert index.match().length == 0
+    assert index.automaton.match().length == 0
 
 
 def test_index_starts_anew_with_another_text() -> None:
     index = NgramIndex()
     index.begin([1, 2, 3, 4, 1, 2])
-    assert index.match().length == 2
+    assert index.automaton.match().length == 2
     index.begin([5, 6, 1, 2])
-    assert index.match().length == 0
+    assert index.automaton.match().length == 0
     index.begin([5, 6])
-    assert index.match().length == 0
+    assert index.automaton.match().length == 0
     index.begin([5, 6, 5])
-    assert index.match().length == 1
+    assert index.automaton.match().length == 1
 
 
 def test_index_starts_anew_where_only_the_middle_of_the_text_differs() -> None:
     index = NgramIndex()
     index.begin([1, 2, 3, 9])
     index.begin([1, 5, 3, 9, 1, 2])
-    assert index.match().length == 0, "2 followed 1 in the other text only"
+    assert index.automaton.match().length == 0, "2 followed 1 in the other text only"
 
 
 def test_index_keeps_what_the_new_prompt_goes_on_from() -> None:
     index = NgramIndex()
     index.begin([1, 2, 3])
-    automaton = index._automaton
+    automaton = index.automaton
     index.begin([1, 2, 3, 1, 2])
-    assert index._automaton is automaton
-    assert index.match().length == 2
+    assert index.automaton is automaton
+    assert index.automaton.match().length == 2
 
 
 @examples(50)
@@ -138,15 +125,11 @@ def test_index_is_the_same_however_the_text_came_in(text: list[int], cuts: list[
     for end in sorted(min(cut, len(text)) for cut in cuts):
         bit_by_bit.sync(text[:end])
     bit_by_bit.sync(text)
-    assert bit_by_bit.match() == at_once.match()
-    one, other = (index.candidates(index.match(), 9, 1) for index in (at_once, bit_by_bit))
+    assert bit_by_bit.automaton.match() == at_once.automaton.match()
+    one, other = (
+        index.automaton.continuations(index.automaton.match(), 9) for index in (at_once, bit_by_bit)
+    )
     assert one == other
-
-
-def test_run_of_no_length_is_empty() -> None:
-    index = NgramIndex()
-    index.sync([1, 2, 1])
-    assert index.run(index.match(), 2, 0, 1) == []
 
 
 def test_ngram_needs_no_native_pass() -> None:
@@ -313,10 +296,9 @@ def test_its_kind_is_that_of_the_answer_and_each_has_its_own_beginnings() -> Non
 def test_a_prediction_is_proposed_from_the_first_token_on() -> None:
     index = NgramIndex()
     index.expect([1, 2, 3], [7, 8, 9])
-    tree = TokenTree()
     source = NgramSource(index)
     source.begin([1, 2, 3])
-    source.propose(session_of([1, 2, 3]), Plan("ngram", 3, 1), tree)
+    tree = drafted(source, session_of([1, 2, 3]), Plan("ngram", 3, 1))
     assert tree.tokens == [7, 8, 9]
 
 
@@ -324,9 +306,8 @@ def test_a_prediction_is_found_again_where_the_answer_comes_back_to_it() -> None
     index = NgramIndex()
     index.expect([1, 2, 3], [4, 5, 6, 7, 8, 9])
     index.begin([1, 2, 3])
-    tree = TokenTree()
     source = NgramSource(index)
-    source.propose(session_of([1, 2, 3, 0, 0, 6, 7]), Plan("ngram", 2, 1), tree)
+    tree = drafted(source, session_of([1, 2, 3, 0, 0, 6, 7]), Plan("ngram", 2, 1))
     assert tree.tokens == [8, 9]
 
 
@@ -336,9 +317,8 @@ def test_a_prediction_is_forgotten_with_its_answer() -> None:
     index.begin([1, 2, 3])
     index.expect([1, 2, 3], [])
     index.begin([1, 2, 3])
-    tree = TokenTree()
-    NgramSource(index, shortest=1).propose(session_of([1, 2, 3]), Plan("ngram", 3, 1), tree)
-    assert tree.tokens == []
+    source = NgramSource(index)
+    assert list(source.expected(source.place(session_of([1, 2, 3])))) == []
 
 
 @given(texts, texts, texts)
@@ -351,5 +331,7 @@ def test_a_prediction_changes_nothing_about_how_the_text_is_kept(
     index.begin(prompt)
     index.sync(prompt + answer)
     other.sync([*prompt[-8:], *prediction, *prompt, *answer])
-    assert index.match() == other.match()
-    assert index.candidates(index.match(), 4, 1) == other.candidates(other.match(), 4, 1)
+    assert index.automaton.match() == other.automaton.match()
+    assert index.automaton.continuations(
+        index.automaton.match(), 4
+    ) == other.automaton.continuations(other.automaton.match(), 4)

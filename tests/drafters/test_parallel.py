@@ -17,9 +17,9 @@ from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.draft_passes import RowsAhead
 from localspec.drafters.model import DraftModelSource
 from localspec.drafters.parallel import FARTHEST, ParallelReader
-from localspec.drafters.rows_ahead import RowsAhead
 from localspec.errors import Cancelled
 from localspec.policy.reasons import LEADING
 from tests.decoding.exact import EXACT, gap, texts

@@ -8,16 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 
 from localspec.decoding.acceptance import GreedyMatch
-from localspec.decoding.auto_sources import LookupSource, Prediction
 from localspec.decoding.driver import drive
-from localspec.decoding.interfaces import Plan, Step
+from localspec.decoding.interfaces import Step
 from localspec.decoding.loop import speculate
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import BestLossless
-from localspec.decoding.sampling import Rows, SamplingParams
+from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.session import Session
+from localspec.decoding.sources import LookupSource, Prediction
 from localspec.decoding.stats import GenerationStats
-from localspec.decoding.tree import TokenTree
 from localspec.drafters.composition import compose, sources
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.options import Drafting
@@ -34,7 +33,6 @@ from tests.support.toys import (
     ToyCache,
     ToyModel,
     ToyTarget,
-    chosen_chain,
     session_of,
     started,
 )
@@ -171,21 +169,7 @@ def test_only_sources_that_need_a_model_ask_it(name: str) -> None:
 # A source that somebody adds.
 
 
-def test_source_that_is_registered_works_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that does no more than `Source` asks for."""
-    with pytest.raises(UsageError, match="There is no drafter 'echo'"):
-        Drafting(drafter="echo")
-    echo = Registration(lambda parts: chosen_chain([0, 1, 2], "echo"), "says 0 1 2", depth=2)
-    monkeypatch.setitem(REGISTRY, "echo", echo)
-    steps = answer(Drafting(drafter="echo"), Parts())
-    text = [token for step in steps for token in step.tokens]
-    assert text == [(2 + n) % 3 for n in range(30)]
-    assert {step.plan.drafter for step in steps[1:-1]} == {"echo"}
-    assert max(step.drafted for step in steps) == 2
-    assert counted(steps).by_drafter["echo"].accepted > 5
-
-
-def test_only_what_can_be_asked_in_detail_takes_part_in_auto() -> None:
+def test_windows_and_two_sources_together_take_no_part_in_auto() -> None:
     lookups, models = sources(Parts())
     assert ([source.name for source in lookups], models) == (["ngram", "grammar"], [])
     lookups, models = sources(parts_for("model"))
@@ -193,30 +177,14 @@ def test_only_what_can_be_asked_in_detail_takes_part_in_auto() -> None:
     assert [source.name for source in models] == ["model"]
 
 
-class Recital:
-    """Knows a text by heart; implements `LookupSource`. Its places are numbers of tokens."""
+class Recital(LookupSource):
+    """Knows a text by heart. Its places are numbers of tokens."""
 
     name = "recital"
-    hidden: tuple[int, ...] = ()
-    native_seconds = 0.0
     priors: Mapping[str, tuple[float, ...]] = {"known": (2.0,)}
 
     def __init__(self, text: Sequence[int]) -> None:
         self._text = text
-
-    def begin(self, prompt: Sequence[int]) -> None:
-        pass
-
-    def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
-        node, start = tree.tip(), len(session.context) + len(tree)
-        for token in self._text[start : start + plan.depth]:
-            node = tree.add(token, node, self.name)
-
-    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        pass
-
-    def kind(self, session: Session) -> str:
-        return "known"
 
     def place(self, session: Session) -> int:
         return len(session.context)
@@ -228,8 +196,18 @@ class Recital:
         for token in self._text[place:]:
             yield Prediction(token, (1.0,))
 
-    def others(self, place: int, most: int) -> list[tuple[int, float]]:
-        return []
+
+def test_source_that_is_registered_works_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="There is no drafter 'recital'"):
+        Drafting(drafter="recital")
+    recital = Recital([n % 3 for n in range(60)])
+    monkeypatch.setitem(REGISTRY, "recital", Registration(lambda p: recital, "by heart", depth=2))
+    steps = answer(Drafting(drafter="recital"), Parts())
+    text = [token for step in steps for token in step.tokens]
+    assert text == [(2 + n) % 3 for n in range(30)]
+    assert {step.plan.drafter for step in steps[1:-1]} == {"recital"}
+    assert max(step.drafted for step in steps) == 2
+    assert counted(steps).by_drafter["recital"].accepted > 5
 
 
 def test_lookup_source_that_is_registered_takes_part_in_auto(
@@ -237,7 +215,6 @@ def test_lookup_source_that_is_registered_takes_part_in_auto(
 ) -> None:
     prompt, text = [0, 1, 2], [n % 3 for n in range(40)]
     recital = Recital(text)
-    assert isinstance(recital, LookupSource)
     monkeypatch.setitem(REGISTRY, "recital", Registration(lambda parts: recital, "by heart"))
     monkeypatch.delitem(REGISTRY, "ngram")
     monkeypatch.delitem(REGISTRY, "grammar")

@@ -1,4 +1,4 @@
-"""A new source is one file, one registration and one test: this is all three, for phrases.
+"""A new source is one file (`tests/support/phrases.py`), one registration and one test.
 
 Nothing else knows of it, and it takes part in `auto`, by name, in statistics, in the colours of
 the screen and in the benchmark.
@@ -6,27 +6,26 @@ the screen and in the benchmark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from localspec import Drafting, Engine, SamplingParams
 from localspec.bench.arms import localspec_arms
 from localspec.decoding.acceptance import GreedyMatch
-from localspec.decoding.auto_sources import LookupSource, Prediction
 from localspec.decoding.driver import drive
-from localspec.decoding.interfaces import Plan, Step
+from localspec.decoding.interfaces import Step
 from localspec.decoding.loop import speculate
 from localspec.decoding.rules import BestLossless
-from localspec.decoding.sampling import Rows
-from localspec.decoding.session import Session
-from localspec.decoding.tree import TokenTree
 from localspec.drafters.composition import compose, sources
 from localspec.drafters.registry import REGISTRY, Parts, Registration
 from localspec.policy.profile import PairProfile
 from localspec.tui.rendering.palette import Palette
 from tests.decoding.exact import EXACT, gap, generate, texts
 from tests.policy.measuring import SHAPES, Clockless, profile_of
+from tests.support import phrases as phrases_file
+from tests.support.phrases import PhraseSource
 from tests.support.sessions import make_drafts_cheap
 from tests.support.toys import (
     GREEDY,
@@ -38,49 +37,6 @@ from tests.support.toys import (
     session_of,
     started,
 )
-
-
-class PhraseSource:
-    """Expects that a phrase goes on which the text has begun."""
-
-    priors: Mapping[str, tuple[float, ...]] = {"phrase": (0.5,)}
-    hidden: tuple[int, ...] = ()
-    native_seconds = 0.0
-    name = "phrases"
-
-    def __init__(self, phrases: Sequence[Sequence[int]]) -> None:
-        self._phrases = [list(phrase) for phrase in phrases]
-
-    def begin(self, prompt: Sequence[int]) -> None:
-        """Phrases are known from the beginning."""
-
-    def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
-        node = tree.tip()
-        place = [*self.place(session), *tree.path_tokens(node)]
-        for _, prediction in zip(range(plan.depth), self.expected(place), strict=False):
-            node = tree.add(prediction.token, node, self.name)
-
-    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        """They stay as they are."""
-
-    def kind(self, session: Session) -> str:
-        return "phrase"
-
-    def place(self, session: Session) -> list[int]:
-        return session.context[-max(map(len, self._phrases), default=1) :]
-
-    def follow(self, place: list[int], token: int) -> list[int]:
-        return [*place, token]
-
-    def expected(self, place: list[int]) -> Iterator[Prediction]:
-        for phrase in self._phrases:
-            for begun in range(len(phrase) - 1, 0, -1):
-                if place[-begun:] == phrase[:begun]:
-                    yield from (Prediction(token, (1.0,)) for token in phrase[begun:])
-                    return
-
-    def others(self, place: list[int], most: int) -> list[tuple[int, float]]:
-        return []
 
 
 @pytest.fixture
@@ -115,11 +71,10 @@ def accepted(steps: Sequence[Step]) -> int:
     return sum(step.sources.count("phrases") for step in steps)
 
 
-def test_it_is_a_source_that_takes_part(phrases: list[list[int]]) -> None:
+def test_it_is_one_short_file_and_takes_part(phrases: list[list[int]]) -> None:
+    assert len(Path(phrases_file.__file__).read_text().splitlines()) <= 40
     lookups, _ = sources(Parts())
     assert {source.name for source in lookups} == {"ngram", "grammar", "phrases"}
-    source: LookupSource = PhraseSource(phrases)
-    assert isinstance(source, LookupSource)
 
 
 @pytest.mark.parametrize("shape", ["flat", "tiles"])

@@ -13,7 +13,7 @@ import localspec
 from localspec import Drafting, DraftMismatch, Engine, ModelOptions, SamplingParams
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.llama.context import Context
-from localspec.policy.policy import Asking
+from localspec.policy.asking import Asking
 from localspec.policy.reasons import LEADING, LOSING
 from tests.engine.conftest import TINY_OPTIONS, ModelFiles
 from tests.engine.test_exact_distribution import SIZES, check_every_outcome

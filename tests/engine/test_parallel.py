@@ -224,11 +224,12 @@ def failing_drafter(engine: Engine, patch: pytest.MonkeyPatch) -> None:
     class Failing(DraftModelSource):
         calls = 0
 
-        def propose(self, *arguments: Any) -> None:
-            super().propose(*arguments)
+        @property
+        def credit(self) -> str:
             self.calls += 1
             if self.calls == 3:
                 raise Fault
+            return super().credit
 
     def build(parts: Parts) -> Failing:
         assert parts.model is not None

@@ -12,10 +12,8 @@ from collections.abc import Sequence
 import pytest
 
 from localspec import Cancelled, Drafting, Engine, ModelOptions, SamplingParams
-from localspec.decoding.interfaces import Plan
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
-from localspec.decoding.tree import TokenTree
 from localspec.drafters.model import DraftModelSource
 from localspec.drafters.registry import REGISTRY, Parts, Registration
 from localspec.llama.context import Context
@@ -126,11 +124,12 @@ def test_after_an_exception_in_a_drafter(
     class Failing(DraftModelSource):
         calls = 0
 
-        def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
-            super().propose(session, plan, tree)
+        @property
+        def credit(self) -> str:
             self.calls += 1
             if self.calls == 4:
                 raise DrafterFault
+            return super().credit
 
     def build(parts: Parts) -> Failing:
         assert parts.model is not None

@@ -17,7 +17,8 @@ from localspec.drafters.ngram import NgramIndex, NgramSource
 from localspec.drafters.parallel import ParallelReader
 from localspec.policy.explore_then_commit import ExploreThenCommit
 from localspec.policy.policy import Policy
-from localspec.policy.profile import Gain, PairProfile
+from localspec.policy.profile import PairProfile
+from localspec.policy.source_profile import Gain
 from tests.decoding.exact import Text, generate
 from tests.policy.measuring import SHAPES, Clockless, profile_of
 from tests.support.toys import (

@@ -13,14 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.decoding.interfaces import Limits
+from localspec.decoding.sources import DraftPasses
 from localspec.decoding.stats import AccountStatement
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
 from localspec.policy.budget import Budget
 from localspec.policy.growing import Growing
 from localspec.policy.policy import AUTO, Policy
-from localspec.policy.profile import SITUATIONS, Gain, PairProfile
+from localspec.policy.profile import PairProfile
 from localspec.policy.reasons import UNCOVERED
+from localspec.policy.source_profile import SITUATIONS, Gain
 from tests.policy.adversaries import WORDS, natural
 from tests.policy.lookups import ListedSource, expects
 from tests.policy.measuring import MODEL, UNIT, profile_of
@@ -220,9 +222,9 @@ class Watched(DraftModelSource):
 
     growing: Growing | None = None
 
-    def start(self, growing: Any) -> None:
-        self.growing = growing
-        super().start(growing)
+    def start(self, draft: Any) -> DraftPasses:
+        self.growing = draft
+        return super().start(draft)
 
 
 def hopeful(profile: PairProfile, source: DraftModelSource) -> DraftModelSource:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from localspec.policy.other_processes import BLINK, OtherProcesses, Reading, linux_seconds
+from localspec.policy.other_processes import BLINK, OtherProcesses, Reading
 
 
 def watched(*readings: Reading | None) -> float | None:
@@ -80,18 +80,3 @@ def test_this_system_tells_what_can_be() -> None:
     others = OtherProcesses(clock=lambda: 1e12)
     found = others()
     assert found is None or found >= 0.0
-
-
-STAT = b"""cpu  303 30 60 4000 50 12 14 16 100 10
-cpu0 101 10 20 1000 5 1 2 3 70 7
-cpu1 202 20 40 3000 45 11 12 13 30 3
-intr 987654 0 0
-"""
-
-
-def test_cores_of_linux_are_counted_as_psutil_counts_them() -> None:
-    of_both = linux_seconds(STAT, None, 0.01)
-    assert of_both == pytest.approx((44.85, 4.05))
-    assert linux_seconds(STAT, [1], 0.01) == pytest.approx((33.43, 2.78))
-    with pytest.raises(ValueError, match="unpack"):
-        linux_seconds(b"cpu 1 2\ncpu0 1 2\n", None, 0.01)

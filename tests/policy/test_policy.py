@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 
 from localspec.decoding.acceptance import GreedyMatch
-from localspec.decoding.auto_sources import Prediction
 from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import Limits, Plan, Step
 from localspec.decoding.loop import speculate
 from localspec.decoding.session import Session
+from localspec.decoding.sources import Prediction
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
 from localspec.drafters.ngram import NgramIndex, NgramSource
 from localspec.policy import reasons
-from localspec.policy.policy import AUTO, Asking, Policy
+from localspec.policy.asking import Asking
+from localspec.policy.policy import AUTO, Policy
 from localspec.policy.profile import PairProfile
 from localspec.policy.reasons import COPYING, LEADING, LOSING, RESTING
 from tests.decoding.steps import step_of

@@ -15,7 +15,8 @@ from localspec.drafters.composition import compose
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
 from localspec.drafters.registry import Parts
-from localspec.policy.policy import AUTO, BEST, Asking, repays
+from localspec.policy.asking import BEST, Asking, repays
+from localspec.policy.policy import AUTO
 from localspec.policy.profile import PairProfile
 from localspec.policy.reasons import LOSING, TOO_SHORT
 from tests.policy.measuring import MODEL, SHAPES, Clockless, curve, profile_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from localspec.policy.cost_curve import CostCurve
-from localspec.policy.profile import PairProfile, ThreadCurves
+from localspec.policy.profile import PairProfile
+from localspec.policy.thread_curves import ThreadCurves
 
 
 def learned(curve: CostCurve, one: float) -> None:

@@ -30,6 +30,7 @@ from localspec.decoding.sampling import (
     top_ids,
 )
 from localspec.decoding.session import Session
+from localspec.decoding.sources import Source
 from localspec.decoding.tree import ROOT, TokenTree
 
 Outcome = TypeVar("Outcome", bound=Hashable)
@@ -341,7 +342,7 @@ def session_of(
 Propose = Callable[[Session, Plan, TokenTree], None]
 
 
-class ToySource:
+class ToySource(Source):
     """Proposes whatever a function adds to the tree.
 
     Attributes:
@@ -351,17 +352,20 @@ class ToySource:
 
     def __init__(self, draft: Propose, name: str = "toy") -> None:
         self.name = name
-        self.hidden: tuple[int, ...] = ()
         self.prompts: list[list[int]] = []
         self.synced: list[list[int]] = []
-        self.native_seconds = 0.0
+        self._calls = 0
         self._draft = draft
+
+    @property
+    def native_seconds(self) -> float:
+        return float(self._calls)
 
     def begin(self, prompt: Sequence[int]) -> None:
         self.prompts.append(list(prompt))
 
     def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
-        self.native_seconds += 1.0
+        self._calls += 1
         self._draft(session, plan, tree)
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 
-from localspec.decoding.auto_sources import RankedLogits
 from localspec.decoding.distribution import Distribution, Probabilities
-from localspec.decoding.interfaces import Plan
 from localspec.decoding.occurrences import NONE, Occurrences
-from localspec.decoding.sampling import NEVER, Constraint, Row, confidence, top_few
+from localspec.decoding.sampling import NEVER, Constraint, Row, top_few
 from localspec.decoding.session import Session
 
 
@@ -20,14 +19,17 @@ class DraftSampler:
 
     It walks along one path: grammar and penalties see the committed tokens and the path so far.
 
+    Args:
+        greedy: choose the most probable token even where the session samples.
+
     Attributes:
         greedy: whether the most probable token is chosen.
-        coupled: whether tokens are drawn with the noise that the target's will be drawn with: then
-            they count as chosen, for whoever verifies them does not ask where they are from.
+        coupled: whether tokens are drawn with the noise that the target's will be drawn with. Then
+            they count as chosen.
+        open: False once the path has ended, or a grammar does not allow it.
     """
 
     def __init__(self, session: Session, path: Sequence[int], *, greedy: bool) -> None:
-        """`greedy`: choose the most probable token even where the session samples."""
         self._session = session
         self._sampler = session.sampler
         self.greedy = greedy or session.sampler.greedy
@@ -36,7 +38,6 @@ class DraftSampler:
         self._raw = session.constraint is None and not session.sampler.adjusts
         self._path: list[int] = []
         self.open = True
-        """False once a grammar does not allow the path: nothing can follow it."""
         self._constraint: Constraint | None = None
         if session.constraint is not None:
             self._constraint = session.constraint.fork()
@@ -66,6 +67,8 @@ class DraftSampler:
 
     def best(self, row: Row) -> int:
         """The most probable token."""
+        if self._raw:
+            return int(row.argmax())
         return self._sampler.best(row, self._recent(), self._constraint)
 
     def top(self, row: Row, most: int, best: int) -> list[int]:
@@ -98,36 +101,18 @@ class DraftSampler:
             return [(token, None) for token in top]
         q: Distribution | None = self.distribution(row)
         drawn: list[tuple[int, Distribution | None]] = []
-        depth = len(self._path)
         while q is not None and len(drawn) < width:
-            token = self._session.propose(q, depth)
+            token = self._session.propose(q, len(self._path))
             drawn.append((token, None if self.coupled else q))
             q = q.without(token)
         return drawn
 
-    def ranked(self, row: Row, most: int, depth: int | None = None) -> RankedLogits:
-        """What the row says of the token that is drafted here, and of the next best ones.
-
-        Args:
-            most: tokens to rank.
-            depth: of the token, where it is not the one behind the path; below 0 in the text.
-        """
+    def ranked(self, row: Row, most: int) -> RankedLogits:
+        """What the row says of the next token, and of up to `most` best ones."""
         if not self.coupled:
             return DraftLogits(row, self, most)
         q = self.distribution(row)
-        return CoupledLogits(
-            q, self._session.race(q, len(self._path) if depth is None else depth), most
-        )
-
-    def confident(self, row: Row, plan: Plan, likelihood: float) -> tuple[bool, float]:
-        """Whether to draft on from `row`, and the chain's likelihood if its best token follows.
-
-        Decided before the token is drawn, from what the tokens so far and the row say: dropping
-        a token after it was drawn would bias the output.
-        """
-        best = confidence(row)
-        likelihood *= best
-        return best >= plan.min_confidence and likelihood >= plan.min_likelihood, likelihood
+        return CoupledLogits(q, self._session.race(q, len(self._path)), most)
 
     def _recent(self) -> Occurrences:
         return self._session.recent(self._path) if self._sampler.adjusts else NONE
@@ -153,8 +138,7 @@ class DraftLogits:
         with np.errstate(invalid="ignore"):
             inner = float(np.dot(weights, shifted))
         if math.isnan(inner):
-            # A row with -inf in it (a banned token, a padded vocabulary) has 0 · -inf there. Few
-            # have, and to look for them takes as long.
+            # 0 · -inf, of a banned token or a padded vocabulary: rare, and dear to look for.
             np.maximum(shifted, -80.0, out=shifted)
             inner = float(np.dot(weights, shifted))
         self.entropy = math.log(whole) - inner / whole
@@ -168,7 +152,10 @@ class DraftLogits:
 
 class CoupledLogits:
     """The same of a row whose token is drawn with the target's noise g, which makes sampled text
-    greedy text of other logits: log q + g, of the tokens that truncation leaves.
+    greedy text of the logits log q + g, of the tokens that truncation leaves.
+
+    Args:
+        race: see `RandomSource.race`; proportional to −exp(log q + g).
 
     Attributes:
         tokens, probs, entropy: as of `DraftLogits`, the softmax of these. The more the first token
@@ -178,7 +165,6 @@ class CoupledLogits:
     __slots__ = ("_ids", "_weights", "entropy", "probs", "tokens")
 
     def __init__(self, q: Distribution, race: Probabilities, most: int) -> None:
-        """`race`: see `RandomSource.race`; proportional to −exp(log q + g)."""
         weights = race / np.add.reduce(race)
         order = race.argsort()[:most]
         self._ids, self._weights = q.ids, weights
@@ -190,3 +176,6 @@ class CoupledLogits:
     def prob(self, token: int) -> float:
         """Probability of any token."""
         return Distribution(self._ids, self._weights).prob(token)
+
+
+RankedLogits: TypeAlias = DraftLogits | CoupledLogits

@@ -1,0 +1,48 @@
+"""Having sources draft by name, the toys that propose what a function says included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from localspec.decoding.interfaces import Plan
+from localspec.decoding.session import Session
+from localspec.decoding.sources import Prediction, Source
+from localspec.decoding.tree import TokenTree
+from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.model import DraftModelSource
+from localspec.drafters.named import NamedDrafter, Staged
+from localspec.drafters.ngram import NgramIndex, NgramSource
+from tests.support.toys import ToySource
+
+
+class ToyDrafter(NamedDrafter):
+    """A `NamedDrafter` that takes a `ToySource` as well."""
+
+    def _extend(self, source: Source, plan: Plan, depth: int, width: int) -> None:
+        if isinstance(source, ToySource):
+            source.propose(self.session, replace(plan, depth=depth, width=width), self._tree)
+        else:
+            super()._extend(source, plan, depth, width)
+
+
+def proposed(source: Source, session: Session, plan: Plan) -> TokenTree:
+    """What a source drafts by a plan."""
+    return ToyDrafter(source).draft(session, plan).tree
+
+
+class EagerNgram(NgramSource):
+    """Already one token that was seen before makes it draft by name."""
+
+    def __init__(self) -> None:
+        super().__init__(NgramIndex())
+
+    def expected(self, place: Any) -> Iterator[Prediction]:
+        return (prediction._replace(weight=4.0) for prediction in super().expected(place))
+
+
+def cascade_of(model: DraftModel, *, greedy: bool = False) -> Staged:
+    """A draft model whose tokens an eager n-gram expects."""
+    drafts = DraftModelSource(model, name="cascade", greedy=greedy)
+    return Staged("cascade", drafts, primer=EagerNgram())

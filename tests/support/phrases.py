@@ -1,0 +1,28 @@
+"""Drafts a phrase that the text has begun: all of a new source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from localspec.decoding.sources import LookupSource, Prediction
+
+
+class PhraseSource(LookupSource):
+    """Expects that a phrase goes on.
+
+    Args:
+        phrases: tokens of each.
+    """
+
+    name = "phrases"
+    priors: Mapping[str, tuple[float, ...]] = {"phrase": (0.5,)}
+
+    def __init__(self, phrases: Sequence[Sequence[int]]) -> None:
+        self._phrases = [list(phrase) for phrase in phrases]
+
+    def expected(self, place: list[int]) -> Iterator[Prediction]:
+        for phrase in self._phrases:
+            for begun in range(len(phrase) - 1, 0, -1):
+                if place[-begun:] == phrase[:begun]:
+                    yield from (Prediction(token, (1.0,)) for token in phrase[begun:])
+                    return
