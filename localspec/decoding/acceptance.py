@@ -49,11 +49,8 @@ class Verification:
         """Whether the best token of a row is that of its logits as they are: `argmax` says it."""
 
     def p(self, node: int) -> Distribution:
-        """The target's distribution after `node` (ROOT: after the committed tokens).
-
-        The tokens down to `node` must be possible: ask from the root downwards, and stop where
-        the probability of a token is 0.
-        """
+        """The target's distribution after `node`; ask from the root downwards, and stop where the
+        probability of a token is 0."""
         found = self._p.get(node)
         if found is None:
             if self.raw:
@@ -131,14 +128,8 @@ class AcceptanceRule(Protocol):
 
 
 def walk(tree: TokenTree, accepts: Callable[[int, int], bool]) -> tuple[list[int], list[int], int]:
-    """Down a tree, at each node to the first child that is accepted.
-
-    Args:
-        accepts: told a node (ROOT first) and its next child in turn.
-
-    Returns:
-        The accepted path, the nodes that were tested, and the node where no child was accepted.
-    """
+    """Down a tree, at each node to the first child that is accepted: the accepted path, the nodes
+    that were tested, and the node where no child was accepted."""
     node = ROOT
     path: list[int] = []
     tested: list[int] = []
@@ -181,10 +172,9 @@ class GreedyMatch:
 class SampleMatch:
     """Draw the token as plain decoding would, and accept the draft that is the same.
 
-    So the text is a function of logits and seed, whatever is drafted. A chosen token is accepted as
-    often as by speculative sampling. One that is drawn with the same noise (`Session.coupled`) is
-    accepted with a probability of s/(2 − s) at least, where s = Σ min(p, q) is the most that any
-    rule can do with one draft token (Daliri et al. 2024, arXiv 2408.07978).
+    So the text is a function of logits and seed, whatever is drafted. A token drawn with the same
+    noise (`Session.coupled`) is accepted with a probability of s/(2 − s) at least, where
+    s = Σ min(p, q) is the most that any rule can do (Daliri et al. 2024, arXiv 2408.07978).
     """
 
     name = "match"
@@ -212,8 +202,7 @@ class SpeculativeSampling:
 
     For a chain: Leviathan et al. 2023, algorithm 1; Chen et al. 2023, algorithm 2. For several
     candidates at a node: multi-step speculative sampling, SpecInfer (Miao et al. 2023), algorithm
-    2, with candidates drawn without replacement: each rejection turns p into norm((p − q)+), and
-    the next sibling is tested against that with the q it was drawn from.
+    2, with candidates drawn without replacement.
     """
 
     name = "token"
@@ -241,9 +230,7 @@ class SpeculativeSampling:
 class BlockVerification:
     """Accept the longest prefix that the draft as a whole supports: Sun et al. 2024, algorithm 2.
 
-    Never accepts fewer tokens in expectation than token-level verification, and more wherever a
-    surplus of p over q early in the block can pay for a lack later on. For chains; a tree with
-    branches goes to `SpeculativeSampling`.
+    Never accepts fewer tokens in expectation than token-level verification. For chains.
     """
 
     name = "block"

@@ -26,7 +26,6 @@ class MedusaWeights:
     """Heads, whose file was read.
 
     Attributes:
-        path, name, size: of the file; bytes.
         blocks: of each head, weight [width, width] and bias [width].
         outputs: of each head, [rows, width].
         ids: the token of each row; None for all tokens in their order.

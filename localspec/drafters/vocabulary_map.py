@@ -155,11 +155,8 @@ class VocabularyMap:
     def _spread(
         self, row: Row, ids: npt.NDArray[np.int64], start: int, ours: npt.NDArray[np.float32]
     ) -> float:
-        """Give what these draft tokens have to the target's tokens that they go on with.
-
-        Returns:
-            Their probability, relative to that of the best token of the row.
-        """
+        """Give what these draft tokens have to the target's tokens that they go on with; returns
+        their probability, relative to that of the best token of the row."""
         best = float(row.max())
         logits = row[ids]
         near = (logits > best - FAINT).nonzero()[0]

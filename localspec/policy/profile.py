@@ -9,7 +9,7 @@ from typing import Any
 from localspec.decoding.sources import Source
 from localspec.policy.budget import Budget
 from localspec.policy.cost_curve import CostCurve
-from localspec.policy.source_profile import SourceProfile, check
+from localspec.policy.source_profile import SourceProfile
 from localspec.policy.thread_curves import ThreadCurves
 from localspec.policy.worth import Bid
 
@@ -186,7 +186,7 @@ class PairProfile:
             stock = float(stored.get("stock") or 0.0)
             sources = dict(stored["sources"])
             for source in sources.values():
-                check(source)
+                SourceProfile.check(source)
         except (AttributeError, KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"no such record: {error}") from None
         checked = measured_at, step, row, doubts, answers, said, stock

@@ -16,12 +16,8 @@ pays, something that does, and something that is nearly sure."""
 
 
 class Gain:
-    """Tokens that something brings, a mean in which the latest count most.
-
-    Attributes:
-        mean: tokens.
-        count: observations that it counts for.
-    """
+    """Tokens that something brings: a mean in which the latest count most, and how many
+    observations it counts for."""
 
     LATEST, EARLIER = 12.0, 6.0
     """Observations that count, at most; and those of earlier answers."""
@@ -139,15 +135,15 @@ class SourceProfile:
         if costs:
             self.curves = curves
 
+    @classmethod
+    def check(cls, stored: Any) -> None:
+        """Return if this is what some `as_dict` gave, whatever the source.
 
-def check(stored: Any) -> None:
-    """Return if this is what some `SourceProfile.as_dict` gave, whatever the source.
-
-    Raises:
-        ValueError: it is not.
-    """
-    try:
-        kinds = {kind: tuple(e["weights"]) for kind, e in stored["estimators"].items()}
-    except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"no such record: {error}") from None
-    SourceProfile(kinds).restore(stored)
+        Raises:
+            ValueError: it is not.
+        """
+        try:
+            kinds = {kind: tuple(e["weights"]) for kind, e in stored["estimators"].items()}
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"no such record: {error}") from None
+        cls(kinds).restore(stored)

@@ -23,11 +23,9 @@ logger = logging.getLogger("localspec.retrieval")
 
 @dataclass(frozen=True, slots=True)
 class StoredOccurrences:
-    """Where an ending stands in the text, as far as it is looked at.
+    """Where an ending of `length` tokens stands, `total` times, as far as it is looked at.
 
     Attributes:
-        length: tokens of the ending.
-        total: how often it stands there.
         places: segments and positions in them.
         ahead: tokens behind the ending that all of these places went on with.
     """

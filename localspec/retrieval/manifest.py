@@ -21,14 +21,8 @@ CONVERSATION = "conversation "
 
 @dataclass(frozen=True, slots=True)
 class SegmentRecord:
-    """A segment.
-
-    Attributes:
-        file: its name.
-        count: tokens, the ends of texts included.
-        checksum: see `sorting.write_segment`.
-        parts: what was learned, in the order in which it stands there: names and counts.
-    """
+    """A segment: its file, tokens with the ends of texts, checksum (`sorting.write_segment`), and
+    names and counts of what was learned, in the order in which it stands there."""
 
     file: str
     count: int
@@ -38,13 +32,7 @@ class SegmentRecord:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """Something that was learned.
-
-    Attributes:
-        texts: files or messages.
-        tokens: of all of them.
-        when: seconds since 1970.
-    """
+    """Something learned: files or messages, their tokens, and when (seconds since 1970)."""
 
     texts: int
     tokens: int
