@@ -79,6 +79,7 @@ def said(engine: Engine, prompt: str, way: str) -> tuple[list[int], int]:
     return [token for chunk in stream for token in chunk.token_ids], stream.stats.accepted
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("way", ["auto", "model tree"])
 @pytest.mark.parametrize("several", [False, True])
 def test_drafts_change_nothing(

@@ -148,6 +148,7 @@ def accepted_of(engine: Engine, told: Told, drafting: Drafting, clock: Clock) ->
     return accepted
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("way", sorted(WAYS))
 def test_greedy_text_is_that_of_plain_decoding(
     headed: Engine, kind: str, told: Told, clock: Clock, way: str

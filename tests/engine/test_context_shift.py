@@ -101,6 +101,7 @@ def engine_bias(engine: Engine) -> Rows:
     return bias
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("way", WAYS[::2], ids=lambda way: way.drafter)
 def test_several_at_once(tiny_pair: ModelFiles, small: Engine, way: Drafting) -> None:
     """Answers that share passes, and cells with others that begin alike. Tokens that tie within the

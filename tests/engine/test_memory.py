@@ -5,10 +5,13 @@ from __future__ import annotations
 import gc
 
 import psutil
+import pytest
 
 import localspec
 from localspec import ModelOptions, SamplingParams
 from tests.support.sessions import make_drafts_cheap
+
+pytestmark = pytest.mark.nightly
 
 GENERATIONS = 200
 ALLOWED = 6 << 20
