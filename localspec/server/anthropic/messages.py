@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from localspec import Engine
-from localspec.server.answers import Answers, Ask
+from localspec.server.answers import Answers, Ask, Part
 from localspec.server.anthropic.wire import Conversation, MessagesRequest
 from localspec.server.conversation import Chat, ask_of
 from localspec.server.failures import ApiError, anthropic_body
@@ -58,6 +58,7 @@ class MessageReply(NamedEvents):
 
     def __init__(self, answers: Answers, model: str, *, streamed: bool | None) -> None:
         super().__init__(answers, streamed=streamed)
+        self._begun = False
         self._index, self._open = -1, ""  # the block that is open
         self._head = {
             "id": f"msg_{secrets.token_hex(12)}",
@@ -66,10 +67,13 @@ class MessageReply(NamedEvents):
             "model": model,
         }
 
-    def begin(self) -> Iterable[Event]:
-        empty: Event = {"content": [], "stop_reason": None, "stop_sequence": None}
-        usage = {**self._usage(), "output_tokens": 0}
-        yield _event("message_start", message={**self._head, **empty, "usage": usage})
+    def events_of(self, part: Part) -> Iterable[Event]:
+        if not self._begun:  # now it is known how much of the prompt was cached
+            self._begun = True
+            empty: Event = {"content": [], "stop_reason": None, "stop_sequence": None}
+            usage = {**self._usage(), "output_tokens": 0}
+            yield _event("message_start", message={**self._head, **empty, "usage": usage})
+        yield from super().events_of(part)
 
     def events_of_piece(self, piece: Piece) -> Iterable[Event]:
         begins = isinstance(piece, CallBegins)
