@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from localspec.llama.pictures import Picture
 from localspec.prompting.detokenizer import Detokenizer
 from localspec.prompting.prompt import Prompt, PromptBuilder, Tokens
 from localspec.prompting.template import Message
-from localspec.stream import Completion, Holder, Stream
+from localspec.stream import Completion, Piece, Pieces, Stream
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # of Python itself from 3.11 on
@@ -41,6 +41,7 @@ class Answer:
     """What was asked for, as it is begun."""
 
     session: Session
+    detokenizer: Detokenizer
     sampling: SamplingParams
     drafting: Drafting
     rule: AcceptanceRule
@@ -49,6 +50,12 @@ class Answer:
     reuse: bool = True
     progress: Callable[[int, int], None] | None
     pictures: Sequence[Picture] = ()
+
+    def piece(self, step: Step) -> Piece:
+        """What its reader gets of a step, which is its latest one."""
+        session = self.session
+        length = len(session.context) + session.dropped
+        return Piece(step, self.detokenizer.take(), length, session.finish)
 
 
 def reread(answer: Answer, target: LlamaTarget, parts: Parts, drafter: Drafter) -> None:
@@ -60,6 +67,13 @@ def reread(answer: Answer, target: LlamaTarget, parts: Parts, drafter: Drafter) 
     drafter.begin(tokens)
     if SHIFTED not in stats.notices:
         stats.notices.append(SHIFTED)
+
+
+def vocabulary_of(parts: Parts) -> str | None:
+    """Where the draft model has another vocabulary: how much of it the target shares, and how
+    drafts are made all the same."""
+    model = parts.model
+    return model.summary if isinstance(model, HeterogeneousDraftModel) else None
 
 
 SHIFTED = (
@@ -95,13 +109,12 @@ class Answering(ABC):
         """Raise UsageError where there is nothing left that could answer."""
 
     @abstractmethod
-    def _holder(self, answer: Answer) -> tuple[Holder, Callable[[], Generator[Step, None, None]]]:
-        """Who lets an answer begin, and what begins it."""
+    def _pieces(self, answer: Answer) -> Pieces:
+        """What an answer is read from."""
 
     @property
     def vocabulary(self) -> str | None:
-        model = self._parts.model
-        return model.summary if isinstance(model, HeterogeneousDraftModel) else None
+        return vocabulary_of(self._parts)
 
     def stream(
         self,
@@ -205,6 +218,7 @@ class Answering(ABC):
 
         answer = Answer(
             session=session,
+            detokenizer=assembler,
             sampling=sampling,
             drafting=drafting,
             rule=rule,
@@ -220,8 +234,7 @@ class Answering(ABC):
                 f"The context of {self.context_length} tokens is full, so the answer ends there. "
                 "Open the model with a longer one (--ctx) to continue."
             )
-        holder, start = self._holder(answer)
-        return Stream(holder, session, assembler, stats, start, when_full=when_full)
+        return Stream(self._pieces(answer), session, assembler, stats, when_full=when_full)
 
     def _shift_of(self, shift: ContextShift | None, tokens: Sequence[int]) -> ContextShift | None:
         vocabulary = self.model.vocabulary

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from localspec.async_stream import AsyncStream, AwaitedAnswer
+from localspec.async_stream import AsyncStream
 from localspec.drafters.options import Drafting
 from localspec.engine import Engine
 from localspec.errors import Cancelled, EngineBusy, UsageError
@@ -34,8 +34,8 @@ class AsyncEngine:
     """An open engine whose answers are awaited. Made by `localspec.load_async`, or of an engine.
 
     Answers begin in the order in which they are first awaited, as many at a time as the engine
-    gives (`Engine.parallel`, one where it has no such thing), each in a thread that generates while
-    the event loop goes on. It may be used by several event loops, in whatever threads these run;
+    gives (`Engine.parallel`, one where it has no such thing), and are generated while the event
+    loop goes on. It may be used by several event loops, in whatever threads these run;
     one answer belongs to the loop that began it. Close it, or use it with `async with`.
 
     Args:
@@ -48,9 +48,9 @@ class AsyncEngine:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.parallel: int = max(1, int(getattr(engine, "parallel", 1)))
-        self._threads = WorkerThreads("localspec-async", self.parallel)
+        self._threads = WorkerThreads("localspec-async", 1)
         self._state = threading.Lock()
-        self._answers: list[AwaitedAnswer] = []
+        self._answers: list[AsyncStream] = []
         self._closed = False
 
     async def __aenter__(self) -> AsyncEngine:
@@ -70,7 +70,7 @@ class AsyncEngine:
             self._closed = True
             answers = list(self._answers)
         for answer in answers:
-            answer.stop()
+            answer.cancel()
         # Not given up half way by a cancellation, which would leave threads behind.
         await off_the_loop("localspec-close", self._close)
 
@@ -92,7 +92,7 @@ class AsyncEngine:
 
         require_known(asked)
 
-        def begin(chunks: bool) -> AwaitedAnswer:
+        async def opening(answer: AsyncStream) -> None:
             loop, progress = asyncio.get_running_loop(), asked.get("progress")
             if progress is not None:
                 tell: Progress = progress
@@ -101,9 +101,10 @@ class AsyncEngine:
                     call(loop, tell, done, total)
 
                 asked["progress"] = report
-            return self._begin(lambda: self.engine.stream(prompt, **asked), chunks=chunks)
+            self._queue(answer)
+            await self._in_turn(lambda: answer.begun(self.engine.stream(prompt, **asked)))
 
-        return AsyncStream(begin)
+        return AsyncStream(opening)
 
     async def chat(
         self, messages: Sequence[Message], **asked: Unpack[AnswerKeywords]
@@ -135,21 +136,18 @@ class AsyncEngine:
         if self._closed:
             raise UsageError("The engine is closed. Load the model again.")
 
-    def _begin(self, opening: Callable[[], Any], *, chunks: bool) -> AwaitedAnswer:
-        """Put an answer into the queue."""
+    def _queue(self, answer: AsyncStream) -> None:
+        """Know an answer that begins."""
         task = asyncio.current_task()
         with self._state:
             self._check_open()
-            self._answers = [one for one in self._answers if not (one.ended and one.over)]
+            self._answers = [one for one in self._answers if one.goes_on]
             if sum(one.read_by(task) for one in self._answers) >= self.parallel:
                 raise EngineBusy(
                     "This task is reading another answer. Finish or leave that one first, or use "
                     "another task."
                 )
-            answer = AwaitedAnswer(opening, chunks=chunks)
             self._answers.append(answer)
-            self._threads.submit(answer.run)
-        return answer
 
 
 class Loading:

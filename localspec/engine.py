@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
+from time import perf_counter
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
-from localspec.answering import Answer, Answering, reread
+from localspec.answering import Answer, Answering, reread, vocabulary_of
 from localspec.decoding.driver import drive, with_shifts
 from localspec.decoding.interfaces import Limits, PassRequest, Step
 from localspec.decoding.likelihood import first_wrong, likelihood
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.decoding.loop import speculate
 from localspec.decoding.sampling import Rows
-from localspec.decoding.stats import GenerationStats
 from localspec.decoding.tree import TokenTree
-from localspec.drafters.composition import compose, sources
+from localspec.drafters.composition import asks_model, compose, sources
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel, draft_model
 from localspec.drafters.options import Drafting
 from localspec.drafters.parallel import ParallelReader
 from localspec.drafters.registry import Parts
 from localspec.errors import UsageError
-from localspec.llama import compute_thread
+from localspec.llama.native_context import CacheFull
 from localspec.measuring import CALIBRATIONS, Measuring
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.policy import Policy
@@ -37,12 +38,15 @@ from localspec.policy.store import ProfileStore
 from localspec.policy.thread_use import DRAFT, TARGET, ThreadUse
 from localspec.policy.threads import ThreadController
 from localspec.prompting.prompt import PromptBuilder
+from localspec.reader import Reader
 from localspec.retrieval import learning
 from localspec.retrieval.datastore import Datastore
+from localspec.scheduling.scheduler import Scheduler
+from localspec.scheduling.seat import Seat
+from localspec.scheduling.task import Displaced, Task, Wait
 from localspec.sessions.cache_states import CacheStates, identity
 from localspec.sessions.sessions import OpenedSession, Sessions
-from localspec.stream import Holder
-from localspec.stream_holder import StreamHolder
+from localspec.stream import Pieces
 
 if TYPE_CHECKING:
     from localspec.drafters.trained_head import TrainedHead
@@ -50,6 +54,10 @@ if TYPE_CHECKING:
     from localspec.llama.context import Context
     from localspec.llama.model import Model
     from localspec.llama.projector import Projector
+    from localspec.llama.target import LlamaTarget
+
+
+Result = TypeVar("Result")
 
 
 class Engine(Answering):
@@ -92,8 +100,6 @@ class Engine(Answering):
         batch_invariant: Callable[[], bool] = lambda: False,
         projector: Projector | None = None,
     ) -> None:
-        from localspec.llama.target import LlamaTarget
-
         self.model: Model = target.model
         # Of a head's cache nothing is asked that a Context has not.
         drafting_cache = draft if head is None else cast("Context", head.cache)
@@ -103,16 +109,18 @@ class Engine(Answering):
         self.why_draft = why_draft
         self.notices = notices
         self._contexts = [one for one in (target, drafting_cache) if one is not None]
-        self._target = LlamaTarget(target)
         size = self.model.vocabulary.size
         model = None
         if draft is not None:
             model = draft_model(draft, vocabulary_map, way=cross_vocabulary, size=size)
-        reader = ParallelReader(model) if model is not None and side_by_side else None
+        reader = None
+        if draft is not None and model is not None and side_by_side:
+            draft.compute_apart()
+            reader = ParallelReader(model)
         vocabulary = self.model.vocabulary
         self._datastore = Datastore(vocabulary.fingerprint, vocabulary.size)
         self._parts = Parts(model, reader=reader, datastore=self._datastore, head=head)
-        self._limits = Limits(target.capacity, target.max_draft, target.max_leaves)
+        self._seat = Seat(target, self._parts)
         self.profile = PairProfile()
         self._store = store
         passes = {
@@ -140,10 +148,7 @@ class Engine(Answering):
         )
         self._owns_models = owns_models
         self._wait = wait
-        self._lock = threading.Lock()  # held by the stream that generates
-        self._streams = StreamHolder(
-            self._lock, self._contexts, wait=wait, check=self._check_open, ended=self._ended
-        )
+        self._scheduler = Scheduler(1, take=self._begun, interrupt=self._interrupt)
         self._closed = False
 
     def __enter__(self) -> Engine:
@@ -158,15 +163,10 @@ class Engine(Answering):
         self.close()
 
     def close(self) -> None:
-        """Stop a running generation and free models and caches.
-
-        Waits until a stream that another thread iterates has noticed.
-        """
-        self._streams.stop()
-        with self._lock:
-            if self._closed:
-                return
+        """Stop all generations and free models and caches."""
+        if not self._closed:
             self._closed = True
+            self._scheduler.close()
             self._sessions.close()
             self._free()
 
@@ -199,12 +199,7 @@ class Engine(Answering):
         """Whether a token's logits have the same bits whatever shares its passes, however its text
         was read, and after every rollback. True where localspec's kernels compute all that could
         tell; that is tried once for each model and machine, which takes a moment."""
-        with self._lock:
-            self._check_open()
-            try:
-                return self._is_batch_invariant()
-            finally:
-                compute_thread.rest()
+        return self._call(self._is_batch_invariant)
 
     def tokenize(self, text: str) -> list[int]:
         """Token ids of raw text; `<|…|>` markers become the control tokens they name."""
@@ -225,10 +220,7 @@ class Engine(Answering):
         Returns:
             float32 [vocabulary], a copy.
         """
-        with self._computing():
-            self._target.reuse(tokens)
-            rows = self._target.forward(PassRequest(tokens, TokenTree())).rows
-            return np.array(rows[-1])
+        return self._over(tokens, lambda seat: np.array(_rows(seat, tokens)[-1]))
 
     def first_wrong(self, prompt: Sequence[int], answer: Sequence[int]) -> int | None:
         """Where an answer is not what the target says by itself; see
@@ -237,8 +229,9 @@ class Engine(Answering):
         Args:
             prompt, answer: no more together than the context has room for.
         """
-        with self._computing():
-            return first_wrong(self._target, self._limits, prompt, answer)
+        return self._over(
+            prompt, lambda seat: first_wrong(seat.target, seat.limits, prompt, answer)
+        )
 
     def likelihood(
         self,
@@ -253,8 +246,13 @@ class Engine(Answering):
         Args:
             tokens: no more than the context has room for.
         """
-        with self._computing():
-            return likelihood(self._target, self._limits, tokens, alternatives, stopped=stopped)
+        return self._over(
+            tokens,
+            lambda seat: likelihood(
+                seat.target, seat.limits, tokens, alternatives, stopped=stopped
+            ),
+            reuse=False,
+        )
 
     @property
     def threads(self) -> str:
@@ -318,19 +316,19 @@ class Engine(Answering):
         Raises:
             SessionError: the file is something else, or cannot be read.
         """
-        with self._lock:
-            self._check_open()
-            return self._sessions.open(Path(path))
+        return self._call(lambda: self._sessions.open(Path(path)))
 
     def clear(self) -> int:
         """Empty the caches, so that the next prompt is read from its beginning; returns how many
         tokens the target's held."""
-        with self._lock:
-            self._check_open()
+
+        def work() -> int:
             held = self._target.held
             self._sessions.leave()
             self._empty()
             return held
+
+        return self._call(work)
 
     def _empty(self) -> None:
         self._target.forget()
@@ -352,102 +350,221 @@ class Engine(Answering):
         Raises:
             SessionError: it cannot be written, or would replace something else.
         """
-        with self._lock:
-            self._check_open()
+
+        def work() -> int:
             self._sessions.save(Path(path), conversation)
             return self._target.held
 
-    @contextmanager
-    def _computing(self) -> Iterator[None]:
-        """The caches, for passes that are no answer's."""
-        with self._lock:
-            self._check_open()
-            for context in self._contexts:
-                context.resume()
-            try:
-                yield
-            finally:
-                compute_thread.rest()
-
-    def _holder(self, answer: Answer) -> tuple[Holder, Callable[[], Generator[Step, None, None]]]:
-        return self._streams, partial(self._begin, answer)
-
-    def _begin(self, answer: Answer) -> Generator[Step, None, None]:
-        """The steps of an answer. Only now, with the engine held: planner and sources share what is
-        learned."""
-        stats, tokens, target = answer.stats, answer.session.context, self._contexts[0]
-        self._threads.begin()
-        self._target.look(answer.pictures)
-        known = self._target.holds_of(tokens) if answer.reuse else 0
-        planner, drafter = compose(
-            answer.drafting,
-            self._parts,
-            self.profile,
-            self._limits,
-            greedy=answer.sampling.greedy,
-            trees=answer.rule.trees,
-            coupled=answer.rule.coupled,
-            cannot=self._target.why_not_draft,
-            session=answer.session,
-            known=known,
-        )
-        stats.vocabulary = self.vocabulary  # the way of this answer is decided now
-        if isinstance(planner, Policy):
-            stats.calibration_seconds = self._measuring.near(target, self._parts, tokens, known)
-            stats.account = planner.statement
-        self._target.progress = answer.progress
-        if answer.reuse:
-            stats.notices += self._sessions.recall(self._target.seen(tokens))
-        else:
-            self._empty()
-        stats.cached_tokens = self._target.reuse(tokens)
-        self._parts.index.expect(tokens, answer.prediction)
-        drafter.begin(tokens)
-        # It would read the prompt, as text.
-        if isinstance(planner, Policy) and not answer.pictures:
-            stats.calibration_seconds += self._measuring.behind(
-                target, self._parts, tokens, answer.progress
-            )
-
-        def steps() -> Generator[Step, None, None]:
-            requests = speculate(answer.session, drafter, planner, answer.rule)
-            return drive(answer.session, requests, self._target)
-
-        again = partial(reread, answer, self._target, self._parts, drafter)
-        return self._on_threads(with_shifts(answer.session, steps, again), stats)
-
-    def _ended(self) -> None:
-        self._target.progress = None
-        self._target.look(())
+        return self._call(work)
 
     def calibrate(self) -> float:
         """Measure what passes cost where that is not known, no longer true, or was measured on a
         busy machine, and return the seconds it took. An answer measures by itself what it needs
         to begin with, and the rest a little at a time, but gives up on a machine that is always
         busy."""
-        with self._computing():
+
+        def work(task: Task) -> float:
             self.profile.doubts = min(self.profile.doubts, CALIBRATIONS)
-            return self._measuring.near(self._contexts[0], self._parts, (), 0, whole=True)
+            return self._measure(self._seat_of(task), (), 0, whole=True)
+
+        return self._result((), work)
 
     def forget(self) -> None:
         """Drop what was measured and learned, here and on disk, as if this pair were new."""
-        with self._lock:
+
+        def work() -> None:
             self.profile.forget()
             self._store.remove()
             self._measuring.checked = True  # nothing is left of another session
 
-    def _on_threads(
-        self, steps: Generator[Step, None, None], stats: GenerationStats
-    ) -> Generator[Step, None, None]:
-        """The same steps; between two of them the threads may change."""
-        with closing(steps):
+        self._call(work)
+
+    # Tasks.
+
+    @property
+    def _target(self) -> LlamaTarget:
+        return self._seat.target
+
+    @property
+    def _limits(self) -> Limits:
+        return self._seat.limits
+
+    def _result(self, tokens: Sequence[int], work: Callable[[Task], Result]) -> Result:
+        """What a function returns or raises in a task of its own."""
+        self._check_open()
+        owner = threading.get_ident()
+        task = self._scheduler.submit(tokens, lambda task: task.put(work(task)), owner=owner)
+        (result,) = task.items()
+        return result  # type: ignore[no-any-return]
+
+    def _call(self, work: Callable[[], Result]) -> Result:
+        """The same for one that needs no seat."""
+        return self._result((), lambda task: work())
+
+    def _over(
+        self, tokens: Sequence[int], work: Callable[[Seat], Result], *, reuse: bool = True
+    ) -> Result:
+        """The same for one that computes over a seat which has taken up a text."""
+
+        def over(task: Task) -> Result:
+            seat = self._seat_of(task)
+            self._take_up(seat, tokens, reuse=reuse)
+            return work(seat)
+
+        return self._result(tokens, over)
+
+    def _pieces(self, answer: Answer) -> Pieces:
+        def submit(owner: int | None, told: Callable[[], object]) -> Task:
+            self._check_open()
+            work, tokens = partial(self._answer, answer), answer.session.context
+            return self._scheduler.submit(tokens, work, wait=self._wait, owner=owner, told=told)
+
+        return Reader(self._scheduler, submit)
+
+    def _answer(self, answer: Answer, task: Task) -> None:
+        """Generate an answer."""
+        seat, stats, started = self._seat_of(task), answer.stats, perf_counter()
+        steps = self.begin(answer, task)
+        elapsed = perf_counter() - started
+        stats.prompt_seconds = max(0.0, elapsed - stats.calibration_seconds)
+        try:
             for step in steps:
-                self._threads.between()
                 stats.threads = self.threads
-                stats.notices += self._target.told()
+                stats.notices += seat.target.told()
+                if answer.session.finish is None:
+                    self._scheduler.put(task, answer.piece(step))
+                else:
+                    task.put(answer.piece(step))
+        finally:
+            steps.close()
+            seat.target.progress = None
+            seat.target.look(())
+
+    def begin(self, answer: Answer, task: Task) -> Generator[Step, None, None]:
+        """The steps of an answer whose task has a seat: planner and sources share what is
+        learned."""
+        seat = self._seat_of(task)
+        stats, tokens, target, parts = answer.stats, answer.session.context, seat.target, seat.parts
+        self._threads.begin()
+        target.look(answer.pictures)
+        known = self._known(seat, tokens) if answer.reuse else 0
+        planner, drafter = compose(
+            answer.drafting,
+            parts,
+            self._profile_of(task),
+            seat.limits,
+            greedy=answer.sampling.greedy,
+            trees=answer.rule.trees,
+            coupled=answer.rule.coupled,
+            cannot=target.why_not_draft,
+            session=answer.session,
+            known=known,
+        )
+        stats.vocabulary = vocabulary_of(parts)  # the way of this answer is decided now
+        adaptive = isinstance(planner, Policy)
+        if isinstance(planner, Policy):
+            stats.account = planner.statement
+            stats.calibration_seconds = self._measure(seat, tokens, known)
+        target.progress = answer.progress
+        if answer.reuse:
+            stats.notices += self._recall(seat, tokens)
+        stats.cached_tokens = self._take_up(seat, tokens, reuse=answer.reuse)
+        parts.index.expect(tokens, answer.prediction)
+        asks = asks_model(answer.drafting, parts)
+        if asks:
+            self._allot(seat, len(tokens))
+        drafter.begin(tokens)
+        # It would read the prompt, as text.
+        if adaptive and not answer.pictures and self._alone(task):
+            with suppress(CacheFull, Displaced):  # there is no room for that now
+                stats.calibration_seconds += self._measuring.behind(
+                    seat.cache, parts, tokens, answer.progress
+                )
+        seat.drafting = False
+
+        def steps() -> Generator[Step, None, None]:
+            clock = self._scheduler.time_of(task)
+            requests = speculate(answer.session, drafter, planner, answer.rule, clock=clock)
+            return drive(answer.session, requests, target)
+
+        again = partial(reread, answer, target, parts, drafter)
+        return self._timed(with_shifts(answer.session, steps, again), answer, task, asks)
+
+    def _timed(
+        self, steps: Generator[Step, None, None], answer: Answer, task: Task, asks: bool
+    ) -> Generator[Step, None, None]:
+        """The same steps, with the seconds that they took beside other answers; between two of
+        them the threads may change. `asks`: whether the draft model may be asked."""
+        seat = self._seat_of(task)
+        with closing(steps):
+            while True:
+                if asks:
+                    self._allot(seat, len(answer.session.context))
+                waited, lost = {**task.waited}, task.lost
+                step = next(steps, None)
+                self._threads.between()
+                seat.drafting = False
+                if step is None:
+                    return
+                if task.lost > lost:
+                    # The planner counts what was for this answer; its reader, what it took.
+                    step = replace(
+                        step,
+                        seconds=step.seconds + task.lost - lost,
+                        target_seconds=task.waited[Wait.TARGET] - waited[Wait.TARGET],
+                        draft_seconds=task.waited[Wait.DRAFT] - waited[Wait.DRAFT],
+                    )
                 yield step
+
+    # What an engine for several answers does in other ways.
+
+    def _seat_of(self, task: Task) -> Seat:
+        return self._seat
+
+    def _profile_of(self, task: Task) -> PairProfile:
+        """What passes cost a task."""
+        return self.profile
+
+    def _alone(self, task: Task) -> bool:
+        """Whether nobody else asks for passes."""
+        return True
+
+    def _known(self, seat: Seat, tokens: Sequence[int]) -> int:
+        """How many tokens of a prompt need not be read."""
+        return seat.target.holds_of(tokens)
+
+    def _recall(self, seat: Seat, tokens: Sequence[int]) -> list[str]:
+        """Take up what the disk has of a prompt; returns what the user should know, sentences."""
+        return self._sessions.recall(seat.target.seen(tokens))
+
+    def _take_up(self, seat: Seat, tokens: Sequence[int], *, reuse: bool) -> int:
+        """Keep what is known of a prompt, and drop the rest; returns how many tokens that is."""
+        if not reuse:
+            self._empty()
+        return seat.target.reuse(tokens)
+
+    def _allot(self, seat: Seat, text: int) -> None:
+        """Before a draft behind so many tokens: see that there are cells for it."""
+
+    def _measure(
+        self, seat: Seat, prompt: Sequence[int], known: int, *, whole: bool = False
+    ) -> float:
+        """As `Measuring.near`."""
+        return self._measuring.near(seat.cache, seat.parts, prompt, known, whole=whole)
+
+    def _begun(self, task: Task) -> None:
+        for context in self._contexts:
+            context.resume()
+
+    def _interrupt(self, task: Task) -> None:
+        for context in self._contexts:
+            context.cancel()
 
     def _check_open(self) -> None:
         # llama.cpp would read freed memory, and take the process with it.
         if self._closed:
             raise UsageError("The engine is closed. Load the model again.")
+
+
+def _rows(seat: Seat, tokens: Sequence[int]) -> Rows:
+    return seat.target.forward(PassRequest(tokens, TokenTree())).rows

@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from localspec.answering import Answer, reread
-from localspec.decoding.driver import drive, with_shifts
-from localspec.decoding.interfaces import PassRequest, Step
-from localspec.decoding.likelihood import first_wrong, likelihood
-from localspec.decoding.logprobs import TokenLogprob
-from localspec.decoding.loop import speculate
-from localspec.decoding.sampling import Rows
-from localspec.decoding.tree import TokenTree
-from localspec.drafters.composition import asks_model, compose
-from localspec.drafters.heterogeneous import HeterogeneousDraftModel, draft_model
+from localspec.drafters.heterogeneous import draft_model
 from localspec.drafters.trained_head import FedHead, TrainedHead
 from localspec.engine import Engine
-from localspec.errors import Cancelled, EngineBusy, SessionError
+from localspec.errors import SessionError
 from localspec.llama import library
 from localspec.llama.native_context import CacheFull
-from localspec.measuring import CALIBRATIONS
-from localspec.policy.policy import Policy
-from localspec.scheduling.members import DRAFT, TARGET, Displaced, Member
-from localspec.scheduling.seats import Seat, Seats
+from localspec.policy.profile import PairProfile
+from localspec.scheduling.seat import Seat
+from localspec.scheduling.seats import Seats, SharedSeat
+from localspec.scheduling.shared_costs import SharedCosts, SharedProfile
+from localspec.scheduling.task import Displaced, Task, Wait
 from localspec.sessions.sessions import OpenedSession
 from localspec.sessions.stored_texts import StoredTexts
-from localspec.stream import Holder, Stream
 
 if TYPE_CHECKING:
     from localspec.drafters.draft_model import DraftModel
@@ -63,39 +50,22 @@ class ParallelEngine(Engine):
         for cache in heads:
             cache.watch, heads[0].beside = heads[0].watch, heads[1:]
         self._seats = seats
+        self._scheduler = seats.scheduler
         for seat in seats.all:
             seat.parts = replace(seat.parts, datastore=self._datastore)
         if self._sessions.files is not None:
             known = self._sessions.states.identity
             seats.kept.disk = StoredTexts(self._sessions.files, self.profile, known)
-        self._target, self._parts = first.target, first.parts
-        watches = [context.watch for context in self._contexts]
-        seats.crowd.serve(self.profile, (watches[1] if watches[1:] else None, watches[0]))
-        self._places: set[_Place] = set()
-        self._state = threading.Lock()  # held while places come and go
+        self._seat, self._parts = first, first.parts
+        watches = dict(
+            zip((Wait.TARGET, Wait.DRAFT), (c.watch for c in self._contexts), strict=False)
+        )
+        self._costs = seats.passes.costs = SharedCosts(self.profile, watches)
 
     @property
     def parallel(self) -> int:
         """Answers at once."""
         return len(self._seats.all)
-
-    def close(self) -> None:
-        """Stop all generations and free models and caches.
-
-        Waits until the streams that other threads iterate have noticed.
-        """
-        with self._state:
-            if self._closed:
-                return
-            self._closed = True
-            places = [*self._places]
-        for place in places:
-            place.stream.cancel()
-            if place.owner == threading.get_ident():
-                place.stream.close()
-        for place in places:
-            place.done.wait()
-        self._free()
 
     def _free(self) -> None:
         self._seats.kept.close()
@@ -106,223 +76,57 @@ class ParallelEngine(Engine):
             context.close()
         super()._free()
 
-    def logits(self, tokens: Sequence[int]) -> Rows:
-        with self._seat(tokens) as seat:
-            self._seats.begin(seat, tokens)
-            rows = seat.target.forward(PassRequest(tokens, TokenTree())).rows
-            return np.array(rows[-1])
-
-    def first_wrong(self, prompt: Sequence[int], answer: Sequence[int]) -> int | None:
-        with self._seat(prompt) as seat:
-            self._seats.begin(seat, prompt)
-            return first_wrong(seat.target, seat.limits, prompt, answer)
-
-    def likelihood(
-        self,
-        tokens: Sequence[int],
-        alternatives: int = 0,
-        *,
-        stopped: Callable[[], bool] = lambda: False,
-    ) -> list[TokenLogprob]:
-        with self._seat(tokens) as seat:
-            self._seats.begin(seat, tokens, reuse=False)
-            return likelihood(seat.target, seat.limits, tokens, alternatives, stopped=stopped)
-
-    def calibrate(self) -> float:
-        with self._seat(()) as seat:
-            self.profile.doubts = min(self.profile.doubts, CALIBRATIONS)
-            return self._measured_near(seat, (), 0, whole=True)
-
-    def forget(self) -> None:
-        with self._seat(()):
-            self.profile.forget()
-            self._store.remove()
-            self._measuring.checked = True
+    def clear(self) -> int:
+        return self._call(self._seats.kept.clear)
 
     def open_session(self, path: str | os.PathLike[str]) -> OpenedSession:
         raise SessionError(_ONE_SESSION)
 
-    def clear(self) -> int:
-        with self._seat(()):
-            return self._seats.kept.clear()
-
     def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> int:
         raise SessionError(_ONE_SESSION)
 
-    @contextmanager
-    def _seat(self, tokens: Sequence[int]) -> Iterator[Seat]:
-        """A seat for something that is no answer, with the floor held."""
-        self._check_open()
-        seat = self._seats.take(tokens, wait=True, stopped=lambda: False)
-        assert seat.member is not None
-        try:
-            with self._seats.rounds.inside(seat.member):
-                self._check_open()
-                yield seat
-        finally:
-            self._seats.give_back(seat)
+    def _seat_of(self, task: Task) -> SharedSeat:
+        assert isinstance(task.seat, SharedSeat)
+        return task.seat
 
-    def _holder(self, answer: Answer) -> tuple[Holder, Callable[[], Generator[Step, None, None]]]:
-        place = _Place(self, answer)
-        return place, place.begin
+    def _profile_of(self, task: Task) -> PairProfile:
+        return SharedProfile(self._costs, task, self._seats.passes)
 
-    def admit(self, place: _Place) -> None:
-        """Let an answer wait for its seat."""
-        self._check_open()
-        with self._state:
-            others = [p.owner for p in self._places]
-            self._places.add(place)
-        try:
-            # Only this thread could end the streams that it would wait for.
-            alone = others.count(threading.get_ident()) >= len(self._seats.all)
-            if alone:
-                raise EngineBusy(
-                    f"This thread has {len(self._seats.all)} streams open, which is the maximum. "
-                    "Finish or close one first."
-                )
-            place.seat = self._seats.take(
-                place.answer.session.context, wait=self._wait, stopped=lambda: place.cancelled
-            )
-        except BaseException:
-            self.dismiss(place)
-            raise
-        place.member = place.seat.member
-        if place.cancelled and place.member is not None:
-            self._seats.rounds.cancel(place.member)
-        self._check_open_for(place)
+    def _alone(self, task: Task) -> bool:
+        return not self._seats.passes.others(task)
 
-    def _check_open_for(self, place: _Place) -> None:
-        try:
-            self._check_open()
-        except BaseException:
-            self.dismiss(place)
-            raise
+    def _known(self, seat: Seat, tokens: Sequence[int]) -> int:
+        return self._seats.kept.known(tokens)
 
-    def dismiss(self, place: _Place) -> None:
-        """An answer is over: its seat is free."""
-        seat, place.seat = place.seat, None
-        try:
-            if seat is not None:
-                self._seats.give_back(seat)
-        finally:
-            with self._state:
-                self._places.discard(place)
-            place.done.set()
+    def _recall(self, seat: Seat, tokens: Sequence[int]) -> list[str]:
+        return self._seats.recall(_shared(seat), tokens)
 
-    def stop(self, place: _Place) -> None:
-        """Cancel an answer, wherever it is."""
-        # Not the seat's, which may be another answer's by the time that is looked up.
-        if place.member is not None:
-            self._seats.rounds.cancel(place.member)
-        else:
-            self._seats.wake()
+    def _take_up(self, seat: Seat, tokens: Sequence[int], *, reuse: bool) -> int:
+        return self._seats.begin(_shared(seat), tokens, reuse=reuse)
 
-    def begin(self, answer: Answer, seat: Seat) -> Generator[Step, None, None]:
-        """The steps of an answer that has a seat."""
-        rounds, stats, tokens = self._seats.rounds, answer.stats, answer.session.context
-        assert seat.member is not None
-        with rounds.inside(seat.member):
-            self._threads.begin()
-            known = self._seats.kept.known(tokens) if answer.reuse else 0
-            planner, drafter = compose(
-                answer.drafting,
-                seat.parts,
-                self._seats.crowd.view(seat.member, rounds),
-                seat.limits,
-                greedy=answer.sampling.greedy,
-                trees=answer.rule.trees,
-                coupled=answer.rule.coupled,
-                cannot=seat.target.why_not_draft,
-                session=answer.session,
-                known=known,
-            )
-            model, asks = seat.parts.model, asks_model(answer.drafting, seat.parts)
-            if isinstance(model, HeterogeneousDraftModel):
-                stats.vocabulary = model.summary
-            if answer.reuse:
-                stats.notices += self._seats.recall(seat, tokens)
-            adaptive = isinstance(planner, Policy)
-            if isinstance(planner, Policy):
-                # Whoever generates already is not kept waiting for what is known well enough.
-                if not self.profile.target or not rounds.others(seat.member):
-                    known = self._seats.kept.known(tokens)
-                    stats.calibration_seconds = self._measured_near(seat, tokens, known)
-                stats.account = planner.statement
-            seat.target.progress = answer.progress
-            stats.cached_tokens = self._seats.begin(seat, tokens, reuse=answer.reuse)
-            seat.parts.index.expect(tokens, answer.prediction)
-            if asks:
-                self._seats.allot(seat, len(tokens))
-            drafter.begin(tokens)
-            if adaptive and not rounds.others(seat.member):
-                with suppress(CacheFull, Displaced):  # there is no room for that now
-                    stats.calibration_seconds += self._measuring.behind(
-                        seat.cache, seat.parts, tokens, answer.progress
-                    )
-            seat.drafted()
-        target, clock = seat.target, seat.member.clock
+    def _allot(self, seat: Seat, text: int) -> None:
+        self._seats.allot(_shared(seat), text)
 
-        def steps() -> Generator[Step, None, None]:
-            requests = speculate(answer.session, drafter, planner, answer.rule, clock=clock)
-            return drive(answer.session, requests, target)
-
-        again = partial(reread, answer, target, seat.parts, drafter)
-        shifted = with_shifts(answer.session, steps, again)
-        return self._in_rounds(shifted, seat, seat.member, answer, asks)
-
-    def _measured_near(
+    def _measure(
         self, seat: Seat, prompt: Sequence[int], known: int, *, whole: bool = False
     ) -> float:
-        """As `Measuring.near`, with the floor held; nothing where answers that pause have the room:
-        it is done before another answer."""
-        assert seat.member is not None
-        with self._seats.rounds.direct(seat.member):
-            if not self._seats.open_draft(seat, MEASURED):
+        task = _shared(seat).task
+        assert task is not None
+        # Whoever generates already is not kept waiting for what is known well enough. And nothing
+        # is measured where answers that pause have the room: another answer will do.
+        if self.profile.target and not whole and not self._alone(task):
+            return 0.0
+        with self._seats.passes.direct(task):
+            if not self._seats.open_draft(_shared(seat), MEASURED):
                 return 0.0
             with suppress(CacheFull, Displaced):
-                return self._measuring.near(seat.cache, seat.parts, prompt, known, whole=whole)
+                return super()._measure(seat, prompt, known, whole=whole)
         return 0.0
 
-    def _in_rounds(
-        self,
-        steps: Generator[Step, None, None],
-        seat: Seat,
-        member: Member,
-        answer: Answer,
-        asks: bool,
-    ) -> Generator[Step, None, None]:
-        """The same steps, each made while the answer has the floor; `asks`: whether the draft model
-        may be asked."""
-        rounds, stats = self._seats.rounds, answer.stats
-        try:
-            while True:
-                asked = rounds.clock()
-                rounds.enter(member)
-                try:
-                    came = rounds.clock()
-                    if asks:
-                        self._seats.allot(seat, len(answer.session.context))
-                    waited, lost = [*member.waited], member.lost
-                    step = next(steps, None)
-                    self._threads.between()
-                    stats.threads = self.threads
-                finally:
-                    seat.drafted()
-                    rounds.leave(member)
-                if step is None:
-                    return
-                if member.lost > lost:
-                    # The planner counts what was for this answer; whoever waits, what it took.
-                    step = replace(
-                        step,
-                        seconds=step.seconds + member.lost - lost + came - asked,
-                        target_seconds=member.waited[TARGET] - waited[TARGET],
-                        draft_seconds=member.waited[DRAFT] - waited[DRAFT],
-                    )
-                yield step
-        finally:
-            with rounds.inside(member):
-                steps.close()
+
+def _shared(seat: Seat) -> SharedSeat:
+    assert isinstance(seat, SharedSeat)
+    return seat
 
 
 def seats_over(
@@ -355,33 +159,3 @@ def seats_over(
         mixed=mixed,
         make_head=make_head,
     )
-
-
-class _Place(Holder):
-    """What one stream has of the engine."""
-
-    def __init__(self, engine: ParallelEngine, answer: Answer) -> None:
-        self._engine = engine
-        self.answer = answer
-        self.stream: Stream
-        self.seat: Seat | None = None
-        self.member: Member | None = None
-        self.owner = 0
-        self.cancelled = False
-        self.done = threading.Event()
-
-    def acquire(self, stream: Stream) -> None:
-        self.stream, self.owner = stream, threading.get_ident()
-        with suppress(Cancelled):  # the stream knows, and ends by itself
-            self._engine.admit(self)
-
-    def begin(self) -> Generator[Step, None, None]:
-        assert self.seat is not None
-        return self._engine.begin(self.answer, self.seat)
-
-    def release(self, stream: Stream) -> None:
-        self._engine.dismiss(self)
-
-    def interrupt(self, stream: Stream) -> None:
-        self.cancelled = True
-        self._engine.stop(self)

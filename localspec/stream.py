@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from time import perf_counter
 from types import TracebackType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from localspec.decoding import repetition
 from localspec.decoding.interfaces import Step
@@ -50,14 +49,55 @@ class Completion:
     stats: GenerationStats
 
 
-class Holder(Protocol):
-    """Who owns the caches that a stream uses; the engine."""
+class Piece(NamedTuple):
+    """What a reader gets of a step.
 
-    def acquire(self, stream: Stream) -> None: ...
+    Attributes:
+        text: that it adds.
+        length: tokens of prompt and answer with it.
+        finish: why the answer ended with it, None where it goes on.
+    """
 
-    def release(self, stream: Stream) -> None: ...
+    step: Step
+    text: str
+    length: int
+    finish: str | None
 
-    def interrupt(self, stream: Stream) -> None: ...
+
+class Pieces(Protocol):
+    """Where the pieces of a stream come from; `localspec.reader.Reader`."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the next piece, or the end, is there."""
+        ...
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has begun, and not ended."""
+        ...
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it was ended by an interrupt."""
+        ...
+
+    def begin(self, told: Callable[[], object] | None = None) -> None:
+        """Take a place in the queue; `told` is called, from any thread, at each piece and at the
+        end. Whoever gives it waits for `ready` before each piece."""
+        ...
+
+    def read(self) -> Iterator[Piece]:
+        """The pieces, up to the end."""
+        ...
+
+    def interrupt(self) -> None:
+        """End it before the next pass, or inside the one that runs."""
+        ...
+
+    def close(self) -> None:
+        """End it, and wait for that."""
+        ...
 
 
 class Stream(Iterator[Chunk]):
@@ -68,31 +108,28 @@ class Stream(Iterator[Chunk]):
 
     Attributes:
         stats: figures, growing while the stream runs.
-        finish_reason: None while it runs; see Completion.
         prompt: token ids of the prompt.
     """
 
     def __init__(
         self,
-        holder: Holder,
+        pieces: Pieces,
         session: Session,
         assembler: Detokenizer,
         stats: GenerationStats,
-        start: Callable[[], Generator[Step, None, None]],
         *,
         when_full: str | None = None,
     ) -> None:
-        """`start` prepares the caches and returns the steps; called with the engine held.
-        `when_full` is the notice for an answer that the end of the context cuts off."""
+        """`when_full` is the notice for an answer that the end of the context cuts off."""
         self.stats = stats
-        self.finish_reason: str | None = None
+        self._finish_reason: str | None = None
         self.prompt: Sequence[int] = tuple(session.context)
-        self._holder = holder
+        self._pieces = pieces
         self._session = session
         self._assembler = assembler
-        self._start = start
+        self._texts: list[str] = []
+        self._length = len(session.context)
         self._when_full = when_full
-        self._cancelled = False
         self._chunks = self._generate()
 
     def __iter__(self) -> Stream:
@@ -113,15 +150,22 @@ class Stream(Iterator[Chunk]):
         self.close()
 
     @property
+    def finish_reason(self) -> str | None:
+        """None while it runs; see Completion."""
+        if self._finish_reason is None and self._pieces.cancelled:
+            return "cancelled"
+        return self._finish_reason
+
+    @property
     def text(self) -> str:
         """The answer so far."""
-        return self._assembler.text
+        return "".join(self._texts)
 
     @property
     def context(self) -> Sequence[int]:
         """Token ids of the prompt and of the answer so far, without what left a context that was
         full."""
-        return self._session.context
+        return self._session.context[: self._length - self._session.dropped]
 
     @property
     def stopped(self) -> str | None:
@@ -135,16 +179,31 @@ class Stream(Iterator[Chunk]):
         full = self.finish_reason == "length" and self._when_full is not None
         return full or self._session.dropped > 0
 
+    def begin(self, told: Callable[[], object]) -> None:
+        """Take a place in the queue now, instead of at the first step. `told` is called, from any
+        thread, when there may be something to read: a step waits for nothing while `ready`."""
+        self._pieces.begin(told)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the next chunk, or the end, is there."""
+        return self._pieces.ready or self.finish_reason is not None
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has begun, and is not over yet."""
+        return self._pieces.runs
+
     def cancel(self) -> None:
-        """Stop before the next pass, or inside the one that runs. From any thread."""
-        self._cancelled = True
-        self._holder.interrupt(self)
+        """Stop before the next pass, or inside the one that runs. From any thread. What was made
+        before can still be read."""
+        self._pieces.interrupt()
 
     def close(self) -> None:
         """Stop here; the same as leaving the iteration."""
         self._chunks.close()
-        if self.finish_reason is None:
-            self.finish_reason = "cancelled"
+        if self._finish_reason is None:
+            self._finish_reason = "cancelled"
 
     def completion(self) -> Completion:
         """Run to the end and return the whole answer."""
@@ -165,36 +224,23 @@ class Stream(Iterator[Chunk]):
             )
 
     def _generate(self) -> Generator[Chunk, None, None]:
-        self._holder.acquire(self)
-        steps: Generator[Step, None, None] | None = None
+        finish = None
         try:
-            started = perf_counter()
-            if self._cancelled:
-                raise Cancelled("Stopped on request.")
-            steps = self._start()
-            elapsed = perf_counter() - started
-            self.stats.prompt_seconds = max(0.0, elapsed - self.stats.calibration_seconds)
-            for step in steps:
+            for piece in self._pieces.read():
+                step, self._length, finish = piece.step, piece.length, piece.finish
                 self.stats.add(step)
-                text = self._assembler.take()
-                yield Chunk(text, tuple(step.tokens), tuple(step.sources), step)
-                if self._cancelled and self._session.finish is None:
-                    raise Cancelled("Stopped on request.")
-            self.finish_reason = self._session.finish
-            if self.finish_reason == "length":
-                self._explain_length()
-        except Cancelled:
-            self.finish_reason = "cancelled"
-        except GeneratorExit:
-            self.finish_reason = "cancelled"
-            raise
+                self._texts.append(piece.text)
+                yield Chunk(piece.text, tuple(step.tokens), tuple(step.sources), step)
+            self._finish_reason = finish
+        except (Cancelled, GeneratorExit) as ended:
+            self._finish_reason = "cancelled"
+            if isinstance(ended, GeneratorExit):
+                raise
         finally:
-            try:
-                if steps is not None:
-                    steps.close()
-            finally:  # whatever that raises: the next answer must not wait for ever
-                self._holder.release(self)
+            self._pieces.close()
+        if finish == "length":
+            self._explain_length()
         self._assembler.finish()
-        rest = self._assembler.take()
-        if rest:
+        if rest := self._assembler.take():
+            self._texts.append(rest)
             yield Chunk(rest, (), (), None)

@@ -37,6 +37,7 @@ class NativeContext:
 
     Attributes:
         handle: the llama_context, None once it is closed; `memory` its llama_memory_t.
+        apart: whether passes are made in the caller's thread, beside those of others.
         cells: tokens that it holds, of all sequences. llama.cpp rounds up to a multiple of 256.
         batch: most tokens of a pass.
         snapshots: tokens that a recurrent memory can be cut back by.
@@ -57,6 +58,7 @@ class NativeContext:
     ) -> None:
         self._size = model.vocabulary.size
         self._stop = stop
+        self.apart = False
         self._most_views = 2 * int(params.n_outputs_max)
         self._views: dict[tuple[int, int], Rows] = {}
         library.forget_complaints()
@@ -111,7 +113,10 @@ class NativeContext:
             CacheFull: nothing was read.
             Cancelled, NativeError: some of the tokens may have been read.
         """
-        status = compute_thread.call(llama_cpp.llama_decode, self.handle, batch)
+        if self.apart:
+            status = llama_cpp.llama_decode(self.handle, batch)
+        else:
+            status = compute_thread.call(llama_cpp.llama_decode, self.handle, batch)
         if status == 0:
             return _logits_address(self.handle)  # type: ignore[no-any-return]
         if status == _FULL:
@@ -173,6 +178,10 @@ class OverNative:
     def set_threads(self, count: int) -> None:
         """Have the passes from now on run on so many threads, prompts' chunks as well."""
         self._native.set_threads(count)
+
+    def compute_apart(self) -> None:
+        """Make passes in the caller's thread from now on, beside those of other caches."""
+        self._native.apart = True
 
 
 class PassWatch(Protocol):

@@ -11,7 +11,6 @@ import numpy as np
 
 from localspec.decoding.sampling import Rows
 from localspec.errors import NativeError
-from localspec.llama import compute_thread
 from localspec.llama.context_params import MAX_LEAVES, MAX_TREE, context_params
 from localspec.llama.hidden import HiddenStates
 from localspec.llama.model import Model
@@ -84,12 +83,11 @@ class SharedContext(OverNative):
             raise NativeError(
                 f"{model.path.name} has a recurrent memory, which cannot serve answers in parallel."
             )
-        compute_thread.begin()
         self.model = model
         self.answers = answers = options.parallel
         self.leaves = max(2, min(MAX_LEAVES, BRANCH_IDS // answers))
         self.kept = max(KEPT_IDS, 2 * answers)
-        ids = answers * self.leaves + self.kept + 1  # the last one is for padding
+        ids = answers * self.leaves + self.kept
         self.rows = max(ids, MAX_TREE + 1 + ROWS_EACH * answers)
         stop = ctypes.create_string_buffer(2)
         params = context_params(model, options, stop, sequences=ids, rows=self.rows)
@@ -100,7 +98,6 @@ class SharedContext(OverNative):
         self.capacity = min(self.cells // cells, options.context or self.cells // cells)
         self.batch = self._native.batch
         self._filled = _Filled(self.batch, self.leaves)
-        self._padding = ids - 1
         self._taps = HiddenStates(model, self._native.handle)
         self._tapped: set[int] = set()
 
@@ -135,11 +132,8 @@ class SharedContext(OverNative):
         """How many tokens a sequence has."""
         return self._native.length(sequence)
 
-    def decode(self, parts: Sequence[PassPart], padding: int = 0) -> list[Rows]:
+    def decode(self, parts: Sequence[PassPart]) -> list[Rows]:
         """One pass over all of these, at most `batch` tokens and `rows` outputs.
-
-        Args:
-            padding: tokens that belong to nobody and leave nothing behind.
 
         Returns:
             For each part float32 [outputs, vocabulary], views that the next pass overwrites.
@@ -148,19 +142,13 @@ class SharedContext(OverNative):
             CacheFull: nothing was read.
             Cancelled, NativeError: some of the tokens may have been read.
         """
-        if padding:
-            parts = [*parts, PassPart([0] * padding, range(padding), ((self._padding,),), 0)]
-        try:
-            address = self._native.decode(self._filled.fill(parts))
-        finally:
-            if padding:
-                self.drop(self._padding)
+        address = self._native.decode(self._filled.fill(parts))
         start = 0
         for part in parts:
             if part.inputs is not None:
                 part.inputs.update(self._taps.tapped(start, len(part.tokens)))
             start += len(part.tokens)
-        return self._rows(parts[:-1] if padding else parts, address)
+        return self._rows(parts, address)
 
     def undo(self, parts: Sequence[PassPart]) -> None:
         """Drop what a pass that failed may have read of these."""

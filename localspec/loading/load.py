@@ -22,7 +22,6 @@ from localspec.gguf.description import require_undamaged
 from localspec.gguf.heads import is_head, require_no_head
 from localspec.hub import resolution
 from localspec.keywords import LoadKeywords, with_keywords
-from localspec.llama import compute_thread
 from localspec.llama.options import ModelOptions
 from localspec.loading.cost_identity import cost_identity
 from localspec.loading.draft import choose_draft, find_draft, open_draft, takes_own_mtp
@@ -154,7 +153,6 @@ def load(
         if isinstance(engine, ParallelEngine) and seats is not None:
             engine.serve(seats)
         opened.pop_all()
-    compute_thread.rest()  # answers may be asked for in other threads
     return engine
 
 

@@ -1,10 +1,10 @@
 """Who may fill how much of the draft model's cache, which all answers share.
 
 A draft cannot be broken off for want of cells: what was drawn has to be verified, and every answer
-may be in the middle of one. So cells are given out before a step, with the floor held. What a
-seat's cache says it can hold is what it was granted; a pass of the draft model then finds the cache
-full of nothing but kept texts, which go. Where there is too little, whoever is younger and not
-drafting lets go of its text, else the step drafts nothing with the model.
+may be in the middle of one. So cells are given out before a step. What a seat's cache says it can
+hold is what it was granted; a pass of the draft model then finds the cache full of nothing but kept
+texts, which go. Where there is too little, whoever is younger and not drafting lets go of its text,
+else the step drafts nothing with the model.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LEAST = 8
 
 
 class DraftSeat(Protocol):
-    """What `localspec.scheduling.seats.Seat` says of its drafts."""
+    """What `localspec.scheduling.seats.SharedSeat` says of its drafts."""
 
     draft_cache: SeatCache | None
     drafting: bool

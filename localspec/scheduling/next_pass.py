@@ -2,70 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
-from localspec.scheduling.members import BID, DRAFT, TARGET, Lane, Request
+from localspec.decoding.sampling import Rows
+from localspec.llama.shared_context import PassPart
+from localspec.scheduling.task import Request, Wait
 
 CHUNK = 64
 """Tokens of prompts in a pass beside steps of other answers, where nobody says otherwise."""
+
+
+class Cache(Protocol):
+    """Where passes are made; `localspec.llama.shared_context.SharedContext` is one."""
+
+    @property
+    def batch(self) -> int: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    def decode(self, parts: Sequence[PassPart]) -> list[Rows]: ...
+
+    def undo(self, parts: Sequence[PassPart]) -> None: ...
+
+    def cancel(self) -> None: ...
+
+    def resume(self) -> None: ...
 
 
 class NextPass:
     """Chooses, and remembers what was chosen, so that prompts and steps take turns.
 
     Args:
-        lanes, chunk, piece, mixed: as for `localspec.scheduling.rounds.Rounds`.
+        caches, chunk, piece, mixed: as for `localspec.scheduling.shared_passes.SharedPasses`.
 
     Attributes:
         chunk: tokens of prompts beside steps, or of one prompt beside others, at most.
         piece: tokens of prompts in a pass without any step, at most.
         longest: tokens that a pass of the target can have.
-        mixed: whether a pass may have both, steps and prompts.
     """
 
     def __init__(
-        self, lanes: tuple[Lane | None, Lane], *, chunk: int, piece: int | None, mixed: bool
+        self, caches: Mapping[Wait, Cache], *, chunk: int, piece: int | None, mixed: bool
     ) -> None:
-        self._lanes = lanes
-        self.chunk, self.mixed = chunk, mixed
-        self.longest = lanes[1].batch
+        self._caches = caches
+        self.chunk, self._mixed = chunk, mixed
+        self.longest = caches[Wait.TARGET].batch
         self.piece = min(self.longest, piece or self.longest)
         self._read_draft = False  # whether the latest pass was over a prompt, in the draft model
-        self._read = [False, False]  # whether the latest one was over prompts, by lane
+        self._read: set[Wait] = set()  # where the latest pass was over prompts
 
-    def choose(self, pending: Sequence[Request]) -> tuple[int, list[Request]]:
-        """The lane and the requests of the next pass."""
-        drafting = [r for r in pending if r.lane == DRAFT]
-        verifying = [r for r in pending if r.lane == TARGET]
+    def choose(self, pending: Sequence[Request]) -> tuple[Wait, list[Request]]:
+        """What is made next, and for whom."""
+        drafting = [r for r in pending if r.wait is Wait.DRAFT]
+        verifying = [r for r in pending if r.wait is Wait.TARGET]
         reading = bool(drafting) and all(r.long for r in drafting)
-        bids = [r for r in pending if r.lane == BID]
+        bids = [r for r in pending if r.wait is Wait.BID]
         if bids and (not drafting or reading):
-            return BID, bids
+            return Wait.BID, bids
         # A long prompt in the draft model takes turns with the target's passes.
         if not drafting or (reading and verifying and self._read_draft):
-            lane, asked = TARGET, verifying
+            wait, asked = Wait.TARGET, verifying
         else:
-            lane, asked = DRAFT, drafting
-        self._read_draft = lane == DRAFT and reading
-        return lane, self._fitting(lane, asked)
+            wait, asked = Wait.DRAFT, drafting
+        self._read_draft = wait is Wait.DRAFT and reading
+        return wait, self._fitting(wait, asked)
 
-    def _fitting(self, lane: int, asked: list[Request]) -> list[Request]:
-        """As many as one pass of the lane can have, steps before prompts."""
-        where = self._lanes[lane]
-        assert where is not None
+    def _fitting(self, wait: Wait, asked: Sequence[Request]) -> list[Request]:
+        """As many as one pass can have, steps before prompts."""
+        cache = self._caches[wait]
         short = [r for r in asked if not r.long]
         long = [r for r in asked if r.long]
         most = self.chunk if short else max(self.chunk, self.piece)
-        if not self.mixed and short and long:
-            short, long = (short, []) if self._read[lane] else ([], long)
-        self._read[lane] = not short
+        if not self._mixed and short and long:
+            short, long = (short, []) if wait in self._read else ([], long)
+        (self._read.discard if short else self._read.add)(wait)
         tokens = rows = read = 0
         small = False
         chosen: list[Request] = []
         for request in [*short, *long]:
             assert request.part is not None
             size, outputs = request.tokens, request.part.outputs
-            if chosen and (tokens + size > where.batch or rows + outputs > where.rows):
+            if chosen and (tokens + size > cache.batch or rows + outputs > cache.rows):
                 continue
             if request.long:
                 # Passes of 64 tokens and more take other kernels, which round otherwise: what is

@@ -26,7 +26,7 @@ from localspec import (
     load_async,
 )
 from localspec.async_engine import Loading
-from localspec.async_stream import AHEAD
+from localspec.scheduling.task import AHEAD
 from tests.support.sessions import make_drafts_cheap
 
 pytestmark = pytest.mark.nightly
@@ -66,7 +66,7 @@ def alone(engine: Engine) -> Callable[[str, int], str]:
 def _known_costs(engine: Engine, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     make_drafts_cheap(engine)
     yield
-    assert not engine._lock.locked()
+    assert not engine._scheduler.tasks
     gc.collect()  # asyncio complains of what was forgotten when that is collected
     assert not [record for record in caplog.records if record.name == "asyncio"]
 
@@ -189,17 +189,14 @@ async def test_answers_come_in_the_order_in_which_they_were_asked_for(
 async def test_one_that_is_not_read_stands_still(answering: AsyncEngine) -> None:
     async with answering.stream(PROMPT, max_tokens=200, sampling=GREEDY) as stream:
         async for _ in stream:
-            assert stream._answer is not None
-            room = stream._answer._room
-            await until(room.empty)
-            await asyncio.sleep(0.1)  # would it go on?
-            assert stream.stats.target_passes <= AHEAD + 2
+            await until(lambda: answering.engine._scheduler.tasks[0].idle)
+            assert answering.engine._scheduler.tasks[0]._items.qsize() == AHEAD
             break
 
 
 async def steps_after(answering: AsyncEngine, stream: localspec.AsyncStream, before: int) -> None:
     """At most one step was made since, and the engine is free."""
-    await until(lambda: not answering.engine._lock.locked())
+    await until(lambda: not answering.engine._scheduler.tasks)
     assert stream.stats.target_passes <= before + 1
     assert stream.finish_reason == "cancelled"
 
@@ -239,11 +236,11 @@ async def test_a_cancelled_task_that_waits_for_a_chunk(answering: AsyncEngine) -
     """In the middle of the prompt, whose reading takes several passes."""
     stream = answering.stream(LONG, max_tokens=20, sampling=GREEDY)
     reading = asyncio.ensure_future(stream.completion())
-    await until(answering.engine._lock.locked)
+    await until(lambda: bool(answering.engine._scheduler.tasks))
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
-    await until(lambda: not answering.engine._lock.locked())
+    await until(lambda: not answering.engine._scheduler.tasks)
     assert stream.finish_reason == "cancelled"
     assert stream.text == ""
 
@@ -253,7 +250,7 @@ async def test_a_time_limit(answering: AsyncEngine) -> None:
         await asyncio.wait_for(
             answering.generate(PROMPT * 50, max_tokens=800, sampling=GREEDY), 0.05
         )
-    await until(lambda: not answering.engine._lock.locked())
+    await until(lambda: not answering.engine._scheduler.tasks)
 
 
 async def test_cancelled_while_it_waits_its_turn(
@@ -367,7 +364,7 @@ async def test_a_loop_that_ends_in_the_middle_frees_the_engine(
         kept.append(iteration)
 
     await asyncio.to_thread(lambda: asyncio.run(begin()))
-    assert answering.engine._lock.locked(), "somebody may still read it"
+    assert answering.engine._scheduler.tasks, "somebody may still read it"
     kept.clear()
     assert await said(answering, PROMPT, 24) == alone(PROMPT, 24)
 
@@ -379,7 +376,7 @@ async def test_two_at_a_time_where_the_engine_gives_that(
     answering = AsyncEngine(engine)
     texts = await asyncio.gather(*(said(answering, prompt, 20) for prompt in OTHERS))
     assert texts == [alone(prompt, 20) for prompt in OTHERS]
-    assert threads() == ["localspec-async"] * 2
+    assert threads() == ["localspec-async"]
     answering._threads.close()
 
 
@@ -387,7 +384,7 @@ async def test_closing_stops_what_runs_and_what_waits() -> None:
     async with load_async(context=1024) as engine:
         running = asyncio.ensure_future(engine.generate(PROMPT, max_tokens=900, sampling=GREEDY))
         waiting = asyncio.ensure_future(engine.generate("The cat", sampling=GREEDY))
-        await until(engine.engine._lock.locked)
+        await until(lambda: bool(engine.engine._scheduler.tasks))
     assert (await running).finish_reason == "cancelled"
     assert (await waiting).finish_reason == "cancelled"
     with pytest.raises(UsageError, match="The engine is closed"):

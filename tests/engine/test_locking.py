@@ -30,7 +30,7 @@ def test_engine_is_free_again_if_closing_an_answer_raises(
         patch.setattr(engine._target, "rollback", fails)
         with pytest.raises(KeyboardInterrupt):
             stream.close()
-    assert not engine._lock.locked()
+    assert not engine._scheduler.tasks
     assert engine.generate(CLEAR, max_tokens=8, sampling=GREEDY).text == wanted
 
 

@@ -16,6 +16,7 @@ import pytest
 
 import localspec
 from localspec import Drafting, Engine
+from localspec.decoding.interfaces import Step
 from localspec.decoding.random_source import RandomSource, SeededRandom
 from localspec.parallel_engine import ParallelEngine
 from tests.decoding.exact import gap
@@ -71,10 +72,13 @@ def two_tokens(
 ) -> Pair:
     session = a_session(parallel, prompt, room, sampling, random)
     session.prompt_length = 0  # draft in the first step already
-    with seated(parallel, session, sampling, drafting) as steps:
+
+    def read(steps: Iterator[Step]) -> None:
         while len(session.context) < len(prompt) + 2:
             step = next(steps)
             seen.update(tested=len(step.tests), accepted=len(step.path))
+
+    seated(parallel, session, sampling, drafting, read)
     first, second = session.context[len(prompt) : len(prompt) + 2]
     return first, second
 

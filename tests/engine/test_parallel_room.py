@@ -20,11 +20,13 @@ from localspec import (
     UsageError,
 )
 from localspec.decoding.sampling import Rows
-from localspec.llama import library
+from localspec.llama import compute_thread, library
 from localspec.llama.context import Context
 from localspec.llama.shared_context import PassPart, SharedContext
 from localspec.parallel_engine import ParallelEngine
 from localspec.scheduling.draft_room import DraftRoom
+from localspec.scheduling.seats import SharedSeat
+from localspec.scheduling.task import Task
 from localspec.stream import Stream
 from tests.engine.test_parallel import GREEDY, LONG, WAYS, all_free, ask, tokens_of
 from tests.support.greedy import divergence
@@ -141,32 +143,38 @@ def crowded() -> Iterator[ParallelEngine]:
 
 def test_cells_of_the_draft_model_are_given_out_oldest_first(crowded: ParallelEngine) -> None:
     """Three texts of 480 tokens fill its cache: the youngest ones let go, and draft none."""
-    seats = crowded._seats
-    taken = [seats.take((), wait=False, stopped=lambda: False) for _ in range(5)]
-    try:
-        for seat in [*reversed(taken), *taken]:
-            assert seat.member is not None
-            assert seat.draft_cache is not None
-            with seats.rounds.inside(seat.member):
-                seats.allot(seat, 480)
-                missing = min(504, seat.draft_cache.capacity) - len(seat.draft_cache.tokens)
-                if missing > 0:
-                    seat.draft_cache.extend([7] * missing, 1)  # it would be full otherwise
-                seat.drafted()
-        held = [len(seat.draft_cache.tokens) for seat in taken if seat.draft_cache]
-        assert held == [504, 504, 504, 0, 0]
-        first, youngest = taken[0], taken[3]
-        assert youngest.draft_cache is not None
-        assert youngest.draft_cache.capacity == 0
-        assert taken[4].member is not None
-        with seats.rounds.inside(taken[4].member):
-            first.empty()
+    seats, scheduler = crowded._seats, crowded._scheduler
+
+    def fill(seat: SharedSeat) -> None:
+        assert seat.draft_cache is not None
+        seats.allot(seat, 480)
+        missing = min(504, seat.draft_cache.capacity) - len(seat.draft_cache.tokens)
+        if missing > 0:
+            seat.draft_cache.extend([7] * missing, 1)  # it would be full otherwise
+        seat.drafting = False
+
+    def crowd(task: Task) -> None:
+        others = [Task((), crowd, wait=True, wake=scheduler.wake) for _ in range(4)]
+        with seats.passes.direct(task):
+            for other in others:
+                seats._take(other)
+                scheduler.tasks.append(other)
+            taken = [seat for one in (task, *others) for seat in seats.all if seat.task is one]
+            for seat in [*reversed(taken), *taken]:
+                fill(seat)
+            held = [len(seat.draft_cache.tokens) for seat in taken if seat.draft_cache]
+            assert held == [504, 504, 504, 0, 0]
+            youngest = taken[4].draft_cache
+            assert youngest is not None
+            assert youngest.capacity == 0
+            taken[0].forget_draft()
             seats.allot(taken[4], 480)
-            assert taken[4].draft_cache is not None
-            assert taken[4].draft_cache.capacity >= 488, "who has room again drafts again"
-    finally:
-        for seat in taken:
-            seats.give_back(seat)
+            assert youngest.capacity >= 488, "who has room again drafts again"
+            for other in others:
+                scheduler.tasks.remove(other)
+                seats._give_back(other)
+
+    assert list(scheduler.submit((), crowd).items()) == []
     assert all_free(crowded)
 
 
@@ -189,6 +197,11 @@ def test_auto_drafts_as_far_as_the_draft_models_cache_goes(monkeypatch: pytest.M
             pair.stream("Once upon a time", max_tokens=8, sampling=GREEDY, reuse=False)
             for _ in range(16)
         ]
+        going_on = threading.Event()
+        compute_thread.post(going_on.wait)
+        for stream in streams:
+            stream.begin(lambda: None)
+        going_on.set()
         found = together([partial(tokens_of, stream) for stream in streams])
         assert found == [plain] * 16
         assert sum(stream.stats.drafted for stream in streams) > 0
@@ -240,7 +253,7 @@ def test_further_answers_wait_for_a_seat(small: ParallelEngine) -> None:
 
 def test_waiting_for_a_seat_can_be_cancelled_or_ruled_out(small: ParallelEngine) -> None:
     def stream() -> Stream:
-        return small.stream("Once upon a time", max_tokens=8, sampling=GREEDY)
+        return small.stream("Once upon a time", max_tokens=200, sampling=GREEDY)
 
     held = [stream() for _ in range(4)]
     for one in held:
@@ -250,7 +263,7 @@ def test_waiting_for_a_seat_can_be_cancelled_or_ruled_out(small: ParallelEngine)
     waiting = stream()
     ended = threading.Thread(target=list, args=(waiting,))
     ended.start()
-    while not small._seats._queue:
+    while not small._scheduler.waiting:
         pass
     waiting.cancel()
     ended.join(30)
@@ -328,10 +341,10 @@ def test_a_short_request_does_not_wait_for_a_long_prompt(
     that was asked for before it came; then its own prompt is read."""
     decode, passes = SharedContext.decode, [0]
 
-    def counted(self: SharedContext, parts: Sequence[PassPart], padding: int = 0) -> list[Rows]:
+    def counted(self: SharedContext, parts: Sequence[PassPart]) -> list[Rows]:
         if self is parallel._seats.shared[0]:
             passes.append(sum(len(part.tokens) for part in parts))
-        return decode(self, parts, padding)
+        return decode(self, parts)
 
     monkeypatch.setattr(SharedContext, "decode", counted)
     begun, counts = threading.Event(), []

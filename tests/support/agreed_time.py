@@ -46,7 +46,7 @@ def agree_on_time(engine: Engine) -> Clock:
     clock = SharedClock()
     costs: tuple[Callable[[int], float], ...] = (target_seconds, lambda tokens: DRAFT_SECONDS)
     if isinstance(engine, ParallelEngine):
-        engine._seats.rounds.clock = clock
+        engine._scheduler.clock = clock
         for shared, cost in zip(engine._seats.shared, costs, strict=False):
             _shared_passes_take(shared, clock, cost)
     else:
@@ -74,9 +74,9 @@ def _shared_passes_take(
 ) -> None:
     decode = shared.decode
 
-    def timed(parts: Sequence[PassPart], padding: int = 0) -> Any:
-        rows = decode(parts, padding)
-        clock.spend(cost(padding + sum(len(part.tokens) for part in parts)))
+    def timed(parts: Sequence[PassPart]) -> Any:
+        rows = decode(parts)
+        clock.spend(cost(sum(len(part.tokens) for part in parts)))
         return rows
 
     shared.decode = timed  # type: ignore[method-assign]

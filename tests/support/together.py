@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import TypeVar
 
 from localspec import Drafting
@@ -15,6 +15,8 @@ from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
 from localspec.parallel_engine import ParallelEngine
+from localspec.prompting.detokenizer import Detokenizer
+from localspec.scheduling.task import Task
 
 Result = TypeVar("Result")
 PATIENCE = 300.0
@@ -44,16 +46,21 @@ def together(work: Sequence[Callable[[], Result]]) -> list[Result | BaseExceptio
     return [results[number] for number in range(len(work))]
 
 
-@contextmanager
 def seated(
-    engine: ParallelEngine, session: Session, sampling: SamplingParams, drafting: Drafting
-) -> Iterator[Generator[Step, None, None]]:
-    """The steps of a session in a seat of its own, below the public API."""
+    engine: ParallelEngine,
+    session: Session,
+    sampling: SamplingParams,
+    drafting: Drafting,
+    reading: Callable[[Iterator[Step]], object],
+) -> None:
+    """Have the steps of a session in a seat of its own read, below the public API, as far as
+    `reading` asks for them."""
     rule = acceptance_rule(
         drafting.rule, greedy=session.sampler.greedy, threshold=drafting.threshold
     )
     answer = Answer(
         session=session,
+        detokenizer=Detokenizer(engine.model.vocabulary.piece, ()),
         sampling=sampling,
         drafting=drafting,
         rule=rule,
@@ -61,9 +68,9 @@ def seated(
         progress=None,
         prediction=(),
     )
-    seat = engine._seats.take(session.context, wait=True, stopped=lambda: False)
-    try:
-        with closing(engine.begin(answer, seat)) as steps:
-            yield steps
-    finally:
-        engine._seats.give_back(seat)
+
+    def work(task: Task) -> None:
+        with closing(engine.begin(answer, task)) as steps:
+            reading(steps)
+
+    assert list(engine._scheduler.submit(session.context, work).items()) == []

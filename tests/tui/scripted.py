@@ -23,6 +23,7 @@ from localspec.decoding.stats import AccountStatement
 from localspec.decoding.tree import TokenTree
 from localspec.errors import Cancelled
 from localspec.prompting.detokenizer import Detokenizer
+from localspec.stream import Piece, Pieces
 from localspec.tui.session.events import PairReference
 
 PLAIN = 0.05
@@ -223,7 +224,6 @@ class ScriptedEngine:
             raise said.error
         self._measured = not said.unmeasured
         self._interrupted.clear()
-        ending = _Ending()
         stats = GenerationStats(
             prompt_tokens=sum(len(str(m["content"]).split()) for m in messages),
             rule="block",
@@ -232,24 +232,14 @@ class ScriptedEngine:
             account=AccountStatement(saved=0.2, fund=0.35, refused=1, pair_saved=12.3),
         )
 
-        def start() -> Generator[Step, None, None]:
+        def start() -> Generator[Piece, None, None]:
             self._wait(said, 0, lambda: progress(1, 4))
             self._measured = True
-            return self._steps(said, ending, max_tokens, stats.prompt_tokens, assembler)
+            return self._steps(said, max_tokens, stats.prompt_tokens, assembler)
 
         assembler = Detokenizer(self.token_bytes, ())
-        return Stream(self, cast("Session", ending), assembler, stats, start)
-
-    # As the holder of a stream
-
-    def acquire(self, stream: Stream) -> None:
-        pass
-
-    def release(self, stream: Stream) -> None:
-        pass
-
-    def interrupt(self, stream: Stream) -> None:
-        self._interrupted.set()
+        pieces = _Pieces(start, self._interrupted)
+        return Stream(pieces, cast("Session", _Ending()), assembler, stats)
 
     # Within
 
@@ -269,11 +259,10 @@ class ScriptedEngine:
     def _steps(
         self,
         said: Says,
-        ending: _Ending,
         max_tokens: int | None,
         length: int,
         assembler: Detokenizer,
-    ) -> Generator[Step, None, None]:
+    ) -> Generator[Piece, None, None]:
         words = deque(re.findall(r"\S+\s*|\s+", said.text))
         left = max_tokens if max_tokens is not None else len(words)
         for number, each in enumerate(_first_then(said.passes), start=1):
@@ -286,11 +275,12 @@ class ScriptedEngine:
             for token in step.tokens:  # as `Session.extend` would
                 assembler.push(token)
             length += len(taken)
-            yield step
+            over = said.error is None and (not words or left <= 0)
+            finish = ("length" if words else "stop") if over else None
+            yield Piece(step, assembler.take(), length, finish)
             self._wait(said, number, lambda: None)
         if said.error is not None:
             raise said.error
-        ending.finish = "length" if words else "stop"
 
     def _step(self, each: Pass | None, words: list[str], length: int) -> Step:
         """The last of the words is the target's own."""
@@ -329,11 +319,32 @@ class ScriptedEngine:
         return self._ids[word]
 
 
+class _Pieces(Pieces):
+    """What a stream reads."""
+
+    ready, runs, cancelled = True, False, False
+
+    def __init__(self, start: Callable[[], Iterator[Piece]], interrupted: threading.Event) -> None:
+        self._start, self._interrupted = start, interrupted
+
+    def begin(self, told: Callable[[], object] | None = None) -> None:
+        pass
+
+    def read(self) -> Iterator[Piece]:
+        return self._start()
+
+    def interrupt(self) -> None:
+        self._interrupted.set()
+
+    def close(self) -> None:
+        pass
+
+
 class _Ending:
     """Of a session, the part that a stream asks for."""
 
-    finish: str | None = None
     context: Sequence[int] = ()
+    dropped = 0
 
 
 def _first_then(passes: Sequence[Pass]) -> Iterator[Pass | None]:

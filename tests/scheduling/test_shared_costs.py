@@ -8,10 +8,11 @@ from localspec.llama.shared_context import PassPart
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
 from localspec.policy.worth import Bid, Worth
-from localspec.scheduling.crowd import Crowd
-from localspec.scheduling.members import BID, DRAFT, TARGET, Member, Request
-from localspec.scheduling.rounds import Rounds
-from tests.scheduling.test_rounds import NotedLane
+from localspec.scheduling.scheduler import Scheduler
+from localspec.scheduling.shared_costs import SharedCosts, SharedProfile
+from localspec.scheduling.shared_passes import SharedPasses
+from localspec.scheduling.task import AHEAD, Request, Task, Wait
+from tests.scheduling.test_scheduler import NotedCache
 
 TILES = {1: 1.0, 2: 1.54, 3: 2.17, 4: 1.52, 8: 2.82, 16: 4.28, 32: 8.0, 64: 15.0}
 """T(n) in passes over one token of a 1 B model in Q4_0 on a CPU, see FACTS: tiles of four."""
@@ -23,26 +24,26 @@ class Table:
     def __init__(
         self, answers: int, costs: dict[int, float] = TILES, *, mixed: bool = True
     ) -> None:
-        self.crowd, self.profile = Crowd(), PairProfile()
-        self.crowd.serve(self.profile, (None, None))
+        self.profile = PairProfile()
+        self.costs = SharedCosts(self.profile)
         self.profile.target.learn({n: 0.025 * cost for n, cost in costs.items()}, 0)
-        self.rounds = Rounds((None, NotedLane()), cells=100, mixed=mixed)
-        self.members = [self.rounds.join(lambda: 0) for _ in range(answers)]
-        for member in self.members:
-            member.late = member.reading = False
+        scheduler = Scheduler(answers)
+        self.passes = SharedPasses(scheduler, {Wait.TARGET: NotedCache()}, cells=100, mixed=mixed)
+        self.tasks = scheduler.tasks
+        for _ in range(answers):
+            self.tasks.append(Task((), lambda task: None, wait=True, wake=lambda: None))
+            self.tasks[-1].reading = False
 
     def view(self, number: int = 0) -> PairProfile:
-        return self.crowd.view(self.members[number], self.rounds)
+        return SharedProfile(self.costs, self.tasks[number], self.passes)
 
     def seconds(self, n: int) -> float:
         return self.profile.target.seconds(n, 0)
 
-    def least(self, n: int) -> float:
-        return min(self.seconds(m) for m in range(n, 40))
 
-
-def request(member: Member, tokens: int, lane: int = TARGET) -> Request:
-    return Request(member, lane, PassPart([0] * tokens, range(tokens), ((0,),), tokens))
+def request(task: Task, tokens: int) -> Request:
+    part = PassPart([0] * tokens, range(tokens), ((0,),), tokens)
+    return Request(task, Wait.TARGET, part=part)
 
 
 def drafted(profile: PairProfile, chance: float) -> int:
@@ -63,8 +64,8 @@ def test_an_answer_alone_has_the_costs_of_always() -> None:
 @pytest.mark.parametrize("answers", [2, 3, 5, 8])
 def test_plain_steps_share_the_pass_evenly(answers: int) -> None:
     table = Table(answers)
-    assert table.view().target.seconds(1, 0) == pytest.approx(table.least(answers) / answers)
-    assert table.view().target.plain(0) == pytest.approx(table.least(answers) / answers)
+    assert table.view().target.seconds(1, 0) == pytest.approx(table.seconds(answers) / answers)
+    assert table.view().target.plain(0) == pytest.approx(table.seconds(answers) / answers)
 
 
 @pytest.mark.parametrize(("answers", "rows"), [(2, 2), (3, 4), (8, 2), (8, 1)])
@@ -72,9 +73,9 @@ def test_where_all_do_the_same_they_foresee_what_the_pass_takes(answers: int, ro
     """Unless it is cheaper for one that drafts alone."""
     table = Table(answers)
     together = answers * table.view().target.seconds(rows, 0)
-    plain = table.least(answers)
-    alone = plain + answers * (table.least(answers + rows - 1) - plain)
-    assert together == pytest.approx(min(alone, table.least(answers * rows)))
+    plain = table.seconds(answers)
+    alone = plain + answers * (table.seconds(answers + rows - 1) - plain)
+    assert together == pytest.approx(min(alone, table.seconds(answers * rows)))
 
 
 def test_a_size_that_takes_the_drafts_of_all_is_foreseen() -> None:
@@ -98,9 +99,9 @@ def test_drafts_share_the_rows_that_pay() -> None:
     table = Table(4, {n: 1.0 + 0.05 * n + 0.01 * n * n for n in (1, 2, 4, 8, 16, 24, 32, 64)})
     bids = [Bid([chance**n for n in range(1, 9)], 0, 40.0, 1e9) for chance in (0.9, 0.8, 0.5)]
     requests = [
-        Request(member, BID, None, bid, 0) for member, bid in zip(table.members, bids, strict=False)
+        Request(task, Wait.BID, bid=bid) for task, bid in zip(table.tasks, bids, strict=False)
     ]
-    table.crowd.grant(requests, [request(table.members[3], 3)])
+    table.costs.grant(requests, [request(table.tasks[3], 3)])
     counts = [one.granted[0] for one in requests]
     assert counts == sorted(counts, reverse=True)
     assert counts[0] > counts[2]
@@ -108,11 +109,11 @@ def test_drafts_share_the_rows_that_pay() -> None:
     assert 3 < rows < 24
     each = requests[0].granted[1]
     assert each * rows == pytest.approx(
-        table.least(6 + rows) - table.least(6) + rows * table.profile.row_overhead
+        table.seconds(6 + rows) - table.seconds(6) + rows * table.profile.row_overhead
     )
     # One more of the likeliest left would cost more than it brings.
     left = max(bid.reaches[count] for bid, count in zip(bids, counts, strict=True) if count < 8)
-    assert left < 40.0 * (table.least(7 + rows) - table.least(6 + rows) + 1e-3)
+    assert left < 40.0 * (table.seconds(7 + rows) - table.seconds(6 + rows) + 1e-3)
 
 
 def test_alone_the_answer_decides_itself() -> None:
@@ -125,33 +126,24 @@ def test_alone_the_answer_decides_itself() -> None:
 def test_rows_that_cost_nothing_are_all_that_is_granted() -> None:
     """A pass over four is cheaper than one over three."""
     table = Table(3)
-    requests = [Request(m, BID, None, Bid([0.3], 0, 40.0, 1e9), 0) for m in table.members]
-    table.crowd.grant(requests, [])
+    requests = [Request(one, Wait.BID, bid=Bid([0.3], 0, 40.0, 1e9)) for one in table.tasks]
+    table.costs.grant(requests, [])
     assert sum(one.granted[0] for one in requests) == 1
-
-
-def test_a_pass_is_padded_where_that_is_cheaper() -> None:
-    table = Table(3)
-    requests = [request(member, 1) for member in table.members]
-    assert table.crowd.padding(TARGET, requests) == 1
-    assert table.crowd.padding(TARGET, requests[:2]) == 2
-    assert table.crowd.padding(DRAFT, requests) == 0
-    assert table.crowd.padding(TARGET, [*requests, request(table.members[0], 1)]) == 0
 
 
 def test_shares_add_up_and_those_who_draft_pay_for_it() -> None:
     table = Table(3)
-    requests = [request(member, n) for member, n in zip(table.members, (1, 1, 6), strict=True)]
-    plain, same, more = table.crowd.weigh(TARGET, requests)
+    requests = [request(task, n) for task, n in zip(table.tasks, (1, 1, 6), strict=True)]
+    plain, same, more = table.costs.weigh(Wait.TARGET, requests)
     assert plain == same < more
-    assert plain + same + more == pytest.approx(table.least(8))
+    assert plain + same + more == pytest.approx(table.seconds(8))
 
 
 def test_the_curve_learns_from_shared_passes() -> None:
     table = Table(4)
-    requests = [request(member, 1) for member in table.members]
+    requests = [request(task, 1) for task in table.tasks]
     for _ in range(200):
-        table.crowd.passed(TARGET, requests, 0, 3.0 * table.seconds(4))
+        table.costs.passed(Wait.TARGET, requests, 3.0 * table.seconds(4))
     assert table.profile.target.pace > 1.5
 
 
@@ -159,42 +151,44 @@ def test_after_many_drafted_passes_a_plain_one_is_made() -> None:
     table = Table(2)
     for _ in range(CostCurve.OVERDUE):
         assert not table.view().target.doubtful(0)
-        requests = [request(member, 2) for member in table.members]
-        table.crowd.passed(TARGET, requests, 0, table.seconds(4))
+        requests = [request(task, 2) for task in table.tasks]
+        table.costs.passed(Wait.TARGET, requests, table.seconds(4))
     assert table.view(0).target.doubtful(0)
     assert table.view(1).target.doubtful(0)
-    plain = [request(member, 1) for member in table.members]
-    table.crowd.passed(TARGET, plain, 0, table.seconds(2))
+    plain = [request(task, 1) for task in table.tasks]
+    table.costs.passed(Wait.TARGET, plain, table.seconds(2))
     assert not table.view().target.doubtful(0)
 
 
 def test_who_is_slow_to_come_back_is_not_counted() -> None:
     table = Table(4)
-    for member in table.members[1:]:
-        member.late = True
+    for task in table.tasks[1:]:
+        task.request = Request(task, Wait.READER)
+        for _ in range(AHEAD):
+            task.put(None)
     assert table.view().target.seconds(3, 0) == table.seconds(3)
 
 
 def test_who_reads_a_prompt_in_passes_of_its_own_is_not_counted() -> None:
     table = Table(4, mixed=False)
-    for member in table.members[2:]:
-        member.reading = True
-    least = table.least
+    for task in table.tasks[2:]:
+        task.reading = True
+    least = table.seconds
     assert table.view().target.seconds(1, 0) == pytest.approx(least(2) / 2)
     assert table.view().target.seconds(3, 0) == pytest.approx(least(2) / 2 + least(4) - least(2))
     mixed = Table(4)
-    for member in mixed.members[2:]:
-        member.reading = True
-    assert mixed.view().target.seconds(1, 0) == pytest.approx(mixed.least(4) / 4)
+    for task in mixed.tasks[2:]:
+        task.reading = True
+    assert mixed.view().target.seconds(1, 0) == pytest.approx(mixed.seconds(4) / 4)
 
 
 def test_passes_of_one_beside_prompts_teach_the_curve() -> None:
     """Its planner does not learn from them, and would wait for a plain pass for ever."""
     for alone in (False, True):
         table = Table(2, mixed=False)
-        table.members[0].alone = alone
+        table.tasks[0].alone = alone
         before = table.profile.target.plain(0)
         for _ in range(20):
-            table.crowd.passed(TARGET, [request(table.members[0], 1)], 0, 3.0 * before)
+            table.costs.passed(Wait.TARGET, [request(table.tasks[0], 1)], 3.0 * before)
         # Of one alone its planner learns.
         assert (table.profile.target.plain(0) > 1.5 * before) == (not alone)

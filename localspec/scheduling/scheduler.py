@@ -1,0 +1,231 @@
+"""The scheduler: all tasks of an engine run in one thread, which also makes their passes.
+
+A task is straight-line code in a greenlet. Where it has to wait (for a pass that others share, for
+room, for its reader) it gives the thread to the next task. So nothing is locked, and a task that
+fails or is cancelled unwinds like any other code.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Protocol
+
+import greenlet
+
+from localspec.errors import Cancelled, EngineBusy
+from localspec.llama import compute_thread
+from localspec.scheduling.task import Request, Task, Wait
+
+
+class Passes(Protocol):
+    """Who serves tasks that wait for passes; `localspec.scheduling.shared_passes.SharedPasses`."""
+
+    def look(self, request: Request) -> None:
+        """Set `done` of a request that can go on without a pass."""
+        ...
+
+    def serve(self) -> bool:
+        """Make a pass for those who wait; False if nobody waits for one."""
+        ...
+
+
+class Scheduler:
+    """Runs tasks.
+
+    Args:
+        seats: how many run at once.
+        take, give_back: called when a task begins and when it has ended.
+        interrupt: ends the pass that is made for a task; from any thread.
+        clock: tells seconds, to the tasks as well.
+
+    Attributes:
+        tasks: that run, the oldest first.
+        waiting: that have no seat yet, in the order in which they came.
+        passes: where several share passes, else None.
+    """
+
+    def __init__(
+        self,
+        seats: int,
+        *,
+        take: Callable[[Task], None] = lambda task: None,
+        give_back: Callable[[Task], None] = lambda task: None,
+        interrupt: Callable[[Task], None] = lambda task: None,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
+        self._seats = seats
+        self._take, self._give_back, self._interrupt = take, give_back, interrupt
+        self.clock = clock
+        self.tasks: list[Task] = []
+        self.waiting: deque[Task] = deque()
+        self.passes: Passes | None = None
+        self._awake = False
+        # Held while it is told, or asked, who runs: else the next task might be interrupted.
+        self._changing = threading.RLock()
+
+    # From any thread.
+
+    def submit(
+        self,
+        tokens: Sequence[int],
+        work: Callable[[Task], object],
+        *,
+        wait: bool = True,
+        owner: int | None = None,
+        told: Callable[[], object] = lambda: None,
+    ) -> Task:
+        """Begin a task as soon as it is its turn. It is over when `work` returns.
+
+        Args:
+            tokens: of its prompt.
+            wait: whether it may wait for a seat.
+            owner: the thread that reads it, None for no single one.
+            told: called in the scheduler's thread when there is something to read.
+
+        Raises:
+            EngineBusy: the owner would wait for itself.
+        """
+        task = Task(tokens, work, wait=wait, owner=owner, wake=self.wake, told=told)
+        mine = sum(one.owner == owner for one in [*self.tasks, *self.waiting])
+        if owner is not None and (mine >= self._seats or compute_thread.is_current()):
+            raise EngineBusy(
+                "This thread has another stream open. Finish or close that one first."
+                if self._seats == 1
+                else f"This thread has {self._seats} streams open, which is the maximum. "
+                "Finish or close one first."
+            )
+        self.waiting.append(task)
+        self.wake()
+        return task
+
+    def cancel(self, task: Task) -> None:
+        """End a task where it waits, or the pass that is made for it alone. A finalizer may call
+        it."""
+        task.cancelled = True
+        with self._changing:
+            if task in self.tasks:
+                self._interrupt(task)
+        self.wake()
+
+    def close(self) -> None:
+        """Cancel all tasks, and wait for their ends."""
+        tasks = [*self.waiting, *self.tasks]
+        for task in tasks:
+            self.cancel(task)
+        for task in tasks:
+            task.wait()
+
+    def wake(self) -> None:
+        """Have the scheduler look what there is to do."""
+        if not self._awake:
+            self._awake = True
+            compute_thread.post(self._turn)
+
+    # From a task.
+
+    def put(self, task: Task, item: object) -> None:
+        """Hand something to whoever reads a task, and wait until there is room for more.
+
+        Raises:
+            Cancelled: the task was cancelled.
+        """
+        task.put(item)
+        task.since = self.clock()
+        self.wait(Request(task, Wait.READER))
+
+    def wait(self, request: Request) -> None:
+        """Let others go on until the request is done.
+
+        Raises:
+            Cancelled: the task was cancelled.
+        """
+        task = request.task
+        if task.cancelled:
+            raise Cancelled("Stopped on request.")
+        task.request, started = request, self.clock()
+        hub = greenlet.getcurrent().parent
+        assert hub is not None, "a task runs in a greenlet of its own"
+        hub.switch()
+        task.request = None
+        task.lost += self.clock() - started
+        if request.error is not None:
+            raise request.error
+
+    def time_of(self, task: Task) -> Callable[[], float]:
+        """A clock that leaves out the seconds that went to others."""
+        return lambda: self.clock() - task.lost
+
+    # In the thread.
+
+    def _turn(self) -> None:
+        self._awake = False
+        try:
+            self._run_tasks()
+            if self.passes is not None and self.passes.serve():
+                self.wake()
+        except BaseException as error:  # a fault of ours: nobody is to wait for ever
+            for task in [*self.tasks, *self.waiting]:
+                task.end(error)
+            raise
+
+    def _run_tasks(self) -> None:
+        """Run every task up to where it waits."""
+        self._begin_tasks()
+        ran = True
+        while ran:
+            ran = False
+            for task in [*self.tasks]:
+                if self._ready(task):
+                    self._resume(task)
+                    ran = True
+            self._begin_tasks()
+
+    def _begin_tasks(self) -> None:
+        while self.waiting and len(self.tasks) < self._seats and not self.waiting[0].cancelled:
+            task = self.waiting.popleft()
+            task.greenlet = greenlet.greenlet(task.work)
+            with self._changing:
+                self.tasks.append(task)
+                self._take(task)
+        for task in [*self.waiting]:
+            if task.cancelled:
+                self.waiting.remove(task)
+                task.end(Cancelled("Stopped on request."))
+            elif not task.may_wait:
+                self.waiting.remove(task)
+                task.end(
+                    EngineBusy(
+                        "Another generation is running. Wait for it, or cancel it."
+                        if self._seats == 1
+                        else f"{self._seats} answers are being generated, and no more can be at "
+                        "once. Wait for one, or cancel it."
+                    )
+                )
+
+    def _ready(self, task: Task) -> bool:
+        """Whether a task can go on."""
+        request = task.request
+        if request is None:
+            return True
+        if task.cancelled and not request.done:
+            request.finish(error=Cancelled("Stopped on request."))
+        elif not request.done and self.passes is not None:
+            self.passes.look(request)
+        return request.done or (request.wait is Wait.READER and task.read)
+
+    def _resume(self, task: Task) -> None:
+        error: BaseException | None = None
+        assert task.greenlet is not None
+        try:
+            task.greenlet.switch(*(() if task.request is not None else (task,)))
+        except BaseException as raised:
+            error = raised
+        if task.greenlet.dead:
+            task.greenlet = None
+            with self._changing:
+                self.tasks.remove(task)
+            self._give_back(task)
+            task.end(error)

@@ -1,0 +1,199 @@
+"""A task of the scheduler: an answer that is generated, or a question about a text."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Protocol
+
+from localspec.decoding.sampling import Rows
+from localspec.errors import LocalspecError
+from localspec.llama.shared_context import PassPart
+from localspec.policy.worth import Bid
+
+if TYPE_CHECKING:
+    from greenlet import greenlet
+
+
+AHEAD = 2
+"""Items that may wait for whoever reads them. The task stands still beyond that."""
+LONG = 16
+"""Tokens without a row, from which on a part is a piece of a prompt."""
+
+
+class Wait(Enum):
+    """What a task waits for."""
+
+    DRAFT = 0
+    """A pass of the draft model, which comes first: it is on the way to one of the target."""
+    TARGET = 1
+    BID = 2
+    """To know how much of its draft may be verified."""
+    ROOM = 3
+    """Cells of the target's cache."""
+    ALONE = 4
+    """That nobody else has rows of a pass to look at."""
+    READER = 5
+    """That its items are read."""
+
+
+class Place(Protocol):
+    """What a task has of a cache that several share; `localspec.scheduling.seats.SharedSeat`."""
+
+    @property
+    def cells(self) -> int:
+        """Tokens that it holds and does not share."""
+        ...
+
+    def displace(self) -> None:
+        """Let go of them."""
+        ...
+
+
+class Displaced(LocalspecError):
+    """The cells of a task were needed by an older one; it has to read its text again."""
+
+
+class Request:
+    """What a task waits for.
+
+    Attributes:
+        part: of a pass.
+        bid: behind `tokens` tokens.
+        tokens: of a part; for which there has to be room; behind which a bid is made.
+        rows: of the pass, valid until the task asks again.
+        share: of the seconds of the pass.
+        granted: to a bid: a count of candidates, and seconds for each.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        wait: Wait,
+        *,
+        part: PassPart | None = None,
+        bid: Bid | None = None,
+        tokens: int = 0,
+    ) -> None:
+        self.task, self.wait, self.part, self.bid = task, wait, part, bid
+        self.tokens = tokens if part is None else len(part.tokens)
+        self.done = False
+        self.error: BaseException | None = None
+        self.rows: Rows | None = None
+        self.share = 0.0
+        self.granted = 0, 0.0
+
+    def finish(self, *, rows: Rows | None = None, error: BaseException | None = None) -> None:
+        """Let the task go on, with rows or an error."""
+        self.rows, self.error, self.done = rows, error, True
+
+    @property
+    def long(self) -> bool:
+        """Whether it is a piece of a prompt."""
+        return self.part is not None and self.tokens - self.part.outputs >= LONG
+
+
+_END = object()
+
+
+class Task:
+    """Work over a seat. It runs in a greenlet of the scheduler's thread, so it may wait anywhere;
+    whoever asked for it reads what it puts, in a thread of its own.
+
+    Args:
+        tokens: a prompt; the seat is chosen by it.
+        work: given the task once that has a seat.
+        wait: whether it may wait for a seat.
+        owner: the thread that reads it, None for no single one.
+        wake: tells the scheduler that something changed.
+        told: called when there is something to read.
+
+    Attributes:
+        seat: among several; None before it has one, and behind its end.
+        request: what it waits for, None while it runs.
+        lost: seconds that it waited, but for its share of passes.
+        waited: seconds between request and rows, by `Wait.DRAFT` and `Wait.TARGET`.
+        alone: whether its latest pass was for nobody else, and nobody else wanted any.
+        reading: whether it is at its prompt, and makes no steps.
+        error: what ended it, None where `work` returned.
+        since: when it began to wait for whoever reads it.
+    """
+
+    def __init__(
+        self,
+        tokens: Sequence[int],
+        work: Callable[[Task], object],
+        *,
+        wait: bool = True,
+        owner: int | None = None,
+        wake: Callable[[], None] = lambda: None,
+        told: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.tokens, self.work, self.may_wait, self.owner = tokens, work, wait, owner
+        self._wake, self._told = wake, told
+        self.seat: Place | None = None
+        self.greenlet: greenlet | None = None
+        self.request: Request | None = None
+        self.cancelled = False
+        self.lost = self.since = 0.0
+        self.waited = {Wait.DRAFT: 0.0, Wait.TARGET: 0.0}
+        self.alone = self.reading = True
+        self._items: SimpleQueue[Any] = SimpleQueue()
+        self.error: BaseException | None = None
+        self._ended = threading.Event()
+
+    # In the thread of whoever asked.
+
+    def items(self) -> Iterator[Any]:
+        """What it puts, up to its end.
+
+        Raises:
+            Cancelled: it was cancelled.
+            Exception: whatever ended it.
+        """
+        while (item := self._items.get()) is not _END:
+            if self.request is not None and self.request.wait is Wait.READER:
+                self._wake()
+            yield item
+        if self.error is not None:
+            raise self.error
+
+    def wait(self) -> None:
+        """Until it has ended."""
+        self._ended.wait()
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to read, the end included."""
+        return self.over or not self._items.empty()
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self._ended.is_set()
+
+    # In the scheduler's.
+
+    def put(self, item: object) -> None:
+        """Hand something to whoever reads."""
+        self._items.put(item)
+        self._told()
+
+    @property
+    def read(self) -> bool:
+        """Whether there is room for another item."""
+        return self._items.qsize() < AHEAD
+
+    @property
+    def idle(self) -> bool:
+        """Whether it wants nothing before it is read."""
+        return self.request is not None and self.request.wait is Wait.READER and not self.read
+
+    def end(self, error: BaseException | None) -> None:
+        """Tell whoever reads that nothing more comes."""
+        self.error = error
+        self._items.put(_END)
+        self._ended.set()
+        self._told()

@@ -1,0 +1,451 @@
+"""Which passes are made for whom, over caches that only write down what they are asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from localspec.decoding.sampling import Rows
+from localspec.errors import Cancelled, EngineBusy, NativeError
+from localspec.llama import compute_thread
+from localspec.llama.native_context import CacheFull
+from localspec.llama.shared_context import PassPart
+from localspec.policy.worth import Bid
+from localspec.scheduling import shared_passes
+from localspec.scheduling.next_pass import Cache
+from localspec.scheduling.scheduler import Scheduler
+from localspec.scheduling.shared_passes import SharedPasses
+from localspec.scheduling.task import AHEAD, Displaced, Request, Task, Wait
+from tests.support.together import together
+
+PATIENCE = 60.0
+"""Seconds until a test that hangs fails."""
+
+
+class NotedCache:
+    """A cache whose rows say which token they are for."""
+
+    batch, rows = 512, 64
+
+    def __init__(self) -> None:
+        self.passes: list[list[int]] = []
+        self.undone: list[list[int]] = []
+        self.fails: Callable[[Sequence[PassPart]], Exception | None] = lambda parts: None
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def decode(self, parts: Sequence[PassPart]) -> list[Rows]:
+        self.meanwhile()
+        error = self.fails(parts)
+        if error is not None:
+            raise error
+        self.passes.append([token for part in parts for token in part.tokens])
+        return [
+            np.array([[float(token)] for token in part.tokens], np.float32)[-part.outputs :]
+            for part in parts
+        ]
+
+    def undo(self, parts: Sequence[PassPart]) -> None:
+        self.undone.append([token for part in parts for token in part.tokens])
+
+    def cancel(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
+def part(*tokens: int, outputs: int = 1) -> PassPart:
+    return PassPart(tokens, range(len(tokens)), ((0,),), outputs)
+
+
+class Place:
+    """A seat with so many cells."""
+
+    def __init__(self, cells: int) -> None:
+        self.cells = cells
+
+    def displace(self) -> None:
+        self.cells = 0
+
+
+class Table:
+    """A scheduler, and tasks that begin at the same time."""
+
+    def __init__(self, seats: int = 8, **options: Any) -> None:
+        self.draft, self.target = NotedCache(), NotedCache()
+        caches: dict[Wait, Cache] = {Wait.DRAFT: self.draft, Wait.TARGET: self.target}
+        self.cells: dict[Task, int] = {}
+        self.scheduler = Scheduler(seats, take=self._take)
+        self.passes = SharedPasses(self.scheduler, caches, cells=100, **options)
+        self.scheduler.passes = self.passes
+
+    def _take(self, task: Task) -> None:
+        task.seat = Place(len(task.tokens))
+
+    def decode(self, task: Task, *tokens: int, wait: Wait = Wait.TARGET, outputs: int = 1) -> Rows:
+        return self.passes.decode(task, wait, part(*tokens, outputs=outputs))[0]
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Nothing runs meanwhile."""
+        going_on = threading.Event()
+        compute_thread.post(lambda: going_on.wait(PATIENCE))
+        try:
+            yield
+        finally:
+            going_on.set()
+
+    def run(
+        self, *work: Callable[[Task], object], cells: Sequence[int] = ()
+    ) -> list[list[object] | BaseException]:
+        """What each puts, or raises, all begun at the same time; their tokens are the cells that
+        they hold."""
+        with self.held():
+            tasks = [
+                self.scheduler.submit([0] * (cells[n] if cells else 1), one)
+                for n, one in enumerate(work)
+            ]
+        return together([partial(read, task) for task in tasks])
+
+
+def read(task: Task) -> list[object] | BaseException:
+    items: list[object] = []
+    try:
+        items += task.items()
+    except Exception as error:
+        return error
+    return items
+
+
+def test_those_who_wait_are_served_together_and_get_their_own_rows() -> None:
+    table = Table()
+
+    def answer(task: Task, number: int) -> None:
+        for step in range(4):
+            task.put(table.decode(task, 10 * step + number).item())
+
+    got = table.run(*(lambda task, n=n: answer(task, n) for n in range(5)))
+    assert table.target.passes == [[10 * step + n for n in range(5)] for step in range(4)]
+    assert got == [[10.0 * step + n for step in range(4)] for n in range(5)]
+    assert table.scheduler.tasks == []
+
+
+def test_an_answer_alone_does_not_wait_for_anybody() -> None:
+    table, alone = Table(), list[bool]()
+
+    def answer(task: Task) -> None:
+        assert table.decode(task, 5, 6, outputs=2).tolist() == [[5.0], [6.0]]
+        alone.append(task.alone)
+
+    assert table.run(answer) == [[]]
+    assert table.target.passes == [[5, 6]]
+    assert alone == [True]
+
+
+def test_draft_passes_come_first_and_are_shared_level_by_level() -> None:
+    table = Table()
+
+    def answer(task: Task, number: int) -> None:
+        for level in range(number):
+            table.decode(task, 10 * level + number, wait=Wait.DRAFT)
+        table.decode(task, number)
+
+    table.run(*(lambda task, n=n: answer(task, n) for n in range(3)))
+    assert table.draft.passes == [[1, 2], [12]]
+    assert [sorted(found) for found in table.target.passes] == [[0, 1, 2]]
+
+
+class Grants:
+    """Grants ten times its first reach to each bid."""
+
+    def __init__(self) -> None:
+        self.decided: list[tuple[list[float], list[int]]] = []
+
+    def passed(self, wait: Wait, requests: Sequence[Request], seconds: float) -> None: ...
+
+    def weigh(self, wait: Wait, requests: Sequence[Request]) -> Sequence[float]:
+        return [1.0] * len(requests)
+
+    def grant(self, bids: Sequence[Request], beside: Sequence[Request]) -> None:
+        reaches = [one.bid.reaches[0] for one in bids if one.bid is not None]
+        self.decided.append((sorted(reaches), [one.tokens for one in beside]))
+        for one, reach in zip(bids, reaches, strict=True):
+            one.granted = round(10 * reach), 0.5
+
+
+def test_bids_are_decided_once_all_have_drafted() -> None:
+    table = Table()
+    table.passes.costs = grants = Grants()
+
+    def answer(task: Task, number: int) -> None:
+        for _ in range(number):
+            table.decode(task, 9, wait=Wait.DRAFT)
+        if number:
+            task.put(table.passes.bid(task, Bid([number / 10], 0, 1.0, 1.0), 0))
+        table.decode(task, *[number] * (2 + number))
+
+    got = table.run(*(lambda task, n=n: answer(task, n) for n in range(3)))
+    assert grants.decided == [([0.1, 0.2], [2])]
+    assert got == [[], [(1, 0.5)], [(2, 0.5)]]
+    assert [sorted(found) for found in table.target.passes] == [[0, 0, 1, 1, 1, 2, 2, 2, 2]]
+
+
+def test_nobody_waits_for_an_answer_that_is_not_read() -> None:
+    table = Table()
+    others: list[int] = []
+
+    def unread(task: Task) -> None:
+        for token in range(100, 200):
+            table.decode(task, token)
+            table.scheduler.put(task, token)
+
+    def busy(task: Task) -> None:
+        for token in range(10):
+            table.decode(task, token)
+        others.append(len(table.passes.others(task)))
+
+    with table.held():
+        paused = table.scheduler.submit([0], unread)
+        going = table.scheduler.submit([0], busy)
+    assert read(going) == []
+    made = [token for found in table.target.passes for token in found]
+    assert [token for token in made if token < 100] == [*range(10)]
+    assert len([token for token in made if token >= 100]) == AHEAD
+    assert others == [0]
+    assert len(list(zip(paused.items(), range(50), strict=False))) == 50, "it goes on when read"
+    table.scheduler.cancel(paused)
+    paused.wait()
+
+
+def test_prompts_are_read_in_pieces_beside_steps() -> None:
+    """A piece of one prompt at a time, in the order in which they came."""
+    table = Table(chunk=64)
+
+    def reads(task: Task, number: int) -> None:
+        for _ in range(2):
+            assert table.passes.chunk(task) == 64
+            table.decode(task, *[number] * 64, outputs=0)
+
+    def steps(task: Task) -> None:
+        for _ in range(4):
+            table.decode(task, 2)
+
+    got = table.run(lambda task: reads(task, 0), lambda task: reads(task, 1), steps)
+    assert got == [[], [], []]
+    pieces = [sum(token != 2 for token in found) for found in table.target.passes]
+    assert pieces == [64, 64, 64, 64], "never both at once"
+    assert all(found.count(2) == 1 for found in table.target.passes), "no step waits"
+    assert {found[-1] for found in table.target.passes[:2]} == {0, 1}, "in turns"
+
+
+def test_where_they_may_not_share_passes_steps_and_prompts_take_turns() -> None:
+    table = Table(chunk=64, mixed=False)
+
+    def reads(task: Task) -> None:
+        assert task.reading
+        for outputs in (0, 0, 1):
+            table.decode(task, *[9] * 64, outputs=outputs)
+            assert task.reading == (not outputs), "until its first row"
+
+    def steps(task: Task, number: int) -> None:
+        for _ in range(4):
+            table.decode(task, number)
+            assert not task.reading
+
+    got = table.run(reads, lambda task: steps(task, 1), lambda task: steps(task, 2))
+    assert got == [[], [], []]
+    kinds = ["".join(sorted({str(token) for token in found})) for found in table.target.passes]
+    assert kinds == ["9", "12", "9", "12", "9", "12", "12"]
+
+
+def test_a_cancelled_task_leaves_and_the_others_go_on() -> None:
+    """It is cancelled during a pass for both, which ends as if nothing were; the next is without
+    it."""
+    table, tasks = Table(), list[Task]()
+
+    def answer(task: Task, token: int) -> None:
+        tasks.append(task)
+        for step in range(3):
+            table.decode(task, token + step)
+
+    table.target.meanwhile = lambda: table.scheduler.cancel(tasks[1])
+    going, stopped = table.run(lambda task: answer(task, 10), lambda task: answer(task, 20))
+    assert going == []
+    assert isinstance(stopped, Cancelled)
+    assert table.target.passes == [[10, 20], [11], [12]]
+
+
+def test_a_cancel_reaches_who_waits_for_a_seat_or_a_reader() -> None:
+    table = Table(seats=1)
+
+    def unread(task: Task) -> None:
+        while True:
+            table.scheduler.put(task, 0)
+
+    holds = table.scheduler.submit([0], unread)
+    found: list[object] = []
+
+    def waits() -> None:
+        task = table.scheduler.submit([0], unread)
+        table.scheduler.cancel(task)
+        found.append(read(task))
+
+    thread = threading.Thread(target=waits, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert isinstance(found[0], Cancelled)
+    table.scheduler.cancel(holds)
+    assert isinstance(read(holds), Cancelled)
+
+
+def test_who_would_wait_for_itself_or_may_not_wait_is_told() -> None:
+    table = Table(seats=1)
+
+    def unread(task: Task) -> None:
+        for number in range(AHEAD + 1):
+            table.scheduler.put(task, number)
+
+    me = threading.get_ident()
+    holds = table.scheduler.submit([0], unread, owner=me)
+    with pytest.raises(EngineBusy, match="another stream open"):
+        table.scheduler.submit([0], unread, owner=me)
+    found: list[object] = []
+
+    def refused() -> None:
+        found.append(read(table.scheduler.submit([0], unread, wait=False)))
+
+    thread = threading.Thread(target=refused, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert isinstance(found[0], EngineBusy)
+    assert read(holds) == [*range(AHEAD + 1)]
+
+
+def test_a_failing_part_is_found_and_the_others_are_served() -> None:
+    table = Table()
+
+    def fails(parts: Sequence[PassPart]) -> Exception | None:
+        return NativeError("bad") if any(1 in one.tokens for one in parts) else None
+
+    table.target.fails = fails
+    got = table.run(*(lambda task, n=n: task.put(table.decode(task, n).item()) for n in range(3)))
+    assert got[0] == [0.0]
+    assert isinstance(got[1], NativeError)
+    assert got[2] == [2.0]
+    assert table.target.undone == [[0, 1, 2], [1]]
+
+
+@pytest.mark.parametrize("kept", [2, 0])
+def test_a_full_cache_drops_what_is_kept_and_then_the_youngest(kept: int) -> None:
+    left, full = [kept], [3]
+
+    def make_room() -> bool:
+        left[0] -= 1
+        return left[0] >= 0
+
+    def fails(parts: Sequence[PassPart]) -> Exception | None:
+        full[0] -= 1
+        return CacheFull("full") if full[0] > 0 else None
+
+    table = Table(make_room=make_room)
+    table.target.fails = fails
+    displaced = []
+
+    def answer(task: Task, token: int) -> None:
+        try:
+            table.decode(task, token)
+        except Displaced:
+            displaced.append(token)
+            assert task.seat is not None
+            assert task.seat.cells == 0
+
+    old, young = table.run(lambda task: answer(task, 1), lambda task: answer(task, 2))
+    assert young == []
+    if kept:
+        assert old == displaced == []
+        assert table.target.passes == [[1, 2]]
+    else:
+        assert displaced == [2]
+        assert isinstance(old, CacheFull), "alone it does not fit either"
+
+
+def test_who_was_displaced_waits_until_there_is_room() -> None:
+    table, order = Table(), list[str]()
+
+    def old(task: Task) -> None:
+        for _ in range(3):
+            table.decode(task, 1)
+        order.append("old")
+
+    def young(task: Task) -> None:
+        table.passes.wait_for_room(task, 40)
+        order.append("room")
+
+    assert table.run(old, young, cells=[80, 0]) == [[], []]
+    assert order == ["old", "room"]
+
+
+def test_cells_of_a_paused_answer_are_given_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_passes, "PAUSED", 1e-2)
+    table = Table()
+
+    def unread(task: Task) -> None:
+        while True:
+            table.scheduler.put(task, 0)
+
+    with table.held():
+        paused = table.scheduler.submit([0] * 80, unread)
+        comes = table.scheduler.submit([], lambda task: table.passes.wait_for_room(task, 40))
+    assert read(comes) == []
+    assert paused.seat is not None
+    assert paused.seat.cells == 0
+    table.scheduler.cancel(paused)
+    paused.wait()
+
+
+def test_measured_passes_wait_until_others_have_looked_at_their_rows() -> None:
+    """Those are views, which the next pass overwrites; two who measure do not wait for ever."""
+    table, order = Table(), list[str]()
+
+    def measure(task: Task) -> None:
+        table.decode(task, 1)
+        with table.passes.direct(task):
+            order.append("measured")
+            assert table.passes.chunk(task) == NotedCache.batch
+            table.decode(task, 7, 8)
+
+    def look(task: Task) -> None:
+        table.decode(task, 2)
+        order.append("looked")
+
+    assert table.run(measure, measure, look) == [[], [], []]
+    assert order == ["looked", "measured", "measured"]
+    assert table.target.passes == [[1, 1, 2], [7, 8], [7, 8]]
+
+
+def test_closing_ends_those_who_run_and_those_who_wait() -> None:
+    table = Table(seats=1)
+
+    def unread(task: Task) -> None:
+        while True:
+            table.scheduler.put(task, 0)
+
+    running, found = table.scheduler.submit([0], unread), list[object]()
+    begun = threading.Event()
+
+    def waits() -> None:
+        task = table.scheduler.submit([0], unread)
+        begun.set()
+        found.append(read(task))
+
+    thread = threading.Thread(target=waits, daemon=True)
+    thread.start()
+    assert begun.wait(PATIENCE)
+    table.scheduler.close()
+    thread.join(PATIENCE)
+    assert isinstance(found[0], Cancelled)
+    assert isinstance(read(running), Cancelled)
