@@ -14,6 +14,7 @@ Handing a pass over takes 20 to 70 microseconds. So tasks that make many run in 
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -98,6 +99,16 @@ class _ComputeThread:
 
 _thread: _ComputeThread | None = None
 _beginning = threading.RLock()
+
+
+def _forget() -> None:
+    """In a forked process, where no thread but the forking one goes on."""
+    global _thread
+    _thread = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def _begun() -> _ComputeThread:
