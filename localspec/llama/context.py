@@ -59,6 +59,15 @@ class Context(NativeCache):
         params = context_params(model, options, stop)
         native = NativeContext(model, params, stop, f"{options.context or 'default'} tokens")
         self._native = native
+        try:
+            self._set_up(options)
+        except BaseException:
+            self.close()
+            raise
+
+    def _set_up(self, options: ModelOptions) -> None:
+        """All that follows from the native context."""
+        model, native = self.model, self._native
         # What was asked for is what is promised; there may be more cells.
         self.capacity = min(native.cells, options.context or native.cells)
         self._snapshots = native.snapshots

@@ -32,7 +32,7 @@ GAIN = 0.97
 """A count is kept if passes cost at most so much of what they cost on the one before."""
 DEAR = 1.5
 """A trial ends with a pass that costs so many times what one did before."""
-FIRST_WAIT, BLIND_WAIT, SURE_WAIT, LAST_WAIT = 0.3, 0.5, 15.0, 60.0
+FIRST_WAIT, BLIND_WAIT, SURE_WAIT, LAST_WAIT = 0.4, 0.5, 15.0, 60.0
 """Seconds until a count that failed is tried again: the first time, where nobody knows what others
 use, where they are seen to leave no room, and after many failures."""
 GROWTH = 1.9

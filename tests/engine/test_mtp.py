@@ -225,7 +225,7 @@ HEADS: dict[str, tuple[dict[str, Any], type[LocalspecError], str]] = {
     "no norm": ({"without": "blk.2.nextn.hnorm.weight"}, ModelInvalid, "hnorm.* is missing"),
     "no experts": ({"without": "blk.2.ffn_gate_inp.weight"}, ModelInvalid, "inp.* is missing"),
     "no attention": ({"without": "blk.2.attn_q.weight"}, ModelInvalid, "cannot be opened"),
-    "wide": ({"wide": 3}, ModelInvalid, r"eh_proj.*\(192, 64\), and not"),
+    "wide": ({"wide": 3}, ModelInvalid, r"eh_proj.*\(192, 64\), which does not fit"),
 }
 
 

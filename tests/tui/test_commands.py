@@ -9,7 +9,7 @@ import pytest
 
 from localspec import SamplingParams
 from localspec.errors import UsageError
-from localspec.tui.control.command_actions import CommandActions
+from localspec.tui.control.command_actions import ACTIONS, CommandActions
 from localspec.tui.session import commands
 from localspec.tui.session.commands import (
     BY_NAME,
@@ -57,7 +57,7 @@ def test_no_command(line: str) -> None:
 
 def test_every_command_can_be_carried_out() -> None:
     for command in COMMANDS:
-        assert callable(getattr(CommandActions, f"_{command.name}"))
+        assert command.name in ACTIONS or callable(getattr(CommandActions, f"_{command.name}"))
         assert command.about
     assert len(BY_NAME) == len(COMMANDS)
 
