@@ -208,7 +208,7 @@ def read_system(said: Mapping[str, Any]) -> str | None:
 
 def _models(said: Mapping[str, Any], settings: Settings | _Flags) -> ModelRequest:
     return ModelRequest(
-        model=settings.model or default_reference(),
+        model=default_reference() if settings.model is None else settings.model,
         named=settings.model is not None,
         draft=settings.draft,
         offline=said["offline"],

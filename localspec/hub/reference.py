@@ -70,8 +70,10 @@ def parse(reference: str | os.PathLike[str] | None) -> Path | Repository | Catal
     Raises:
         UsageError: nothing that could name a model.
     """
-    if not reference or reference == DEMO:
+    if reference is None or reference == DEMO:
         return None
+    if not reference:
+        raise UsageError("The name of the model is empty. Give a path or user/repo.")
     if not isinstance(reference, str):
         return Path(reference)
     text = reference
