@@ -45,6 +45,7 @@ def check_cache_state(
     found: dict[str, list[float]] = defaultdict(list)
     fresh, wrong = list[float](), list[float]()
     failed: dict[str, str] = {}
+    only_rounding = True
     # Each text is read a dozen times over for every way: short ones.
     answers = sorted(reference.answers, key=lambda answer: len(answer.prompt))[: 1 + effort.answers]
     ways, asked = list(subject.ways()), list[str]()
@@ -55,8 +56,13 @@ def check_cache_state(
             if subject.limits.max_draft >= _NODES:
                 found["rejections"] += _by_hand(subject, answer, branches=False)
             if subject.branches:
-                found[_TREES] += _by_hand(subject, answer, branches=True)
-                wrong += [] if subject.same_bits else _wrong_tokens(subject, answer)
+                by_trees = _by_hand(subject, answer, branches=True)
+                found[_TREES] += by_trees
+                if not subject.same_bits:
+                    # What was rejected must not matter, or it is no rounding.
+                    others_rejected = _by_hand(subject, answer, branches=True, rank=1 + _WRONG)
+                    only_rounding = only_rounding and by_trees == others_rejected
+                    wrong += _wrong_tokens(subject, answer)
         others = [other for other in answers if other is not answer]
         asked.append(name)
         subject.tell(f"{told}: answers by {name}")
@@ -68,7 +74,7 @@ def check_cache_state(
     subject.engine.clear()
     rounding = MARGIN * max([reference.noise.most, *fresh])
     limits = dict.fromkeys(found, rounding)
-    if wrong:
+    if wrong and only_rounding:
         # A committed branch leaves cells in another order, in which sums round otherwise. It has
         # to be at most half as far away as a text that has a wrong token.
         limits[_TREES] = max(rounding, min(wrong) / 2.0)
@@ -111,12 +117,15 @@ def _wrong_tokens(subject: Subject, answer: PlainAnswer) -> list[float]:
     return found
 
 
-def _by_hand(subject: Subject, answer: PlainAnswer, *, branches: bool) -> list[float]:
+def _by_hand(
+    subject: Subject, answer: PlainAnswer, *, branches: bool, rank: int = 1
+) -> list[float]:
     """Drafts of which the first token is right and the rest is not, along the whole answer: how far
     each row after them is from plain decoding's.
 
     Args:
         branches: have a wrong branch come before the right one.
+        rank: the likeliest of the wrong tokens, 1 for the second best one of its place.
     """
     tokens, best, found = answer.tokens, answer.best, list[float]()
     subject.engine.clear()
@@ -126,11 +135,11 @@ def _by_hand(subject: Subject, answer: PlainAnswer, *, branches: bool) -> list[f
         known.append(tokens[start])
         tree = TokenTree()
         if branches:
-            wrong = tree.add(int(best[start + 1].ids[1]), ROOT, _SOURCE)
-            tree.add(int(best[start + 2].ids[2]), wrong, _SOURCE)
+            wrong = tree.add(int(best[start + 1].ids[rank]), ROOT, _SOURCE)
+            tree.add(int(best[start + 2].ids[rank + 1]), wrong, _SOURCE)
         right = node = tree.add(tokens[start + 1], ROOT, _SOURCE)
         for more in range(_WRONG):
-            node = tree.add(int(best[start + 2].ids[1 + more]), node, _SOURCE)
+            node = tree.add(int(best[start + 2].ids[rank + more]), node, _SOURCE)
         rows = target.forward(PassRequest(known, tree)).rows
         if start:  # after a rejection
             found.append(best[start + 1].moved(rows[0]))

@@ -128,7 +128,7 @@ class MovesABit(LlamaTarget):
 
 def with_target(patch: pytest.MonkeyPatch, engine: Engine, kind: type[LlamaTarget]) -> None:
     """Have another target answer the engine's passes."""
-    patch.setattr(engine, "_target", kind(engine._contexts[0]))
+    patch.setattr(engine._seat, "target", kind(engine._contexts[0]))
 
 
 class Anything:
