@@ -1,0 +1,190 @@
+"""How an engine generates one answer: composed, measured and drafted for, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+from functools import partial
+from time import perf_counter
+
+from localspec.answering import Answer, Answering, reread, vocabulary_of
+from localspec.decoding.driver import drive, with_shifts
+from localspec.decoding.interfaces import Step
+from localspec.decoding.loop import speculate
+from localspec.drafters.composition import asks_model, compose
+from localspec.llama.native_context import CacheFull
+from localspec.measuring import Measuring
+from localspec.policy.policy import Policy
+from localspec.policy.profile import PairProfile
+from localspec.policy.thread_use import ThreadUse
+from localspec.reader import Reader
+from localspec.scheduling.scheduler import Scheduler
+from localspec.scheduling.seat import Seat
+from localspec.scheduling.task import Displaced, Task, Wait
+from localspec.sessions.sessions import Sessions
+from localspec.stream import Pieces
+
+
+class Generating(Answering):
+    """Generates answers as tasks of a scheduler, over seats.
+
+    Attributes:
+        profile: what passes cost here and how often drafts were right; the planner's.
+    """
+
+    profile: PairProfile
+    _scheduler: Scheduler
+    _seat: Seat
+    _threads: ThreadUse
+    _measuring: Measuring
+    _sessions: Sessions
+    _wait: bool
+
+    def _pieces(self, answer: Answer) -> Pieces:
+        def submit(owner: int | None, told: Callable[[], object]) -> Task:
+            self._check_open()
+            work, tokens = partial(self._answer, answer), answer.session.context
+            return self._scheduler.submit(tokens, work, wait=self._wait, owner=owner, told=told)
+
+        return Reader(self._scheduler, submit)
+
+    def _answer(self, answer: Answer, task: Task) -> None:
+        """Generate an answer."""
+        seat, stats, started = self._seat_of(task), answer.stats, perf_counter()
+        steps = self.begin(answer, task)
+        elapsed = perf_counter() - started
+        stats.prompt_seconds = max(0.0, elapsed - stats.calibration_seconds)
+        try:
+            for step in steps:
+                stats.threads = self._threads.why
+                stats.notices += seat.target.told()
+                if answer.session.finish is None:
+                    self._scheduler.put(task, answer.piece(step))
+                else:
+                    task.put(answer.piece(step))
+        finally:
+            steps.close()
+            seat.target.progress = None
+            seat.target.look(())
+
+    def begin(self, answer: Answer, task: Task) -> Generator[Step, None, None]:
+        """The steps of an answer whose task has a seat: planner and sources share what is
+        learned."""
+        seat = self._seat_of(task)
+        stats, tokens, target, parts = answer.stats, answer.session.context, seat.target, seat.parts
+        self._threads.begin()
+        target.look(answer.pictures)
+        known = self._known(seat, tokens) if answer.reuse else 0
+        planner, drafter = compose(
+            answer.drafting,
+            parts,
+            self._profile_of(task),
+            seat.limits,
+            greedy=answer.sampling.greedy,
+            trees=answer.rule.trees,
+            coupled=answer.rule.coupled,
+            cannot=target.why_not_draft,
+            session=answer.session,
+            known=known,
+        )
+        stats.vocabulary = vocabulary_of(parts)  # the way of this answer is decided now
+        adaptive = isinstance(planner, Policy)
+        if isinstance(planner, Policy):
+            stats.account = planner.statement
+            stats.calibration_seconds = self._measure(seat, tokens, known)
+        target.progress = answer.progress
+        if answer.reuse:
+            stats.notices += self._recall(seat, tokens)
+        stats.cached_tokens = self._take_up(seat, tokens, reuse=answer.reuse)
+        parts.index.expect(tokens, answer.prediction)
+        asks = asks_model(answer.drafting, parts)
+        if asks:
+            self._allot(seat, len(tokens))
+        drafter.begin(tokens)
+        # It would read the prompt, as text.
+        if adaptive and not answer.pictures and self._alone(task):
+            with suppress(CacheFull, Displaced):  # there is no room for that now
+                stats.calibration_seconds += self._measuring.behind(
+                    seat.cache, parts, tokens, answer.progress
+                )
+        seat.drafting = False
+
+        def steps() -> Generator[Step, None, None]:
+            clock = self._scheduler.time_of(task)
+            requests = speculate(answer.session, drafter, planner, answer.rule, clock=clock)
+            return drive(answer.session, requests, target)
+
+        again = partial(reread, answer, target, parts, drafter)
+        return self._timed(with_shifts(answer.session, steps, again), answer, task, asks)
+
+    def _timed(
+        self, steps: Generator[Step, None, None], answer: Answer, task: Task, asks: bool
+    ) -> Generator[Step, None, None]:
+        """The same steps, with the seconds that they took beside other answers; between two of
+        them the threads may change. `asks`: whether the draft model may be asked."""
+        seat = self._seat_of(task)
+        with closing(steps):
+            while True:
+                if asks:
+                    self._allot(seat, len(answer.session.context))
+                waited, lost = {**task.waited}, task.lost
+                step = next(steps, None)
+                self._threads.between()
+                seat.drafting = False
+                if step is None:
+                    return
+                if task.lost > lost:
+                    # The planner counts what was for this answer; its reader, what it took.
+                    step = replace(
+                        step,
+                        seconds=step.seconds + task.lost - lost,
+                        target_seconds=task.waited[Wait.TARGET] - waited[Wait.TARGET],
+                        draft_seconds=task.waited[Wait.DRAFT] - waited[Wait.DRAFT],
+                    )
+                yield step
+
+    # What an engine for several answers does in other ways.
+
+    def _seat_of(self, task: Task) -> Seat:
+        return self._seat
+
+    def _profile_of(self, task: Task) -> PairProfile:
+        """What passes cost a task."""
+        return self.profile
+
+    def _alone(self, task: Task) -> bool:
+        """Whether nobody else asks for passes."""
+        return True
+
+    def _known(self, seat: Seat, tokens: Sequence[int]) -> int:
+        """How many tokens of a prompt need not be read."""
+        return seat.target.holds_of(tokens)
+
+    def _recall(self, seat: Seat, tokens: Sequence[int]) -> list[str]:
+        """Take up what the disk has of a prompt; returns what the user should know, sentences."""
+        return self._sessions.recall(seat.target.seen(tokens))
+
+    def _take_up(self, seat: Seat, tokens: Sequence[int], *, reuse: bool) -> int:
+        """Keep what is known of a prompt, and drop the rest; returns how many tokens that is."""
+        if not reuse:
+            self._empty()
+        return seat.target.reuse(tokens)
+
+    def _allot(self, seat: Seat, text: int) -> None:
+        """Before a draft behind so many tokens: see that there are cells for it."""
+
+    def _measure(
+        self, seat: Seat, prompt: Sequence[int], known: int, *, whole: bool = False
+    ) -> float:
+        """As `Measuring.near`."""
+        return self._measuring.near(seat.cache, seat.parts, prompt, known, whole=whole)
+
+    def _empty(self) -> None:
+        """Empty the caches of the seat."""
+        self._seat.target.forget()
+        parts = self._seat.parts
+        if parts.model is not None:
+            parts.model.cache.truncate(0)
+        if parts.head is not None:
+            parts.head.forget()
