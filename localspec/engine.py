@@ -22,7 +22,7 @@ from localspec.drafters.heterogeneous import HeterogeneousDraftModel, draft_mode
 from localspec.drafters.options import Drafting
 from localspec.drafters.parallel import ParallelReader
 from localspec.drafters.registry import Parts
-from localspec.errors import UsageError
+from localspec.errors import EngineBusy, UsageError
 from localspec.generating import Generating
 from localspec.measuring import CALIBRATIONS, Measuring
 from localspec.policy.cost_curve import CostCurve
@@ -154,12 +154,21 @@ class Engine(Generating):
         self.close()
 
     def close(self) -> None:
-        """Stop all generations and free models and caches."""
-        if not self._closed:
-            self._closed = True
+        """Stop all generations and free models and caches.
+
+        Raises:
+            EngineBusy: a callback of an answer calls it.
+        """
+        if self._closed:
+            return
+        self._closed = True  # first, so that no task begins behind the last one
+        try:
             self._scheduler.close()
-            self._sessions.close()
-            self._free()
+        except EngineBusy:
+            self._closed = False
+            raise
+        self._sessions.close()
+        self._free()
 
     def _free(self) -> None:
         """Save what was learned, and free everything."""

@@ -111,7 +111,16 @@ class Scheduler:
         self.wake()
 
     def close(self) -> None:
-        """Cancel all tasks, and wait for their ends."""
+        """Cancel all tasks, and wait for their ends.
+
+        Raises:
+            EngineBusy: a task calls it, and would wait for itself.
+        """
+        if compute_thread.is_current():
+            raise EngineBusy(
+                "A callback of an answer cannot close the engine. Cancel the answer, and close the "
+                "engine afterwards."
+            )
         tasks = [*self.waiting, *self.tasks]
         for task in tasks:
             self.cancel(task)
@@ -169,6 +178,8 @@ class Scheduler:
         except BaseException as error:  # a fault of ours: nobody is to wait for ever
             for task in [*self.tasks, *self.waiting]:
                 task.end(error)
+            self.tasks.clear()
+            self.waiting.clear()
             raise
 
     def _run_tasks(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from localspec import Drafting, Engine, SamplingParams
+from localspec import Drafting, Engine, EngineBusy, SamplingParams
 from localspec.drafters.composition import sources
 from tests.support.greedy import CLEAR
 
@@ -87,3 +87,13 @@ def test_a_late_cancel_does_not_stop_the_next_answer(
     other.join()
     assert second.completion().text == wanted
     assert second.finish_reason == "length"
+
+
+@pytest.mark.parametrize("call", ["close", "clear"])
+def test_a_callback_that_would_wait_for_its_own_answer_is_told(engine: Engine, call: str) -> None:
+    def progress(done: int, total: int) -> None:
+        getattr(engine, call)()
+
+    with pytest.raises(EngineBusy):
+        engine.generate(CLEAR, max_tokens=4, sampling=GREEDY, reuse=False, progress=progress)
+    assert engine.generate(CLEAR, max_tokens=4, sampling=GREEDY).finish_reason == "length"
