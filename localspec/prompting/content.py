@@ -1,11 +1,9 @@
 """Text that remembers which of its characters a caller wrote, through all that a template does.
 
-A chat template renders to one string, in which a `<|end|>` of the template and one of a message
-look the same. Hence a caller's characters carry a mark while they are rendered: each printable
-ASCII character (every special token has some) is replaced by a lone surrogate, which no text has
-otherwise. Lengths and positions stay. `Content` compares, searches and splits as the text that it
-stands for, so that a template decides as without marks. What nobody here foresaw keeps the marks,
-which is the safe way to fail.
+A `<|end|>` of the template and one of a message must not look the same. Hence a caller's printable
+ASCII characters (every special token has some) are lone surrogates while they are rendered; lengths
+and positions stay. `Content` compares, searches and splits as the text that it stands for. What
+nobody here foresaw keeps the marks, which is the safe way to fail.
 """
 
 from __future__ import annotations
@@ -25,8 +23,6 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Content(str):
-    """A text with marks; see the module."""
-
     __slots__ = ()
 
     def __str__(self) -> str:
@@ -171,12 +167,8 @@ EXACT = frozenset({*vars(Content), "format", "format_map"})
 
 
 def marked(text: str, *, answer: bool = False) -> str:
-    """A caller's text.
-
-    Args:
-        answer: whether it stands for what the model once wrote, in which tokens that are no control
-            tokens (`<think>`, `<tool_call>`) may be themselves again.
-    """
+    """A caller's text, or what the model once wrote (`answer`), in which tokens that are no control
+    tokens (`<think>`, `<tool_call>`) may be themselves again."""
     if isinstance(text, Content):
         return text
     if not str.isascii(text) and _SURROGATE.search(text):
@@ -185,7 +177,6 @@ def marked(text: str, *, answer: bool = False) -> str:
 
 
 def all_marked(value: Any, *, answer: bool = False) -> Any:
-    """A value with every string in it marked, keys included."""
     return _deeply(lambda text: marked(text, answer=answer), value)
 
 
@@ -197,7 +188,6 @@ def plain(text: Any) -> Any:
 
 
 def all_plain(value: Any) -> Any:
-    """A value with no string in it marked."""
     return _deeply(plain, value)
 
 
@@ -209,11 +199,7 @@ def kept(value: Any) -> Any:
 
 
 def has_mark(text: str, start: int, end: int, *, answers: bool) -> bool:
-    """Whether a caller wrote some of a stretch.
-
-    Args:
-        answers: count what the model once wrote as well.
-    """
+    """Whether a caller wrote some of a stretch, or with `answers` the model."""
     stretch = str.__getitem__(text, slice(start, end))
     found = _MARKED.findall(stretch)
     return bool(found) and (answers or min(map(ord, found)) < _ANSWER)

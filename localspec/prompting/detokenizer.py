@@ -11,17 +11,13 @@ OPENS, CLOSES = "<think>", "</think>"
 
 
 class Detokenizer:
-    """Joins the bytes of tokens, releasing only what later tokens cannot change.
-
-    Half a UTF-8 character waits for its other half, and the beginning of a stop string waits
-    until it turns out to be one or not. Tokens are looked at one by one, however many come in a
-    step: the stop string that is complete first ends the answer.
+    """Joins the bytes of tokens, releasing only what later tokens cannot change: whole characters,
+    and no beginning of a stop string. Of several stop strings the one that is complete first ends
+    the answer.
 
     Args:
         piece: bytes of a token.
-        stop: strings that end the answer; they are not part of it.
-        ending: control tokens that end it likewise, and the strings that spell them: they have no
-            bytes.
+        ending: control tokens that end the answer as stop strings do, and what spells them.
         thinks: True where the text begins within a thought, False where it may begin with one, in
             which stop strings do not count.
 
@@ -49,7 +45,6 @@ class Detokenizer:
 
     @property
     def text(self) -> str:
-        """Everything released so far."""
         return "".join(self._released)
 
     def push(self, token: int) -> bool:

@@ -24,11 +24,7 @@ spells are read as such; those in messages, and in raw text that is `marked`, ar
 
 
 class Tokens(tuple[int, ...]):
-    """A prompt of token ids, taken as they are.
-
-    Attributes:
-        pictures: what the model sees at places where the ids say nothing.
-    """
+    """A prompt of token ids, and of pictures at places where they say nothing."""
 
     pictures: tuple[Picture, ...] = ()
 
@@ -53,7 +49,6 @@ class PromptBuilder:
         overflow: str,
         stats: GenerationStats,
     ) -> list[int]:
-        """The token ids of `read`."""
         return list(self.read(prompt, max_tokens, overflow, stats))
 
     def read(
@@ -66,7 +61,6 @@ class PromptBuilder:
         """The prompt's token ids, and its pictures, checked to leave room for an answer.
 
         Args:
-            prompt: chat messages, raw text, or token ids.
             max_tokens: longest answer, None without a limit.
             overflow: one of OVERFLOW.
             stats: whose notices tell what was left out.
@@ -109,11 +103,7 @@ class PromptBuilder:
         tools: Sequence[Mapping[str, Any]] | None = None,
         more: Mapping[str, Any] | None = None,
     ) -> str:
-        """The messages as the model's template writes them, a BOS of its own included, with marks
-        on what is not the template's (`localspec.prompting.content.plain` takes them off).
-
-        Args:
-            tools, more: see `ChatTemplate.render`.
+        """The messages as the model's template writes them, see `ChatTemplate.render`.
 
         Raises:
             UsageError: there is no template, or it refuses the messages.
@@ -123,12 +113,10 @@ class PromptBuilder:
 
     @property
     def knows_tools(self) -> bool:
-        """Whether the model has a template with a place for descriptions of tools."""
         return self._model.tool_template is not None and self._tool_template.knows_tools
 
     @property
     def sees_images(self) -> bool:
-        """Whether messages may have images."""
         return self._projector is not None
 
     def rendered(self, text: str, images: Mapping[str, bytes] = MappingProxyType({})) -> Tokens:
@@ -156,7 +144,6 @@ class PromptBuilder:
         return prompt_tokens(self._model.vocabulary, text, add_bos=add_bos, template=source)
 
     def _with_pictures(self, text: str, images: Mapping[str, bytes], *, add_bos: bool) -> Tokens:
-        """Of a text with marks of images."""
         if self._projector is None:
             raise UsageError(
                 f"{self._model.path.name} reads text only as it was opened. Leave the images out, "
@@ -189,7 +176,6 @@ class PromptBuilder:
         return self.rendered(self.text(texts), images)
 
     def checked(self, tokens: Sequence[int]) -> list[int]:
-        """See `Vocabulary.checked`."""
         return self._model.vocabulary.checked(tokens)
 
     @cached_property

@@ -1,9 +1,8 @@
 """What a chat template does not know, told in what it knows.
 
-Templates refuse roles (`raise_exception('System role not supported')`), want them in turns, take
-one call at a time, or leave out silently what they have no place for. What one does with a
-conversation is found out by rendering one of the same shape with a word for each content, and
-looking for the words; the changes are those that lose none.
+Templates refuse roles, want them in turns, take one call at a time, or leave out silently what they
+have no place for. What one does is found out by rendering a conversation of the same shape with a
+word for each content, and looking for the words; the changes are those that lose none.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ ROLES = ANSWERS | {"system", "developer", "user", "tool", "function", "ipython",
 """What models know; templates make special tokens of some."""
 RESULT = "Result of the call: "
 _SECONDS = 2.0
-"""Spent on one shape; templates take a millisecond a try."""
+"""Spent on one shape."""
 _MOST_SHAPES = 256
 _WORD, _OTHER, _THIRD = "Qvsx", "Zkjw", "Rxqk"
 _USER = {"role": "user", "content": _OTHER}
@@ -39,12 +38,8 @@ _MARKER = re.compile(r"<\|(end|return)\|>\Z")
 
 
 class Fitting:
-    """Tells messages as one template wants them.
-
-    Args:
-        shown: what the template makes of messages, without the beginning of an answer; empty where
-            it refuses them.
-    """
+    """Tells messages as one template wants them. `shown` is what that makes of messages, without
+    the beginning of an answer; empty where it refuses them."""
 
     def __init__(self, shown: Callable[[Sequence[Mapping[str, Any]]], str]) -> None:
         self._shown = shown
@@ -304,7 +299,6 @@ def _merged(messages: Messages) -> Messages:
 
 
 def _call_in(form: CallForm) -> Messages:
-    """A conversation with a call."""
     call = {"name": _WORD, "arguments": {_OTHER: _OTHER}}
     calls = [{"id": "call_0123456789", "type": "function", "function": call}]
     told = {"role": "tool", "name": "f", "tool_call_id": "call_0123456789", "content": _THIRD}
@@ -326,7 +320,6 @@ def _called(message: dict[str, Any], form: CallForm) -> dict[str, Any]:
 
 
 def _joined(one: Any, other: Any, between: str = _BETWEEN) -> Any:
-    """Two contents as one: texts, or lists of parts."""
     if isinstance(one, Content) or isinstance(other, Content):
         one, other = all_marked(one), all_marked(other)
     if isinstance(one, str) and isinstance(other, str):
@@ -340,7 +333,6 @@ def _joined(one: Any, other: Any, between: str = _BETWEEN) -> Any:
 
 
 def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message with its calls as lines of its text."""
     said = []
     for call in message["tool_calls"]:
         function = dict(call.get("function") or {})

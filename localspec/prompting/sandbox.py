@@ -1,11 +1,8 @@
 """jinja2's sandbox with limits: a template comes with a model, from whoever made the file.
 
-jinja2 keeps a template from Python's insides, from changing what it is given, and from ranges of
-more than 100,000. Nested loops, and one operation that makes a text of gigabytes, are left; here
-they end after some seconds, or are refused.
-
-The sandbox also keeps the marks of callers' characters (see `localspec.prompting.content`): what
-neither keeps them by itself nor knows them is given plain text, and all that it returns is marked.
+jinja2 leaves nested loops, and operations that make a text of gigabytes; here they end after some
+seconds, or are refused. The marks of callers' characters stay (see `localspec.prompting.content`):
+what does not know them is given plain text, and all that it returns is marked.
 """
 
 from __future__ import annotations
@@ -29,9 +26,8 @@ from jinja2.visitor import NodeTransformer
 from localspec.prompting.content import EXACT, Content, all_marked, all_plain, kept
 
 SECONDS = 5.0
-"""For one prompt. The longest templates take milliseconds."""
+"""For one prompt."""
 LONGEST = 32 << 20
-"""Characters of a prompt; more than any context holds."""
 _WIDEST = 10_000
 """Of a padded text; digits of a power."""
 _WIDE = re.compile(r"\d{5,}")
@@ -59,8 +55,6 @@ class LimitError(SecurityError):
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """An environment for templates that nobody here wrote."""
-
     intercepted_binops = frozenset({"*", "**", "%", "+"})
 
     def __init__(self, **options: Any) -> None:
@@ -145,7 +139,6 @@ class Generation(Extension):
     tags = {"generation"}  # noqa: RUF012 (jinja2's name and type)
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
-        """The nodes between the tags."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
@@ -207,7 +200,7 @@ def _checked(value: Any) -> Any:
 
 
 def rendered(template: jinja2.Template, variables: dict[str, Any]) -> str:
-    """The text of a template, within the limits.
+    """The text of a template.
 
     Raises:
         LimitError: it takes too long, or makes too much.

@@ -1,4 +1,4 @@
-"""Chat templates: jinja2 source from a GGUF, rendered in jinja2's sandbox, with limits."""
+"""Chat templates: jinja2 source from a GGUF, rendered in a sandbox with limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from localspec.prompting.sandbox import Generation, LimitError, Sandbox, bounded
 Message = Mapping[str, Any]
 """`{"role": "user", "content": "…"}`, and whatever else a template knows."""
 LONGEST_SOURCE = 1 << 20
-"""Characters; the longest templates have thirty thousand."""
 _HINT = "On the command line, --raw does without the template."
 
 
@@ -32,7 +31,6 @@ class ChatTemplate:
         name: whose template it is, for messages.
 
     Attributes:
-        source: see above.
         knows_tools: whether the template has a place for descriptions of tools.
 
     Raises:
@@ -74,18 +72,15 @@ class ChatTemplate:
         more: Mapping[str, Any] | None = None,
     ) -> str:
         """The prompt up to where the assistant's answer begins, with marks on what is not the
-        template's own (see `localspec.prompting.content`).
-
-        Roles and orders of them that the template does not know are told in those that it knows,
-        see `localspec.prompting.roles`.
+        template's own (see `localspec.prompting.content`). What it does not know is told in what it
+        knows (`Fitting`).
 
         Args:
             tools: descriptions of functions, as OpenAI writes them.
             more: other variables that the template knows, such as enable_thinking.
 
         Raises:
-            UsageError: the template refuses the messages, or does something that the sandbox
-                forbids, for too long or too much of it included.
+            UsageError: the template refuses the messages, or does what the sandbox forbids.
         """
         try:
             text = self._render(self._fitting.fit(messages), tools, more)

@@ -1,8 +1,7 @@
 """Token ids of a rendered prompt, in which only the template's own special tokens are such.
 
-Where no caller spelled out a special token, llama.cpp tokenizes all of the text at once. Any other
-text is cut at the template's special tokens, as llama.cpp cuts it (`tokenizer_st_partition`), and
-what is between them is tokenized as text.
+Where a caller spelled out a special token, the text is cut at the template's, as llama.cpp cuts it
+(`tokenizer_st_partition`), and what is between them is tokenized as text.
 """
 
 from __future__ import annotations

@@ -28,10 +28,9 @@ from localspec.remote.process import FLAG, SharedRows
 FACTS = ("recurrent", "trained_context", "layers", "width", "output_width", "size", "kernels")
 """Of the model, which the parent knows by its vocabulary alone."""
 LIMITS = ("capacity", "recurrent", "restores", "max_leaves", "max_draft")
-"""Of a context."""
 SILENCE = 20
-"""Seconds until a connection whose other end is silent, and answers no probe of the kernel's, is
-given up: a machine that was switched off says nothing more."""
+"""Seconds until a connection whose other end is silent is given up: a machine that was switched off
+says nothing more."""
 
 
 def flat(tree: TokenTree) -> tuple[list[int], list[int]]:
@@ -47,12 +46,7 @@ def _tree(tokens: Sequence[int], parents: Sequence[int]) -> TokenTree:
 
 
 class Child:
-    """Does what it is asked for.
-
-    Args:
-        answers: where it says so.
-        shared: where its rows go.
-    """
+    """Does what it is asked for on `answers`; its rows go to `shared`."""
 
     def __init__(self, answers: BinaryIO, shared: SharedRows) -> None:
         self._answers = answers
@@ -69,7 +63,6 @@ class Child:
             self._answers.flush()
 
     def do(self, number: int | None, name: str, arguments: tuple[Any, ...]) -> Any:
-        """One request; see the methods."""
         if number is None:
             return getattr(self, f"_{name}")(*arguments)
         context = self._contexts[number]
@@ -99,7 +92,6 @@ class Child:
     def _open(
         self, path: Path, options: ModelOptions, adapters: Sequence[Adapter], reports: bool
     ) -> dict[str, Any]:
-        """Open the model; its facts."""
         progress = self._progress if reports else lambda _fraction: None
 
         def loading(fraction: float) -> None:
@@ -112,7 +104,6 @@ class Child:
         return {name: getattr(self._model, name) for name in FACTS}
 
     def _context(self, number: int, options: ModelOptions) -> dict[str, Any]:
-        """Make a context; its limits."""
         assert self._model is not None
         flag = (ctypes.c_char * FLAG).from_buffer(self._shared.memory, FLAG * number)
         context = Context(self._model, options, flag=flag)
@@ -136,8 +127,6 @@ class Child:
 
 
 class _Relay(logging.Handler):
-    """Sends our log to the parent's."""
-
     def __init__(self, child: Child) -> None:
         super().__init__()
         self._child = child
@@ -148,10 +137,8 @@ class _Relay(logging.Handler):
 
 
 def notice_silence() -> None:
-    """Have the kernel give up connections of ours whose other end is gone without a word.
-
-    llama.cpp waits for ever. Its sockets are found by trying all descriptors.
-    """
+    """Have the kernel give up connections of ours whose other end is gone without a word: llama.cpp
+    waits for ever. Its sockets are found by trying all descriptors."""
     if not hasattr(socket, "TCP_KEEPIDLE"):
         return
     for descriptor in range(3, 256):
@@ -168,7 +155,6 @@ def notice_silence() -> None:
 
 
 def main(reference: str, width: int, level: int) -> None:
-    """Answer requests until there are no more."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else is printed belongs to no answer
     child = Child(answers, SharedRows(width, reference))

@@ -31,9 +31,9 @@ _AGAIN = 0.25
 class RemoteContext(Context):
     """A `Context` whose cache and passes are the child's.
 
-    `tokens` is what the cache is meant to hold. A child that was started anew reads them again
-    before the next pass. A server that is lost in a pass has PATIENCE to come back, and the pass is
-    made again; after that the pass fails, the cache counts as empty, and the next pass tries again.
+    `tokens` is what the cache is meant to hold; a child that was started anew reads them again. A
+    server that is lost in a pass has PATIENCE to come back, and the pass is made again. Then the
+    pass fails, the cache counts as empty, and the next pass tries again.
     """
 
     def __init__(self, model: RemoteModel, options: ModelOptions) -> None:
@@ -51,7 +51,6 @@ class RemoteContext(Context):
         self._open(model.child())
 
     def close(self) -> None:
-        """Free the cache."""
         child, self._child = self._child, None
         if child is not None:
             with suppress(ChildLost):
@@ -198,7 +197,6 @@ class RemoteContext(Context):
         return child
 
     def _open(self, child: ChildProcess) -> None:
-        """Have a child make the cache."""
         limits = self.model.ask(child, None, "context", self._number, self._options)
         self._child = child
         for name, value in limits.items():

@@ -57,7 +57,6 @@ class RemoteModel(Model):
         return self
 
     def close(self) -> None:
-        """End the child, and free what is here."""
         if self._child is not None:
             self._child.close()
         if self._shared is not None:
@@ -66,7 +65,6 @@ class RemoteModel(Model):
 
     @property
     def shared(self) -> SharedRows:
-        """Memory that its contexts have together with the child."""
         assert self._shared is not None, "it is open"
         return self._shared
 
@@ -115,5 +113,4 @@ class RemoteModel(Model):
         return min(free)
 
     def release(self, number: int) -> None:
-        """A context is closed."""
         self._numbers.discard(number)

@@ -35,7 +35,7 @@ _FLOAT = 4
 
 
 class ChildLost(Exception):
-    """The child is no more. `words`: llama.cpp's last, empty if it said nothing."""
+    """The child is no more. `words`: llama.cpp's last, or empty."""
 
     def __init__(self, words: str) -> None:
         super().__init__(words)
@@ -43,12 +43,8 @@ class ChildLost(Exception):
 
 
 class SharedRows:
-    """Memory of two processes: flags, and as many rows of logits as a pass may give.
-
-    Args:
-        width: numbers of a row.
-        reference: of the other process's, which made it; None makes it.
-    """
+    """Memory of two processes: flags, and rows of `width` logits. `reference` is of the other
+    process's, which made it; None makes it."""
 
     def __init__(self, width: int, reference: str | None = None) -> None:
         self.width = width
@@ -85,17 +81,11 @@ class SharedRows:
         self.memory[FLAG * number] = int(stop)
 
     def flag(self, number: int) -> bool:
-        """Whether they are."""
         return bool(self.memory[FLAG * number])
 
 
 class ChildProcess:
-    """A running child; `lost` is whether it is no more.
-
-    Args:
-        module: what it runs.
-        shared: memory that it has as well.
-    """
+    """A running child, which runs `module`; `lost` is whether it is no more."""
 
     def __init__(self, module: str, shared: SharedRows) -> None:
         level = logging.getLogger("localspec").getEffectiveLevel()
@@ -175,7 +165,6 @@ class ChildProcess:
         timer.start()
 
     def close(self) -> None:
-        """End it."""
         with self._lock:
             self._end()
 
@@ -188,7 +177,5 @@ class ChildProcess:
 
 
 class _Raised(Exception):
-    """What the child raised, which says nothing about the child."""
-
     def __init__(self, error: Exception) -> None:
         self.error = error

@@ -30,8 +30,7 @@ _OTHER = "Give the port of a ggml-rpc-server of the same llama.cpp, or leave it 
 
 
 def trouble(server: str) -> tuple[str, str] | None:
-    """What is wrong with a server, as a clause, and what to do about it, as a sentence; None where
-    it answers."""
+    """What is wrong with a server, and what to do about it; None where it answers."""
     host, _, port = server.rpartition(":")
     try:
         # llama.cpp knows IPv4 alone.
@@ -61,7 +60,6 @@ def trouble(server: str) -> tuple[str, str] | None:
 
 
 def unreachable(servers: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """`trouble` of those that have any."""
     with ThreadPoolExecutor(max(1, len(servers)), thread_name_prefix="localspec-rpc") as threads:
         found = zip(servers, threads.map(trouble, servers), strict=True)
         return {server: what for server, what in found if what is not None}
@@ -74,10 +72,8 @@ def require_answering(servers: Sequence[str]) -> None:
 
 
 def lost(servers: Sequence[str], words: str) -> LocalspecError:
-    """What to say where the child has ended in the middle of something.
-
-    `words`: llama.cpp's last; may be empty.
-    """
+    """What to say where the child has ended in the middle of something; llama.cpp's last
+    `words`."""
     for server, (what, _) in unreachable(servers).items():
         return ServerUnreachable(
             f"The RPC server {server} was lost while it worked, and does not answer now: {what}. "

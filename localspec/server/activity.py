@@ -1,4 +1,4 @@
-"""Counts for `/metrics`, `/slots` and the page. All of it belongs to the event loop's thread."""
+"""Counts for `/metrics`, `/slots` and the page; on the event loop's thread."""
 
 from __future__ import annotations
 
@@ -20,15 +20,8 @@ _SUMMED = (
 
 @dataclass(slots=True)
 class ServedTotals:
-    """Sums over all answers that ended.
-
-    Attributes:
-        answers: by finish reason.
-        prompt_tokens: read, without cached ones.
-        longest: most tokens of a prompt and its answer.
-        drafts: passes that verified a draft.
-        steps: of all answers; `rounds` as if all answers had shared every pass.
-    """
+    """Sums over all answers that ended. `prompt_tokens` are without cached ones; `drafts` are
+    passes that verified one; `rounds` is `steps` as if all answers had shared every pass."""
 
     answers: dict[str, int] = field(default_factory=dict)
     prompt_tokens: int = 0
@@ -48,7 +41,6 @@ class ServedTotals:
     accepted_per_position: list[int] = field(default_factory=list)
 
     def add(self, stats: GenerationStats, finish: str) -> None:
-        """One more answer."""
         self.answers[finish] = self.answers.get(finish, 0) + 1
         for name in _SUMMED:
             setattr(self, name, getattr(self, name) + getattr(stats, name))
@@ -62,7 +54,7 @@ class ServedTotals:
 
 @dataclass(frozen=True, slots=True)
 class Working:
-    """An answer that is being generated: its number, from 1, and when it began."""
+    """An answer that is being generated; numbers begin with 1."""
 
     number: int
     stream: Stream
@@ -71,8 +63,6 @@ class Working:
 
 @dataclass(slots=True)
 class Traffic:
-    """Requests of HTTP, and those that were answered with an error."""
-
     requests: int = 0
     refused: int = 0
 
@@ -87,12 +77,10 @@ class Activity:
         self._recent: deque[tuple[float, int, float]] = deque()  # when, tokens, seconds
 
     def began(self, slot: int, stream: Stream) -> None:
-        """An answer got its slot."""
         self._begun += 1
         self.slots[slot] = Working(self._begun, stream, time.monotonic())
 
     def stepped(self, step: Step) -> None:
-        """An answer is a step further."""
         self.totals.steps += 1
         self.totals.rounds += 1 / max(1, len(self.slots))
         self.totals.drafts += bool(step.drafted)
@@ -101,7 +89,7 @@ class Activity:
         self._forget()
 
     def ended(self, slot: int, stream: Stream) -> float:
-        """An answer ended; returns the seconds that it took."""
+        """Returns the seconds that the answer took."""
         self.totals.add(stream.stats, stream.finish_reason or "error")
         return time.monotonic() - self.slots.pop(slot).since
 

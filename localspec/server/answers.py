@@ -20,17 +20,15 @@ from localspec.server.reading import Reading, ReadingReports
 from localspec.worker_threads import call
 
 SILENCE = 15.0
-"""Seconds without a part, or up to twice as many, after which a stream sends a sign of life."""
+"""Seconds without a part after which a stream sends a sign of life."""
 
 
 _OWN = ("reports", "messages", "reader")
-"""What an `Ask` has besides the options of the engine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What the engine is asked, see `Engine.stream`; `reports` of reading the prompt may be wanted,
-    it may be made of `messages`, and each answer gets a `reader`."""
+    """What the engine is asked, see `Engine.stream`, and how its answer is read."""
 
     prompt: Prompt | Tokens = ""
     max_tokens: int | None = None
@@ -50,7 +48,7 @@ class Ask:
     reader: Callable[[], Reader] = Plain
 
     def stream(self, engine: Engine, reports: ReadingReports | None) -> Stream:
-        """The stream of the answer, not begun: tokenized, and everything is checked.
+        """The stream of the answer, checked and not begun.
 
         Raises:
             LocalspecError: see `Engine.stream`.
@@ -62,8 +60,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some of the answer of a number: pieces and the chunk that they come from, or how far the
-    prompt is read, or its end."""
+    """Some of the answer of a number, or how far its prompt is read, or its end."""
 
     number: int
     pieces: Sequence[Piece] = ()
@@ -73,19 +70,17 @@ class Part:
 
     @property
     def logprobs(self) -> Sequence[TokenLogprob]:
-        """Log-probabilities of its tokens, where they are wanted."""
         return () if self.chunk is None or self.chunk.step is None else self.chunk.step.logprobs
 
 
 class Answers:
     """The answers to one request: each waits for its turn and runs in a thread of its own.
 
-    Chunks are kept until they are fetched, at most as many as the context holds: a client that
-    reads slowly does not keep the engine. Close it, whatever happens.
+    Chunks are kept until they are fetched: a client that reads slowly does not keep the engine.
+    Close it, whatever happens.
 
     Args:
         streams: prepared, not begun.
-        readers: make pieces of their texts.
         ended: called with the number of each answer that ended.
 
     Attributes:
@@ -151,7 +146,7 @@ class Answers:
                 yield part
 
     def close(self) -> None:
-        """Stop what runs within a step, and leave the queue; harmless when repeated."""
+        """Stop what runs within a step, and leave the queue."""
         if self._closed:
             return
         self._closed = True

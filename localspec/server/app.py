@@ -24,8 +24,7 @@ from localspec.server.service import Common, Service
 from localspec.server.wire import Record
 
 Handler = Callable[..., Awaitable[Any]]
-"""Takes the service, and the body as `wanted`, of a type of record. Returns a reply, a response, or
-a value for JSON."""
+"""Takes the service, and the body as `wanted`; returns a reply, a response, or a value for JSON."""
 
 
 ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
@@ -67,7 +66,6 @@ ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/slots/{number:int}", slots.act),
     ("GET", "/metrics", figures.metrics),
 )
-"""Methods, paths and handlers."""
 
 _RANKING = "Ranking needs a model that was made for it, and those do not generate text."
 NOT_OFFERED = {
@@ -85,11 +83,10 @@ NOT_OFFERED = {
     "/api/copy": "Models are not copied here.",
     "/api/delete": "Models are not removed here. Type localspec rm NAME.",
 }
-"""Paths of other servers that this one does not have, with the reason."""
+"""Paths of other servers, and why this one does not have them."""
 
 
 def record_of(handler: Handler) -> type[Record] | None:
-    """The record that a handler takes the body as, None where it takes none."""
     return get_type_hints(handler).get("wanted")
 
 
@@ -123,13 +120,10 @@ class Application:
 
 
 def failure(path: str, error: ApiError) -> Response:
-    """The response to a request that failed."""
     return json_response(error_body(path, error), error.status, error.headers)
 
 
 def build(common: Common) -> ASGIApp:
-    """The application of a server."""
-
     async def not_found(request: Request, error: Exception) -> Response:
         if getattr(error, "status_code", 404) == 404:
             return failure(

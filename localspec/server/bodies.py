@@ -17,8 +17,8 @@ from localspec.server.wire import Record
 MOST_VALUES = 200_000
 """Values in a body, token ids of a prompt included."""
 _READ = 8
-"""How many times the limit is read, and dropped, of a body that is too long: a client that is
-still sending would not see the refusal."""
+"""How many times the limit is read of a body that is too long: a client that is still sending would
+not see the refusal."""
 
 Wire = TypeVar("Wire", bound=Record)
 
@@ -52,7 +52,6 @@ async def read_body(request: Request, *, most: int, timeout: float) -> bytes:
 
 
 def parsed(body: bytes, record: type[Wire]) -> Wire:
-    """The record that a body holds as JSON."""
     try:
         value = from_json(body.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
     except ValueError as error:
@@ -70,7 +69,7 @@ def parsed(body: bytes, record: type[Wire]) -> Wire:
 
 
 def _counted(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields with 40 for 40.0, as clients write it whose language has one type of number."""
+    """With 40 for 40.0, as clients write it whose language has one type of number."""
     found = {
         name: int(one) if isinstance(one, float) and one.is_integer() else one
         for name, one in fields.items()
@@ -80,7 +79,6 @@ def _counted(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _count(value: Any) -> int:
-    """Values within a value."""
     if isinstance(value, float) and not math.isfinite(value):  # 1e999
         raise ApiError(400, "The body has a number that is too large.")
     inner = value.values() if isinstance(value, dict) else value

@@ -1,5 +1,4 @@
-"""From messages and tools to a prompt, and to the reader of its answer. Every chat protocol goes
-through here."""
+"""From messages and tools to a prompt, and to the reader of its answer, for every chat protocol."""
 
 from __future__ import annotations
 
@@ -21,15 +20,8 @@ from localspec.server.tools import ToolChoice, explained, reader_for, schema_of_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chat:
-    """A conversation whose next message is wanted.
-
-    Attributes:
-        messages: as templates know them; a content with images is a list, see
-            `localspec.llama.pictures.marked`.
-        ask: all but the prompt.
-        variables: for the template.
-        begins, goes_on: see `prompt_text`.
-    """
+    """A conversation whose next message is wanted. `ask` has all but the prompt; for `messages` see
+    `localspec.llama.pictures.marked`, for `begins` and `goes_on` `prompt_text`."""
 
     messages: Sequence[Mapping[str, Any]]
     ask: Ask = field(default_factory=Ask)
@@ -40,8 +32,7 @@ class Chat:
 
 
 def with_tools(engine: Engine, chat: Chat) -> Chat:
-    """The same with the tools at the end of the system message, where the template has no place for
-    them."""
+    """The same with the tools in the system message, where the template has no place for them."""
     if not chat.tools.tools or engine.prompts.knows_tools:
         return chat
     system, rest = {"role": "system", "content": explained(chat.tools)}, [*chat.messages]
@@ -52,7 +43,7 @@ def with_tools(engine: Engine, chat: Chat) -> Chat:
 
 
 def chat_text(engine: Engine, chat: Chat) -> str:
-    """The prompt for a conversation without images, as marked text; see `prompt_text`."""
+    """The prompt for a conversation without images, see `prompt_text`."""
     knows = engine.prompts.knows_tools
     return prompt_text(
         engine,

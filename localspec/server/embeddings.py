@@ -17,7 +17,6 @@ from localspec.server.service import Service
 from localspec.server.wire import Record
 
 _MOST = 256
-"""Texts per request."""
 
 Input = str | list[str] | list[int] | list[list[int]]
 
@@ -43,7 +42,6 @@ class OllamaRequest(Record):
 
 
 async def openai(service: Service, wanted: EmbeddingsRequest) -> Any:
-    """Vectors in OpenAI's format."""
     model = await service.open_model(wanted.model)
     if wanted.dimensions not in (None, model.output_width):
         raise ApiError(
@@ -63,7 +61,6 @@ async def openai(service: Service, wanted: EmbeddingsRequest) -> Any:
 
 
 async def llama_cpp(service: Service, wanted: LlamaRequest) -> Any:
-    """`/embedding` of llama.cpp."""
     model = await service.open_model(wanted.model)
     given = wanted.content if wanted.content is not None else wanted.input
     if given is None:
@@ -73,7 +70,6 @@ async def llama_cpp(service: Service, wanted: LlamaRequest) -> Any:
 
 
 async def ollama(service: Service, wanted: OllamaRequest) -> Any:
-    """`/api/embed`."""
     started = time.monotonic()
     model = await service.open_model(wanted.model)
     texts = _tokens(wanted.input or [], model)
@@ -88,7 +84,6 @@ async def ollama(service: Service, wanted: OllamaRequest) -> Any:
 
 
 async def ollama_single(service: Service, wanted: OllamaRequest) -> Any:
-    """`/api/embeddings`, which takes one text."""
     model = await service.open_model(wanted.model)
     (vector,) = await _vectors(service, _tokens(wanted.prompt, model), cut=True)
     return {"embedding": vector.tolist()}

@@ -22,7 +22,7 @@ _ANTHROPIC = {413: "request_too_large", 503: "overloaded_error", 500: "api_error
 
 
 class ApiError(Exception):
-    """A request that is refused, or an answer that failed. All that reads a request raises it.
+    """A request that is refused, or an answer that failed.
 
     Attributes:
         code, param: OpenAI's names of the error, and of the invalid field.
@@ -50,13 +50,11 @@ class ApiError(Exception):
 
     @property
     def kind(self) -> str:
-        """The `type` of the error object."""
         usual = "invalid_request_error" if self.status < 500 else "server_error"
         return _TYPES.get(self.status, usual)
 
     @property
     def headers(self) -> dict[str, str]:
-        """Those that go with it."""
         headers = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
@@ -97,13 +95,11 @@ def openai_body(error: ApiError) -> dict[str, Any]:
 
 
 def anthropic_body(error: ApiError) -> dict[str, Any]:
-    """Anthropic's error object."""
     kind = _ANTHROPIC.get(error.status, error.kind)
     return {"type": "error", "error": {"type": kind, "message": error.message}}
 
 
 def error_body(path: str, error: ApiError) -> dict[str, Any]:
-    """The error object of the protocol that a path belongs to."""
     if path.startswith("/v1/messages"):
         return anthropic_body(error)
     if path.startswith("/api/"):

@@ -11,11 +11,10 @@ from localspec import Engine, GenerationStats
 from localspec.decoding.logprobs import TokenLogprob
 
 _LEAST = -9999.0
-"""For a probability of 0, whose logarithm JSON has no number for; OpenAI's."""
+"""OpenAI's, for a probability of 0."""
 
 
 def timings(stats: GenerationStats) -> dict[str, Any]:
-    """llama.cpp's `timings`."""
     read = stats.prompt_tokens - stats.cached_tokens
     prompt_ms, ms = stats.prompt_seconds * 1e3, stats.decode_seconds * 1e3
     later = max(0, stats.generated_tokens - 1)  # the first one comes with the prompt
@@ -79,8 +78,7 @@ def _listed(
 
 
 class TextOffsets:
-    """Where tokens begin in a text, in characters, of which `begin` precede the first token; a
-    token that ends within a character leaves that one to the next."""
+    """Where tokens begin in a text, in characters; one that two tokens share is the later's."""
 
     def __init__(self, engine: Engine, begin: int = 0) -> None:
         self._piece = engine.token_bytes
@@ -88,7 +86,6 @@ class TextOffsets:
         self._at = begin
 
     def of(self, tokens: Iterable[int]) -> list[int]:
-        """Offsets of the next tokens."""
         found = []
         for token in tokens:
             found.append(self._at)

@@ -13,7 +13,7 @@ Turn = asyncio.Future[int]
 
 
 class Gate:
-    """Lets as many answers run as there are slots. Belongs to the event loop's thread."""
+    """Lets as many answers run as there are slots; on the event loop's thread."""
 
     def __init__(self, slots: int, most_waiting: int) -> None:
         self.slots = slots
@@ -24,12 +24,10 @@ class Gate:
 
     @property
     def waiting(self) -> int:
-        """Turns without a slot."""
         return len(self._waiting)
 
     @property
     def running(self) -> int:
-        """Turns with a slot."""
         return self.slots - len(self._free)
 
     def join(self, count: int = 1) -> list[Turn]:
@@ -49,8 +47,7 @@ class Gate:
         return turns
 
     def leave(self, turn: Turn, seconds: float | None = None) -> None:
-        """Give the slot, or the place in the queue, to the next one; `seconds` of the answer go
-        into estimates of waiting times."""
+        """Give the slot, or the place in the queue, to the next one; the answer took `seconds`."""
         if seconds is not None:
             self._usual += 0.2 * (seconds - self._usual)
         if turn in self._waiting:

@@ -1,8 +1,7 @@
 """Access to the server: by key, by host name, by origin of the page that asks.
 
 A web page anywhere can have a name of its own point to 127.0.0.1 (DNS rebinding) and let a browser
-talk to this port. So the host name of a request must be one that only this machine has, and the
-origin of a page must be the server's own, or allowed.
+talk to this port. So the host must be a name of this machine, the origin allowed or the server's.
 """
 
 from __future__ import annotations
@@ -70,7 +69,6 @@ class Guard:
             )
 
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
-        """The answer to a request that the application does not get."""
         try:
             size = len(scope["raw_path"]) + len(scope["query_string"])
             size += sum(len(name) + len(value) + 4 for name, value in scope["headers"])
@@ -131,7 +129,6 @@ class Guard:
         return "*" in cors or origin in cors or (own and LOCAL in cors)
 
     def _cors(self, origin: str | None) -> Mapping[str, str]:
-        """Headers by which a browser knows that a page may read the answer."""
         if origin is None or not self._allows(origin):
             return {}
         return {
@@ -144,7 +141,6 @@ class Guard:
 
 
 def _host_of(header: str) -> str | None:
-    """The host in a Host header, without port and brackets."""
     try:
         parts = urlsplit(f"//{header}")
         _ = parts.port  # raises where it is invalid

@@ -1,5 +1,5 @@
 """The conversation of `localspec serve --session FILE`: the last one that was answered, saved for
-`localspec run` and `localspec chat` as well, as messages or as a text."""
+`localspec run` and `localspec chat` as well."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from localspec.errors import SessionError
 _ROLES = ("system", "user", "assistant")
 
 Prompted = str | Sequence[Mapping[str, Any]]
-"""A text, or messages."""
 
 
 class ServedSession:
-    """See the module; `notify` gets sentences about what could not be used or saved."""
+    """`notify` gets sentences about what could not be used or saved."""
 
     def __init__(self, path: Path, notify: Callable[[str], object]) -> None:
         self._path, self._notify = path, notify
@@ -33,11 +32,10 @@ class ServedSession:
             self._notify(notice)
 
     def answered(self, prompt: Prompted | None, stream: Stream) -> None:
-        """An answer ended; `prompt` is None where token ids were sent."""
+        """`prompt` is None where token ids were sent."""
         self._latest = prompt, stream
 
     def keep(self, engine: Engine) -> None:
-        """Save the latest conversation, if there was any."""
         if self._latest is not None:
             try:
                 engine.save_session(self._path, _conversation(engine, *self._latest))

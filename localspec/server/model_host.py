@@ -55,9 +55,7 @@ class ModelHost:
     """Loads a model in a thread, and unloads it. All else belongs to the event loop's thread.
 
     Attributes:
-        opened: None while it is not loaded.
         progress: fraction loaded.
-        loaded_at: seconds since 1970.
         users: requests that need it; `used` is when the last one came, on the monotonic clock.
     """
 
@@ -79,16 +77,14 @@ class ModelHost:
 
     @property
     def engine(self) -> Engine | None:
-        """The engine, None while it is not loaded, or where the model makes only embeddings."""
+        """None while it is not loaded, or where the model makes only embeddings."""
         return None if isinstance(self.opened, EmbeddingModel) else self.opened
 
     @property
     def model(self) -> Model | None:
-        """Weights and vocabulary, None while it is not loaded."""
         return None if self.opened is None else self.opened.model
 
     def require(self) -> Engine:
-        """The engine."""
         self.require_opened()
         if self.engine is None:
             raise ApiError(
@@ -100,7 +96,6 @@ class ModelHost:
         return self.engine
 
     def require_opened(self) -> Model:
-        """The model, whatever it is for."""
         if self.model is not None:
             return self.model
         if self.failed:
@@ -112,18 +107,15 @@ class ModelHost:
 
     @property
     def name(self) -> str:
-        """The model's name for clients."""
         if self.offer.name is not None:
             return self.offer.name
         return "" if self.model is None else self.model.name
 
     @property
     def path(self) -> Path | None:
-        """Its file, None where that is not known yet."""
         return self.offer.path if self.model is None else self.model.path
 
     def goes_by(self, name: str) -> bool:
-        """Whether clients may call the model so."""
         file = () if self.path is None or self.offer.aliases else (self.path.stem,)
         return name in (self.name, self.offer.reference, *self.offer.aliases, *file)
 
@@ -158,7 +150,6 @@ class ModelHost:
                 await asyncio.to_thread(one.close)
 
     def answered(self, ask: Ask, stream: Stream) -> None:
-        """One of its answers ended."""
         if self.offer.session is not None:
             text = ask.prompt if isinstance(ask.prompt, str) else None
             self.offer.session.answered(ask.messages or text, stream)
@@ -179,7 +170,6 @@ class ModelHost:
             return self._embedder
 
     async def close(self) -> None:
-        """Stop loading, or free the model once nothing runs on it."""
         self._closing = True
         if self._loading is not None:
             await asyncio.wait({self._loading})

@@ -17,7 +17,7 @@ from localspec.text import printable
 
 
 class Models:
-    """See the module; `loaded` is called with every model. Belongs to the event loop's thread."""
+    """`loaded` is called with every model. On the event loop's thread."""
 
     def __init__(
         self, offers: Sequence[Offer], max_queue: int, loaded: Callable[[Opened], None]
@@ -29,11 +29,6 @@ class Models:
         self._left = asyncio.Event()
 
     async def start(self) -> None:
-        """Load the first model.
-
-        Raises:
-            LocalspecError: it cannot be loaded.
-        """
         async with self._one_at_a_time:
             self._loaded(await self.hosts[0].load())
         self._started = True
@@ -51,7 +46,6 @@ class Models:
         return self.named(name)
 
     def named(self, name: str) -> ModelHost:
-        """The model of exactly that name."""
         for host in self.hosts:
             if host.goes_by(name):
                 return host
@@ -89,12 +83,10 @@ class Models:
             raise
 
     def leave(self, host: ModelHost) -> None:
-        """A request does not need a model any more."""
         host.users -= 1
         self._left.set()
 
     async def close(self) -> None:
-        """Free all; waits until nothing runs on them."""
         for host in self.hosts:
             await host.close()
 

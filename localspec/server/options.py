@@ -52,7 +52,6 @@ class ServerOptions:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The addresses and names in `host`."""
         return tuple(host.strip() for host in self.host.split(","))
 
     def __post_init__(self) -> None:
@@ -87,7 +86,6 @@ class ServerOptions:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine alone."""
     if host.lower() == "localhost":
         return True
     try:

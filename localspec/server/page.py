@@ -25,7 +25,6 @@ _PAUSE = 1.0
 
 
 async def page(service: Service) -> Response:
-    """The page itself; its figures come by `events`."""
     _require_ui(service)
     nonce = secrets.token_urlsafe(16)
     html = PAGE.read_text(encoding="utf-8").replace("NONCE", nonce)

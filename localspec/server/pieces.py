@@ -15,22 +15,16 @@ from localspec.prompting.detokenizer import OPENS as OPENS
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Some of the answer itself."""
-
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """Some of the model's reasoning before the answer."""
-
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallBegins:
-    """A tool is called; its arguments follow."""
-
     name: str
 
 
@@ -46,8 +40,6 @@ Piece = Text | Thought | CallBegins | CallArguments
 
 @dataclass(slots=True)
 class Call:
-    """A call of a tool; `arguments` is JSON."""
-
     name: str
     arguments: str = ""
     id: str = field(default_factory=lambda: f"call_{secrets.token_hex(12)}")
@@ -66,15 +58,12 @@ class Call:
 
 @dataclass(slots=True)
 class AnswerMessage:
-    """An answer so far."""
-
     text: str = ""
     thought: str = ""
     calls: list[Call] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
 
     def add(self, piece: Piece) -> None:
-        """One more piece."""
         if isinstance(piece, Text):
             self.text += piece.text
         elif isinstance(piece, Thought):
@@ -86,8 +75,6 @@ class AnswerMessage:
 
 
 class Reader(Protocol):
-    """Makes pieces of text as it comes."""
-
     def push(self, text: str) -> Sequence[Piece]:
         """The pieces that some more text makes certain."""
         ...
@@ -98,8 +85,6 @@ class Reader(Protocol):
 
 
 class Plain:
-    """Everything is text."""
-
     def push(self, text: str) -> Sequence[Piece]:
         return [Text(text)] if text else []
 
@@ -157,8 +142,8 @@ class Thinking:
 
 
 def held_back(text: str, mark: str, *, also: str = "") -> int:
-    """Length of the longest ending of a text that a mark may begin with; `also` are characters
-    that belong to the mark where they precede it."""
+    """Length of the longest ending of a text that a mark may begin with; `also` are characters that
+    belong to the mark where they precede it."""
     length = next(n for n in range(len(mark) - 1, -1, -1) if text.endswith(mark[:n]))
     rest = text[: len(text) - length]
     return length + len(rest) - len(rest.rstrip(also)) if also else length

@@ -26,7 +26,6 @@ def prompt_text(
     A last message of the assistant is the beginning of its answer, as for llama.cpp and Anthropic.
 
     Args:
-        tools, more: see `ChatTemplate.render`.
         begins: whether the prompt ends where an answer begins; None leaves it to the template.
         goes_on: whether it ends with the last message; None: with one of the assistant.
 

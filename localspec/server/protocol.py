@@ -11,8 +11,6 @@ from localspec.server.options import ServerOptions
 
 
 def protocol_class(options: ServerOptions) -> type[H11Protocol]:
-    """The connections of a server with these limits."""
-
     class Connection(H11Protocol):
         _patience: asyncio.TimerHandle | None = None
         _stuck: asyncio.TimerHandle | None = None

@@ -12,8 +12,7 @@ from localspec import Stream
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How far a prompt is read: tokens, of which cached ones count as processed, and seconds since
-    the first report."""
+    """How far a prompt is read: tokens, and seconds since the first report."""
 
     total: int
     cached: int
@@ -21,7 +20,6 @@ class Reading:
     seconds: float
 
     def as_llama_cpp(self) -> dict[str, Any]:
-        """llama.cpp's `prompt_progress`."""
         progress = {"total": self.total, "cache": self.cached, "processed": self.processed}
         return {**progress, "time_ms": self.seconds * 1e3}
 
@@ -37,7 +35,6 @@ class ReadingReports:
         self._begun = 0.0
 
     def connect(self, stream: Stream, put: Callable[[Reading], object]) -> None:
-        """Report on this stream, before it begins."""
         self._stream, self._put = stream, put
 
     def __call__(self, done: int, total: int) -> None:
@@ -54,5 +51,4 @@ class ReadingReports:
                 self._put(Reading(stats.prompt_tokens, stats.cached_tokens, processed, seconds))
 
     def finish(self) -> None:
-        """The answer begins."""
         self(0, 0)

@@ -20,19 +20,16 @@ Event = Mapping[str, Any]
 
 
 def as_json(value: Any) -> bytes:
-    """JSON in UTF-8, on one line."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
 def event(value: Event) -> bytes:
-    """A server-sent event."""
     return b"data: " + as_json(value) + b"\n\n"
 
 
 def json_response(
     value: Any, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """A value as a response."""
     return Response(as_json(value), status, headers, "application/json")
 
 
@@ -45,11 +42,8 @@ def streaming(
 
 class Reply:
     """The answers to one request, in the format of a protocol. Whole replies are made of the same
-    events as streamed ones.
-
-    Attributes:
-        ping: sent after some seconds of silence; `last` at the end of a stream.
-    """
+    events as streamed ones. `ping` is sent after some seconds of silence, `last` at the end of a
+    stream."""
 
     media_type: ClassVar[str] = "text/event-stream"
     ping: ClassVar[bytes] = b": still there\n\n"
@@ -61,11 +55,9 @@ class Reply:
         self.message, self.stream = answers.messages[0], answers.streams[0]
 
     def begin(self) -> Iterable[Event]:
-        """Events before the answer."""
         return ()
 
     def events_of(self, part: Part) -> Iterable[Event]:
-        """Events of some of an answer."""
         for piece in part.pieces:
             self.answers.messages[part.number].add(piece)
             yield from self.events_of_piece(piece)
@@ -75,11 +67,9 @@ class Reply:
         return ()
 
     def end(self) -> Iterable[Event]:
-        """Events after the answer."""
         return ()
 
     def failed(self, error: ApiError) -> Event:
-        """The event of an answer that failed."""
         return openai_body(error)
 
     def whole(self) -> Any:
@@ -87,7 +77,6 @@ class Reply:
         raise NotImplementedError
 
     def encoded(self, value: Event) -> bytes:
-        """An event as it is sent."""
         return event(value)
 
     async def response(self, request: Request) -> Response:

@@ -77,8 +77,6 @@ def _refused(host: str, port: int, error: OSError) -> LocalspecError:
 
 
 class _Forward(logging.Handler):
-    """Puts uvicorn's messages into our log."""
-
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         level = min(record.levelno, logging.WARNING) if error is None else logging.ERROR
@@ -86,7 +84,7 @@ class _Forward(logging.Handler):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server: the first signal drains it, a second one has it `cut`."""
+    """The first signal drains it, a second one has it `cut`."""
 
     def __init__(self, config: uvicorn.Config, draining: asyncio.Event) -> None:
         super().__init__(config)
@@ -124,16 +122,13 @@ def serve(
     listening: Callable[[str], None],
     ready: Callable[[Opened], None],
 ) -> bool:
-    """Answer requests until a signal arrives.
+    """Answer requests until a signal arrives; returns whether all running answers were completed.
 
     Args:
         offers: the models; the first is loaded at once.
         defaults: sampling parameters for requests that do not set them.
         listening: called with each address, before the model is loaded.
         ready: called with every model that was opened.
-
-    Returns:
-        Whether all running answers were completed.
 
     Raises:
         LocalspecError: it cannot listen, or the first model cannot be opened.

@@ -62,12 +62,10 @@ class Service:
 
     @property
     def gate(self) -> Gate:
-        """The queue of that model."""
         return self.host.gate
 
     @property
     def activity(self) -> Activity:
-        """The figures of that model."""
         return self.host.activity
 
     def require_started(self) -> None:
@@ -99,7 +97,6 @@ class Service:
         return host.require_opened()
 
     def leave(self) -> None:
-        """The request is over."""
         for answers in self._answers:
             answers.close()
         host, self._entered = self._entered, None
@@ -120,9 +117,9 @@ class Service:
     def variables(
         self, given: Mapping[str, Any] | None = None, *, effort: str | None = None
     ) -> dict[str, Any]:
-        """Variables for a template: the request's, and what llama.cpp passes besides: today's
-        date, and whether models think first. FireFunction's wants tools as text, in `functions`.
-        `effort` is OpenAI's reasoning_effort."""
+        """Variables for a template: the request's, and what llama.cpp passes besides.
+        FireFunction's wants tools as text, in `functions`. `effort` is OpenAI's
+        reasoning_effort."""
         today = datetime.now()
         return {
             "date_string": today.strftime("%d %b %Y"),
@@ -142,14 +139,14 @@ class Service:
         return min(asked, 1 << 30)
 
     def shift(self, keep: int | None = None, discard: int | None = None) -> ContextShift | None:
-        """What leaves a full context, by llama.cpp's n_keep and n_discard; None where answers end
-        there (`--context-shift`)."""
+        """What leaves a full context, by llama.cpp's n_keep and n_discard; None without
+        `--context-shift`."""
         if not self.options.context_shift:
             return None
         return ContextShift(max(-1, keep or 0), max(0, discard or 0))
 
     async def begin(self, engine: Engine, *asks: Ask) -> Answers:
-        """Queue answers; their prompts are checked first.
+        """Queue answers.
 
         Raises:
             LocalspecError: one of them is invalid, see `Engine.stream`.

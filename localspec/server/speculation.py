@@ -17,8 +17,6 @@ _INTERVAL = 0.1
 
 
 class Speculation:
-    """Follows one answer of an engine."""
-
     def __init__(self, engine: Engine, stream: Stream) -> None:
         self._vocabulary = engine.model.vocabulary
         self._draft = None if engine.draft is None else engine.draft.path.stem
@@ -76,5 +74,5 @@ class Speculation:
 
 
 def _named(source: str) -> str:
-    """A source in a table: without an article."""
+    """Without an article."""
     return named(source).removeprefix("the ") if source.partition(":")[0] in NAMES else source

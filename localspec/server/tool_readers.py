@@ -1,7 +1,7 @@
 """Calls of tools, found in a model's text as it comes.
 
-A call is JSON. What there is of it is parsed again with every piece: pydantic's parser also reads
-the beginning of a value.
+What there is of a call is parsed again with every piece: pydantic's parser also reads the beginning
+of a value.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from localspec.server.tool_readers import Bare, CallOrResponse, Tagged
 
 MOST_TOOLS = 128
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
-"""Of a function of which none are told."""
 _SEVERAL = 8
 """Most calls in one answer: a small model would never stop."""
 
@@ -33,11 +32,9 @@ class Tool:
 
     @classmethod
     def of(cls, name: str, description: str | None, parameters: Mapping[str, Any] | None) -> Tool:
-        """A tool, as protocols describe it."""
         return cls(name, description or "", parameters or NO_PARAMETERS)
 
     def as_openai(self) -> dict[str, Any]:
-        """The description that templates are written for."""
         function = {
             "name": self.name,
             "description": self.description,

@@ -32,8 +32,6 @@ class Record(BaseModel):
 
 
 class Sampling(Record):
-    """Fields of sampling that all protocols have in common."""
-
     temperature: Annotated[float, Field(ge=0.0, le=100.0)] | None = None
     top_p: Probability | None = None
     top_k: Annotated[int, Field(ge=-1, le=1_000_000)] | None = None
@@ -88,7 +86,6 @@ class BiasedSampling(Sampling):
         return found
 
     def require_known_samplers(self) -> None:
-        """Raise ApiError where a sampler is on that localspec does not have."""
         off = {"mirostat": 0, "dry_multiplier": 0, "xtc_probability": 0, "typical_p": 1}
         for name, value in {**off, "dynatemp_range": 0}.items():
             if getattr(self, name) not in (None, value):
@@ -102,8 +99,7 @@ def _invalid_bias(why: str) -> ApiError:
 def sampling_of(
     fields: Sampling, defaults: SamplingParams, engine: Engine, *, choice: int = 0
 ) -> SamplingParams:
-    """The sampling parameters of a request, with defaults for fields that it does not set, for the
-    answer of a number: those to one request must differ."""
+    """The sampling parameters of a request, for the answer of that number: each has its seed."""
     options: dict[str, Any] = {
         "temperature": fields.temperature,
         "top_p": None if fields.top_p is None else max(fields.top_p, _TINY),
@@ -125,7 +121,6 @@ def sampling_of(
 
 
 def stops_of(stop: str | list[str] | None) -> tuple[str, ...]:
-    """The stop strings of a request."""
     stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
     if len(stops) > MOST_STOPS or any(len(text) > LONGEST_STOP for text in stops):
         raise ApiError(

@@ -19,7 +19,6 @@ from localspec.server.wire import sampling_of, stops_of
 
 
 async def messages(service: Service, wanted: MessagesRequest) -> NamedEvents:
-    """Answer a conversation."""
     engine = await service.open(wanted.model)
     ask = Ask(
         max_tokens=service.longest(wanted.max_tokens),
@@ -33,7 +32,6 @@ async def messages(service: Service, wanted: MessagesRequest) -> NamedEvents:
 
 
 async def count_tokens(service: Service, wanted: Conversation) -> Any:
-    """How many tokens the prompt of a conversation has."""
     engine = await service.open(wanted.model)
     ask = await _with_prompt(service, engine, wanted, Ask())
     return {"input_tokens": len(ask.prompt)}
@@ -52,8 +50,6 @@ async def _with_prompt(service: Service, engine: Engine, wanted: Conversation, a
 
 
 class MessageReply(NamedEvents):
-    """The answer to a request, in Anthropic's format."""
-
     ping: ClassVar[bytes] = b'event: ping\ndata: {"type":"ping"}\n\n'
 
     def __init__(self, answers: Answers, model: str, *, streamed: bool | None) -> None:
@@ -115,7 +111,6 @@ class MessageReply(NamedEvents):
             yield _event("content_block_stop", index=self._index)
 
     def _block(self, kind: str) -> dict[str, Any]:
-        """A block of the stream before anything is in it."""
         if kind == "tool_use":
             call = self.message.calls[-1]
             return {"type": kind, "id": call.id, "name": call.name, "input": {}}

@@ -1,4 +1,4 @@
-"""Requests for a message, and their conversations in OpenAI's format."""
+"""Anthropic's requests, and their conversations in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -63,8 +63,6 @@ class OutputConfig(Record):
 
 
 class Conversation(Record):
-    """Fields that messages and the counting of their tokens have in common."""
-
     model: str | None = None
     messages: Annotated[list[AnthropicMessage], Field(min_length=1)]
     system: str | list[Block] | None = None
@@ -73,7 +71,6 @@ class Conversation(Record):
     thinking: ThinkingOption | None = None
 
     def openai_messages(self) -> list[Message]:
-        """The system prompt, the messages and the results of tools."""
         found = []
         if self.system:
             found.append(Message(role="system", content=_text(self.system)))
@@ -85,7 +82,6 @@ class Conversation(Record):
         return found
 
     def choice(self) -> ToolChoice:
-        """The tools, and which of them may or must be called."""
         tools = []
         for tool in self.tools or ():
             if tool.input_schema is None:
@@ -109,7 +105,6 @@ class MessagesRequest(Conversation, Sampling):
     stream: bool | None = None
 
     def schema_text(self) -> str | None:
-        """The JSON schema of the answer."""
         form = self.output_config.format if self.output_config else None
         form = form or self.output_format
         return None if form is None else json.dumps(form.schema_)
@@ -134,7 +129,6 @@ def _messages(role: str, blocks: Sequence[Block]) -> list[Message]:
 
 
 def _content(blocks: Sequence[Block]) -> Content:
-    """Texts, or texts and images."""
     if all(block.type != "image" for block in blocks):
         return _text(blocks)
     found = []

@@ -21,7 +21,6 @@ from localspec.server.service import Service
 from localspec.server.wire import MOST_CHOICES, Record
 
 Mixed = list[int | str]
-"""Token ids, and texts between them."""
 
 
 class PromptObject(Record):
@@ -33,8 +32,7 @@ Prompts = str | PromptObject | Mixed | list[str | Mixed | PromptObject]
 
 
 class Completion(RawFields):
-    """`t_max_predict_ms` is an editor's patience: an answer that took longer ends after its first
-    line."""
+    """`t_max_predict_ms` is an editor's patience: a longer answer ends after its first line."""
 
     biased_texts = True
     prompt: Prompts = ""
@@ -46,7 +44,6 @@ class Completion(RawFields):
 
 
 async def completion(service: Service, wanted: Completion) -> Reply:
-    """Continue one text, or several."""
     engine = await service.open(wanted.model)
     given: Any = wanted.prompt
     several = isinstance(given, list) and not any(isinstance(part, int) for part in given)
@@ -57,7 +54,6 @@ async def completion(service: Service, wanted: Completion) -> Reply:
 async def replied(
     service: Service, engine: Engine, wanted: Completion, prompts: Sequence[str | Tokens]
 ) -> Reply:
-    """The reply for prompts."""
     if not 0 < len(prompts) <= MOST_CHOICES:
         raise ApiError(400, f"Give 1 to {MOST_CHOICES} prompts.", param="prompt")
     # A length of 0 reads the prompt into the cache; so does one token.
@@ -92,8 +88,6 @@ def _prompt(prompt: str | PromptObject | Mixed, engine: Engine, wanted: RawField
 
 
 class CompletionReply(Reply):
-    """The answers to a request, in llama.cpp's format."""
-
     def __init__(
         self,
         answers: Answers,
@@ -133,7 +127,6 @@ class CompletionReply(Reply):
         return found[0] if len(found) == 1 else found
 
     def _part(self, part: Part) -> dict[str, Any]:
-        """An event of an answer that is not complete."""
         return {
             "index": part.number,
             "content": "" if part.chunk is None else part.chunk.text,
@@ -200,7 +193,7 @@ class CompletionReply(Reply):
 
 
 def _picked(found: dict[str, Any], fields: Sequence[str] | None) -> dict[str, Any]:
-    """Only these members, by these names: "a/b" is member b of member a."""
+    """Only these members: "a/b" is member b of member a."""
     picked: dict[str, Any] = {}
     for path in fields or ():
         value: Any = found

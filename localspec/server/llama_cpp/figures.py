@@ -16,7 +16,6 @@ _SIZES = (1, 2, 3, 4, 8, 16)
 
 
 async def slots(service: Service) -> Any:
-    """The state of every slot, without texts."""
     if not service.options.slots:
         raise ApiError(501, "Slots are not shown here. Start the server without --no-slots.")
     engine = service.engine()
@@ -42,7 +41,6 @@ async def slots(service: Service) -> Any:
 
 
 async def metrics(service: Service) -> Response:
-    """All figures, for Prometheus."""
     service.require_started()
     engine = service.host.engine  # a model that makes only embeddings has none
     lines = [*_llama_cpp(service), *([] if engine is None else _own(service, engine))]
@@ -50,7 +48,6 @@ async def metrics(service: Service) -> Response:
 
 
 Labelled = tuple[Mapping[str, str], float]
-"""Labels of a value, and the value."""
 
 
 def _llama_cpp(service: Service) -> Iterator[str]:

@@ -27,7 +27,6 @@ class Infill(Completion):
 
 
 async def infill(service: Service, wanted: Infill) -> Reply:
-    """Fill in the middle."""
     engine = await service.open(wanted.model)
     return await replied(service, engine, wanted, [_prompt(wanted, engine)])
 

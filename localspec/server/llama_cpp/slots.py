@@ -22,7 +22,6 @@ class SlotRequest(Record):
 
 
 async def act(service: Service, wanted: SlotRequest) -> Any:
-    """Save, restore or erase a slot."""
     query = service.request.query_params
     engine = await service.open(wanted.model or query.get("model"))
     number, last = service.request.path_params["number"], service.gate.slots - 1
@@ -46,7 +45,6 @@ async def act(service: Service, wanted: SlotRequest) -> Any:
 
 
 def _path(service: Service, name: str) -> Path:
-    """The file of a slot."""
     folder = service.options.slot_save_path
     if folder is None:
         raise ApiError(

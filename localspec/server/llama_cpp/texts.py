@@ -32,7 +32,6 @@ class DetokenizeRequest(Record):
 
 
 async def tokenize(service: Service, wanted: TokenizeRequest) -> Any:
-    """Token ids of a text."""
     engine = await service.open(wanted.model)
     as_vllm = wanted.prompt is not None
     tokens = await asyncio.to_thread(
@@ -47,14 +46,14 @@ async def tokenize(service: Service, wanted: TokenizeRequest) -> Any:
 
 
 async def detokenize(service: Service, wanted: DetokenizeRequest) -> Any:
-    """The text of token ids, by llama.cpp's name and by vLLM's."""
+    """By llama.cpp's name for the text and by vLLM's."""
     engine = await service.open(wanted.model)
     text = text_of_tokens(wanted.tokens or [], engine)
     return {"content": text, "prompt": text}
 
 
 async def tokenizer_info(service: Service) -> Any:
-    """vLLM's `/tokenizer_info`, by which lm-evaluation-harness knows that it may send tokens."""
+    """vLLM's, by which lm-evaluation-harness knows that it may send tokens."""
     engine = service.engine()
     vocabulary = engine.model.vocabulary
     return {
@@ -65,14 +64,12 @@ async def tokenizer_info(service: Service) -> Any:
 
 
 async def apply_template(service: Service, wanted: CountRequest) -> Any:
-    """The prompt of a conversation."""
     engine = await service.open(wanted.model)
     text = await asyncio.to_thread(chat_text, engine, with_tools(engine, wanted.chat(service)))
     return {"prompt": str(plain(text))}
 
 
 async def props(service: Service) -> Any:
-    """The server's model and defaults."""
     engine = service.engine()
     vocabulary = engine.model.vocabulary
     return {
@@ -126,22 +123,16 @@ _OFF: dict[str, Any] = {
     "samplers": ["penalties", "top_k", "top_p", "min_p", "temperature"],
     "lora": [],
 }
-"""Settings that llama.cpp's clients look for, of samplers that are off."""
+"""Samplers that are off, which llama.cpp's clients look for."""
 
 
 def text_of_tokens(tokens: list[int], engine: Engine) -> str:
-    """The text of token ids.
-
-    Raises:
-        UsageError: one is invalid.
-    """
     tokens = engine.prompts.checked(tokens)
     piece = engine.model.vocabulary.piece
     return b"".join(piece(token, special=True) for token in tokens).decode("utf-8", "replace")
 
 
 def prompt_of(stream: Stream, engine: Engine) -> str:
-    """The prompt of an answer, special tokens included."""
     return text_of_tokens(list(stream.prompt), engine)
 
 

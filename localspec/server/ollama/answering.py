@@ -24,7 +24,6 @@ from localspec.server.tools import ToolChoice, chosen
 
 
 async def chat(service: Service, wanted: ChatRequest) -> Any:
-    """Answer a conversation."""
     engine = await service.open(wanted.model)
     if not wanted.messages:
         return _loaded(service, "message")
@@ -88,8 +87,7 @@ def _loaded(service: Service, member: str) -> dict[str, Any]:
 
 
 class OllamaReply(Reply):
-    """The answer to a request, in ollama's format: lines of JSON, or one object, with the text in
-    the member "message" or "response"."""
+    """The answer in ollama's format, with the text in `member`, "message" or "response"."""
 
     media_type: ClassVar[str] = "application/x-ndjson"
     ping: ClassVar[bytes] = b""

@@ -24,13 +24,11 @@ class ShowRequest(Record):
 
 
 async def tags(service: Service) -> Any:
-    """All models."""
     service.require_started()
     return {"models": [_described(host) for host in service.common.models.hosts]}
 
 
 async def ps(service: Service) -> Any:
-    """The models that are loaded."""
     service.require_started()
     more = {"expires_at": "9999-12-31T23:59:59Z", "size_vram": 0}
     return {
@@ -43,7 +41,6 @@ async def ps(service: Service) -> Any:
 
 
 async def show(service: Service, wanted: ShowRequest) -> Any:
-    """A model's description."""
     engine = await service.open(wanted.model or wanted.name)
     can = {
         "completion": True,
@@ -64,7 +61,6 @@ async def show(service: Service, wanted: ShowRequest) -> Any:
 
 
 async def version(service: Service) -> Any:
-    """The version of the protocol."""
     return {"version": VERSION}
 
 
@@ -83,7 +79,7 @@ def _described(host: ModelHost) -> dict[str, Any]:
 
 
 def _details(host: ModelHost) -> dict[str, Any]:
-    """The details of a model; those of one that is not loaded come from its name."""
+    """Those of a model that is not loaded come from its name."""
     engine = host.engine
     family = "" if engine is None else _family(engine)
     size = "" if engine is None else engine.model.metadata.get("general.size_label", "")

@@ -46,7 +46,6 @@ class OllamaMessage(Record):
     tool_name: str | None = None
 
     def as_openai(self) -> Message:
-        """The message in OpenAI's format."""
         return Message(
             role=self.role,
             content=_content(self.content or "", self.images),
@@ -56,8 +55,6 @@ class OllamaMessage(Record):
 
 
 class OllamaRequest(Record):
-    """Fields of both kinds of request."""
-
     model: str | None = None
     stream: bool | None = None
     format: str | dict[str, Any] | None = None
@@ -66,7 +63,6 @@ class OllamaRequest(Record):
     images: list[str] | None = None
 
     def ask(self, service: Service, engine: Engine, prompt: str = "") -> Ask:
-        """What the engine is asked."""
         options = self.options or Options()
         return Ask(
             prompt=prompt,
@@ -99,7 +95,6 @@ def _schema(form: str | dict[str, Any] | None) -> str | None:
 
 
 def _content(text: str, images: Sequence[str] | None) -> Content:
-    """A text, and images before it."""
     if not images:
         return text
     urls = [f"data:image/*;base64,{one}" for one in images]

@@ -28,7 +28,6 @@ DONE = b"data: [DONE]\n\n"
 
 
 async def chat_completions(service: Service, wanted: ChatRequest) -> Reply:
-    """Answer a conversation."""
     if wanted.top_logprobs and not wanted.logprobs:
         raise ApiError(400, "top_logprobs needs logprobs.", param="top_logprobs")
     engine = await service.open(wanted.model)
@@ -49,7 +48,6 @@ async def chat_completions(service: Service, wanted: ChatRequest) -> Reply:
 
 
 async def input_tokens(service: Service, wanted: CountRequest) -> Any:
-    """How many tokens the prompt of a conversation has."""
     engine = await service.open(wanted.model)
     chat = wanted.chat(service, sees_images=engine.prompts.sees_images)
     ask = await ask_of(engine, chat)
@@ -57,8 +55,6 @@ async def input_tokens(service: Service, wanted: CountRequest) -> Any:
 
 
 class ChatReply(Reply):
-    """The answers to a request, in OpenAI's format."""
-
     last: ClassVar[bytes] = DONE
 
     def __init__(self, answers: Answers, engine: Engine, model: str, wanted: ChatRequest) -> None:

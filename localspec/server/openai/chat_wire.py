@@ -77,13 +77,11 @@ class AnswerFields(BiasedSampling):
 
     @property
     def longest(self) -> int | None:
-        """The longest answer, by the first of its names that is set."""
         given = (self.max_completion_tokens, self.max_tokens, self.n_predict)
         return next((value for value in given if value is not None), None)
 
     @property
     def wants_usage(self) -> bool:
-        """Whether a stream ends with the usage."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
     def ask(
@@ -95,7 +93,6 @@ class AnswerFields(BiasedSampling):
         choice: int = 0,
         logprobs: int | None = None,
     ) -> Ask:
-        """What the engine is asked."""
         for name in (*_GUIDED, "structured_outputs"):
             if getattr(self, name) is not None:
                 why = f"{name} is not known here. Use response_format, regex or grammar."
@@ -134,7 +131,6 @@ class RawFields(AnswerFields):
     parse_special: bool = True
 
     def as_prompt(self, text: str) -> str:
-        """A text as the engine takes it."""
         return text if self.parse_special else marked(text)
 
 
@@ -149,7 +145,6 @@ class CountRequest(Record):
     continue_final_message: bool | None = None
 
     def chat(self, service: Service, *, sees_images: bool = False) -> Chat:
-        """The conversation, whose tools may be called."""
         return Chat(
             messages=messages_of(self.messages, sees_images=sees_images),
             tools=chosen(tools_of(self.tools), "auto", several=False),

@@ -38,7 +38,6 @@ class CompletionRequest(RawFields):
 
 
 async def completions(service: Service, wanted: CompletionRequest) -> Reply:
-    """Continue texts."""
     engine = await service.open(wanted.model)
     if wanted.suffix:
         raise ApiError(400, "suffix is not supported here. Use /infill.", param="suffix")
@@ -60,7 +59,6 @@ async def completions(service: Service, wanted: CompletionRequest) -> Reply:
 
 
 def _prompts(wanted: CompletionRequest) -> list[str | Tokens]:
-    """The prompts in any of the forms that OpenAI allows."""
     given: Any = wanted.prompt
     several = isinstance(given, list) and not (given and isinstance(given[0], int))
     prompts = given if several else [given]
@@ -70,8 +68,6 @@ def _prompts(wanted: CompletionRequest) -> list[str | Tokens]:
 
 
 class CompletionReply(Reply):
-    """The answers to a request, in OpenAI's format."""
-
     last: ClassVar[bytes] = DONE
 
     def __init__(

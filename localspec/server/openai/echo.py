@@ -15,7 +15,7 @@ from localspec.server.service import Service
 
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """The text before an answer, "" for none, and its log-probabilities in OpenAI's format."""
+    """The text before an answer, and its log-probabilities in OpenAI's format."""
 
     text: str = ""
     logprobs: dict[str, list[Any]] | None = None

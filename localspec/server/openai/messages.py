@@ -17,7 +17,6 @@ from localspec.server.wire import Record
 
 TEXTS = ("text", "input_text", "output_text", "refusal")
 IMAGES = ("image_url", "input_image")
-"""Types of content parts."""
 _DATA = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 
 
@@ -66,7 +65,6 @@ class FunctionTool(Record):
 
 
 def text_of(content: Content | None, *, between: str = "\n") -> str:
-    """The text of a message, with `between` between its parts."""
     if content is None or isinstance(content, str):
         return content or ""
     for part in content:
@@ -128,7 +126,6 @@ def _with_images(content: Content | None) -> list[dict[str, Any]]:
 
 
 def _image(url: str) -> bytes:
-    """The bytes of an image in a data: URL."""
     found = _DATA.match(url)
     if found is None:
         raise ApiError(
@@ -144,7 +141,6 @@ def _image(url: str) -> bytes:
 
 
 def tools_of(tools: Iterable[FunctionTool] | None) -> list[Tool]:
-    """The functions among the tools."""
     found = []
     for tool in tools or ():
         if tool.type != "function":

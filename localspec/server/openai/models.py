@@ -9,21 +9,18 @@ from localspec.server.service import Service
 
 
 async def health(service: Service) -> Any:
-    """Whether requests are answered, be it by a model that has to be loaded first; 503 with the
-    loaded fraction before."""
+    """503 with the loaded fraction until requests are answered."""
     service.require_started()
     return {"status": "ok"}
 
 
 async def models(service: Service) -> Any:
-    """All models."""
     service.require_started()
     hosts = service.common.models.hosts
     return {"object": "list", "data": [_described(host) for host in hosts]}
 
 
 async def model(service: Service) -> Any:
-    """One of them."""
     service.require_started()
     return _described(service.common.models.named(service.request.path_params["name"]))
 

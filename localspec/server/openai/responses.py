@@ -21,7 +21,6 @@ from localspec.server.wire import sampling_of
 
 
 async def responses(service: Service, wanted: ResponsesRequest) -> NamedEvents:
-    """Answer an input."""
     messages = wanted.messages()
     engine = await service.open(wanted.model)
     several = bool(wanted.parallel_tool_calls)
@@ -42,8 +41,6 @@ async def responses(service: Service, wanted: ResponsesRequest) -> NamedEvents:
 
 
 class ResponseReply(NamedEvents):
-    """The answer to a request, as items."""
-
     def __init__(self, answers: Answers, model: str, wanted: ResponsesRequest) -> None:
         super().__init__(answers, streamed=wanted.stream)
         self._numbers = itertools.count()
@@ -98,7 +95,6 @@ class ResponseReply(NamedEvents):
         return self._response()
 
     def _open(self, kind: str) -> Iterable[Event]:
-        """Begin an item."""
         item: dict[str, Any] = {"type": kind, "status": "in_progress"}
         part: dict[str, Any] | None = None
         if kind == "function_call":
@@ -118,7 +114,6 @@ class ResponseReply(NamedEvents):
             yield self._of_part("response.content_part.added", part=part)
 
     def _close(self) -> Iterable[Event]:
-        """End the item that is open, if any."""
         item = self._item
         if item is None:
             return
@@ -140,7 +135,6 @@ class ResponseReply(NamedEvents):
         return self._event(kind, item_id=self._item["id"], output_index=len(self._done), **members)
 
     def _of_part(self, kind: str, **members: Any) -> Event:
-        """An event about the content of the item."""
         if kind.startswith("response.output_text"):
             members["logprobs"] = []
         return self._of_item(kind, content_index=0, **members)

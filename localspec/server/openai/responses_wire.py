@@ -61,7 +61,6 @@ class ResponsesRequest(Sampling):
     background: bool | None = None
 
     def messages(self) -> list[Message]:
-        """The input as messages."""
         for name in ("previous_response_id", "conversation", "background"):
             if getattr(self, name):
                 raise ApiError(
@@ -85,7 +84,6 @@ class ResponsesRequest(Sampling):
         return found
 
     def functions(self) -> list[Tool]:
-        """The functions among the tools."""
         found = []
         for tool in self.tools or ():
             if tool.type != "function" or not tool.name:
@@ -94,7 +92,6 @@ class ResponsesRequest(Sampling):
         return found
 
     def schema_text(self) -> str | None:
-        """The JSON schema of the answer."""
         form = self.text.format if self.text else None
         if form is None or form.type == "text":
             return None
