@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 STOCK = "plain llama.cpp"
-"""What an answer is compared with where stock llama.cpp's plain decoding was measured."""
+"""What the speed is compared with where stock llama.cpp's plain decoding was measured."""
 UNDRAFTED = "without drafts"
-"""What it is compared with otherwise: the same engine, localspec's kernels included."""
+"""The same otherwise: this engine with its kernels, plain decoding."""
 
 
 def answer_line(
@@ -22,12 +22,9 @@ def answer_line(
     """`76 tokens · 420 tok/s · 2.6× plain llama.cpp · draft smollm2`.
 
     Args:
-        tokens: generated.
         speed: tokens per second after the first; 0 where there was only one.
-        speed_up: as a factor; None where nothing was measured to compare with.
-        beside: what `speed_up` is relative to.
-        draft: name of the draft model.
-        rest: what else must not be missed.
+        speed_up: a factor; None where nothing was measured to compare with.
+        rest: further parts.
     """
     parts = [f"{tokens:,} token{'' if tokens == 1 else 's'}"]
     if speed:
@@ -40,7 +37,7 @@ def answer_line(
 
 
 def rate(value: float) -> str:
-    """Tokens per second, in three digits at most where there is a choice."""
+    """Tokens per second, without digits that say nothing."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Answer:
-    """What was asked for, as it is begun."""
+    """An answer that was asked for."""
 
     session: Session
     detokenizer: Detokenizer
@@ -52,14 +52,14 @@ class Answer:
     pictures: Sequence[Picture] = ()
 
     def piece(self, step: Step) -> Piece:
-        """What its reader gets of a step, which is its latest one."""
+        """What its reader gets of its latest step."""
         session = self.session
         length = len(session.context) + session.dropped
         return Piece(step, self.detokenizer.take(), length, session.finish)
 
 
 def reread(answer: Answer, target: LlamaTarget, parts: Parts, drafter: Drafter) -> None:
-    """Behind a shift of its context: bring what an answer is made of to the text that is left."""
+    """After a shift of the context: bring target and drafts to the text that is left."""
     tokens, stats = answer.session.context, answer.stats
     target.progress = None  # the prompt's is over
     target.reuse(tokens)
@@ -70,8 +70,8 @@ def reread(answer: Answer, target: LlamaTarget, parts: Parts, drafter: Drafter) 
 
 
 def vocabulary_of(parts: Parts) -> str | None:
-    """Where the draft model has another vocabulary: how much of it the target shares, and how
-    drafts are made all the same."""
+    """How drafts are made where the draft model has another vocabulary; None where it has the
+    same."""
     model = parts.model
     return model.summary if isinstance(model, HeterogeneousDraftModel) else None
 
@@ -83,12 +83,10 @@ SHIFTED = (
 
 
 class Answering(ABC):
-    """Whatever answers, over one target: it makes a stream of a prompt and what is said with it.
+    """Makes a stream of a prompt and what is asked with it, over one target.
 
     Attributes:
         model: the target.
-        vocabulary: where the draft model has another one than the target, how much of it they share
-            and how drafts are made all the same; None where the token ids agree.
         context_length: tokens that prompt and answer may have together.
     """
 
@@ -98,7 +96,7 @@ class Answering(ABC):
     _drafting: Drafting
     _datastore: Datastore
     _exact = False
-    """Whether answers are to be plain decoding's; see `ModelOptions.exact`."""
+    """See `ModelOptions.exact`."""
 
     @property
     @abstractmethod
@@ -106,11 +104,11 @@ class Answering(ABC):
 
     @abstractmethod
     def _check_open(self) -> None:
-        """Raise UsageError where there is nothing left that could answer."""
+        """Raise UsageError if it is closed."""
 
     @abstractmethod
     def _pieces(self, answer: Answer) -> Pieces:
-        """What an answer is read from."""
+        pass
 
     @property
     def vocabulary(self) -> str | None:
@@ -139,34 +137,30 @@ class Answering(ABC):
         """Start an answer; iterate the result for its chunks.
 
         Args:
-            prompt: chat messages, raw text, or `Tokens`. Where the model was opened with its
-                projector (`ModelOptions.mmproj`), the content of a message may be a list of
-                `{"type": "text", "text": …}` and `{"type": "image", "image": bytes}`.
+            prompt: chat messages, raw text, or `Tokens`. With `ModelOptions.mmproj`, the content of
+                a message may be a list of `{"type": "text", "text": …}` and `{"type": "image",
+                "image": bytes}`.
             max_tokens: longest answer; None goes on to the end of the context.
             stop: one or more strings that end the answer.
             sampling: how tokens are picked.
-            grammar: a grammar that the answer has to match, in GBNF or Lark.
-            json_schema: a JSON schema that the answer has to match.
-            regex: a regular expression that the whole answer has to match.
+            grammar: in GBNF or Lark.
+            json_schema, regex: what the whole answer has to match.
             drafting: how to draft, instead of what the engine was loaded with.
-            overflow: what to do with messages longer than the context: "error", or "drop_oldest"
-                to leave out the oldest turns (never a leading system message, never the last),
-                which `stats.notices` then says.
-            logprobs: tell the target's log-probability of each token in `Chunk.step.logprobs`, and
+            overflow: for messages longer than the context: "error", or "drop_oldest" to leave out
+                the oldest turns (never a leading system message, never the last) with a notice.
+            logprobs: give the target's log-probability of each token in `Chunk.step.logprobs`, and
                 this many of the most probable ones; None for neither.
-            as_sampled: tell those of what the tokens are drawn from (behind bias, grammar,
-                penalties, truncation and temperature), not the model's own.
-            prediction: text that much of the answer may be like (the file that is to be edited,
-                say); the n-gram drafts from it, and the answer stays what it would have been.
-            reuse: whether what was read of earlier prompts may serve; without it all of the prompt
-                is read again, in passes of the same shapes every time, which give the same bits.
-                Where several are answered at once, such a text is not kept for later ones either.
+            as_sampled: take logprobs after bias, grammar, penalties, truncation and temperature.
+            prediction: text that much of the answer may repeat, such as a file to be edited;
+                lookups draft from it.
+            reuse: whether cached prompts may serve. Without it the whole prompt is read, in passes
+                of the same shapes every time, and is not kept for other answers.
             shift: what leaves the context when it is full, so that the answer goes on; None ends it
-                there. Without `max_tokens` it then has as many tokens as the context at most. The
-                token that all texts of a model begin with always stays.
+                there. Without `max_tokens` it then has one context of tokens at most. A leading BOS
+                token always stays.
             thinks: True where the prompt ended with <think>, False where an answer may begin so:
-                stop strings count behind </think>, and so does what the answer has to match where
-                it is True. None counts from the beginning.
+                stop strings count after </think>, and so do constraints where it is True. None
+                counts from the beginning.
             progress: called with tokens done and tokens to do while the prompt is read.
 
         Raises:
@@ -244,7 +238,7 @@ class Answering(ABC):
         return replace(shift, keep=shift.keep + 1)
 
     def chat(self, messages: Sequence[Message], **asked: Unpack[AnswerKeywords]) -> Completion:
-        """Answer chat messages; see `stream` for what else may be asked, and for errors."""
+        """Answer chat messages; options and errors are those of `stream`."""
         return self.stream(messages, **asked).completion()
 
     def generate(self, text: str, **asked: Unpack[AnswerKeywords]) -> Completion:
@@ -260,7 +254,7 @@ def _constraint_of(
     *,
     thinks: bool,
 ) -> Constraint | None:
-    """What an answer has to match, None where it may be anything.
+    """What an answer has to match, None for anything.
 
     Raises:
         UsageError: several are given, or the one given is invalid.
@@ -283,11 +277,6 @@ def _constraint_of(
 
 
 def _checked_stops(stop: str | Sequence[str]) -> tuple[str, ...]:
-    """One or more strings that end an answer.
-
-    Raises:
-        UsageError: one is empty, or no string.
-    """
     stops = (stop,) if isinstance(stop, str) else tuple(stop)
     if any(not isinstance(text, str) or not text for text in stops):
         raise UsageError("A stop string is empty. Leave it out, or give some text.")

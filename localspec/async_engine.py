@@ -33,16 +33,11 @@ Result = TypeVar("Result")
 class AsyncEngine:
     """An open engine whose answers are awaited. Made by `localspec.load_async`, or of an engine.
 
-    Answers begin in the order in which they are first awaited, as many at a time as the engine
-    gives (`Engine.parallel`, one where it has no such thing), and are generated while the event
-    loop goes on. It may be used by several event loops, in whatever threads these run;
-    one answer belongs to the loop that began it. Close it, or use it with `async with`.
+    Answers begin in the order in which they are first awaited, `Engine.parallel` at a time. Several
+    event loops may use it; one answer belongs to the loop that began it.
 
     Args:
         engine: what answers. It may be used directly besides, and is closed with this.
-
-    Attributes:
-        engine: the same: for its figures and names (`engine.model.name`, `engine.tokenize`).
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -65,7 +60,7 @@ class AsyncEngine:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Stop all answers, those that wait included, and free models and caches."""
+        """Stop all answers, waiting ones included, and free models and caches."""
         with self._state:
             self._closed = True
             answers = list(self._answers)
@@ -81,13 +76,13 @@ class AsyncEngine:
     def stream(self, prompt: Prompt | Tokens, **asked: Unpack[AnswerKeywords]) -> AsyncStream:
         """An answer to iterate with `async for`; arguments and errors are those of `Engine.stream`.
 
-        Nothing happens before it is iterated, so what is wrong with the values is raised by the
-        first step. `progress` is called in the event loop.
+        Nothing happens before it is iterated, so wrong values are raised by the first step.
+        `progress` is called in the event loop.
 
         Raises:
-            TypeError: a keyword that there is not.
-            EngineBusy: raised by the first step where the same task is in the middle of reading as
-                many answers as the engine gives at a time: it would wait for itself.
+            TypeError: an unknown keyword.
+            EngineBusy: by the first step, where this task already reads as many answers as the
+                engine gives at a time and would wait for itself.
         """
 
         require_known(asked)
@@ -117,11 +112,11 @@ class AsyncEngine:
         return await self.stream(text, **asked).completion()
 
     async def open_session(self, path: str | os.PathLike[str]) -> OpenedSession:
-        """As `Engine.open_session`, when it is its turn."""
+        """`Engine.open_session`, in its turn."""
         return await self._in_turn(lambda: self.engine.open_session(path))
 
     async def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> None:
-        """As `Engine.save_session`, when it is its turn."""
+        """`Engine.save_session`, in its turn."""
         await self._in_turn(lambda: self.engine.save_session(path, conversation))
 
     async def _in_turn(self, task: Callable[[], Result]) -> Result:
@@ -137,7 +132,6 @@ class AsyncEngine:
             raise UsageError("The engine is closed. Load the model again.")
 
     def _queue(self, answer: AsyncStream) -> None:
-        """Know an answer that begins."""
         task = asyncio.current_task()
         with self._state:
             self._check_open()
@@ -158,7 +152,7 @@ class Loading:
         opening: Callable[[Callable[[float], None]], Engine],
         progress: Callable[[float], None] | None,
     ) -> None:
-        """`opening` loads; it is given what to report progress to."""
+        """`opening` loads, and is given what to report progress to."""
         self._opening, self._progress = opening, progress
         self._state = threading.Lock()
         self._given_up = False
@@ -225,11 +219,10 @@ def load_async(
     offline: bool | None = None,
     **keywords: Unpack[LoadKeywords],
 ) -> Loading:
-    """Open a model in a thread of its own: `engine = await load_async(…)`, or
-    `async with load_async(…) as engine`.
+    """Open a model: `engine = await load_async(…)`, or `async with load_async(…) as engine`.
 
     Arguments and errors are those of `localspec.load`; `progress` is called in the event loop. A
-    task that is cancelled is not kept waiting: the loading stops at its next report of progress.
+    cancelled task is not kept waiting: loading stops at its next report of progress.
     """
 
     def opening(report: Callable[[float], None]) -> Engine:

@@ -13,15 +13,14 @@ from localspec.stream import Chunk, Completion, Stream
 from localspec.worker_threads import call
 
 Opening = Callable[["AsyncStream"], Awaitable[None]]
-"""Makes the stream of an answer, in another thread, and has it `begun`."""
+"""Makes the stream of an answer, in another thread, and passes it to `begun`."""
 
 
 class AsyncStream:
     """An answer to iterate with `async for`. Made by `AsyncEngine.stream`.
 
-    It takes its place in the queue when it is first iterated. Leaving the iteration, by `break`, an
-    exception or because the task is cancelled, ends the answer within a step and lets the next one
-    begin; the text so far stays. An iteration that is left cannot be taken up again.
+    It takes its place in the queue when first iterated. Leaving the iteration by `break`, an
+    exception or a cancelled task ends the answer within a step; it cannot be taken up again.
     """
 
     def __init__(self, opening: Opening) -> None:
@@ -68,7 +67,7 @@ class AsyncStream:
         return self._stream is not None and self._stream.runs
 
     def begun(self, stream: Stream) -> None:
-        """There is a stream: it takes its place in the queue. Called in another thread."""
+        """Take a place in the queue with a stream. Called in another thread."""
         stream.begin(lambda: call(self._loop, self._told.set))
         # In this order: a cancellation before it is seen below, one after it reaches the stream.
         self._stream = stream
@@ -76,8 +75,8 @@ class AsyncStream:
             stream.cancel()
 
     def cancel(self) -> None:
-        """Stop before the next pass, or inside the one that runs; the iteration then ends by itself
-        after what is there. From any thread."""
+        """Stop before the next pass, or inside the one that runs; what is there can still be read.
+        From any thread."""
         self._cancelled = True
         if self._stream is not None:
             self._stream.cancel()

@@ -55,7 +55,7 @@ class Engine(Generating):
     """A loaded pair. Made by `localspec.load`; close it, or use it as a context manager.
 
     Any thread may call it; one generation runs at a time. Its KV caches stay filled between calls,
-    so a prompt that begins like the last conversation decodes only what is new.
+    so a prompt that begins like the last one decodes only what is new.
 
     Attributes:
         model: the target.
@@ -63,8 +63,8 @@ class Engine(Generating):
         draft_path: its file.
         why_no_draft: the reason, where there is none.
         why_draft: why this one, where it was chosen by `-d auto`.
-        notices: what the user should know about the choice of the files, sentences.
-        profile: what passes cost here and how often drafts were right; the planner's.
+        notices: sentences for the user about the choice of the files.
+        profile: what passes cost here and how often drafts were right.
     """
 
     def __init__(
@@ -171,7 +171,6 @@ class Engine(Generating):
         self._free()
 
     def _free(self) -> None:
-        """Save what was learned, and free everything."""
         if self.profile.target:
             self._store.save(self.profile)
         if self._parts.reader is not None:
@@ -186,19 +185,17 @@ class Engine(Generating):
 
     @property
     def prompts(self) -> PromptBuilder:
-        """How prompts are made of messages, for whoever wants to look at them."""
+        """How prompts are made of messages."""
         return self._prompts
 
     @property
     def context_length(self) -> int:
-        """Tokens that prompt and answer may have together."""
         return self._target.capacity
 
     @cached_property
     def batch_invariant(self) -> bool:
-        """Whether a token's logits have the same bits whatever shares its passes, however its text
-        was read, and after every rollback. True where localspec's kernels compute all that could
-        tell; that is tried once for each model and machine, which takes a moment."""
+        """Whether a token's logits have the same bits whatever shares its passes. Tried once for
+        each model and machine, which takes a moment."""
         return self._call(self._is_batch_invariant)
 
     def tokenize(self, text: str) -> list[int]:
@@ -207,15 +204,15 @@ class Engine(Generating):
         return self.model.vocabulary.tokenize(text, special=True, add_bos=False)
 
     def token_bytes(self, token: int) -> bytes:
-        """The bytes that a token stands for; may be part of a character only."""
+        """The bytes of a token; may be part of a character only."""
         self._check_open()
         return self.model.vocabulary.piece(token)
 
     def logits(self, tokens: Sequence[int]) -> Rows:
-        """What the target makes of a text so far: a score for each token that may follow.
+        """The target's logits after a text.
 
         Args:
-            tokens: at least one; what the cache still holds of them is not read again.
+            tokens: at least one; what the cache holds of them is not read again.
 
         Returns:
             float32 [vocabulary], a copy.
@@ -223,12 +220,8 @@ class Engine(Generating):
         return self._over(tokens, lambda seat: np.array(_rows(seat, tokens)[-1]))
 
     def first_wrong(self, prompt: Sequence[int], answer: Sequence[int]) -> int | None:
-        """Where an answer is not what the target says by itself; see
-        `localspec.decoding.likelihood.first_wrong`, whose cache this uses.
-
-        Args:
-            prompt, answer: no more together than the context has room for.
-        """
+        """See `localspec.decoding.likelihood.first_wrong`; prompt and answer have to fit the
+        context."""
         return self._over(
             prompt, lambda seat: first_wrong(seat.target, seat.limits, prompt, answer)
         )
@@ -240,12 +233,7 @@ class Engine(Generating):
         *,
         stopped: Callable[[], bool] = lambda: False,
     ) -> list[TokenLogprob]:
-        """How likely the target finds a text that is there already; see
-        `localspec.decoding.likelihood.likelihood`, whose cache this uses.
-
-        Args:
-            tokens: no more than the context has room for.
-        """
+        """See `localspec.decoding.likelihood.likelihood`; the tokens have to fit the context."""
         return self._over(
             tokens,
             lambda seat: likelihood(
@@ -271,8 +259,8 @@ class Engine(Generating):
         """Learn texts for the target's vocabulary, as `localspec learn` does.
 
         Args:
-            texts: by the name under which they are listed and forgotten; what was learned under it
-                before is replaced.
+            texts: by the name under which they are listed and forgotten; earlier ones of that name
+                are replaced.
             patience: seconds to wait for another process that learns.
 
         Raises:
@@ -290,28 +278,25 @@ class Engine(Generating):
 
     @property
     def head_source(self) -> str:
-        """The source that `draft` serves where it is a trained head, else ""."""
+        """Name of the trained head that `draft` is, else ""."""
         return self._parts.head_source
 
     @property
     def draft_costs(self) -> CostCurve | None:
-        """T(n) of the draft model, as far as it was measured; None without one."""
+        """Cost curve of the draft model; None without one."""
         _, models = sources(self._parts)
         return self.profile.source(models[0]).costs if models else None
 
     def plain_seconds(self, context_length: int) -> float | None:
-        """What one token costs without drafts: T(1) at so many tokens of context, at the pace of
-        the latest passes. None until it was measured (before a first answer, or where options
-        leave nothing to plan)."""
+        """T(1) at so many tokens of context, at the present pace; None until it was measured."""
         curve = self.profile.target
         return curve.seconds(1, context_length) * curve.pace if curve else None
 
     def open_session(self, path: str | os.PathLike[str]) -> OpenedSession:
         """Take up what `save_session` kept, instead of decoding it again.
 
-        Whatever does not fit (other models, another version, a damaged file) is left out, and
-        `notices` of the result says so: the next answer then reads the conversation anew. Nothing
-        happens where there is no such file.
+        What does not fit (other models, another version, a damaged file) is left out with a notice
+        in the result; the next answer reads that text anew. A missing file is no error.
 
         Raises:
             SessionError: the file is something else, or cannot be read.
@@ -319,8 +304,7 @@ class Engine(Generating):
         return self._call(lambda: self._sessions.open(Path(path)))
 
     def clear(self) -> int:
-        """Empty the caches, so that the next prompt is read from its beginning; returns how many
-        tokens the target's held."""
+        """Empty the caches; returns how many tokens the target's held."""
 
         def work() -> int:
             held = self._target.held
@@ -331,8 +315,7 @@ class Engine(Generating):
         return self._call(work)
 
     def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> int:
-        """Keep what the models have read and said: the KV caches of both, and what was learned of
-        this conversation. A file appears when it is complete, and replaces an older session.
+        """Keep the KV caches and what was learned of this conversation, replacing an older session.
 
         Args:
             conversation: JSON values to be kept with it, which `open_session` gives back.
@@ -351,10 +334,8 @@ class Engine(Generating):
         return self._call(work)
 
     def calibrate(self) -> float:
-        """Measure what passes cost where that is not known, no longer true, or was measured on a
-        busy machine, and return the seconds it took. An answer measures by itself what it needs
-        to begin with, and the rest a little at a time, but gives up on a machine that is always
-        busy."""
+        """Measure what passes cost where that is not known or no longer true; returns the seconds
+        it took. Answers measure by themselves only what they need, a little at a time."""
 
         def work(task: Task) -> float:
             self.profile.doubts = min(self.profile.doubts, CALIBRATIONS)
@@ -363,7 +344,7 @@ class Engine(Generating):
         return self._result((), work)
 
     def forget(self) -> None:
-        """Drop what was measured and learned, here and on disk, as if this pair were new."""
+        """Drop what was measured and learned, here and on disk."""
 
         def work() -> None:
             self.profile.forget()
@@ -391,13 +372,12 @@ class Engine(Generating):
         return result  # type: ignore[no-any-return]
 
     def _call(self, work: Callable[[], Result]) -> Result:
-        """The same for one that needs no seat."""
         return self._result((), lambda task: work())
 
     def _over(
         self, tokens: Sequence[int], work: Callable[[Seat], Result], *, reuse: bool = True
     ) -> Result:
-        """The same for one that computes over a seat which has taken up a text."""
+        """`_result` of a function over a seat that has taken up a text."""
 
         def over(task: Task) -> Result:
             seat = self._seat_of(task)

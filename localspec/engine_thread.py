@@ -1,9 +1,4 @@
-"""A thread of its own for an engine: it loads and generates, one task after the other.
-
-A native pass keeps whoever makes it from everything else. A screen would stand still meanwhile,
-and a signal handler of Python, which runs in the main thread between two of its bytecodes, would
-wait for its end.
-"""
+"""A thread of its own for an engine: a native pass would block a screen and signal handlers."""
 
 from __future__ import annotations
 
@@ -20,19 +15,14 @@ Failure = Callable[[BaseException], object]
 
 
 class Cancellable(Protocol):
-    """What a task may be in the middle of; a stream."""
-
     def cancel(self) -> None: ...
 
 
 class EngineThread:
     """Does tasks in the order in which they were submitted, and can cancel them.
 
-    Tasks are submitted and cancelled by one thread, a signal handler in it included: there is no
-    lock that the handler could wait for in vain.
-
-    Args:
-        name: of the thread.
+    Tasks are submitted and cancelled by one thread, including its signal handlers: there is no lock
+    that a handler could wait for in vain.
     """
 
     def __init__(self, name: str) -> None:
@@ -44,15 +34,10 @@ class EngineThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin with what was submitted."""
         self._thread.start()
 
     def submit(self, task: Task, *, failed: Failure) -> None:
-        """Have a task done after those that were submitted before.
-
-        Args:
-            failed: called in the thread with what the task raises, whatever it is.
-        """
+        """Queue a task; `failed` is called in the thread with whatever it raises."""
         self._submitted += 1
         self._tasks.put((self._submitted, task, failed))
 
@@ -68,11 +53,9 @@ class EngineThread:
         self._tasks.put(None)
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for its end, so many seconds at most."""
         self._thread.join(timeout)
 
     def is_alive(self) -> bool:
-        """Whether it was started and has not ended."""
         return self._thread.is_alive()
 
     # For the task that runs
@@ -83,11 +66,7 @@ class EngineThread:
         return self._running <= self._cancelled
 
     def require_going_on(self, otherwise: str) -> None:
-        """Return unless the task that runs is cancelled.
-
-        Raises:
-            Cancelled: it is; says `otherwise`.
-        """
+        """Raise Cancelled, which says `otherwise`, if the task that runs is cancelled."""
         if self.cancelled:
             raise Cancelled(otherwise)
 

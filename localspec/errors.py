@@ -15,8 +15,8 @@
     ├── ServerUnreachable     exit code 1   an RPC server does not answer
     └── Cancelled             exit code 130 stopped on request
 
-A message has one sentence with the cause and one with the next step. This module imports nothing,
-so that every module can import it.
+A message has one sentence with the cause and one with the next step. Imports nothing, so that every
+module can import it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class UsageError(LocalspecError, ValueError):
     """An invalid option, grammar, schema or prompt.
 
     Attributes:
-        hint: one more sentence for whoever types commands; no server sends it.
+        hint: one more sentence for the command line; no server sends it.
     """
 
     exit_code = 2
@@ -77,7 +77,7 @@ class ContextOverflow(LocalspecError):
 
 
 class EngineBusy(LocalspecError):
-    """Another generation is running; an engine runs one at a time."""
+    """Another generation is running."""
 
 
 class HistoryError(LocalspecError):

@@ -1,9 +1,5 @@
-"""Files that are read whole, and replaced whole: a reader, or a crash, finds the old content or the
-new one.
-
-None of the libraries that localspec stands on has this in public: huggingface-hub, jinja2 and
-textual each keep their own.
-"""
+"""Files that are read whole, and replaced atomically. (The libraries in use keep theirs
+private.)"""
 
 from __future__ import annotations
 
@@ -17,16 +13,15 @@ from pathlib import Path
 import psutil
 
 MOST = 64 << 20
-"""Bytes of a file, or of standard input, that somebody may mean to be read as a whole."""
+"""Bytes of a file, or of standard input, that is read as a whole."""
 _HANDED_OVER = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 
 
 @contextmanager
 def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
-    """A file beside `path` to write to, which takes its name at the end of a block that succeeds.
+    """A file beside `path` to write to, which takes its name if the block succeeds.
 
-    Its name has the process id in it, so that two processes do not write into one; what comes last
-    stays. Where anything is raised in between, `path` is as it was and nothing is left beside it.
+    On an exception `path` is as it was, and nothing is left beside it.
 
     Args:
         path: what to replace or to make; its folder is made.
@@ -49,7 +44,7 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
 
 
 def remove_abandoned(folder: Path, pattern: str = "*.partial") -> None:
-    """Remove what `replacing` left in a folder because its process was killed over it."""
+    """Remove what `replacing` left in a folder because its process was killed."""
     for partial in folder.glob(pattern):
         process = partial.suffixes[-2].removeprefix(".") if len(partial.suffixes) > 1 else ""
         if process.isdigit() and not psutil.pid_exists(int(process)):
@@ -57,11 +52,11 @@ def remove_abandoned(folder: Path, pattern: str = "*.partial") -> None:
 
 
 def write_atomically(path: Path, content: str | bytes, *, private: bool = False) -> None:
-    """Write a whole file at once; text is UTF-8, its line ends as they are. See `replacing`.
+    """Write a whole file; text becomes UTF-8, its line ends stay. See `replacing`.
 
     Raises:
         OSError: no room, no permission …
-        ValueError: text that is no UTF-8 (lone surrogates), a NUL in the name.
+        ValueError: lone surrogates in the text, a NUL in the name.
     """
     data = content.encode() if isinstance(content, str) else content
     with replacing(path, private=private) as partial:
@@ -69,13 +64,11 @@ def write_atomically(path: Path, content: str | bytes, *, private: bool = False)
 
 
 def read_file(path: Path, *, most: int = MOST, streams: bool = False) -> bytes:
-    """All that is in a file. What is none is not opened: a pipe would wait for somebody to write
-    into it, and a device may have no end.
+    """All that is in a regular file.
 
     Args:
         most: bytes that it may have.
-        streams: whether what a shell hands over will do as well: /dev/stdin, and the pipe that
-            <(command) stands for.
+        streams: whether /dev/stdin and the pipe of <(command) will do as well.
 
     Raises:
         OSError: there is none, it is something else, or it cannot be read. `strerror` says why.

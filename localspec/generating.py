@@ -1,4 +1,4 @@
-"""How an engine generates one answer: composed, measured and drafted for, step by step."""
+"""How an engine generates one answer, step by step."""
 
 from __future__ import annotations
 
@@ -27,11 +27,7 @@ from localspec.stream import Pieces
 
 
 class Generating(Answering):
-    """Generates answers as tasks of a scheduler, over seats.
-
-    Attributes:
-        profile: what passes cost here and how often drafts were right; the planner's.
-    """
+    """Generates answers as tasks of a scheduler, over seats."""
 
     profile: PairProfile
     _scheduler: Scheduler
@@ -50,7 +46,6 @@ class Generating(Answering):
         return Reader(self._scheduler, submit)
 
     def _answer(self, answer: Answer, task: Task) -> None:
-        """Generate an answer."""
         seat, stats, started = self._seat_of(task), answer.stats, perf_counter()
         steps = self.begin(answer, task)
         elapsed = perf_counter() - started
@@ -69,8 +64,7 @@ class Generating(Answering):
             seat.target.look(())
 
     def begin(self, answer: Answer, task: Task) -> Generator[Step, None, None]:
-        """The steps of an answer whose task has a seat: planner and sources share what is
-        learned."""
+        """The steps of an answer whose task has a seat."""
         seat = self._seat_of(task)
         stats, tokens, target, parts = answer.stats, answer.session.context, seat.target, seat.parts
         self._threads.begin()
@@ -121,8 +115,8 @@ class Generating(Answering):
     def _timed(
         self, steps: Generator[Step, None, None], answer: Answer, task: Task, asks: bool
     ) -> Generator[Step, None, None]:
-        """The same steps, with the seconds that they took beside other answers; between two of
-        them the threads may change. `asks`: whether the draft model may be asked."""
+        """The same steps with their seconds beside other answers; threads may change between two of
+        them. `asks`: whether the draft model may be asked."""
         seat = self._seat_of(task)
         with closing(steps):
             while True:
@@ -162,7 +156,7 @@ class Generating(Answering):
         return seat.target.holds_of(tokens)
 
     def _recall(self, seat: Seat, tokens: Sequence[int]) -> list[str]:
-        """Take up what the disk has of a prompt; returns what the user should know, sentences."""
+        """Take up what the disk has of a prompt; returns notices."""
         return self._sessions.recall(seat.target.seen(tokens))
 
     def _take_up(self, seat: Seat, tokens: Sequence[int], *, reuse: bool) -> int:
@@ -172,16 +166,15 @@ class Generating(Answering):
         return seat.target.reuse(tokens)
 
     def _allot(self, seat: Seat, text: int) -> None:
-        """Before a draft behind so many tokens: see that there are cells for it."""
+        """Before a draft after so many tokens: see that there are cells for it."""
 
     def _measure(
         self, seat: Seat, prompt: Sequence[int], known: int, *, whole: bool = False
     ) -> float:
-        """As `Measuring.near`."""
+        """See `Measuring.near`."""
         return self._measuring.near(seat.cache, seat.parts, prompt, known, whole=whole)
 
     def _empty(self) -> None:
-        """Empty the caches of the seat."""
         self._seat.target.forget()
         parts = self._seat.parts
         if parts.model is not None:

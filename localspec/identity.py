@@ -1,4 +1,4 @@
-"""This machine, a file, a set of facts: by what a stored figure is known to be still true."""
+"""Identities of this machine, of files and of sets of facts, for figures that are kept on disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PIECE = 1 << 20
 
 
 def machine() -> dict[str, Any]:
-    """What makes this machine another one, as far as the cost of a pass goes."""
+    """What of this machine determines the cost of a pass."""
     import psutil  # takes a tenth of the time of a command that asks for nothing of this machine
 
     return {
@@ -24,7 +24,7 @@ def machine() -> dict[str, Any]:
 
 
 def file_identity(path: Path) -> dict[str, Any]:
-    """A file by name, size and time; hashing gigabytes would take longer than measuring.
+    """A file by name, size and time, which is quick.
 
     Raises:
         OSError: the file is not there.
@@ -34,9 +34,7 @@ def file_identity(path: Path) -> dict[str, Any]:
 
 
 def content_identity(path: Path) -> str:
-    """A name for what a file says, hexadecimal: of its size and of a MiB at its beginning, middle
-    and end, as hashing gigabytes takes long. Copying a file or giving it another name changes
-    nothing.
+    """16 hexadecimal digits for a file's size and a MiB at its beginning, middle and end.
 
     Raises:
         OSError: it cannot be read.
@@ -51,7 +49,7 @@ def content_identity(path: Path) -> str:
 
 
 def fingerprint(facts: dict[str, Any]) -> str:
-    """A name for a set of facts (JSON values), hexadecimal; their order does not matter."""
+    """SHA-256 of a set of facts (JSON values), hexadecimal."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 

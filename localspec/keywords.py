@@ -1,10 +1,5 @@
-"""What is said by keyword: the fields of the options objects (`load("model.gguf", context=4096,
-threads=8)`), and what is asked of an answer.
-
-Declared as a `TypedDict`, so that type checkers and editors know every name and its type. A test
-holds that they are those of `ModelOptions`, `Drafting` and `Engine.stream`, which say what they
-mean.
-"""
+"""Keyword arguments of `load` and `Engine.stream`, for type checkers and editors. A test holds that
+they are those of `ModelOptions`, `Drafting` and `Engine.stream`, which document them."""
 
 from __future__ import annotations
 
@@ -43,12 +38,10 @@ ELSEWHERE = {
     "draft_model": "draft",
     "model_path": "model",
 }
-"""What other tools call it, where the spelling does not tell."""
+"""What other tools call them, where the spelling does not tell."""
 
 
 class ModelKeywords(TypedDict, total=False):
-    """The fields of `ModelOptions`."""
-
     context: int
     threads: int | str
     draft_threads: int | None
@@ -73,8 +66,6 @@ class ModelKeywords(TypedDict, total=False):
 
 
 class DraftingKeywords(TypedDict, total=False):
-    """The fields of `Drafting`."""
-
     drafter: str
     depth: int | None
     width: int
@@ -116,15 +107,13 @@ def with_keywords(
     said: Mapping[str, Any],
     own: tuple[str, ...],
 ) -> tuple[ModelOptions, Drafting]:
-    """The options objects with some fields changed; what is said by keyword wins.
+    """The options objects (None for defaults) with the fields that keywords give.
 
     Args:
-        options, drafting: objects to begin with, None for the defaults.
-        said: keywords.
-        own: names that whoever was called takes besides, to suggest.
+        own: other parameters of the caller, to suggest.
 
     Raises:
-        TypeError: a name that is none; it says which was meant.
+        TypeError: an unknown name; says which was meant.
         UsageError: a value out of its range.
     """
     model, draft = _names(ModelOptions), _names(Drafting)
@@ -138,7 +127,7 @@ def with_keywords(
 
 
 def require_known(asked: AnswerKeywords) -> None:
-    """Raise TypeError where something is asked of an answer that there is not."""
+    """Raise TypeError for an unknown keyword of an answer."""
     known = tuple(AnswerKeywords.__annotations__)
     for name in asked:
         if name not in known:
@@ -155,7 +144,6 @@ def _changed(record: Record, fields: Mapping[str, Any]) -> Record:
 
 
 def _unknown(name: str, known: tuple[str, ...], function: str = "load") -> str:
-    """What is wrong with a keyword, and what was probably meant."""
     wrong = f"{function}() got an unexpected keyword argument {name!r}."
     if name in _names(SamplingParams):
         return (

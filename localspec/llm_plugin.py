@@ -1,7 +1,5 @@
-"""`llm -m localspec/REF`: a plugin for the `llm` command, which answers in its own process.
-
-For a model that is to stay loaded between commands there is `localspec serve`, see docs/serve.md.
-"""
+"""`llm -m localspec/REF`: a plugin for the `llm` command, which answers in its own process. A model
+that stays loaded between commands: `localspec serve`, see docs/serve.md."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ _open: dict[tuple[str, str], localspec.Engine] = {}
 
 @llm.hookimpl
 def register_models(register: Any) -> None:
-    """Every model on this machine that can generate text, under what it is called after -m."""
+    """Every model on this machine that can generate text, as after `-m`."""
     from localspec.hub.local import local_models
 
     try:
@@ -57,7 +55,6 @@ class LlmModel(llm.Model):
     def execute(
         self, prompt: Any, stream: bool, response: Any, conversation: Any = None
     ) -> Iterator[str]:
-        """Answer a prompt, behind what was said before."""
         options = prompt.options
         said = {
             name: getattr(options, name)
@@ -84,7 +81,6 @@ class LlmModel(llm.Model):
 
 
 def _engine(reference: str, draft: str) -> localspec.Engine:
-    """The engine of a model, opened once."""
     found = _open.get((reference, draft))
     if found is None:
         found = _open[reference, draft] = localspec.load(reference, draft=draft)

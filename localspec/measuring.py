@@ -1,5 +1,5 @@
-"""When what passes cost is measured: before the first answer, and again where that was a busy
-time or holds no longer."""
+"""When the cost of passes is measured: before the first answer, and again where that was a busy
+time or no longer holds."""
 
 from __future__ import annotations
 
@@ -32,19 +32,18 @@ if TYPE_CHECKING:
     from localspec.llama.context import Context
 
 CALIBRATIONS = 2
-"""Most times that passes are measured once more because the machine was busy meanwhile."""
+"""Most repetitions because the machine was busy."""
 SHARE = 0.01
-"""Of the seconds that answers take, what measuring may take that can wait."""
+"""Of the seconds that answers take, what deferrable measuring may take."""
 
 
 class Measuring:
     """Keeps the cost curves of a pair true.
 
     Args:
-        profile: whose curves they are.
-        threads: on which the passes run; they stay as they are while something is measured.
-        checked: whether nothing in the profile was measured in another session. What was is
-            compared with the machine before it is believed.
+        threads: on which passes run; they stay while something is measured.
+        checked: whether nothing in the profile is of another session. What is, is compared with the
+            machine before it is believed.
     """
 
     def __init__(self, profile: PairProfile, threads: ThreadUse, *, checked: bool) -> None:
@@ -61,16 +60,13 @@ class Measuring:
         *,
         whole: bool = False,
     ) -> float:
-        """Measure what passes cost where that is not known yet; returns the seconds it took.
-
-        Once more after a busy time, but not at the cost of what the cache holds of the prompt.
+        """Measure before an answer what is not known yet; returns the seconds it took.
 
         Args:
-            target: whose passes are measured; it loses what it holds if anything is.
+            target: it loses what it holds if anything is measured.
             parts: of the drafts, whose models' passes are measured as well.
-            known: tokens of the prompt that the target holds.
-            whole: whether to measure all that there is, which may take two seconds; else what an
-                answer needs to begin with.
+            known: tokens of the prompt that the target holds; repeating must not cost these.
+            whole: measure everything, which may take two seconds, instead of what an answer needs.
         """
         started, profile = perf_counter(), self._profile
         _, models = sources(parts)
@@ -110,12 +106,8 @@ class Measuring:
         prompt: Sequence[int],
         progress: Callable[[int, int], None] | None,
     ) -> float:
-        """Measure behind the prompt what was not measured before: what the cache adds, if it is
-        long, and sizes of a pass; returns the seconds it took, without reading the prompt.
-
-        Args:
-            progress: told how far the prompt is read.
-        """
+        """Measure after the prompt what was not measured before: what the cache adds, if it is
+        long, and further sizes; returns the seconds it took, without reading the prompt."""
         _, models = sources(parts)
         measured: list[tuple[MeasuredCache, CostCurve]] = [(target, self._profile.target)]
         measured += [(model.passes, self._profile.source(model).costs) for model in models]
@@ -145,12 +137,12 @@ class Measuring:
 
     @property
     def _spare(self) -> float:
-        """Seconds that measuring may take now that can wait."""
+        """Seconds that deferrable measuring may take now."""
         profile = self._profile
         return SHARE * max(0.0, profile.budget.seconds - profile.measured_at)
 
     def _due(self, models: Sequence[ModelSource], again: bool) -> list[bool]:
-        """Of target and draft models: whether theirs are not known, or of a busy time."""
+        """Of target and draft models: whether their costs are not known, or of a busy time."""
         profile, settled = self._profile, self._threads.settled
         curves = [profile.curves, *(profile.source(model).curves for model in models)]
         return [again or not c.now or (settled and c.borrowed) for c in curves]

@@ -32,16 +32,12 @@ if TYPE_CHECKING:
 MEASURED = 128
 """Tokens for which the draft model's cache must have room when its passes are measured."""
 ALONE = 2
-"""A prompt that is read beside nobody is read in pieces of so many chunks: who comes then waits for
-the end of one."""
+"""Chunks in a piece of a prompt that is read beside nobody: newcomers wait for its end."""
 _ONE_SESSION = "Sessions work only with one answer at a time. Open the model with parallel=1."
 
 
 class ParallelEngine(Engine):
-    """An `Engine` that several threads may ask for answers at once; see `localspec.scheduling`.
-
-    As many answers as there are seats are generated side by side, further ones wait for a seat.
-    """
+    """An `Engine` that generates as many answers side by side as it has seats; others wait."""
 
     def serve(self, seats: Seats) -> None:
         """Begin to use seats, whose first one this engine was made over."""
@@ -136,8 +132,12 @@ def seats_over(
     options: ModelOptions,
     make_head: Callable[[], TrainedHead] | None = None,
 ) -> Seats:
-    """The seats that a `ParallelEngine` serves; `vocabulary_map` where the draft model's tokens are
-    not the target's, `make_head` where there is a trained head."""
+    """The seats that a `ParallelEngine` serves.
+
+    Args:
+        vocabulary_map: where the draft model has another vocabulary.
+        make_head: where there is a trained head.
+    """
     size = target.model.vocabulary.size
 
     def model(cache: SeatCache) -> DraftModel:

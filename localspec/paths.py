@@ -34,7 +34,6 @@ def data_folder() -> Path:
 
 
 def history_file() -> Path:
-    """Where conversations are kept; it need not exist."""
     return data_folder() / "history.db"
 
 

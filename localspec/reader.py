@@ -1,4 +1,4 @@
-"""Whoever reads the task that generates an answer."""
+"""The reader of the task that generates an answer."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Reader(Pieces):
     """Has a stream read a task.
 
     Args:
-        submit: begins the task, given the thread that is to read it, None for no single one, and
-            what is told when there is something to read.
+        submit: begins the task, given the thread that is to read it (None for any), and what to
+            call when there is something to read.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a user set once and for all: defaults < config file < environment < flags."""
+"""What a user set permanently: defaults < config file < environment < flags."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PREFIX = "LOCALSPEC_"
 
 
 def _judged_by(record: type[Any], *names: str) -> AfterValidator:
-    """Let the record that will hold the value, under these names, say whether it is in range."""
+    """Check a value by the record, and the fields of it, that will hold it."""
 
     def check(value: Any) -> Any:
         if value is not None:
@@ -39,17 +39,16 @@ def _judged_by(record: type[Any], *names: str) -> AfterValidator:
 
 
 def _split(value: Any) -> Any:
-    """Folders in a variable stand as in PATH."""
+    """Folders in a variable, separated as in PATH."""
     return [part for part in value.split(os.pathsep) if part] if isinstance(value, str) else value
 
 
 def _thread_count(value: Any) -> Any:
-    """A number in a variable is written out."""
     return thread_count(value) if isinstance(value, str) else value
 
 
 def _size(value: Any) -> Any:
-    """A number in a file is bytes; whether it is a size is said here."""
+    """A number in a file is bytes."""
     value = str(value) if isinstance(value, int) else value
     if isinstance(value, str):
         size_in_bytes(value, "prompt-cache")
@@ -62,38 +61,38 @@ def _kernels(value: Any) -> Any:
 
 
 class Settings(BaseSettings):
-    """The settings that hold for every command. None leaves a value to the library's default."""
+    """Settings for every command. None leaves a value to the library's default."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", allow_inf_nan=True
     )
 
     model: str | None = None
-    """Model to open: a reference as for `--model`. None is the embedded model."""
+    """As for `--model`. None is the embedded model."""
     draft: str = "auto"
-    """Draft model: a reference, "auto" for the one known for the model, or "none"."""
+    """A reference, "auto" for the one known for the model, or "none"."""
     drafter: Annotated[str | None, _judged_by(Drafting, "drafter")] = None
-    """Drafter by name, "auto" or "none"."""
+    """A name, "auto" or "none"."""
     ctx: Annotated[int | None, _judged_by(ModelOptions, "context")] = None
-    """Tokens of context, 0 for the length that the model was trained on."""
+    """Tokens; 0 for the length that the model was trained on."""
     threads: Annotated[
         int | str | None, BeforeValidator(_thread_count), _judged_by(ModelOptions, "threads")
     ] = None
-    """Threads, or "auto" for as many as are best at present."""
+    """A number, or "auto" for as many as are best at present."""
     gpu_layers: Annotated[int | None, _judged_by(ModelOptions, "gpu_layers")] = None
-    """Layers to offload, -1 for all."""
+    """-1 for all."""
     kv_type: Annotated[str | None, _judged_by(ModelOptions, "kv_type_k", "kv_type_v")] = None
-    """Element type of the KV cache, keys and values alike."""
+    """Element type of the KV cache."""
     kernels: Annotated[
         str | None, BeforeValidator(_kernels), _judged_by(ModelOptions, "kernels")
     ] = None
-    """Whether localspec's own CPU kernels are used where they work: "auto" or "off"."""
+    """"auto" or "off": localspec's own CPU kernels."""
     temperature: Annotated[float | None, _judged_by(SamplingParams, "temperature")] = None
-    """Sampling temperature; 0 is greedy."""
+    """0 is greedy."""
     prompt_cache: Annotated[str | None, BeforeValidator(_size)] = None
-    """Size on disk of what is kept of conversations, as "2GB"; "0" keeps nothing."""
+    """Size on disk, as "2GB"; "0" keeps nothing."""
     model_folders: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split)] = ()
-    """Folders to look for models in, besides the caches of the usual tools."""
+    """Where to look for models, besides the caches of the usual tools."""
 
     @classmethod
     def settings_customise_sources(
@@ -104,25 +103,24 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Flags win over the environment, which wins over the file."""
         file = TomlConfigSettingsSource(settings_cls, paths.config_file())
         return init_settings, env_settings, file
 
 
 NAMES = tuple(Settings.model_fields)
 FLAGS = tuple(name for name in NAMES if name != "model_folders")
-"""Those that an option of the verbs that generate sets as well."""
+"""Those that are options of commands as well."""
 
 
 def load_settings(**flags: str | int | float | None) -> Settings:
     """All layers put together.
 
     Args:
-        flags: what the command line says, by the names of the fields; None says nothing.
+        flags: of the command line; None is unset.
 
     Raises:
-        UsageError: a config file that cannot be read, or a value that cannot be meant; the
-            message names the file or the variable it came from.
+        UsageError: a config file that cannot be read, or an invalid value; names the file or the
+            variable it came from.
     """
     said = {name: value for name, value in flags.items() if value is not None}
     path = paths.config_file()

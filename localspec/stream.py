@@ -20,11 +20,10 @@ class Chunk:
     """What one step added.
 
     Attributes:
-        text: whole characters; may be empty while half of one, or what may be the beginning of a
-            stop string, is held back.
+        text: whole characters; what may begin a stop string is held back.
         token_ids: tokens committed in this step.
         sources: who proposed each of them: a drafter's name, or "target".
-        step: the whole record, None for the text released after the last step.
+        step: None for the text released after the last step.
     """
 
     text: str
@@ -38,10 +37,9 @@ class Completion:
     """A finished answer.
 
     Attributes:
-        text: the answer without the stop string.
+        text: without the stop string.
         finish_reason: "stop" (end of generation or stop string), "length" (max_tokens, or the
             context is full) or "cancelled".
-        stats: its figures.
     """
 
     text: str
@@ -53,7 +51,6 @@ class Piece(NamedTuple):
     """What a reader gets of a step.
 
     Attributes:
-        text: that it adds.
         length: tokens of prompt and answer with it.
         finish: why the answer ended with it, None where it goes on.
     """
@@ -79,17 +76,15 @@ class Pieces(Protocol):
 
     @property
     def cancelled(self) -> bool:
-        """Whether it was ended by an interrupt."""
+        """Whether an interrupt ended it."""
         ...
 
     def begin(self, told: Callable[[], object] | None = None) -> None:
         """Take a place in the queue; `told` is called, from any thread, at each piece and at the
-        end. Whoever gives it waits for `ready` before each piece."""
+        end, and its owner waits for `ready` before each piece."""
         ...
 
-    def read(self) -> Iterator[Piece]:
-        """The pieces, up to the end."""
-        ...
+    def read(self) -> Iterator[Piece]: ...
 
     def interrupt(self) -> None:
         """End it before the next pass, or inside the one that runs."""
@@ -107,7 +102,7 @@ class Stream(Iterator[Chunk]):
     text so far valid.
 
     Attributes:
-        stats: figures, growing while the stream runs.
+        stats: figures, growing while it runs.
         prompt: token ids of the prompt.
     """
 
@@ -151,7 +146,7 @@ class Stream(Iterator[Chunk]):
 
     @property
     def finish_reason(self) -> str | None:
-        """None while it runs; see Completion."""
+        """None while it runs; see `Completion`."""
         if self._finish_reason is None and self._pieces.cancelled:
             return "cancelled"
         return self._finish_reason
@@ -163,8 +158,7 @@ class Stream(Iterator[Chunk]):
 
     @property
     def context(self) -> Sequence[int]:
-        """Token ids of the prompt and of the answer so far, without what left a context that was
-        full."""
+        """Token ids of prompt and answer so far, without what a context shift dropped."""
         return self._session.context[: self._length - self._session.dropped]
 
     @property
@@ -174,8 +168,7 @@ class Stream(Iterator[Chunk]):
 
     @property
     def truncated(self) -> bool:
-        """Whether the answer ended because the context was full, or went on without its
-        beginning."""
+        """Whether the context was full: the answer ended there, or lost its beginning."""
         full = self.finish_reason == "length" and self._when_full is not None
         return full or self._session.dropped > 0
 

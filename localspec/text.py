@@ -28,7 +28,7 @@ def harmless(text: str) -> str:
 
 
 def printable(text: str, longest: int = 200) -> str:
-    """Text from elsewhere, fit for a terminal: one line, nothing that steers it, not endless."""
+    """One line without control characters, of at most `longest` characters."""
     text = "".join(
         " " if char in "\t\r\n" else char if char.isprintable() else "\ufffd" for char in text
     ).strip()
@@ -73,7 +73,7 @@ def size_in_bytes(text: str, what: str) -> int:
 
 
 def decoded(data: bytes, what: str) -> str:
-    """The text that a file, or whatever `what` says, consists of.
+    """UTF-8 text without a byte order mark; `what` names its origin.
 
     Raises:
         UsageError: it is not UTF-8, or has a NUL; the message names the byte.
@@ -89,7 +89,6 @@ def decoded(data: bytes, what: str) -> str:
 
 
 def not_utf8(what: str, byte: int) -> UsageError:
-    """The error for bytes that are no text."""
     return UsageError(
         f"{what} is not UTF-8: byte {byte} cannot be decoded. "
         "Convert it first, as with iconv -f LATIN1 -t UTF-8."

@@ -1,8 +1,7 @@
-"""A shell that outlives this process, to say what this process cannot: that it is gone.
+"""A shell that outlives this process, and acts when it was killed or native code ended it.
 
-No handler of ours runs when a process is killed, or when native code ends it. So a shell of a
-megabyte waits on a pipe that only this process holds open: at a word it ends in silence, at the end
-of the pipe, or at any other line, it does what it was given.
+It waits on a pipe that only this process holds open. A word on the pipe ends it in silence; at the
+end of the pipe, or at another line, it runs its script.
 """
 
 from __future__ import annotations
@@ -13,18 +12,17 @@ from contextlib import suppress
 from typing import IO
 
 _PATIENCE = 1.0
-"""Seconds that a shell may take to end, before we go on without waiting for it."""
+"""Seconds to wait for the end of a shell."""
 
 
 class Watch:
     """A running shell.
 
     Args:
-        script: for `/bin/sh`. Its standard input is the pipe, where `read` gives it a line, or
-            fails where this process is gone.
+        script: for `/bin/sh`. Its standard input is the pipe: `read` fails when this process is
+            gone.
         output: a descriptor, the script's standard output.
-        apart: whether it is in a session of its own: a terminal then lets it write whoever is in
-            the foreground, and its keys do not reach it.
+        apart: whether it has a session of its own, which a terminal's keys do not reach.
 
     Raises:
         OSError: there is no shell.
@@ -42,8 +40,7 @@ class Watch:
         self.pipe: IO[bytes] = self._shell.stdin
 
     def release(self) -> None:
-        """Have it end in silence. May be called from a signal handler, and right before a process
-        is left."""
+        """Have it end in silence. A signal handler may call it."""
         with suppress(OSError):
             os.write(self.pipe.fileno(), b"over\n")
 

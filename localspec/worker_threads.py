@@ -1,8 +1,5 @@
-"""A few threads that do tasks in the order in which they come.
-
-`concurrent.futures` has such a pool, but waits for its threads when the program ends: an answer
-that nobody reads any more would keep the program from ending.
-"""
+"""A few daemon threads that do tasks in order. Unlike `concurrent.futures`, the program does not
+wait for them when it ends."""
 
 from __future__ import annotations
 
@@ -17,12 +14,10 @@ Task = Callable[[], object]
 
 
 class WorkerThreads:
-    """Threads that begin when there is something to do, and end when they are closed or dropped.
-
-    Tasks raise nothing; they report by themselves what goes wrong.
+    """Threads that begin when there is something to do, and end when closed or dropped. Tasks raise
+    nothing.
 
     Args:
-        name: of the threads.
         most: threads at a time.
     """
 
@@ -34,7 +29,6 @@ class WorkerThreads:
         self._threads: list[threading.Thread] = []
 
     def submit(self, task: Task) -> None:
-        """Have a task done after those that were submitted before."""
         with self._state:
             self._undone[0] += 1
             if len(self._threads) < min(self._undone[0], self._most):
@@ -69,10 +63,8 @@ def _work(tasks: SimpleQueue[Task | None], undone: list[int], state: threading.L
 
 
 async def off_the_loop(name: str, task: Callable[[], Result]) -> Result:
-    """What a task returns or raises, done in a thread of its own that ends with it.
-
-    A cancellation is not waited for: the task goes on, and its result is dropped.
-    """
+    """What a task returns or raises in a thread of its own. On cancellation the task goes on, and
+    its result is dropped."""
     threads: list[threading.Thread] = []
 
     def begin(work: Task) -> None:
@@ -85,11 +77,7 @@ async def off_the_loop(name: str, task: Callable[[], Result]) -> Result:
 
 
 async def awaited(begin: Callable[[Task], object], task: Callable[[], Result]) -> Result:
-    """What a task returns or raises that another thread does.
-
-    Args:
-        begin: has something done there.
-    """
+    """What a task returns or raises in another thread, where `begin` has it done."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()
 
@@ -118,7 +106,7 @@ async def awaited(begin: Callable[[Task], object], task: Callable[[], Result]) -
 
 
 def call(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *args: object) -> bool:
-    """Have an event loop call something; False where it is closed, and nobody listens any more."""
+    """Have an event loop call something; False where it is closed."""
     try:
         loop.call_soon_threadsafe(function, *args)
     except RuntimeError:

@@ -23,11 +23,8 @@ def logit(p: float) -> float:
 class AcceptanceEstimator:
     """The probability of acceptance as a logistic function of a few features, fitted online.
 
-    Bayesian logistic regression by the extended Kalman filter: one pass, no learning rate, the
-    prior is the starting point and counts as much as its variance says. Forgetting keeps the
-    variance from vanishing, so that later evidence still counts. On top lies a bias of this
-    conversation alone, quick to move and dropped with it: the same confidence is worth more in
-    one text than in another.
+    Bayesian logistic regression by the extended Kalman filter, with forgetting; no learning rate. A
+    bias of the present conversation alone is added, quick to move and dropped with it.
 
     Args:
         prior: weights to start from; the first feature is the constant 1.
@@ -35,13 +32,13 @@ class AcceptanceEstimator:
     """
 
     KEEP = 0.9995
-    """Forgetting per observation: the last 2,000 or so count."""
+    """Forgetting per observation."""
     LARGEST = 4.0
     """Bound of each variance, so that forgetting cannot blow up what is never observed."""
     EXPECTED = 0.02
-    """What came as expected, but for so much, teaches nothing worth the time."""
+    """Errors up to this teach nothing worth the time."""
     ASYMMETRIC = 1e-3
-    """A stored variance that differs so much from its transpose was led astray by rounding."""
+    """A stored variance that differs so much from its transpose is broken."""
     BIAS_RATE, BIAS_KEEP, BIAS_CLIP = 0.12, 0.99, 2.0
 
     def __init__(self, prior: Sequence[float], spread: float = 0.5) -> None:
@@ -53,14 +50,14 @@ class AcceptanceEstimator:
         """Observations so far, earlier sessions included."""
 
     def predict(self, features: Sequence[float]) -> float:
-        """The chance, between LOWEST and HIGHEST."""
+        """The accept probability, between LOWEST and HIGHEST."""
         z = self.bias + sum(map(mul, self._weights, features))
         if z > 5.3:
             return HIGHEST
         return 1.0 / (1.0 + exp(-z)) if z > _LOW else LOWEST
 
     def learn(self, features: Sequence[float], accepted: bool) -> None:
-        """One tested token."""
+        """Learn from one tested token."""
         p = self.predict(features)
         error = (1.0 if accepted else 0.0) - p
         self.seen += 1
@@ -95,16 +92,14 @@ class AcceptanceEstimator:
         self.bias = max(-self.BIAS_CLIP, min(self.BIAS_CLIP, bias))
 
     def begin(self) -> None:
-        """A new conversation: what was particular to the last one is dropped."""
+        """A new conversation."""
         self.bias = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """For the store."""
         return {"weights": self._weights, "variance": self._variance, "seen": self.seen}
 
     def restore(self, stored: Any) -> None:
-        """Take over what `as_dict` gave. Where rounding has led it astray, as it once could after
-        some 70,000 observations, the estimator stays new.
+        """Take over what `as_dict` gave; a broken variance leaves the estimator new.
 
         Raises:
             ValueError: not such a record.

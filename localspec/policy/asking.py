@@ -8,7 +8,7 @@ from localspec.policy.growing import SECOND, Asked
 from localspec.policy.profile import PairProfile
 
 BEST = 0.95
-"""Probability that a drafted token is right, at best: no pair is right more often."""
+"""Accept probability of a drafted token, at best."""
 
 
 class Asking:
@@ -20,12 +20,12 @@ class Asking:
     """
 
     HORIZON = 8
-    """Times of asking over which the cost of catching up with the text is spread."""
+    """Uses over which the cost of catching up with the text is spread."""
     INTERVAL, LONGEST, BURST = 16, 64, 2
     """Steps until it is tried again where it does not pay, doubled with each trial in vain; and
-    steps that a trial has, as catching up is paid in the first."""
+    steps of a trial, as catching up is paid in the first."""
     TRIALS = 0.02
-    """Of plain decoding, what trials may take: where they are dear, they are further apart."""
+    """Share of plain decoding that trials may take."""
     ONWARD_RATE = 0.05
 
     def __init__(self, source: ModelSource, profile: PairProfile, session: Session) -> None:
@@ -46,7 +46,7 @@ class Asking:
         return True
 
     def advantage(self, situation: int, rate: float) -> float:
-        """Tokens that asking it gains over what it costs; above 0 it pays."""
+        """Tokens that asking it gains over what it costs."""
         price = self.one + self.missed / self.HORIZON
         return self.profile.gains[situation].hoped - rate * price
 
@@ -70,9 +70,8 @@ class Asking:
 
 
 def repays(profile: PairProfile, model: ModelSource, session: Session, known: int) -> bool:
-    """Whether a model source can earn back reading the prompt in this answer: at first as the best
-    drafts would, then as it did lately, in an answer of the usual length. True where costs are not
-    known yet.
+    """Whether a model source can earn back reading the prompt in an answer of the usual length: at
+    first as the best drafts would, then as it did lately. True where costs are not known yet.
 
     Args:
         known: tokens of the prompt that need not be read any more.

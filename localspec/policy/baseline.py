@@ -1,4 +1,4 @@
-"""What a plain pass takes at present, as plain passes alone tell: what drafting is measured by."""
+"""The baseline: what a plain pass takes at present, as plain passes alone tell."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import math
 
 
 class Baseline:
-    """How much slower than a cost curve says plain passes are: the mean of the latest ones.
+    """Mean of the latest plain passes, relative to a cost curve.
 
-    One that is off by more than noise is a hiccup or a change of the machine: the next one tells
-    which, and a change is believed at once. A plain pass behind a draft counts less by what pairs
-    of plain passes say of that: llama.cpp builds the graph of a pass anew where the one before was
-    over another number of tokens.
+    One that is off by more than noise is a hiccup or a change of the machine; the next one tells
+    which, and a change is believed at once. A pass after one of another size takes longer, as
+    llama.cpp builds its graph anew; what that adds is learned from pairs of plain passes.
 
     Attributes:
         now: seconds of a plain pass ÷ those of the curve.
@@ -24,10 +23,10 @@ class Baseline:
     BEYOND, LEAST = 3.0, 0.06
     """Times the noise that a pass has to be off to be strange, and how far at least."""
     PAIR_RATE, PAIRS, MOST = 0.02, 6, 0.1
-    """Of the pairs: weight of one when there were many; how many "no longer" counts for at first;
-    the furthest (as a logarithm) that is believed."""
+    """Of pairs: weight of one after many; how many "no longer" counts for at first; the furthest
+    (as a logarithm) that is believed."""
     ENOUGH = 2
-    """So many pairs are asked for where they do not come by themselves."""
+    """Pairs that are asked for where they do not come by themselves."""
 
     __slots__ = ("_first", "_longer", "_pairs", "_passes", "_strange", "fell", "noise", "now")
 
@@ -56,7 +55,7 @@ class Baseline:
             alike: whether the pass before it was a plain one.
 
         Returns:
-            The same without what only passes behind drafts take.
+            The same without what only passes after drafts take.
         """
         first, self._first = self._first, None if alike else relative
         if first is not None and alike:

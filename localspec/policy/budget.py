@@ -1,22 +1,19 @@
 """What drafting may risk, so that answers are no slower than plain decoding whatever is estimated.
 
-Drafting is an experiment against a baseline whose cost is known. A conservative bandit (Wu et al.
-2016, "Conservative bandits"; Garcelon et al. 2020) tries an arm only while what it may lose is
-covered by what was gained before, and by a small share of what the baseline brings anyway. Here
-that cover is the fund:
+A conservative bandit (Wu et al. 2016, "Conservative bandits"; Garcelon et al. 2020) risks only what
+it gained before, and a small share of what the baseline brings anyway. Here that is the fund:
 
-- each step adds a hundredth of what its tokens would have taken plainly (ALLOWANCE),
-- a drafted step adds what its tokens would have taken plainly, and takes what it really took; what
-  it gained is at hand once a plain pass has told what plain passes take (`prove`),
+- each step adds ALLOWANCE × what its tokens would have taken plainly, - a drafted step adds what
+its tokens would have taken plainly, and takes what it really took; a
+  gain is at hand once a plain pass has confirmed the baseline (`prove`),
 - it never holds more than max(SECONDS, PASSES plain passes), which a new pair begins with.
 
 A step is drafted only if the fund covers its worst case, that nothing is accepted, and stakes half
-of the fund at most. So for any text, any drafts and any estimates, over any stretch
+of the fund at most. So for any text, drafts and estimates, over any stretch
 
     seconds ≤ 1.01 × plain seconds + fund at its beginning + one step's overrun.
 
-An overrun, what a step takes longer than could be foreseen, is charged. What a plain pass takes is
-what plain passes said last; `exposed` says for how long that is believed.
+An overrun, what a step takes longer than foreseen, is charged.
 """
 
 from __future__ import annotations
@@ -41,16 +38,15 @@ class Budget:
     SECONDS, PASSES = 0.5, 8
     """The most that the fund holds: so many seconds, or plain passes if they take longer."""
     STAKE, SMALL = 0.5, 3.0
-    """Of what the fund holds, the most that a step may risk, unless that is less than so many plain
-    passes."""
+    """Of the fund, the most that a step may risk, unless that is less than so many plain passes."""
     EXPOSED, CHEAPER = 24.0, 3.0
     """Plain passes that drafted steps since the latest plain one may have lost, if plain passes had
     become so many times cheaper meanwhile."""
     QUIETER = 0.67
-    """So much shorter plain passes have to have become for a debt to shrink along with them."""
+    """So much shorter plain passes have to be for a debt to shrink along with them."""
     DEBT = 1.0
-    """Of the most it holds, what it may be overdrawn by: a pass during which the machine slept for
-    a while must not end drafting for as long."""
+    """Of the most it holds, what it may be overdrawn by: one pass while the machine slept must not
+    end drafting for as long."""
 
     def __init__(self) -> None:
         self.fund: float | None = None
@@ -79,13 +75,13 @@ class Budget:
         return max(min(fund, self.SMALL * plain), self.STAKE * fund)
 
     def forgive(self) -> None:
-        """Drop a debt: it is of another time than the last few minutes."""
+        """Drop a debt of another time."""
         if self.fund is not None:
             self.fund = max(self.fund, 0.0)
 
     def exposed(self, plain: float) -> bool:
-        """Whether a plain pass has to tell first what plain passes take: too much would be lost if
-        they had become cheaper, or most of what may be risked waits for being proven."""
+        """Whether a plain pass has to confirm the baseline first: too much would be lost if it had
+        fallen, or most of what may be risked waits for that."""
         cheaper = self._tokens * plain / self.CHEAPER
         if self._seconds - cheaper > self.EXPOSED * plain:
             return True
@@ -105,8 +101,7 @@ class Budget:
 
         Args:
             plain: seconds of a plain pass.
-            tokens: that the step brought.
-            lost: seconds that it took more than plain decoding of these; negative if fewer.
+            lost: seconds that it took more than plain decoding of its tokens; negative if fewer.
             seconds: that it took.
             statement: of this answer, brought up to date.
             drafted: whether passes other than a plain one were part of it.
@@ -126,8 +121,8 @@ class Budget:
         self.tell(statement)
 
     def prove(self, before: float, plain: float, statement: AccountStatement) -> None:
-        """A plain pass told what plain passes take. What drafts gained since the last one may be
-        spent now; if plain passes take less than was thought, it was less."""
+        """A plain pass confirmed the baseline: gains since the last one may be spent now, less what
+        a lower baseline makes of them."""
         less = self._tokens * max(0.0, before - plain)
         self.saved -= less
         statement.saved -= less
@@ -151,7 +146,6 @@ class Budget:
         self._credit = min(self._credit, most - self.fund)  # together they hold the most at most
 
     def as_dict(self) -> dict[str, Any]:
-        """For the store."""
         fund = None if self.fund is None else self.fund + self._credit
         return {"fund": fund, "saved": self.saved, "seconds": self.seconds}
 

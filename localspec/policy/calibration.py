@@ -1,4 +1,4 @@
-"""T(n) of a model on this device, measured with passes over a few arbitrary tokens."""
+"""Measuring T(n) of a model on this device, with passes over a few arbitrary tokens."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ from localspec.decoding.sampling import Rows
 from localspec.policy.cost_curve import SIZES, CostCurve
 
 WHOLE = (1.4, 0.35)
-"""Seconds for the target and for the draft model where somebody asks for a measurement."""
+"""Seconds for the target and for the draft model where a measurement is asked for."""
 FIRST = (0.3, 0.08)
-"""The same before a first answer; what there is no time for is measured later, see
-`calibrate_more`."""
+"""The same before a first answer; the rest is measured later, see `calibrate_more`."""
 CORE, ROUNDS = 11, 2
 """So many of SIZES, the first ones, are measured so often; where passes are BRIEF, all are."""
 FAR, FAR_LENGTH = (1, 4, 8, 16), 520
-"""Sizes measured at a second length of context, which tells what the cache adds to any."""
+"""Sizes measured at a second length of context, which tells what the cache adds."""
 LONG_PROMPT = 300
-"""Tokens of a prompt behind which that can be measured as well."""
+"""Tokens of a prompt after which that can be measured as well."""
 
 STEADY = 1.3
 """The first sizes, measured once more at the end, may be slower by so much."""
 AGAIN = 0.01
 """Seconds for that, if the passes are so short."""
 IN_A_ROW, BRIEF = 4, 0.02
-"""Passes over one token that follow each other, where one takes fewer seconds than that. llama.cpp
-builds the graph of a pass anew where the one before was over another number of tokens, and its CUDA
-backend replays a recorded graph from the third like it on: plain decoding pays for neither."""
+"""Passes over one token in a row, where one takes fewer seconds than BRIEF. llama.cpp builds the
+graph of a pass anew after one of another size, and its CUDA backend replays a recorded graph from
+the third like it on: plain decoding pays for neither."""
 SIMILAR = 1.6
 """A stored curve may differ by so much from what is measured in a moment."""
 
@@ -54,7 +53,7 @@ class MeasuredCache(Protocol):
     def native_seconds(self) -> float: ...
 
     def filler(self, count: int) -> list[int]:
-        """So many tokens to decode; any do that cost what those of a text cost."""
+        """So many tokens that cost what those of a text cost."""
         ...
 
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
@@ -65,20 +64,16 @@ class MeasuredCache(Protocol):
         """Drop the tokens from `length` on."""
         ...
 
-    def clear(self) -> None:
-        """Drop everything."""
-        ...
+    def clear(self) -> None: ...
 
 
 def calibrate(passes: MeasuredCache, curve: CostCurve, budget: float) -> bool:
-    """Measure T(n), the most telling sizes first, as many as the budget allows.
+    """Measure T(n), the most telling sizes first, in so many seconds. The cache is left empty.
 
-    Each size takes its fastest round: what else the machine does can only slow a pass down. The
-    cache is left empty.
+    Each size takes its fastest round: what else the machine does can only slow a pass down.
 
     Returns:
-        Whether the machine was steady meanwhile. If not, the curve serves for now, and is better
-        measured again.
+        Whether the machine was steady. If not, the curve is better measured again.
 
     Raises:
         Cancelled: the passes were cancelled meanwhile; nothing is learned.
@@ -127,8 +122,7 @@ def calibrate(passes: MeasuredCache, curve: CostCurve, budget: float) -> bool:
 
 
 def calibrate_far(passes: MeasuredCache, curve: CostCurve) -> None:
-    """Measure what the cache adds behind the text that it holds, which stays: where `calibrate` had
-    no time for a second length, the first long prompt is one.
+    """Measure what the cache adds after the text that it holds, which stays.
 
     Raises:
         Cancelled: the passes were cancelled meanwhile; nothing is learned.
@@ -148,8 +142,8 @@ def missing(passes: MeasuredCache, curve: CostCurve) -> list[int]:
 
 
 def affordable(passes: MeasuredCache, curve: CostCurve, context: int, seconds: float) -> list[int]:
-    """Of the sizes that are missing those that can be measured behind so many tokens in so many
-    seconds, with a plain pass beside them."""
+    """Missing sizes that can be measured after so many tokens in so many seconds, with a plain pass
+    beside them."""
     left = seconds - curve.seconds(1, context) * curve.pace
     found = []
     for n in missing(passes, curve):
@@ -161,8 +155,8 @@ def affordable(passes: MeasuredCache, curve: CostCurve, context: int, seconds: f
 
 
 def calibrate_more(passes: MeasuredCache, curve: CostCurve, sizes: Sequence[int]) -> None:
-    """Measure further sizes behind the text that the cache holds, which stays. A plain pass beside
-    them tells how fast the machine is meanwhile.
+    """Measure further sizes after the text that the cache holds, which stays. A plain pass beside
+    them tells the present pace.
 
     Raises:
         Cancelled: the passes were cancelled meanwhile; nothing is learned.
@@ -178,8 +172,7 @@ def calibrate_more(passes: MeasuredCache, curve: CostCurve, sizes: Sequence[int]
 
 
 def agrees(passes: MeasuredCache, curve: CostCurve) -> bool:
-    """Whether a curve of an earlier session still fits, as two of its points tell. The cache is
-    left empty.
+    """Whether a curve of an earlier session still fits at two points. The cache is left empty.
 
     Raises:
         Cancelled: the passes were cancelled meanwhile.
@@ -216,7 +209,7 @@ def measure(
     deadline: float,
     rounds: int = 1,
 ) -> None:
-    """Fastest pass of each size behind what the cache holds now, in turn."""
+    """Fastest pass of each size after what the cache holds now."""
     held = len(passes.tokens)
     for _ in range(rounds):
         for n in sizes:

@@ -14,21 +14,22 @@ from localspec.policy.acceptance_estimator import AcceptanceEstimator
 from localspec.policy.worth import Bid, Worth
 
 LEAST_REACH = 0.01
-"""Candidates less likely than this are not worth keeping in mind."""
+"""Candidates less likely than this are dropped."""
 
 _new = tuple.__new__
-"""Makes a named tuple of its fields in half the time: some twenty candidates come up in a step."""
+"""Makes a named tuple of its fields in half the time."""
 
 
 class Candidate(NamedTuple):
     """A token that could go into the tree.
 
     Attributes:
-        token, source, proposal: as in TokenTree; `parent` is another candidate's number, or ROOT.
+        token, source, proposal: as in TokenTree.
+        parent: another candidate's number, or ROOT.
         depth: 1 for the first level.
         estimator, features: where its chance comes from; None for one that is not learned from.
         chance: of being accepted if its parent is and its elder siblings are not.
-        reach: path probability, of being accepted at all.
+        reach: path probability.
         first: whether it is the first choice of the model source that was asked.
     """
 
@@ -45,7 +46,7 @@ class Candidate(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """A lookup source, and what it expects behind the committed text."""
+    """A lookup source, and what it expects after the committed text."""
 
     source: LookupSource
     estimator: AcceptanceEstimator
@@ -63,7 +64,7 @@ class Candidates:
 
     Attributes:
         candidates: parents before children, elder siblings before younger ones.
-        children: numbers of those behind each of them, and behind ROOT.
+        children: their numbers, by parent or ROOT.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class Candidates:
 
     def _order(self) -> tuple[list[int], list[float], int]:
         """The candidates in the order in which they are taken, the reach of each, and how many have
-        to be taken. Every beginning of the order is a tree of at most so many branches as fit."""
+        to be taken. Every beginning of the order is a tree with no more branches than fit."""
         every = self.candidates
         if self.drawn:
             numbers = list(range(len(every)))
@@ -152,11 +153,11 @@ class Candidates:
         ends: bool = False,
         first: bool = False,
     ) -> int:
-        """Put a candidate below another one, behind its elder siblings; returns its number.
+        """Put a candidate below another one, after its elder siblings; returns its number.
 
         Args:
-            ends: whether it ends the answer: accepting it then brings nothing, as the target's
-                own token behind it is lost.
+            ends: whether it ends the answer: accepting it brings nothing, as the target's own token
+                after it is lost.
         """
         number, left = len(self.candidates), self._left.get(parent, 1.0)
         reach = 0.0 if ends else self._reach(parent) * left * chance

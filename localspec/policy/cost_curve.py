@@ -1,8 +1,7 @@
-"""What a pass costs: T(n, c), measured on this machine and refined while it is used.
+"""The cost of a pass, measured on this machine and refined while it is used.
 
-T(n, c) = a(n) + b(n) · c, for a pass over n tokens behind c cached ones. a(n) is a table: without
-kernels of our own it is not even monotone. What attention adds grows with the cache, the more so
-the more tokens look at it: b(n) = b₀ + b₁ · n.
+T(n, c) = a(n) + b(n) · c, for a pass over n tokens after c cached ones. a(n) is a table, as it need
+not even be monotone. b(n) = b₀ + b₁ · n is what attention adds.
 """
 
 from __future__ import annotations
@@ -21,15 +20,14 @@ SIZES = (1, 4, 2, 3, 8, 5, 6, 16, 7, 12, 32, 9, 10, 11, 13, 14, 20, 24, 28, 64)
 
 
 class CostCurve:
-    """Seconds of one pass over n tokens behind c cached ones.
+    """Seconds of one pass over n tokens after c cached ones.
 
-    A live step moves the pace of the machine, one factor for all sizes, quickly and the table
-    slowly: a second in which another process takes a core cancels out of every decision, and a
-    lasting change of one size gets through.
+    A live pass moves the pace, one factor for all sizes, quickly and the table slowly: a busy
+    second cancels out of every decision, and a lasting change of one size gets through.
 
     Attributes:
         pace: how much slower than the table the machine is at present.
-        baseline: that of plain passes; None where none ran since the pace was set.
+        baseline: of plain passes; None where none ran since the pace was set.
         version: counts the changes that are worth working out costs anew for.
         two_lengths: whether passes were measured at two lengths of context.
     """
@@ -39,16 +37,16 @@ class CostCurve:
     FIRST_RATE = 0.3
     """Rate of the first live pass of a size, falling with the root of how many there were."""
     PLAIN_RATE = 0.5
-    """Rate at which a plain pass moves the pace where the others have led it astray."""
+    """Rate at which a plain pass moves a doubtful pace."""
     SETTLE = 0.01
-    """Share of the pace (as a logarithm) that the table takes over every REFRESH passes, lest rare
-    long passes drive the two apart for ever."""
+    """Share of the pace (as a logarithm) that the table takes over every REFRESH passes, so that
+    rare long passes do not drive the two apart."""
     REFRESH = 32
     TOLERANCE, NOISY = 0.05, 0.7
     """So far (as a logarithm), or so many times the noise of plain passes, the pace may move until
     a plain pass has to confirm it."""
     OVERDUE = 32
-    """Passes over several tokens until a plain one has to confirm what a plain one takes."""
+    """Passes over several tokens until a plain one has to confirm the baseline."""
     APART = 256
     """Tokens that two lengths have to lie apart to tell what the cache costs."""
     UNSURE, UNSURE_SLOPE = 0.05, 0.3
@@ -56,7 +54,7 @@ class CostCurve:
     TYPICAL = 4.0
     """Tokens of a pass in which b₁ · n is about b₀."""
     LEAST = 1e-7
-    """Seconds of a pass, whatever comes."""
+    """Seconds of a pass, at least."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -86,12 +84,12 @@ class CostCurve:
         self._unconfirmed = 0  # passes over several tokens since the latest plain one
 
     def knows(self, n: int) -> bool:
-        """Whether a pass over n tokens was ever measured; what it takes is guessed else."""
+        """Whether a pass over n tokens was ever measured."""
         return n in self._table
 
     def learn(self, measured: Mapping[int, float], context: int) -> None:
-        """Take over calibrated seconds by pass size, at so many tokens of context. The first length
-        that is learned makes the table, another one what the cache costs."""
+        """Take over calibrated seconds by size, at so many tokens of context. The first length
+        makes the table, another one what the cache costs."""
         if not self._table:
             self._length = context
         both = {n: seconds for n, seconds in measured.items() if n in self._table}
@@ -110,7 +108,7 @@ class CostCurve:
         return (self._near(n) if near is None else near) + self._cached(n, context)
 
     def row(self, most: int, context: int) -> list[float]:
-        """T(0) = 0, T(1) … T(most): for a policy that looks many of them up."""
+        """T(0) = 0, T(1) … T(most)."""
         if not self._known or most > self._known[-1]:
             return [0.0, *(self.seconds(n, context) for n in range(1, most + 1))]
         sizes = np.arange(1, most + 1)
@@ -126,9 +124,9 @@ class CostCurve:
         return self.baseline.now * self.seconds(1, context)
 
     def doubtful(self, context: int) -> bool:
-        """Whether only a plain pass can tell how fast the machine is: passes over several tokens
-        have moved the pace far, or there were only such for long; or the latest plain one was
-        strange, or behind a text of quite another length, or of another session."""
+        """Whether the baseline has to be confirmed by a plain pass: others have moved the pace far,
+        or there were only others for long; or the latest plain one was strange, or at quite another
+        context length, or of another session."""
         if self._stale or self._unconfirmed >= self.OVERDUE:
             return True
         tolerance = self.TOLERANCE
@@ -195,7 +193,6 @@ class CostCurve:
             self.baseline.now = plain / self.seconds(1, self._plain_at)
 
     def as_dict(self) -> dict[str, Any]:
-        """For the store: seconds by size with an empty cache, and what a cached token adds."""
         return {
             "sizes": {str(n): self._table[n] for n in self._known},
             "cached": list(self._slope),

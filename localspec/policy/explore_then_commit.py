@@ -1,22 +1,20 @@
-"""An explore-then-commit trial of two ways to do the same thing: the faster one is kept.
-
-Lattimore & Szepesvári 2020, chapter 6; tried anew now and then, as what is faster may change.
-"""
+"""An explore-then-commit trial (Lattimore & Szepesvári 2020, chapter 6) of two ways to do the same
+thing, repeated now and then."""
 
 from __future__ import annotations
 
 STEPS = 12
-"""Steps of one turn."""
+"""Of one turn."""
 TURNS = 3
-"""Turns of each way before they are compared."""
+"""Of each way before they are compared."""
 AGAIN = 512
 """Steps after which they are compared anew."""
 MARGIN = 1.02
-"""The new way has to be so much faster: a difference that noise makes is none."""
+"""The new way has to be so much faster."""
 
 
 class ExploreThenCommit:
-    """Whether to do it the new way at the next step; `observe` says what came of it."""
+    """Whether to do it the new way at the next step."""
 
     def __init__(self, *, decided: bool | None = None) -> None:
         """`decided`: the outcome, if it is not to be tried."""

@@ -1,9 +1,9 @@
-"""The draft tree of one step while it grows: the candidates, and what is asked of the sources.
+"""The draft tree of one step while it grows.
 
-Greedy text gets a tree: the draft model's choices and what the lookup sources expect instead or
-afterwards; the most probable of these are verified (EAGLE-2: Li et al. 2024, section 4). Sampled
-text gets a chain, drawn from the draft model, that ends before a token is drawn which is not
-expected to pay, and goes on with what is looked up.
+Greedy text gets a tree of the draft model's choices and what the lookup sources expect; the most
+probable nodes are verified (EAGLE-2: Li et al. 2024, section 4). Sampled text gets a chain, drawn
+from the draft model, that ends before a token is drawn which is not expected to pay, and goes on
+with what is looked up.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from localspec.policy.candidates import Candidates, Looked
 from localspec.policy.worth import Worth
 
 SECOND = "second"
-"""Kind of estimator that every model source has: of its second and further choices. Where one of
-that name and the kind of the first choice is there as well, that is taken."""
+"""Kind of estimator of a model source's second and further choices. One of that name and the kind
+of the first choice is preferred."""
 PRIMES, FAINT = 7, 0.05
-"""Most expected tokens that a draft model reads along, and how likely it has to be at least that
-it says the same up to there."""
+"""Most expected tokens that a draft model reads along, and their least probability."""
 AT_ONCE = 4
 """Most candidates that one pass of a draft model reads."""
 ALTERNATIVES = 4
@@ -83,7 +82,7 @@ class Growing(Candidates):
     # What is asked of the sources.
 
     def look_up(self) -> None:
-        """Everything that the lookup sources expect, and what else may come."""
+        """Everything that the lookup sources expect."""
         for looked in self._looked:
             self._hang(looked, ROOT, looked.expected)
         if not self.branching or not self.candidates:
@@ -94,8 +93,8 @@ class Growing(Candidates):
                     self._add(token, ROOT, looked.source.name, None, (), chance)
 
     def ask(self, asked: Asked) -> None:
-        """Grow the tree where the text is likeliest to go, for as long as asking the model source
-        is worth it."""
+        """Grow the tree where the text is likeliest to go, while asking the model source is worth
+        it."""
         self._asked, source = asked, asked.source
         most = min(self.depth, source.room(self.session))
         # A chain is followed at its end; of a tree all ends are kept in mind.
@@ -152,7 +151,7 @@ class Growing(Candidates):
     # What the model says.
 
     def _offer(self, node: int, passes: DraftPasses) -> None:
-        """Put what the model would say behind a candidate."""
+        """Add what the model would say after a candidate."""
         assert self._asked is not None
         sampler = self._sampler(node)
         if not sampler.open or not passes.knows(self, node):
@@ -187,7 +186,7 @@ class Growing(Candidates):
         return self._grows(stop, (reach,), reach, node)
 
     def _sampler(self, node: int) -> DraftSampler:
-        """What may be said behind a candidate."""
+        """What may be said after a candidate."""
         found = self._samplers.get(node)
         if found is None:
             found = self._sampler(self.parent(node)).forked(self.token(node))
@@ -210,7 +209,7 @@ class Growing(Candidates):
                 self._hang(hinted[0], number, hinted[0].expected[1:])
 
     def _go_on(self, room: int) -> None:
-        """What the lookup sources expect behind the end of the likeliest branch."""
+        """What the lookup sources expect after the end of the likeliest branch."""
         if room < 1 or self._reach(self._tip) == 0.0:
             return
         hinted = self._hint(self._tip)
@@ -218,7 +217,7 @@ class Growing(Candidates):
             self._hang(hinted[0], self._tip, islice(self._expected(self._tip, hinted[0]), room))
 
     def _likeliest(self, nodes: Sequence[int], most: int) -> list[int]:
-        """Those that the text may go on behind, within so many levels, likeliest first."""
+        """Those that the text may go on after, within so many levels, likeliest first."""
         every = self.candidates
         found = [n for n in nodes if every[n].depth < most and every[n].reach > 0.0]
         found.sort(key=lambda node: every[node].reach, reverse=True)
@@ -227,7 +226,7 @@ class Growing(Candidates):
     # Where the lookup sources are.
 
     def _at(self, node: int) -> list[Any]:
-        """Of each of them, its place behind a candidate."""
+        """The place of each lookup source after a candidate."""
         found = self._places.get(node)
         if found is None:
             if node == ROOT:
@@ -244,7 +243,7 @@ class Growing(Candidates):
         return looked.source.expected(place)
 
     def _hint(self, node: int) -> tuple[Looked, Prediction] | None:
-        """What is expected most firmly behind a candidate, and by whom."""
+        """What is expected most firmly after a candidate, and by whom."""
         if node not in self._hints:
             best: tuple[Looked, Prediction] | None = None
             for looked, place in zip(self._looked, self._at(node), strict=True):
@@ -257,7 +256,7 @@ class Growing(Candidates):
     # What more of them are worth.
 
     def _goes_on(self, node: int) -> bool:
-        """Whether passes behind a candidate are worth more than what there is."""
+        """Whether passes after a candidate are worth more than what there is."""
         return self._grows(self._worth.of(self._reaches), (), self._reach(node), node)
 
     def _grows(self, now: float, known: tuple[float, ...], reach: float, node: int) -> bool:
@@ -303,9 +302,9 @@ def features_of(logits: RankedLogits, hint: Prediction | None) -> tuple[float, .
 def further_choices(
     logits: RankedLogits, expected: int
 ) -> Iterator[tuple[int, tuple[float, float, float]]]:
-    """A model's second choice and so on in the order in which they are tried, with the features of
-    each given that those before it were wrong: 1, logit of the probability among what is left, and
-    whether a lookup source expects the token.
+    """A model's further choices in the order in which they are tried, each with its features if
+    those before it are wrong: 1, logit of the probability among what is left, and whether it was
+    looked up.
 
     Args:
         expected: what was looked up, -1 for nothing; it comes first.

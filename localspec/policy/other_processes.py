@@ -1,4 +1,4 @@
-"""How much of the machine other processes use, as the system tells it."""
+"""How much of the machine other processes use."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from contextlib import suppress
 import psutil
 
 SPAN = 0.25
-"""Seconds that a figure is about, at least; systems count in hundredths, Windows in 64ths."""
+"""Least seconds that a figure is about; systems count in hundredths, Windows in 64ths."""
 IMPLAUSIBLE = 0.5
-"""Where all the time of the cores together is so far from what went by, the figures are of
-another machine, or nobody's: some containers show their host's, or zeros."""
+"""Counters that are off from the clock by so much are another machine's: some containers show their
+host's, or zeros."""
 BLINK = 0.04
-"""Seconds that tell whether others work now, in hundredths: enough to tell a core from none."""
+"""Seconds of a quick look, enough to tell a busy core from none."""
 
 Reading = tuple[float, float, float, float]
 """When, and seconds since the start: of all cores that are counted, those at work, our own."""
@@ -23,13 +23,11 @@ Reading = tuple[float, float, float, float]
 class OtherProcesses:
     """Cores that other processes keep busy.
 
-    Only those cores count that this process may use. What gives way to us is not counted (niced
-    processes), what the host of a virtual machine takes away is.
+    Only cores that this process may use count. Niced processes do not, what the host of a virtual
+    machine takes away does.
 
     Args:
         read: gives a reading; None asks the system.
-        clock: tells the seconds that readings go by.
-        sleep: lets seconds go by.
     """
 
     def __init__(
@@ -44,16 +42,15 @@ class OtherProcesses:
         self._found: float | None = None
 
     def __call__(self) -> float | None:
-        """Over the last quarter of a second, or since it was asked last if that is longer ago;
-        None where the system does not tell, or tells what cannot be."""
+        """Over the last quarter of a second, or since it was asked last if that is longer ago; None
+        where that is not known."""
         before = self._before
         if before is None or self._clock() - before[0] < SPAN:
             return self._found
         return self._since(before)
 
     def now(self) -> float | None:
-        """Over the next blink, which it takes; None as above. What others did in a pause is not
-        what they do when it is over."""
+        """The same over the next BLINK, which it takes."""
         before = self._before = self._read()
         if before is None:
             return None

@@ -1,10 +1,9 @@
-"""How much is drafted at each step of `auto`, and by whom: every decision is made here.
+"""The policy of `auto`: how much is drafted at each step, and by whom.
 
-A step is planned in three parts. What the lookup sources expect is free, so its worth is known
-(`localspec.policy.worth`). A model source costs a pass before it says anything, so it is asked
-where what asking gained lately exceeds that. While it drafts, each further pass has to be worth
-more than it costs (`localspec.policy.growing`). Nothing is drafted that the budget does not cover
-(`localspec.policy.budget`).
+What lookup sources expect is free, so its worth is known (`localspec.policy.worth`). A model source
+costs a pass before it says anything, so it is asked where what asking gained lately exceeds that.
+While it drafts, each further pass has to be worth more than it costs (`localspec.policy.growing`).
+Nothing is drafted that the budget does not cover (`localspec.policy.budget`).
 """
 
 from __future__ import annotations
@@ -41,13 +40,10 @@ class Policy:
 
     Args:
         profile: of this pair on this machine; learns as the answer goes on.
-        lookups, models: the sources that may be used.
-        limits: of the target.
-        branches: whether the text is greedy, or drawn with noise that the drafts know, and the rule
-            takes trees.
+        branches: whether drafts may be trees: greedy text, or noise that the drafts know, under a
+            rule that takes them.
         drawn: whether model sources draw their tokens from their distributions.
-        overlap: says whether the model source goes on while the target verifies; None if it never
-            does.
+        overlap: whether the model source goes on while the target verifies; None for never.
         nothing: reason where nothing is looked up and no model source takes part.
 
     Attributes:
@@ -57,19 +53,17 @@ class Policy:
     RATE_KEEP = 0.97
     """Weight of the past in the running tokens per second, per step."""
     BEYOND = 12
-    """Tokens of a looked up chain behind the best end so far: passes of some sizes are bargains."""
+    """Tokens of a looked up chain after the best end so far: passes of some sizes are bargains."""
     DOUBTFUL, FAINT = 0.2, 0.05
-    """A first prediction less likely than the one, and a later one less likely to be reached than
-    the other, are not worth a thought."""
+    """Least probability of a first prediction, and of reaching a later one."""
     SURELY = 0.9
     LONGEST_PLANNING = 1e-3
     """Seconds; a step whose planning seems to take longer was interrupted."""
     SHORT, LONGEST_REST = 3e-3, 16
-    """Seconds of a pass for which planning (some 30 µs) would show, and steps that are left out of
-    it at most: half as many in a row as were planned in vain."""
+    """Seconds of a pass for which planning would show, and steps that are left out of it at most:
+    half as many in a row as were planned in vain."""
     OPENING, SHARE = 6.0, 0.1
-    """Plain passes that one answer may lose at first, and the share of the tokens so far: a first
-    answer is read as it comes."""
+    """Plain passes that one answer may lose at first, and the share of the tokens so far."""
 
     name = AUTO
     reads = False
@@ -167,7 +161,7 @@ class Policy:
         return Plan(AUTO, room, reason=reasons.LEADING, overlaps=overlaps)
 
     def _look_up(self, session: Session, room: int, worth: Worth) -> None:
-        """What the lookup sources expect, as far as it is worth a thought, and what it is worth."""
+        """What the lookup sources expect, and what it is worth."""
         if not self._estimators:
             self._estimators = [
                 self._profile.source(s).estimators[s.kind(session)] for s in self._lookups
@@ -270,7 +264,7 @@ class Policy:
         return self._asking.source.verifying(session, draft.tree)
 
     def verified(self, rows: Rows) -> None:
-        """Nothing to read."""
+        pass
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
         for source in self._sources:
@@ -328,11 +322,7 @@ class Policy:
         return lost
 
     def _learn_from_candidates(self, growing: Growing, step: Step) -> None:
-        """What the target said about the candidates along the accepted path.
-
-        Also of those that were not verified: where their parent was accepted, what the target put
-        in their place is known.
-        """
+        """What the target said about the candidates along the accepted path, verified or not."""
         parent: int | None = ROOT
         for depth, token in enumerate(step.tokens, 1):
             if parent is None or parent not in growing.children:

@@ -54,7 +54,7 @@ class PairProfile:
     def use_threads(
         self, target: int, draft: int, price: Callable[[int, int], float | None] = lambda a, b: None
     ) -> None:
-        """Passes run on other counts of threads from now on: their curves take the places.
+        """Passes run on other counts of threads from now on.
 
         Args:
             price: what passes on one count cost in those on another, None where unknown.
@@ -83,7 +83,7 @@ class PairProfile:
         self.step_overhead, self.row_overhead = 40e-6, 30e-6
 
     def source(self, source: Source) -> SourceProfile:
-        """The profile of a source: what an earlier session learned, else a new one."""
+        """The profile of a source, of an earlier session where there is one."""
         found = self._sources.get(source.name)
         if found is None:
             found = self._sources[source.name] = SourceProfile(source.priors)
@@ -100,7 +100,7 @@ class PairProfile:
 
     @property
     def usual_length(self) -> float:
-        """Tokens of an answer; without end while none is known."""
+        """Tokens of an answer; infinite while none is known."""
         return self.said / self.answers if self.said else math.inf
 
     def spent(self, overhead: float, drafted: int) -> None:
@@ -123,8 +123,8 @@ class PairProfile:
         return [0.0, *(seconds + step + n * each for n, seconds in enumerate(row[1:]))]
 
     def pass_seconds(self, source: SourceProfile, context: int) -> Callable[[int], float]:
-        """Of passes of a source's model by their tokens, at the pace of the *target's* table, in
-        which everything is reckoned: the two may have been measured at different moments."""
+        """Seconds of passes of a source's model by their tokens, at the pace of the *target's*
+        table, in which everything is reckoned."""
         costs, pace = source.costs, self.target.pace
         relative, each = costs.pace / pace, self.row_overhead / pace
         return lambda n: costs.seconds(n, context) * relative + each
@@ -135,7 +135,6 @@ class PairProfile:
         return None
 
     def as_dict(self) -> dict[str, Any]:
-        """For the store."""
         return {
             "target": self.curves.as_dict(),
             "budget": self.budget.as_dict(),
@@ -150,8 +149,7 @@ class PairProfile:
         }
 
     def learned(self) -> dict[str, Any]:
-        """What answers have taught, by source: how often drafts are right, and what they bring. Not
-        what passes cost, which another session may know better."""
+        """What answers have taught, by source, without what passes cost."""
         return {
             name: {k: v for k, v in source.as_dict().items() if k != "costs"}
             for name, source in self._sources.items()
@@ -170,8 +168,7 @@ class PairProfile:
                 source.restore(stored[name], costs=False)
 
     def restore(self, stored: Any) -> None:
-        """Take over what `as_dict` gave; all of it or nothing. What it says of sources that are
-        not registered any more is kept for when they are.
+        """Take over what `as_dict` gave; all of it or nothing. Records of unknown sources are kept.
 
         Raises:
             ValueError: not such a record.

@@ -11,8 +11,8 @@ from localspec.policy.cost_curve import CostCurve
 from localspec.policy.thread_curves import ThreadCurves
 
 SITUATIONS = 3
-"""What asking a model source gains is learned apart where the lookup sources offer nothing that
-pays, something that does, and something that is nearly sure."""
+"""Gains of a model source are learned apart where the lookup sources offer nothing that pays,
+something that does, and something that is nearly sure."""
 
 
 class Gain:
@@ -22,8 +22,8 @@ class Gain:
     LATEST, EARLIER = 12.0, 6.0
     """Observations that count, at most; and those of earlier answers."""
     BONUS = 0.15
-    """Tokens, over the root of the count: what is not well known is tried (optimism in the face of
-    uncertainty; Lattimore & Szepesvári 2020, chapter 7)."""
+    """Tokens, over the root of the count: optimism in the face of uncertainty (Lattimore &
+    Szepesvári 2020, chapter 7)."""
 
     def __init__(self, mean: float = 0.75, count: float = 1.0) -> None:
         self.mean, self.count = float(mean), float(count)
@@ -32,7 +32,7 @@ class Gain:
 
     @property
     def hoped(self) -> float:
-        """Tokens, at best."""
+        """Upper confidence bound."""
         return self.mean + self.BONUS / math.sqrt(self.count)
 
     def begin(self) -> None:
@@ -40,7 +40,6 @@ class Gain:
         self.count = min(self.count, self.EARLIER)
 
     def learn(self, tokens: float) -> None:
-        """It brought so many."""
         self.count = min(self.LATEST, self.count + 1.0)
         self.mean += (tokens - self.mean) / self.count
 
@@ -53,13 +52,12 @@ class SourceProfile:
         estimators: of acceptance, by kind of candidate.
         gains: of asking it, by situation, in tokens beyond what was looked up, its first pass not
             taken off.
-        saved: plain passes that it saved a token in the latest answers that it took part in; None
-            before the first.
+        saved: plain passes that it saved a token in the latest answers; None before the first.
     """
 
     SAVED_RATE, LEFT_OUT, FIRST = 1.0 / 256.0, 0.9, 0.5
-    """Weight of a token in `saved`; what is left of a loss for each answer that it was left out of,
-    so that it is tried again in the end."""
+    """Weight of a token in `saved`; what is left of a loss for each answer that it was left out
+    of."""
 
     def __init__(self, priors: Mapping[str, tuple[float, ...]]) -> None:
         self._priors = dict(priors)
@@ -98,7 +96,6 @@ class SourceProfile:
             self.saved += (1.0 - self.LEFT_OUT) * (1.25 * needed - self.saved)
 
     def as_dict(self) -> dict[str, Any]:
-        """For the store."""
         return {
             "costs": self.curves.as_dict(),
             "estimators": {kind: e.as_dict() for kind, e in self.estimators.items()},
@@ -108,10 +105,7 @@ class SourceProfile:
 
     def restore(self, stored: Any, *, costs: bool = True) -> None:
         """Take over what `as_dict` gave, all of it or nothing. An estimator with other features
-        than stored stays new.
-
-        Args:
-            costs: whether what passes cost is taken over as well.
+        stays new.
 
         Raises:
             ValueError: not such a record.
@@ -137,11 +131,7 @@ class SourceProfile:
 
     @classmethod
     def check(cls, stored: Any) -> None:
-        """Return if this is what some `as_dict` gave, whatever the source.
-
-        Raises:
-            ValueError: it is not.
-        """
+        """Raise ValueError unless this is what some `as_dict` gave."""
         try:
             kinds = {kind: tuple(e["weights"]) for kind, e in stored["estimators"].items()}
         except (AttributeError, KeyError, TypeError) as error:

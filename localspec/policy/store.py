@@ -1,4 +1,4 @@
-"""Where measurements are kept: one small JSON file per machine × pair × settings × library."""
+"""Where profiles are kept: one JSON file per machine × pair × settings × library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from localspec.identity import fingerprint
 from localspec.policy.profile import PairProfile
 
 FORMAT = 7
-"""Counts up when a stored record means something else; older ones are then measured anew."""
+"""Counts up when a stored record means something else; older ones are measured anew."""
 
 LATELY = 180.0
 """Seconds after which a debt of the budget is forgiven."""
@@ -27,8 +27,8 @@ class ProfileStore:
     """Reads and writes what is known of one pair here. Never raises: it can all be measured again.
 
     Args:
-        identity: everything that the figures depend on, as JSON values; see `identity_of`.
-        now: tells the time of day, in seconds.
+        identity: everything that the figures depend on, as JSON values.
+        now: the time of day, in seconds.
     """
 
     def __init__(self, identity: dict[str, Any], *, now: Callable[[], float] = time.time) -> None:
@@ -55,7 +55,7 @@ class ProfileStore:
         return True
 
     def save(self, profile: PairProfile) -> None:
-        """Replace the file in one go: a reader, or a crash, finds the old one or the new one."""
+        """Replace the file."""
         record = {
             "identity": self.identity,
             "saved_at": self._now(),
@@ -67,7 +67,6 @@ class ProfileStore:
             logger.warning("measurements cannot be kept in %s: %s", self.path, error)
 
     def remove(self) -> None:
-        """Forget what is on disk."""
         try:
             self.path.unlink(missing_ok=True)
         except OSError as error:

@@ -11,11 +11,11 @@ SCALING = 0.8
 
 
 class ThreadCurves:
-    """Cost curves by thread count. What was never measured on a count begins as the curve of the
-    nearest one: its shape, at a pace that live passes find.
+    """Cost curves by thread count. A new count begins with the shape of the nearest one's curve, at
+    a pace that live passes find.
 
     Attributes:
-        threads: the present count; `now` is its curve. 0 until somebody says one.
+        threads: the present count; `now` is its curve. 0 until `use`.
         borrowed: whether that curve was never measured on this count.
     """
 
@@ -60,7 +60,7 @@ class ThreadCurves:
             self.borrowed = True
 
     def as_dict(self) -> dict[str, Any]:
-        """For the store: the measured ones by thread count."""
+        """The measured ones by thread count."""
         now = {} if self.borrowed else {self.threads: self.now}
         curves = self._curves | now
         return {str(n): curve.as_dict() for n, curve in sorted(curves.items()) if curve}

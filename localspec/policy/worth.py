@@ -1,10 +1,9 @@
 """What a draft is worth: expected tokens against the seconds they cost.
 
-Tokens per second in the long run are maximised by taking, at every decision, what maximises
-expected tokens − rate × expected seconds, where the rate is the tokens per second that are to be
-had on average (the renewal-reward argument; Dinkelbach 1967 for the ratio). A draft whose nodes
-have path probabilities r₁ ≥ … ≥ r_k is worth 1 + Σ r_i − rate · T(k + 1), and one more pass of a
-draft model has to raise that by more than rate × its seconds.
+Tokens per second in the long run are maximised by maximising, at every decision, expected tokens −
+rate × expected seconds, where the rate is the tokens per second to be had on average (Dinkelbach
+1967). A draft whose nodes have path probabilities r₁ ≥ … ≥ r_k is worth 1 + Σ r_i − rate · T(k +
+1), and one more pass of a draft model has to raise that by more than rate × its seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ FARTHEST = 4
 
 
 class Bid(NamedTuple):
-    """What one of several answers would have verified, for who decides about all of them.
+    """What one of several answers would have verified, for a joint decision.
 
     Attributes:
         reaches: path probabilities of its candidates, in the order in which they are taken.
@@ -75,7 +74,7 @@ class Worth:
         return count + 1 < len(costs) and seconds + costs[count + 1] - costs[1] <= self.spare
 
     def of(self, reaches: Sequence[float], further: Sequence[float] = ()) -> float:
-        """Of what is best verified of these candidates; of all of them where they are firm."""
+        """Of the best number of these candidates; of all of them where they are firm."""
         reaches = [*reaches, *further]
         if self._firm:
             count = min(len(reaches), len(self.seconds) - 2)
@@ -108,7 +107,7 @@ class Worth:
         one: float,
         room: int,
     ) -> bool:
-        """Whether some number of further passes of a draft model is worth more than `now`.
+        """Whether some number of further draft passes is worth more than `now`.
 
         Args:
             reaches: of the candidates that there are; `known` are further ones to count.

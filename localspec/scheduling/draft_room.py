@@ -1,10 +1,9 @@
-"""Who may fill how much of the draft model's cache, which all answers share.
+"""Allocation of the draft model's cache, which all answers share.
 
-A draft cannot be broken off for want of cells: what was drawn has to be verified, and every answer
-may be in the middle of one. So cells are given out before a step. What a seat's cache says it can
-hold is what it was granted; a pass of the draft model then finds the cache full of nothing but kept
-texts, which go. Where there is too little, whoever is younger and not drafting lets go of its text,
-else the step drafts nothing with the model.
+A draft cannot be broken off for want of cells, since what was drawn has to be verified. So cells
+are granted before a step, as the capacity of a seat's cache; a pass of the draft model can then
+only find kept texts in its way, which go. Where there is too little, younger answers that are not
+drafting let go of theirs, else the step does not use the draft model.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from localspec.llama.seat_cache import SeatCache
 from localspec.llama.shared_context import SharedContext
 
 LEAST = 8
-"""Tokens of a draft for which there has to be room, or its cells serve others better."""
+"""Tokens of a draft for which there has to be room."""
 
 
 class DraftSeat(Protocol):
-    """What `localspec.scheduling.seats.SharedSeat` says of its drafts."""
+    """See `localspec.scheduling.seats.SharedSeat`."""
 
     draft_cache: SeatCache | None
     drafting: bool
@@ -31,12 +30,11 @@ class DraftSeat(Protocol):
 
 
 class DraftRoom:
-    """Gives the cells of a draft model's cache out.
+    """Gives out the cells of a draft model's cache.
 
     Args:
-        shared: the cache.
         capacity: tokens of the target that an answer may have; the draft model's may be more.
-        seats: who has a seat, the oldest answer first.
+        seats: those in use, the oldest answer first.
     """
 
     def __init__(
@@ -47,10 +45,8 @@ class DraftRoom:
         self._seats = seats
 
     def grant(self, seat: DraftSeat, text: int) -> None:
-        """Let a seat draft behind a text of so many target tokens, as far as there is room.
-
-        It counts as drafting from then on, until it says otherwise.
-        """
+        """Let a seat draft after so many target tokens, as far as there is room. It counts as
+        drafting until it says otherwise."""
         cache = seat.draft_cache
         assert cache is not None
         seat.drafting = True
@@ -77,8 +73,7 @@ class DraftRoom:
         return cache.capacity
 
     def _left(self, seat: DraftSeat) -> int:
-        """Cells that no other seat has, or was granted for the step it is in, and those of a text
-        that this one shares with others."""
+        """Cells that no other seat holds or was granted, counting shared texts once."""
         own, common = 0, dict[object, int]()
         for one in self._seats():
             cache = one.draft_cache

@@ -1,9 +1,7 @@
 """Which candidates of several answers are verified in the pass that they share.
 
-Of all candidates of all answers those N are taken that make the most of expected tokens − rate ×
-T(answers + N), over every N (goodput: Liu et al. 2024, TurboSpec): the likeliest ones, whoever
-drafted them. A pass that becomes cheap at 16 rows only is thus filled by answers together of which
-none would fill it alone.
+Of all candidates the N likeliest are taken, for the N that maximises expected tokens − rate ×
+T(answers + N) (goodput: Liu et al. 2024, TurboSpec).
 """
 
 from __future__ import annotations
@@ -18,13 +16,12 @@ def share_out(bids: Sequence[Bid], further: Sequence[float]) -> tuple[list[int],
     """How many candidates of each bid are verified, in its own order.
 
     Args:
-        bids: of one answer each.
-        further: seconds that so many rows more add to the pass, from 0 on; more of them than there
-            are here are not verified, but for the firm ones.
+        further: seconds that so many rows more add to the pass, from 0 on; only firm candidates may
+            go beyond its end.
 
     Returns:
-        A count for each bid, and the seconds that each row adds, on average: what they are charged.
-        No answer loses more than it may if nothing of its draft is accepted.
+        A count for each bid, and the mean seconds of a row, which each is charged. No answer loses
+        more than its `spare` if nothing of its draft is accepted.
     """
     most = len(further) - 1
     firm = sum(bid.firm for bid in bids)

@@ -1,4 +1,4 @@
-"""Texts of earlier answers whose cells stay, so that an answer to come need not read them again."""
+"""Prefix cache: texts of earlier answers whose cells stay for answers to come."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from localspec.llama.target import shared_prefix
 
 
 class Disk(Protocol):
-    """Where texts go that have no room any more; `localspec.sessions.stored_texts.StoredTexts`."""
+    """Where texts go that have no room; `localspec.sessions.stored_texts.StoredTexts`."""
 
     def write(self, target: KeptSequence, draft: KeptSequence | None) -> None:
-        """Keep what these hold."""
+        pass
 
     def read(
         self,
@@ -25,12 +25,11 @@ class Disk(Protocol):
         room: int,
         target: Callable[[], tuple[KeptSequence, KeptSequence | None]],
     ) -> list[str]:
-        """Have sequences, which are asked for if it comes to that, hold a text of at most `room`
-        tokens that a prompt begins with, if that is more than the `known` ones by enough. Returns
-        what the user should know, sentences."""
+        """Have sequences, made by `target`, hold a text of at most `room` tokens that the prompt
+        begins with, if that is enough more than the `known` ones. Returns notices."""
 
     def close(self) -> None:
-        """Have written all that is to be."""
+        """Finish writing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,16 +46,13 @@ class _Text:
 
 
 class KeptTexts:
-    """The texts that are kept, the least recently used one first.
+    """Kept texts, the least recently used one first.
 
-    A text takes no cells of its own: it shares those of the answer that it was, and answers that
-    begin like it share them again. What does not fit any more is dropped, see `drop_oldest`.
+    A text shares the cells of the answer that it was, and answers that begin like it share them
+    again. What does not fit any more is dropped, see `drop_oldest`.
 
     Attributes:
-        disk: where they go then, and come back from; None for nowhere.
-
-    Args:
-        target, draft: where their cells are.
+        disk: where dropped texts go, and come back from; None for nowhere.
     """
 
     def __init__(self, target: SharedContext, draft: SharedContext | None) -> None:
@@ -69,7 +65,7 @@ class KeptTexts:
         return len(self._texts)
 
     def keep(self, cache: SeatCache, draft: SeatCache | None) -> None:
-        """Keep what an answer holds. A text that it goes on from is not needed any more."""
+        """Keep what an answer holds, instead of the text that it continues."""
         tokens = cache.tokens
         drafted = [] if draft is None else draft.tokens
         if not tokens:
@@ -95,7 +91,7 @@ class KeptTexts:
             drafted: whether prompts can share what the draft model read as well.
 
         Returns:
-            What the user should know, sentences.
+            Notices.
         """
         if self.disk is None:
             return []
@@ -113,8 +109,8 @@ class KeptTexts:
         return notes
 
     def begin(self, prompt: Sequence[int], cache: SeatCache, draft: SeatCache | None) -> int:
-        """Let empty caches share what a prompt has in common with a kept text, but for its last
-        token; returns how many tokens that is in the target's."""
+        """Let empty caches share what a prompt, without its last token, has in common with a kept
+        text; returns how many tokens that is in the target's."""
         length, text = self._best(prompt, lambda text: text.target.tokens)
         if text is not None:
             self._used(text)
@@ -147,7 +143,7 @@ class KeptTexts:
         return count
 
     def close(self) -> None:
-        """Before the caches are freed: what is kept goes to disk."""
+        """Before the caches are freed: write what is kept to disk."""
         if self.disk is not None:
             while self.drop_oldest():
                 pass

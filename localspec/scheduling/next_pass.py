@@ -1,4 +1,4 @@
-"""Which of those who wait share the next pass."""
+"""Which waiting requests share the next pass."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from localspec.llama.shared_context import PassPart
 from localspec.scheduling.task import Request, Wait
 
 CHUNK = 64
-"""Tokens of prompts in a pass beside steps of other answers, where nobody says otherwise."""
+"""Default tokens of prompts in a pass beside steps."""
 
 
 class Cache(Protocol):
-    """Where passes are made; `localspec.llama.shared_context.SharedContext` is one."""
+    """Where passes are made; `localspec.llama.shared_context.SharedContext`."""
 
     @property
     def batch(self) -> int: ...
@@ -32,10 +32,7 @@ class Cache(Protocol):
 
 
 class NextPass:
-    """Chooses, and remembers what was chosen, so that prompts and steps take turns.
-
-    Args:
-        caches, chunk, piece, mixed: as for `localspec.scheduling.shared_passes.SharedPasses`.
+    """Chooses; prompts and steps take turns where they do not share passes.
 
     Attributes:
         chunk: tokens of prompts beside steps, or of one prompt beside others, at most.

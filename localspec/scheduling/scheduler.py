@@ -1,8 +1,8 @@
 """The scheduler: all tasks of an engine run in one thread, which also makes their passes.
 
-A task is straight-line code in a greenlet. Where it has to wait (for a pass that others share, for
-room, for its reader) it gives the thread to the next task. So nothing is locked, and a task that
-fails or is cancelled unwinds like any other code.
+A task is straight-line code in a greenlet. Where it waits (for a shared pass, for room, for its
+reader) the thread goes on with the next one. So nothing is locked, and a task that fails or is
+cancelled unwinds like any other code.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from localspec.scheduling.task import Request, Task, Wait
 
 
 class Passes(Protocol):
-    """Who serves tasks that wait for passes; `localspec.scheduling.shared_passes.SharedPasses`."""
+    """See `localspec.scheduling.shared_passes.SharedPasses`."""
 
     def look(self, request: Request) -> None:
-        """Set `done` of a request that can go on without a pass."""
+        """Finish a request that needs no pass."""
         ...
 
     def serve(self) -> bool:
-        """Make a pass for those who wait; False if nobody waits for one."""
+        """Make a pass for those who wait; False if nobody does."""
         ...
 
 
@@ -39,11 +39,10 @@ class Scheduler:
         seats: how many run at once.
         take, give_back: called when a task begins and when it has ended.
         interrupt: ends the pass that is made for a task; from any thread.
-        clock: tells seconds, to the tasks as well.
 
     Attributes:
         tasks: that run, the oldest first.
-        waiting: that have no seat yet, in the order in which they came.
+        waiting: for a seat, in the order in which they came.
         passes: where several share passes, else None.
     """
 
@@ -128,7 +127,7 @@ class Scheduler:
             task.wait()
 
     def wake(self) -> None:
-        """Have the scheduler look what there is to do."""
+        """Have the scheduler look for something to do. From any thread."""
         if not self._awake:
             self._awake = True
             compute_thread.post(self._turn)
@@ -136,7 +135,7 @@ class Scheduler:
     # From a task.
 
     def put(self, task: Task, item: object) -> None:
-        """Hand something to whoever reads a task, and wait until there is room for more.
+        """Hand something to a task's reader, and wait until there is room for more.
 
         Raises:
             Cancelled: the task was cancelled.
@@ -217,7 +216,6 @@ class Scheduler:
                 )
 
     def _ready(self, task: Task) -> bool:
-        """Whether a task can go on."""
         request = task.request
         if request is None:
             return True

@@ -13,7 +13,7 @@ class Seat:
 
     Attributes:
         cache: of the target.
-        target: what answers its passes.
+        target: its passes.
         parts: what its drafts are made of.
         limits: of its trees.
         drafting: whether a draft is being made.

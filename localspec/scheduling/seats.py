@@ -1,4 +1,4 @@
-"""Seats over shared caches: taken and given back."""
+"""Seats over shared caches."""
 
 from __future__ import annotations
 
@@ -43,17 +43,15 @@ class SeatTarget(LlamaTarget):
 
 
 class SharedSeat(Seat):
-    """A seat over a part of caches that several share.
+    """A seat over a part of shared caches.
 
     Attributes:
-        cache, draft_cache: its parts of the shared caches; empty while nobody sits here.
+        cache, draft_cache: its parts; empty while nobody sits here.
         task: whoever sits here.
         text: tokens of the last answer.
-        drafting: whether it may need the cells that its part of the draft's cache was granted.
-        keeps: whether its text is kept for answers to come. Every cell that is held costs every
-            row of every pass a look at its mask (scale A: half a microsecond, which makes passes
-            of eight answers 13 % longer with 1,400 cells), so who takes nothing from others leaves
-            nothing either.
+        drafting: whether it may need the cells that its draft cache was granted.
+        keeps: whether its text is kept for answers to come. Held cells make every pass longer, so
+            an answer that reuses nothing leaves nothing either.
     """
 
     cache: SeatCache
@@ -88,8 +86,8 @@ class SharedSeat(Seat):
 
     @property
     def cells(self) -> int:
-        """Cells of the target's cache that are its own, about; not 0 while it holds any: what it
-        shares is its own once nobody else has it."""
+        """Cells of the target's cache that are its own, about; at least 1 while it holds any, as
+        shared ones are its own once nobody else has them."""
         held = len(self.cache.tokens)
         return max(min(1, held), held - self.cache.common[1])
 
@@ -118,16 +116,16 @@ class SharedSeat(Seat):
 
 
 class Seats:
-    """All seats over a pair, who serves them, and the texts that earlier answers left.
-
-    Attributes:
-        all: every seat; `shared` are the caches that they are over.
+    """All seats over a pair, their passes, and the texts that earlier answers left.
 
     Args:
-        target, draft: the shared caches.
         make_model: makes the draft model over a part of the draft's cache.
         chunk, piece, mixed: as for `SharedPasses`.
         make_head: makes a trained head, with a cache of its own, for one answer.
+
+    Attributes:
+        all: every seat.
+        shared: the caches that they are over.
     """
 
     def __init__(
@@ -170,15 +168,13 @@ class Seats:
         ]
 
     def recall(self, seat: SharedSeat, tokens: Sequence[int]) -> list[str]:
-        """Before a seat begins: keep again what the disk has of a prompt. Returns what the user
-        should know, sentences."""
+        """Before a seat begins: keep again what the disk has of a prompt. Returns notices."""
         assert seat.task is not None
         room = min(seat.cache.capacity, self.passes.room(seat.task))
         return self.kept.recall(tokens, room, drafted=seat.keeps_draft)
 
     def begin(self, seat: SharedSeat, tokens: Sequence[int], *, reuse: bool = True) -> int:
-        """Let a seat share what is known of a prompt, unless it is not to `reuse` that, once there
-        is room; returns how many tokens that is."""
+        """Once there is room, share what is known of a prompt; returns how many tokens that is."""
         seat.keeps = reuse
         known = self.kept.known(tokens) if reuse else 0
         seat.wait_for_room(min(len(tokens) + ROOM, seat.cache.capacity) - known)
@@ -187,8 +183,7 @@ class Seats:
         return self.kept.begin(tokens, seat.cache, seat.draft_cache if seat.keeps_draft else None)
 
     def allot(self, seat: SharedSeat, text: int) -> None:
-        """Before a seat drafts behind a text of so many tokens: what it may use for that, until it
-        has drafted."""
+        """Before a seat drafts after so many tokens: grant cells for it."""
         if self._draft_room is not None:
             self._draft_room.grant(seat, text)
 
@@ -199,7 +194,7 @@ class Seats:
         return self._draft_room.open_to(seat) >= min(tokens, self.shared[1].capacity)
 
     def _seated(self) -> list[SharedSeat]:
-        """Who has a seat, the oldest task first."""
+        """Those in use, the oldest task first."""
         return [seat for task in self.scheduler.tasks for seat in self.all if seat.task is task]
 
     def _take(self, task: Task) -> None:
@@ -209,7 +204,7 @@ class Seats:
         seat.task, task.seat, seat.keeps = task, seat, True
 
     def _give_back(self, task: Task) -> None:
-        """End a task, and keep its text."""
+        """Keep the text of a task that ended."""
         (seat,) = [seat for seat in self.all if seat.task is task]
         seat.text = [*seat.cache.tokens]
         if seat.keeps:

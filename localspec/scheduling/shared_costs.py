@@ -1,16 +1,13 @@
-"""What a pass costs one answer among several: the joint budget of all their drafts.
+"""What a pass costs one answer among several.
 
-The tokens per second of all answers together are maximised by verifying, of all that may be, what
-brings more tokens than the rate times the seconds that it adds to their pass (goodput: Liu et al.
-2024, TurboSpec). That is decided once all have drafted (`localspec.scheduling.joint_budget`). Who
-drafts before that foresees
+How many tokens are verified is decided for all answers together, once all have drafted
+(`localspec.scheduling.joint_budget`). Who drafts before that foresees, with k answers,
 
     cost of n rows = T(k) / k + min(T(others + n) - T(others + 1),
-                                    (T(others + 1 + k (n - 1)) - T(others + 1)) / k)
+                                    (T(others + 1 + k (n - 1)) - T(others + 1)) / k):
 
-with k answers: its part of a pass without any draft, and what its further rows add, if nobody else
-drafts, or if all draft as much as it does. The others count with what they have asked for already,
-or with one row each.
+its part of a pass without any draft, and what its further rows add, if nobody else drafts, or if
+all draft as much. The others count with what they have asked for, or with one row each.
 """
 
 from __future__ import annotations
@@ -27,19 +24,17 @@ from localspec.scheduling.shared_passes import SharedPasses
 from localspec.scheduling.task import Request, Task, Wait
 
 MOST = 64
-"""Rows of a pass that are thought of."""
+"""Rows of a pass that are considered."""
 
 
 class SharedCosts:
     """Shares out the seconds of passes, and learns from them what passes cost.
 
     Args:
-        profile: learns.
         watches: who decides about threads, of draft model and target.
 
     Attributes:
-        baselines: of passes without any draft, in the costs of the curve, by the number of
-            answers: the curve may be further off for some sizes than plain passes ever are.
+        baselines: of passes without any draft, by the number of answers.
     """
 
     def __init__(
@@ -61,8 +56,8 @@ class SharedCosts:
         return self._unconfirmed == 0
 
     def weigh(self, wait: Wait, requests: Sequence[Request]) -> list[float]:
-        """Each answer's share of a pass: an equal part of what one token for each would have
-        taken, and of the rest by its further tokens."""
+        """Each answer's share of a pass: an equal part of a pass over one token each, and of the
+        rest by its further tokens."""
         sizes = [request.tokens for request in requests]
         k, n = len(sizes), sum(sizes)
         if n == k or wait is not Wait.TARGET or not self.profile.target:
@@ -107,7 +102,7 @@ class SharedCosts:
 
 
 class SharedProfile(PairProfile):
-    """A profile, but for what passes of the target cost: that is what they cost one answer."""
+    """A profile in which passes of the target cost what they cost one answer."""
 
     __slots__ = ("_curve", "_passes", "_task")
 

@@ -1,8 +1,5 @@
-"""Passes that several tasks share.
-
-Once every task waits, requests are chosen, one pass is made for all of them, and each task goes on
-with its own rows.
-"""
+"""Passes that several tasks share: once all wait, some requests are chosen and one pass is made for
+them."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ PAUSED = 1.0
 
 
 class Costs(Protocol):
-    """Who learns what passes take, and shares them out; `SharedCosts` is one."""
+    """See `localspec.scheduling.shared_costs.SharedCosts`."""
 
     def passed(self, wait: Wait, requests: Sequence[Request], seconds: float) -> None: ...
 
@@ -35,18 +32,16 @@ class Costs(Protocol):
 
 
 class SharedPasses:
-    """Brings the requests of all tasks into as few passes as can be.
+    """Brings the requests of all tasks into few passes.
 
     Args:
-        scheduler: whose tasks they are.
         caches: by `Wait.DRAFT` and `Wait.TARGET`.
         cells: tokens for which the target's cache has room.
         chunk: most tokens of prompts in a pass beside steps of other answers, and of one prompt
             where others are read.
-        piece: most tokens of prompts in a pass without any step: who comes meanwhile waits for its
-            end. Prompts that are there at once share it, as larger passes read faster. None for as
-            many as a pass can have.
-        mixed: whether a pass may have both, steps and prompts. Where it may not, they take turns.
+        piece: most tokens of prompts in a pass without any step, for whose end newcomers wait; None
+            for as many as a pass can have.
+        mixed: whether a pass may have both, steps and prompts. Else they take turns.
         make_room: drops something from a cache that nobody needs; whether there was any.
 
     Attributes:
@@ -107,8 +102,8 @@ class SharedPasses:
         return request.rows, request.share
 
     def bid(self, task: Task, bid: Bid, context: int) -> tuple[int, float]:
-        """How many candidates of a bid are verified, behind so many tokens, and the seconds that
-        each of them costs: decided once all who make steps have drafted.
+        """How many candidates of a bid are verified, after so many tokens, and the seconds of each:
+        decided once all who make steps have drafted.
 
         Raises:
             Cancelled: the task was cancelled.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 AHEAD = 2
-"""Items that may wait for whoever reads them. The task stands still beyond that."""
+"""Items that may wait for the reader. The task stands still beyond that."""
 LONG = 16
 """Tokens without a row, from which on a part is a piece of a prompt."""
 
@@ -27,10 +27,10 @@ class Wait(Enum):
     """What a task waits for."""
 
     DRAFT = 0
-    """A pass of the draft model, which comes first: it is on the way to one of the target."""
+    """A pass of the draft model; comes first, as it leads to one of the target."""
     TARGET = 1
     BID = 2
-    """To know how much of its draft may be verified."""
+    """How much of its draft may be verified."""
     ROOM = 3
     """Cells of the target's cache."""
     ALONE = 4
@@ -40,7 +40,7 @@ class Wait(Enum):
 
 
 class Place(Protocol):
-    """What a task has of a cache that several share; `localspec.scheduling.seats.SharedSeat`."""
+    """A task's part of a shared cache; `localspec.scheduling.seats.SharedSeat`."""
 
     @property
     def cells(self) -> int:
@@ -61,8 +61,7 @@ class Request:
 
     Attributes:
         part: of a pass.
-        bid: behind `tokens` tokens.
-        tokens: of a part; for which there has to be room; behind which a bid is made.
+        tokens: of the part; for which there has to be room; after which a bid is made.
         rows: of the pass, valid until the task asks again.
         share: of the seconds of the pass.
         granted: to a bid: a count of candidates, and seconds for each.
@@ -99,8 +98,8 @@ _END = object()
 
 
 class Task:
-    """Work over a seat. It runs in a greenlet of the scheduler's thread, so it may wait anywhere;
-    whoever asked for it reads what it puts, in a thread of its own.
+    """Work over a seat, in a greenlet of the scheduler's thread, so that it may wait anywhere; what
+    it puts is read in other threads.
 
     Args:
         tokens: a prompt; the seat is chosen by it.
@@ -111,14 +110,14 @@ class Task:
         told: called when there is something to read.
 
     Attributes:
-        seat: among several; None before it has one, and behind its end.
+        seat: among several; None before it has one, and after its end.
         request: what it waits for, None while it runs.
         lost: seconds that it waited, but for its share of passes.
         waited: seconds between request and rows, by `Wait.DRAFT` and `Wait.TARGET`.
         alone: whether its latest pass was for nobody else, and nobody else wanted any.
         reading: whether it is at its prompt, and makes no steps.
         error: what ended it, None where `work` returned.
-        since: when it began to wait for whoever reads it.
+        since: when it began to wait for its reader.
     """
 
     def __init__(
@@ -171,13 +170,11 @@ class Task:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended."""
         return self._ended.is_set()
 
     # In the scheduler's.
 
     def put(self, item: object) -> None:
-        """Hand something to whoever reads."""
         self._items.put(item)
         self._told()
 
@@ -192,7 +189,6 @@ class Task:
         return self.request is not None and self.request.wait is Wait.READER and not self.read
 
     def end(self, error: BaseException | None) -> None:
-        """Tell whoever reads that nothing more comes."""
         self.error = error
         self._items.put(_END)
         self._ended.set()
