@@ -1,1 +1,1 @@
-"""`localspec bench`: this machine, this pair, side by side with plain decoding and with peers."""
+"""`localspec bench`: localspec beside plain decoding and peers, on this machine."""

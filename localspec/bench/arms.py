@@ -21,11 +21,9 @@ PLANNER = "planner"
 FIRST = "planner, first session"
 COLD = "planner, cold"
 SWEEP = "model depth "
-"""What the names of the fixed depths begin with."""
 DEPTHS = range(1, 9)
 
 GROUPS = ("plain", "planner", "first", "cold", "drafters", "depths", "trees")
-"""What `localspec_arms` can be asked for."""
 
 
 class Memory(Enum):
@@ -41,16 +39,10 @@ KNOWLEDGE = {
     FIRST: "knew nothing when a turn began, and learned through its suites.",
     COLD: "starts each answer without any measurements.",
 }
-"""What the report says of the planner's arms."""
 
 
 class LocalspecArm:
-    """One way to draft. Several arms share an engine: it begins every prompt anew.
-
-    Args:
-        engine: the open pair; whoever opened it closes it.
-        memory: what it knows of earlier answers. One that forgets needs an engine of its own.
-    """
+    """One way to draft. It does not own `engine`; one that forgets needs an engine of its own."""
 
     family = "localspec"
 
@@ -69,7 +61,6 @@ class LocalspecArm:
         self._memory = memory
 
     def begin_turn(self) -> None:
-        """Drop what was learned, if a first session begins."""
         if self._memory is Memory.BEGINS:
             self._engine.forget()
 
@@ -129,8 +120,6 @@ def localspec_arms(
     """The arms of the named groups, in the order of the report.
 
     Args:
-        engine: the open pair. What needs a draft model is left out where there is none.
-        which: names in GROUPS.
         another: opens the pair once more, for each arm that forgets; None uses `engine`.
 
     Raises:
@@ -177,13 +166,11 @@ def localspec_arms(
 
 
 def sweep_depth(name: str) -> int | None:
-    """The depth of an arm of the sweep, None for any other arm."""
     rest = name.removeprefix(SWEEP)
     return int(rest) if rest != name and rest.isdecimal() else None
 
 
 def _command(engine: Engine, drafting: Drafting) -> str:
-    """What to type for one answer in this configuration."""
     words = ["localspec", "run", "--raw", "-m", str(engine.model.path)]
     words += ["-d", "none" if engine.draft is None else str(engine.draft_path)]
     words += ["--drafter", drafting.drafter]

@@ -1,4 +1,4 @@
-"""A whole benchmark: opens pairs, lets the arms run, gathers the report."""
+"""Opens pairs, runs the arms, gathers the report."""
 
 from __future__ import annotations
 
@@ -24,15 +24,13 @@ from localspec.bench.scaled_heads import is_scalable
 from localspec.hub import resolution
 
 Tell = Callable[[str], None]
-"""Called with what is going on, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchPair:
     """What to open: references as `localspec.load` takes them, or the name of a scale pair.
 
-    With a `shape`, the target is scaled to that, and its own file drafts where `draft` is "auto". A
-    trained head is scaled along with its target.
+    With a `shape`, the target is scaled to it, and its own file drafts where `draft` is "auto".
     """
 
     name: str
@@ -45,12 +43,7 @@ class BenchPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchSettings:
-    """How to measure; see `localspec.bench.runner.run` and `localspec.bench.arms`.
-
-    Attributes:
-        all_turns: ask prompts with several turns to the end.
-        contention: processes that compute beside every arm.
-    """
+    """How to measure; see `localspec.bench.runner.run` and `localspec.bench.arms`."""
 
     options: ModelOptions
     prompts: Sequence[BenchPrompt]
@@ -72,14 +65,7 @@ def benchmark(
     tell: Tell,
     notices: Sequence[str],
 ) -> Report:
-    """Measure the pairs one after the other.
-
-    Args:
-        command: the command line, for the report.
-        notices: what the report should say at its top.
-
-    Returns:
-        What there is, also after Ctrl+C.
+    """Measure the pairs one after the other; after Ctrl+C, return what there is.
 
     Raises:
         LocalspecError: a pair that cannot be opened.
@@ -108,11 +94,7 @@ def benchmark(
 
 
 def measure(pair: BenchPair, settings: BenchSettings, tell: Tell) -> PairResults:
-    """Measure one pair.
-
-    Raises:
-        LocalspecError: it cannot be opened.
-    """
+    """Measure one pair; errors as of `benchmark`."""
     target, draft = _written(pair, tell)
     with ExitStack() as stack:
 
@@ -171,7 +153,7 @@ def measure(pair: BenchPair, settings: BenchSettings, tell: Tell) -> PairResults
 
 
 def _written(pair: BenchPair, tell: Tell) -> tuple[str | None, str]:
-    """References of target and draft, scale models written."""
+    """References of target and draft; scale models are written."""
     if pair.scale is not None:
         disk = find_pair(pair.scale).disk
         tell(f"{pair.name}: the scale models; a minute and {disk:g} GB of disk where they are new")
@@ -186,13 +168,12 @@ def _written(pair: BenchPair, tell: Tell) -> tuple[str | None, str]:
 
 
 def _along(draft: str, target: Path) -> str:
-    """A draft that was asked for, scaled if it is a head."""
     path = Path(draft).expanduser()
     return str(scaled_head(path, target)) if path.is_file() and is_scalable(path) else draft
 
 
 def _repeats(arm: Arm) -> bool:
-    """Peers' many configurations run once, but what others are compared with runs every turn."""
+    """Of peers, only plain arms run every turn."""
     return arm.family == "localspec" or arm.name.endswith("plain")
 
 

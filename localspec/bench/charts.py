@@ -21,12 +21,11 @@ MISSING = (
     "clone of localspec."
 )
 _MOST_BARS = 8
-"""Arms in the bar chart; more of them could not be told apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One drawing; `name` is that of its files, without the ending."""
+    """`name` is that of its files, without the ending."""
 
     name: str
     caption: str
@@ -35,16 +34,11 @@ class Chart:
 
 
 def available() -> bool:
-    """Whether charts can be drawn here."""
     return find_spec("matplotlib") is not None
 
 
 def draw(pair: PairResults, prefix: str = "") -> list[Chart]:
-    """All charts that the samples of a pair allow.
-
-    Args:
-        prefix: of the names, to tell several pairs apart.
-    """
+    """All charts that the samples of a pair allow; `prefix` of the names tells pairs apart."""
     summary = pair.summary
     charts: list[Chart | None] = []
     for temperature in summary.temperatures:
@@ -109,7 +103,6 @@ def _bars(summary: PairSummary, temperature: float, name: str, words: str) -> Ch
 
 
 def _whiskers(cells: Sequence[Cell | None]) -> list[list[float]]:
-    """How far the intervals reach below and above the bars."""
     reach = [
         (0.0, 0.0)
         if cell is None or cell.interval is None or cell.speed_up is None

@@ -1,4 +1,4 @@
-"""How the planner compares with plain decoding and with llama-server in the same run."""
+"""The planner beside plain decoding and llama-server in the same run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Speeds = Mapping[str, float]
 
 
 def comparison_table(summary: PairSummary, temperature: float) -> Table:
-    """The planner's speed ÷ another's, suite by suite and as a geometric mean."""
+    """Ratios of the planner's speed to others', by suite and as a geometric mean."""
     suites = summary.suites
     speeds = {arm: _speeds(summary, arm, temperature) for arm in summary.arms}
     server = {arm: found for arm, found in speeds.items() if arm.startswith(SERVER)}

@@ -1,4 +1,4 @@
-"""Other processes that compute while the benchmark runs: a busy machine on purpose."""
+"""Other processes that compute while the benchmark runs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,7 @@ while True:
 
 
 class Contention(ExitStack):
-    """Processes that compute for as long as it is entered, on whatever core the system gives them.
-
-    They end when it is left, and by themselves when this process dies.
-
-    Args:
-        count: how many; 0 for none.
-    """
+    """`count` processes, not pinned, that compute while it is entered; they die with this one."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -41,7 +35,7 @@ class Contention(ExitStack):
         """Start them, and wait until they compute.
 
         Raises:
-            LocalspecError: the system does not let them.
+            LocalspecError: the system refuses.
         """
         try:
             for _ in range(self._count):
@@ -70,10 +64,9 @@ class Contention(ExitStack):
 
     @property
     def pids(self) -> list[int]:
-        """Of those that compute."""
         return [process.pid for process in self._processes if process.poll() is None]
 
     @property
     def lost(self) -> int:
-        """How many ended too early: what was measured was measured beside fewer."""
+        """How many ended too early."""
         return len(self._processes) - len(self.pids)

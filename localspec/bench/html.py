@@ -56,11 +56,7 @@ dt { font-weight: 600; }
 
 
 def html(report: Report, charts: Sequence[tuple[str, str]] = ()) -> str:
-    """The page.
-
-    Args:
-        charts: caption and SVG source of each chart.
-    """
+    """The page; `charts` are pairs of caption and SVG source."""
     # XML has no place for control characters, and a model's file name may hold them.
     clean = Environment(
         autoescape=True,

@@ -1,12 +1,9 @@
-"""Answers by ik_llama-cpp-python, run by the Python that has it, which need not have localspec.
+"""Answers by ik_llama-cpp-python, run by the Python that has it; it need not have localspec.
 
     python -I ik_child.py MODEL THREADS CONTEXT
 
-Writes a line of JSON when the model is open, then reads questions and writes answers, a line each;
-`localspec.bench.peers_ik` is at the other end.
-
-The package's `IkLlama` cannot repack weights, and chooses each token in a Python loop over the
-vocabulary. So its bindings are called here, in the same order, and numpy chooses.
+Writes a line of JSON when the model is open, then one per question read
+(`localspec.bench.peers_ik`). Calls the bindings: the package's `IkLlama` cannot repack weights.
 """
 
 from __future__ import annotations
@@ -23,10 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 CHUNK = 31
-"""Tokens of a prompt in a pass. From 32 on, version 0.1.5 has wrong logits with weights in Q4_1, by
-6 in the mean. This costs nothing that is measured: speeds are those behind the prompt."""
+"""Tokens of a prompt in a pass. From 32 on, version 0.1.5 has wrong logits with Q4_1 weights."""
 TOP_K, TOP_P, MIN_P = 40, 0.95, 0.05
-"""As the other peers sample."""
 
 
 class IkModel:
@@ -58,7 +53,7 @@ class IkModel:
     def answer(
         self, prompt: list[int], max_tokens: int, temperature: float, seed: int
     ) -> tuple[list[int], float]:
-        """Tokens of an answer, one that ends it included, and the seconds behind the first.
+        """Tokens of an answer, its end token included, and the seconds after the first.
 
         Raises:
             OSError: a pass failed.
@@ -90,12 +85,7 @@ class IkModel:
 
 
 def choose(row: npt.NDArray[np.float32], temperature: float, generator: np.random.Generator) -> int:
-    """A token, by top-k, top-p, min-p and temperature, in the order of llama.cpp; at 0 the most
-    probable one.
-
-    Args:
-        row: logits [vocabulary].
-    """
+    """A token by top-k, top-p, min-p and temperature, as llama.cpp; `row`: logits [vocabulary]."""
     if temperature <= 0:
         return int(row.argmax())
     order = np.argsort(-row, kind="stable")[:TOP_K]
@@ -109,7 +99,6 @@ def choose(row: npt.NDArray[np.float32], temperature: float, generator: np.rando
 
 
 def main() -> None:
-    """Open a model, then answer until standard input ends."""
     path, threads, context = sys.argv[1:]
     # Whatever the library writes to standard output must not come between the lines.
     said = os.fdopen(os.dup(1), "w", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Tables wider than the terminal: turned, and cut into blocks."""
+"""Tables wider than the terminal are transposed, or cut into blocks."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from localspec.bench.table import Table
 
 GAP = 1
 _HEADER_LINES = 3
-"""Names of columns are broken between words, into at most so many lines where that helps."""
+"""Most lines that a column's name is broken into."""
 _LONGEST_WORD = 16
-"""Longer words are broken where they must be."""
 
 
 def fitted(table: Table, width: int) -> list[Table]:
-    """The same figures as tables of at most `width` columns of text.
+    """The same figures in tables of at most `width` columns of text.
 
-    As it is if it fits; else turned, rows as columns; else the one of the two that is shorter, in
-    blocks of columns that repeat the first. The notes stand below the last.
+    As it is if it fits, else transposed, else the shorter of the two in blocks of columns that
+    repeat the first. The notes stand below the last.
     """
     turned = transposed(table)
     for each in (table, turned):
@@ -31,17 +30,13 @@ def fitted(table: Table, width: int) -> list[Table]:
 
 
 def transposed(table: Table) -> Table:
-    """Rows as columns."""
     corner, *names = table.header
     rows = [[name, *(row[place] for row in table.rows)] for place, name in enumerate(names, 1)]
     return replace(table, header=[corner, *(row[0] for row in table.rows)], rows=rows)
 
 
 def column_widths(table: Table, width: int) -> list[int]:
-    """Columns of text that each column takes, the gap behind it included.
-
-    The first one, the names of rows, is broken between words beyond a third of `width`.
-    """
+    """Width of each column, the gap after it included; the first wraps beyond a third of it."""
     first, *rest = zip(table.header, *table.rows, strict=True)
     names = max(map(cell_len, first))
     words = max((cell_len(word) for cell in first for word in cell.split()), default=0)

@@ -23,11 +23,11 @@ class Machine:
     """Where a benchmark ran.
 
     Attributes:
-        gpu: names of the GPUs that llama.cpp can use here.
-        cores: physical ones; `threads` is what the models ran with.
+        gpu: names of the GPUs that llama.cpp can use.
+        cores: physical.
         memory: bytes.
-        contention: processes that computed beside every arm, on purpose.
-        commit: of localspec's checkout, with a + where files are changed; None outside of one.
+        contention: processes that computed beside every arm.
+        commit: of localspec's checkout, with a + where files are changed.
     """
 
     cpu: str
@@ -45,15 +45,12 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """One model file: its path, bytes and SHA-256."""
-
     path: str
     size: int
     sha256: str
 
 
 def this_machine(threads: int, *, contention: int = 0) -> Machine:
-    """The machine that this process runs on; the arguments as in `Machine`."""
     return Machine(
         cpu=_cpu(),
         cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1,
@@ -70,7 +67,7 @@ def this_machine(threads: int, *, contention: int = 0) -> Machine:
 
 
 def file_facts(path: Path) -> FileFacts:
-    """Reads the whole file.
+    """Read the whole file.
 
     Raises:
         OSError: it cannot be read.
@@ -113,7 +110,7 @@ def _commit() -> str | None:
 
 
 def _output(*command: str) -> str | None:
-    """What a command prints within seconds, None where it fails or prints nothing."""
+    """Standard output of a command, None where it fails or prints nothing."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, ValueError, subprocess.SubprocessError):

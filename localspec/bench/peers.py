@@ -1,4 +1,4 @@
-"""Other programs beside localspec: which of them take part, opened on a pair's files."""
+"""Other programs, opened on a pair's files."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from localspec.bench.samples import Arm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
-    """Whom to measure beside localspec.
+    """Whom to measure beside localspec; None leaves one out.
 
     Attributes:
-        llama_server: the program; None leaves it out.
-        configurations: names of the ways it runs, None for all that the pair allows.
+        configurations: names of ways to run llama-server, None for all that the pair allows.
         python: llama-cpp-python's `Llama`, plain and with prompt lookup.
-        ik_python: the Python of an environment with ik_llama-cpp-python; None leaves it out.
+        ik_python: the Python of an environment with ik_llama-cpp-python.
     """
 
     llama_server: Path | None = None
@@ -34,14 +33,7 @@ class Peers:
 def open_peers(
     engine: Engine, peers: Peers | None, options: ModelOptions, stack: ExitStack
 ) -> tuple[list[Arm], dict[str, str]]:
-    """The other programs, on the same files; and those that cannot take part, with the reasons.
-
-    Args:
-        engine: the open pair, whose files they read.
-        peers: whom to open; None for nobody.
-        options: the engine's.
-        stack: closes them.
-    """
+    """Peers on the engine's files, closed by `stack`; and why others cannot take part, by name."""
     if peers is None:
         return [], {}
     from localspec.bench.peers_ik import IkLlama

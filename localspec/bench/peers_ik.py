@@ -1,7 +1,6 @@
 """ik_llama-cpp-python as an arm, with weights repacked at run time.
 
-It runs in a process of its own, by the Python of an environment that has it: its libraries have the
-names of llama.cpp's. See `localspec.bench.ik_child`.
+It runs in another process (`localspec.bench.ik_child`): its libraries have llama.cpp's names.
 """
 
 from __future__ import annotations
@@ -24,18 +23,16 @@ _STOP_TIMEOUT = 5.0
 
 
 class IkLlama:
-    """Plain decoding by ik_llama.cpp; the package has no way to speculate.
+    """Plain decoding by ik_llama.cpp; the package cannot speculate.
 
     Args:
         python: of an environment with ik_llama-cpp-python.
-        target: a GGUF file.
-        tokenize, piece: raw text to token ids, BOS included, and back: localspec's.
-        threads, context: as localspec's ModelOptions.
+        tokenize, piece: raw text to token ids, BOS included, and back.
         start_timeout, answer_timeout: seconds.
 
     Raises:
         UsageError: `python` is no program.
-        NativeError: the package is not there, the model cannot be opened, or it takes too long.
+        NativeError: the package or the model cannot be opened in time.
     """
 
     family = "ik_llama-cpp-python"
@@ -125,7 +122,7 @@ class IkLlama:
         )
 
     def close(self) -> None:
-        """End the process; harmless when repeated."""
+        """End the process; may be repeated."""
         if self._log.closed:
             return
         self._process.terminate()

@@ -1,4 +1,4 @@
-"""llama-cpp-python's `Llama` as an arm, plain and with prompt lookup decoding."""
+"""llama-cpp-python's `Llama` as an arm, plain and with prompt lookup."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from time import perf_counter
 from localspec.bench.samples import BenchPrompt, Sample
 
 LOOKUPS = (None, 10, 2)
-"""Draft lengths of `PythonLlama`: none, its default, and what its README advises for CPUs."""
+"""Draft lengths: none, its default, and its README's advice for CPUs."""
 
 _DEFAULT_LOOKUP = 10
 
@@ -21,8 +21,7 @@ class PythonLlama:
 
     Args:
         tokenize: raw text to token ids, BOS included.
-        threads, context, gpu_layers: as localspec's ModelOptions.
-        lookup: draft up to this many tokens by prompt lookup; None decodes plainly.
+        lookup: most draft tokens by prompt lookup; None decodes plainly.
 
     Raises:
         ModelNotFound, NativeError: it cannot be opened.
@@ -99,5 +98,4 @@ class PythonLlama:
         )
 
     def close(self) -> None:
-        """Free the model."""
         self._reference.close()

@@ -1,4 +1,4 @@
-"""llama.cpp's own server as an arm: its plain decoding and each of its ways to speculate."""
+"""llama.cpp's own server as an arm, plain and with each of its ways to speculate."""
 
 from __future__ import annotations
 
@@ -14,20 +14,17 @@ from localspec.errors import NativeError, UsageError
 
 
 class LlamaServer:
-    """A llama-server process, which starts with the first answer, or by `start`.
+    """A llama-server process, started by the first answer or by `start`.
 
     Args:
-        draft: unused where the configuration needs none.
-        tokenize: raw text to token ids, BOS included: both sides read the same prompt.
-        threads, context, gpu_layers: as localspec's ModelOptions.
+        tokenize: raw text to token ids, BOS included.
         weight_buffers: whether the CPU's own weight layouts work.
-        fresh: a new process for each answer; None where the configuration remembers answers, from
-            which repeated prompts would be drafted.
+        fresh: start anew for each answer; None where the configuration remembers answers.
         slots: answers at once, each with `context` tokens.
         start_timeout, answer_timeout: seconds.
 
     Raises:
-        UsageError: a file that is missing, no draft model for a configuration that needs one.
+        UsageError: a file is missing, or the draft model that the configuration needs.
     """
 
     family = "llama-server"
@@ -120,7 +117,7 @@ class LlamaServer:
         self._process.start()
 
     def close(self) -> None:
-        """End the server; harmless when repeated."""
+        """End the server; may be repeated."""
         self._process.close()
 
 
@@ -129,8 +126,7 @@ def _sample(
 ) -> Sample:
     """A reply as a sample.
 
-    `predicted_n` counts every token, an end-of-generation token included; `predicted_ms` runs from
-    the first one, which belongs to the prompt. So one token fewer took these seconds.
+    `predicted_n` counts an end-of-generation token too; `predicted_ms` runs from the first token.
     """
     try:
         timings = reply["timings"]

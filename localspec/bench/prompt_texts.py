@@ -23,7 +23,7 @@ _GREEDY, _PLAIN = SamplingParams(temperature=0.0), Drafting(drafter="none")
 
 
 def prompt_for(engine: Engine, prompt: BenchPrompt) -> Prompt:
-    """What to give `Engine.stream`: messages, or raw text where there are or can be none."""
+    """For `Engine.stream`: messages, or raw text where there are or can be none."""
     if prompt.messages and engine.model.chat_template is not None:
         return prompt.messages
     if prompt.messages:
@@ -38,11 +38,10 @@ def rendered(
     all_turns: bool = False,
     max_tokens: int | None = None,
 ) -> list[BenchPrompt]:
-    """Prompts whose `text` is what this model reads, so that peers can be given the same.
+    """Prompts whose `text` is what this model reads, as peers are given it.
 
-    Args:
-        all_turns: also the later turns of each, as further prompts after the model's own plain,
-            greedy answers of at most `max_tokens`.
+    With `all_turns`, later turns follow as further prompts, after the model's own plain, greedy
+    answers of at most `max_tokens`.
 
     Raises:
         UsageError: the model's template refuses the messages.
@@ -54,7 +53,7 @@ def rendered(
 
 
 def prompt_tokens(engine: Engine, text: str) -> list[int]:
-    """Token ids of a raw prompt, as `Engine.stream` makes them."""
+    """As `Engine.stream` makes them."""
     return engine.model.vocabulary.tokenize(text, special=True, add_bos=True)
 
 
@@ -91,7 +90,7 @@ def _text(engine: Engine, prompt: BenchPrompt) -> str:
 
 
 def _through_template(engine: Engine, messages: Sequence[Message]) -> str:
-    """As `Engine.stream` renders them, less the BOS that raw text is given anyway."""
+    """As `Engine.stream` renders them, less the BOS, which raw text gets anyway."""
     vocabulary = engine.model.vocabulary
     text = str(plain(PromptBuilder(engine.model, engine.context_length).text(messages)))
     bos = vocabulary.special_text(vocabulary.bos) if vocabulary.adds_bos else ""

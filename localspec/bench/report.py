@@ -1,4 +1,4 @@
-"""The report: everything measured as one record, as JSON and as Markdown."""
+"""The report: all that was measured as one record, as JSON and as Markdown."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ class PairResults:
     """What was measured on one pair of models.
 
     Attributes:
-        target, draft: the files.
         commands: what to type for each arm.
-        dropped: arms that failed, and why.
+        dropped: why arms failed.
         partial: the run was interrupted.
-        lost_contention: computing processes that ended before the run did.
+        lost_contention: computing processes that ended too early.
     """
 
     name: str
@@ -42,19 +41,12 @@ class PairResults:
 
     @cached_property
     def summary(self) -> PairSummary:
-        """The figures."""
         return summarise(self.samples)
 
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """A whole benchmark.
-
-    Attributes:
-        date: ISO 8601, UTC.
-        settings: turns, max_tokens, seed and whatever else tells how it ran.
-        interrupted: between two pairs.
-    """
+    """A whole benchmark; `date` is ISO 8601, UTC, and `interrupted` means between two pairs."""
 
     machine: Machine
     command: str
@@ -66,7 +58,6 @@ class Report:
 
     @property
     def partial(self) -> bool:
-        """Whether anything is missing because of an interrupt."""
         return self.interrupted or any(pair.partial for pair in self.pairs)
 
     def to_json(self) -> str:
@@ -78,7 +69,6 @@ class Report:
 
 
 def facts(report: Report) -> list[tuple[str, str]]:
-    """Machine, versions and settings as labelled lines."""
     machine = report.machine
     version = machine.localspec + (f" ({machine.commit[:12]})" if machine.commit else "")
     found = [
@@ -100,7 +90,6 @@ def facts(report: Report) -> list[tuple[str, str]]:
 
 
 def file_lines(pair: PairResults) -> list[str]:
-    """The pair's files, with their hashes."""
     lines = []
     for role, file in (("Target", pair.target), ("Draft model", pair.draft)):
         if file is not None:
@@ -125,11 +114,7 @@ def warnings(report: Report) -> list[str]:
 
 
 def markdown(report: Report, charts: Sequence[tuple[str, str]] = ()) -> str:
-    """The report as Markdown.
-
-    Args:
-        charts: caption and file name of each chart.
-    """
+    """`charts` are pairs of caption and file name."""
     parts = [
         "# localspec bench",
         _bullets(f"{name}: {_plain(text)}" for name, text in facts(report)),
@@ -159,7 +144,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that Markdown takes as it is, in a table too."""
+    """Escaped for Markdown, in tables too."""
     for sign in "\\|`*_<[":
         text = text.replace(sign, "\\" + sign)
     return " ".join(text.split())

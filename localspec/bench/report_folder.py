@@ -14,7 +14,7 @@ from localspec.errors import LocalspecError
 
 
 def prepare(folder: Path) -> None:
-    """Make the folder and try it out: nobody wants to learn after an hour that it is read-only.
+    """Make the folder and write to it once, before an hour is spent.
 
     Raises:
         LocalspecError: it cannot be written to.
@@ -28,9 +28,7 @@ def prepare(folder: Path) -> None:
 
 
 def write(report: Report, folder: Path) -> list[Path]:
-    """Write report.json, report.md, report.html and the charts.
-
-    The samples go first: from them everything else can be made again.
+    """Write report.json first, then report.md, report.html and the charts.
 
     Raises:
         LocalspecError: the disk is full, or the folder cannot be written to any more.

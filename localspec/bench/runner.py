@@ -1,4 +1,4 @@
-"""Runs all arms over all prompts, interleaved, so that a drifting machine favours none of them."""
+"""Runs all arms over all prompts, interleaved, so that a drifting machine favours none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 from localspec.bench.samples import Arm, BenchPrompt, Sample
 
 ProgressCallback = Callable[[int, int, str], None]
-"""Called before each answer with answers done, answers to do, and what runs, in words."""
+"""Called before each answer with answers done, answers to do, and what runs."""
 
 WARM_UP_TOKENS = 8
 
@@ -19,13 +19,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(slots=True)
 class RunOutcome:
-    """What a run brought.
-
-    Attributes:
-        samples: in the order they were taken.
-        dropped: arms that failed, and why; their earlier samples are among `samples`.
-        partial: the run was interrupted.
-    """
+    """`dropped` says why arms failed, `partial` that the run was interrupted."""
 
     samples: list[Sample] = field(default_factory=list)
     dropped: dict[str, str] = field(default_factory=dict)
@@ -34,7 +28,7 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """One answer to take. `counts`: as a sample; else it warms up, or practises."""
+    """One answer to take; where it does not count, it warms up or practises."""
 
     arm: Arm
     prompt: BenchPrompt
@@ -57,20 +51,16 @@ def run(
     turns_of: Callable[[Arm], int] | None = None,
     practises: Callable[[Arm], bool] | None = None,
 ) -> RunOutcome:
-    """Let every arm answer every prompt at every temperature.
+    """Let every arm answer every prompt at every temperature; after Ctrl+C, return what there is.
 
-    Turn by turn, and in a turn suite by suite, as somebody who stays with a topic. All arms answer
-    a prompt one after the other, and who is first rotates. An arm that fails is dropped.
+    Turn by turn, and in a turn suite by suite. All arms answer a prompt one after the other, and
+    the first of them rotates. An arm that fails is dropped.
 
     Args:
-        turns: how often everything is repeated.
-        seed: of the sampling; a prompt has the same one in all arms and turns.
-        turns_of: repetitions of an arm, at most `turns`; None repeats all of them alike.
-        practises: whether an arm first answers the first prompt of each suite, uncounted, at each
-            temperature. None for nobody.
-
-    Returns:
-        What there is, also after Ctrl+C.
+        seed: the same for a prompt in all arms and turns.
+        turns_of: an arm's turns, at most `turns`, which is the default.
+        practises: whether an arm first answers each suite's first prompt at each temperature,
+            uncounted.
     """
     outcome = RunOutcome()
     left = list(arms)

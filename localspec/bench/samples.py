@@ -1,4 +1,4 @@
-"""What the benchmark passes between its parts: prompts in, samples out."""
+"""Prompts and samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class BenchPrompt:
     Attributes:
         text: raw text with its chat markers.
         messages: the same as chat messages; empty where it is no chat.
-        later_turns: what the user says next, after an answer each.
+        later_turns: what the user says after each answer.
     """
 
     id: str
@@ -27,16 +27,16 @@ class BenchPrompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One answer by one arm; None stands for what the arm does not tell.
+    """One answer by one arm; None where the arm does not tell.
 
     Attributes:
-        tokens: generated tokens after the first.
-        seconds: from the first token to the last, without the prompt.
+        tokens: generated after the first.
+        seconds: from the first token to the last.
         passes: target passes after the prompt's.
         drafted, tested, accepted: draft tokens.
         draft_seconds, verify_seconds, overhead_seconds: shares of `seconds`.
-        token_ids: the answer's tokens; empty if unknown.
-        calibration_seconds: spent before the answer on measuring passes; in no other time.
+        token_ids: of the whole answer; empty if unknown.
+        calibration_seconds: before the answer; in no other time.
     """
 
     arm: str
@@ -59,10 +59,10 @@ class Sample:
 
 
 class Arm(Protocol):
-    """One way to generate: a localspec configuration or a peer, its models loaded.
+    """A localspec configuration or a peer, its models loaded.
 
     Attributes:
-        name: as in the report, e.g. "planner", "model depth 3", "llama-server draft-simple 3".
+        name: as in the report, e.g. "model depth 3", "llama-server draft-simple 3".
         family: "localspec" or the peer's program.
         command: what to type for the same configuration.
     """
@@ -81,6 +81,4 @@ class Arm(Protocol):
         """Answer one prompt, knowing nothing of earlier answers' text."""
         ...
 
-    def close(self) -> None:
-        """Free models, stop servers."""
-        ...
+    def close(self) -> None: ...

@@ -1,8 +1,7 @@
-"""Models of realistic size that compute what a small one computes, the embedded pair or SmolLM2.
+"""Models of realistic size that compute what a small one computes.
 
 A small llama model is written wider and deeper: zero-padded heads and neurons, layers of zeros,
-which add nothing to the residual stream, and norm weights scaled for the padded mean square. So
-drafts are accepted as often as on the small pair, and passes cost what the larger shape costs.
+which add nothing to the residual stream, and norm weights scaled for the padded mean square.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from localspec.text import printable
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """A size to scale a model to: width, layers, feed-forward width, quantization."""
+    """Width, layers, feed-forward width, quantization."""
 
     dim: int
     layers: int
@@ -38,10 +37,10 @@ class ModelShape:
 
     @classmethod
     def parse(cls, text: str) -> ModelShape:
-        """What "2304x30x4608:Q4_0" means.
+        """Parse "2304x30x4608:Q4_0".
 
         Raises:
-            UsageError: nothing; or an unknown quantization.
+            UsageError: another form, or an unknown quantization.
         """
         found = _SHAPE.fullmatch(text)
         if found is None:
@@ -59,11 +58,9 @@ class ScaledPair:
     """Target and draft of a pair.
 
     Attributes:
-        target: the shape that the target is scaled to.
-        draft: the draft's; None for the file as it is, a number to leave out as many of its middle
-            layers, which makes it cheaper and weaker.
+        draft: a shape, None for the file as it is, or a number of middle layers to leave out.
         real: made from SmolLM2, not from the embedded pair.
-        disk: GB that writing it takes for a while; half of it or less stays.
+        disk: GB that writing takes for a while; at most half stays.
     """
 
     target: ModelShape
@@ -96,7 +93,7 @@ ALIASES = {"1b": "A"}
 
 
 def find_pair(name: str) -> ScaledPair:
-    """The pair of that name, a key of PAIRS or ALIASES; in upper or lower case.
+    """The pair of that name, a key of PAIRS or ALIASES in any case.
 
     Raises:
         UsageError: there is none.
@@ -111,10 +108,10 @@ def find_pair(name: str) -> ScaledPair:
 
 
 def scaled_pair(name: str, *, offline: bool | None = None) -> tuple[Path, Path]:
-    """Paths of a pair's target and draft, written on first use and kept in the cache folder.
+    """Paths of a pair's target and draft, written on first use into the cache folder.
 
     Raises:
-        ModelNotFound: SmolLM2 is not here; the message says how to get it.
+        ModelNotFound: SmolLM2 is not here.
         UsageError: no such pair, or gguf is not installed.
         LocalspecError: the files cannot be written.
     """
@@ -132,11 +129,7 @@ def scaled_pair(name: str, *, offline: bool | None = None) -> tuple[Path, Path]:
 
 
 def scaled(source: Path, shape: ModelShape) -> Path:
-    """A model in another shape, written on first use and kept in the cache folder.
-
-    Raises:
-        UsageError, ModelInvalid, NativeError, LocalspecError: see `scale_model`.
-    """
+    """A model in another shape, written on first use; errors as `scale_model`."""
     size = f"{shape.dim}x{shape.layers}-ff{shape.feed_forward}-{shape.quant}"
     path = _kept(source, size)
     if not path.exists():
@@ -152,11 +145,9 @@ def scaled(source: Path, shape: ModelShape) -> Path:
 
 
 def scaled_head(head: Path, target: Path) -> Path:
-    """A trained head in the shape of `target`, which is a scaled model of the head's own target;
-    written on first use and kept in the cache folder.
+    """A trained head for `target`, a scaled model of its own target; written on first use.
 
-    Raises:
-        ModelInvalid, UsageError, LocalspecError: see `localspec.bench.scaled_heads.write_head`.
+    Errors: see `localspec.bench.scaled_heads.write_head`.
     """
     path = _kept(head, f"for-{target.stem}")
     if not path.exists():
@@ -185,16 +176,16 @@ def scale_model(
     """Write a llama model in a larger shape; `destination` appears when it is complete.
 
     Args:
-        source: a GGUF of llama architecture in one file; quantized weights are dequantized.
-        dim: width, such that the numbers of heads grow as the width does.
+        source: a GGUF of llama architecture in one file.
+        dim: width; the numbers of heads must grow with it.
         layers, feed_forward: at least those of the source.
-        quant: "F16", or what llama.cpp quantizes to ("Q4_0", "Q4_K_M", "Q8_0" …).
+        quant: "F16", or what llama.cpp quantizes to ("Q4_0", "Q4_K_M", …).
 
     Raises:
         UsageError: a shape that does not fit the source, an unknown quantization, no gguf.
-        ModelInvalid: not a llama model, or one that has more to it (a mixture of experts).
+        ModelInvalid: not a plain llama model.
         NativeError: llama.cpp could not quantize.
-        LocalspecError: the disk is full, or refuses to be written.
+        LocalspecError: the disk refuses.
     """
     if quant.upper() != "F16":
         file_type(quant)
@@ -211,15 +202,13 @@ def scale_model(
 
 
 def drop_layers(source: Path, destination: Path, *, count: int) -> None:
-    """Write a llama model without `count` of its middle layers, quantized as it is.
-
-    It is cheaper by as much and right less often: a weaker draft for the same target.
+    """Write a llama model without `count` of its middle layers: a cheaper, weaker draft.
 
     Raises:
         UsageError: too few layers for that.
         ModelInvalid: not a llama model.
         NativeError: llama.cpp could not write it.
-        LocalspecError: the disk is full, or refuses to be written.
+        LocalspecError: the disk refuses.
     """
     file = read_gguf(source)
     if file.architecture != "llama":
@@ -250,7 +239,6 @@ def middle_layers(layers: int, count: int) -> range:
 
 @contextmanager
 def _written(destination: Path) -> Iterator[Path]:
-    """A file to write that becomes `destination`; errors of the disk in words."""
     try:
         remove_abandoned(destination.parent)
         with replacing(destination) as done:

@@ -1,4 +1,4 @@
-"""Writes a llama model in a larger shape, tensor by tensor, so that it computes the same."""
+"""Writes a llama model in a larger shape so that it computes the same."""
 
 from __future__ import annotations
 
@@ -22,11 +22,7 @@ _BESIDE = 1.3
 
 
 def gguf_package() -> Any:
-    """The package gguf.
-
-    Raises:
-        UsageError: it is not installed.
-    """
+    """The package gguf, or a UsageError where it is not installed."""
     try:
         return import_module("gguf")
     except ImportError:
@@ -43,7 +39,7 @@ class LlamaFile:
         done: what cannot be done to other files, for errors.
 
     Raises:
-        ModelInvalid: not a GGUF, not of that architecture, or not all of a model.
+        ModelInvalid: not a whole GGUF of that architecture.
     """
 
     def __init__(self, path: Path, done: str = "scaled") -> None:
@@ -87,7 +83,7 @@ class LlamaFile:
         return value
 
     def values(self, name: str) -> _Tensor | None:
-        """A tensor in f32, None where there is no such tensor."""
+        """A tensor in f32, None where there is none."""
         found = self.tensors.get(name)
         if found is None:
             return None
@@ -110,7 +106,7 @@ class LlamaFile:
             )
 
     def require_no_others_than(self, names: Iterable[str]) -> None:
-        """Raise ModelInvalid for another tensor, without which the function would differ."""
+        """Raise ModelInvalid for a tensor that a plain llama model has not."""
         others = sorted(self.tensors.keys() - set(names))
         if others:
             raise ModelInvalid(
@@ -119,7 +115,6 @@ class LlamaFile:
             )
 
     def writer(self, destination: Path, changed: dict[str, Any], *, leave: Sequence[str]) -> Any:
-        """A writer of another file with this one's metadata, some `changed`, without `leave`."""
         gguf = gguf_package()
         writer = gguf.GGUFWriter(destination, "llama")
         for key, field in self.fields.items():
@@ -134,7 +129,7 @@ class LlamaFile:
 
 @dataclass(frozen=True, slots=True)
 class _Padded:
-    """What is written of a tensor: the source's values × `scale`, and `fill` around them."""
+    """The source's values × `scale`, padded with `fill`."""
 
     shape: tuple[int, ...]
     scale: float = 1.0
@@ -159,7 +154,7 @@ class _Padded:
 def write_f16(
     path: Path, destination: Path, name: str, dim: int, layers: int, feed_forward: int
 ) -> None:
-    """Write the model at `path` in that shape, in f16; see `localspec.bench.scale.scale_model`."""
+    """Write the model in f16; see `localspec.bench.scale.scale_model`."""
     gguf = gguf_package()
     source = LlamaFile(path)
     old_dim, old_layers = source.number("embedding_length"), source.number("block_count")
@@ -235,7 +230,6 @@ def write_f16(
 
 
 def _require_room(folder: Path, size: int) -> None:
-    """For f16, and what it is quantized to beside it."""
     needed, free = int(size * _BESIDE), shutil.disk_usage(folder).free
     if free < needed:
         raise LocalspecError(
@@ -245,7 +239,7 @@ def _require_room(folder: Path, size: int) -> None:
 
 
 def _write_tensors(writer: Any, source: LlamaFile, tensors: dict[str, _Padded]) -> None:
-    """One at a time: all of them together would be gigabytes."""
+    """One tensor at a time: all of them would be gigabytes."""
     for name, padded in tensors.items():
         writer.add_tensor_info(name, padded.shape, padded.kind, padded.size)
     writer.write_header_to_file()

@@ -1,7 +1,6 @@
-"""Writes a trained head in the shape of its scaled target, so that it says what it said.
+"""Writes a trained head in the shape of its scaled target: zeros go where the target's have gone.
 
-An EAGLE-3 head is a layer like its target's, and Medusa's heads are matrices over its hidden
-states: zeros go where the target's width has zeros. Layouts: dev/heads.md.
+Layouts: dev/heads.md.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ class _Part:
 
     Attributes:
         rows: of the new one; 0 for a vector.
-        width: of each of the `blocks` that lie side by side in a row.
-        scale: what values are multiplied by.
+        width: of each of the `blocks` side by side in a row.
     """
 
     rows: int
@@ -51,22 +49,17 @@ class _Part:
 
 
 def is_scalable(path: Path) -> bool:
-    """Whether a file is a head that can be written in another shape.
-
-    Raises:
-        ModelNotFound, ModelInvalid: see `read_gguf`.
-    """
+    """Whether a file is a head that can be written in another shape; errors as `read_gguf`."""
     return read_gguf(path, tensors=False).architecture in _PARTS
 
 
 def write_head(source: Path, destination: Path, target: Path) -> None:
-    """Write a head as one for `target`, a scaled model of the one that the head was made for.
+    """Write a head for `target`, a scaled model of its own target.
 
     Raises:
-        ModelInvalid: no head of EAGLE-3 or Medusa, or one with tensors that those have not; or of a
-            target that cannot be scaled to this one.
+        ModelInvalid: no head of EAGLE-3 or Medusa, or of another target.
         UsageError: gguf is not installed.
-        LocalspecError: the disk is full, or refuses to be written.
+        LocalspecError: the disk refuses.
     """
     head, scaled = read_gguf(source), read_gguf(target)
     parts = _PARTS.get(head.architecture)
@@ -99,7 +92,7 @@ def write_head(source: Path, destination: Path, target: Path) -> None:
 
 
 _Shaped = tuple[dict[str, Any], Callable[[str], _Part | None]]
-"""Metadata that change, and what becomes of a tensor of that name; None for an unknown one."""
+"""Metadata that change, and what becomes of a tensor of that name."""
 
 
 def _eagle(head: GGUFFile, target: GGUFFile, width: int, new: int) -> _Shaped:

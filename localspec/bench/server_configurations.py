@@ -1,4 +1,4 @@
-"""The ways of llama-server to speculate, as data. Flags and defaults of llama-cpp-python 0.3.36."""
+"""llama-server's ways to speculate. Flags and defaults of llama-cpp-python 0.3.36."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ class ServerConfiguration:
     """One way.
 
     Attributes:
-        name: short, as in the report.
-        flags: what llama-server is started with, besides models, context and threads.
-        needs_draft: whether it uses a draft model.
-        remembers: whether it drafts from what earlier answers left behind.
+        flags: besides models, context and threads.
+        remembers: whether it drafts from what earlier answers left.
     """
 
     name: str
@@ -55,7 +53,6 @@ SERVER_CONFIGURATIONS: tuple[ServerConfiguration, ...] = (
     *(_draft(_DEFAULT_DEPTH, ngram=ngram) for ngram in _NGRAM),
     _draft(7, 0.4, "ngram-mod"),
 )
-"""Depths 1 to 8 and 16, thresholds, every n-gram with its defaults, and both together."""
 
 
 def server_configurations(names: Sequence[str] | None = None) -> list[ServerConfiguration]:

@@ -1,4 +1,4 @@
-"""A server in a process of its own, that ends with us whatever happens."""
+"""A server in another process, which ends with this one."""
 
 from __future__ import annotations
 
@@ -34,12 +34,8 @@ class ServerProcess:
 
     Args:
         name: for messages.
-        command: program and arguments, all but host and port.
+        command: program and arguments but host and port.
         start_timeout, answer_timeout: seconds.
-
-    Attributes:
-        log: where it writes to while it runs.
-        address: its URL.
     """
 
     def __init__(
@@ -94,7 +90,7 @@ class ServerProcess:
             raise
 
     def close(self) -> None:
-        """End the process; harmless when repeated."""
+        """End the process; may be repeated."""
         atexit.unregister(self.close)
         process, self._process = self._process, None
         if process is not None and process.poll() is None:
@@ -164,11 +160,9 @@ class ServerProcess:
             ) from None
 
     def _last_words(self, *, first: bool) -> str:
-        """The line of the log that tells most about an end: an error if there is one.
+        """The line of the log that tells most: the `first` or last error if there is one.
 
-        Args:
-            first: take the first error, whose consequences the others are; else the last, because
-                earlier ones were survived.
+        At the start the first error causes the others; later, earlier ones were survived.
         """
         assert self.log is not None
         text = self.log.read_text(encoding="utf-8", errors="replace")
@@ -186,7 +180,6 @@ def _environment() -> dict[str, str]:
 
 
 def _told(error: urllib.error.HTTPError) -> str:
-    """The message in an error reply."""
     try:
         message = json.loads(error.read())["error"]["message"]
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,8 +1,7 @@
-"""Speed-ups over prompts that two arms have in common, and how sure their mean is.
+"""Speed-ups over prompts that two arms have in common, and the interval of their mean.
 
-At six prompts Student's t is the better interval: the bootstrap's percentiles are too narrow
-(Hesterberg 2015, "What Teachers Should Know About the Bootstrap"). Ratios are taken as logarithms,
-because 2 and ½ are the same distance from 1.
+Student's t: at six prompts, the bootstrap's percentiles are too narrow (Hesterberg 2015, "What
+Teachers Should Know About the Bootstrap"). Ratios are taken as logarithms.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from localspec.bench.samples import Sample
 
 LEAST_PROMPTS = 6
-"""Fewer say too little about other prompts: no interval is shown."""
+"""With fewer, no interval is shown."""
 METHOD = (
     "95 %: Student's t on the logarithms of the prompts' ratios to plain localspec, paired by "
     f"prompt and turn, from {LEAST_PROMPTS} prompts on"
@@ -26,10 +25,9 @@ NO_SCIPY = "Intervals need scipy: pip install '.[bench]' in the clone of localsp
 
 
 def log_ratios(mine: Iterable[Sample], base: Iterable[Sample]) -> NDArray[np.float64]:
-    """How many times faster each prompt was answered: float64 [prompts], natural logarithms.
+    """Of each prompt, the natural logarithm of how many times faster it was: float64 [prompts].
 
-    Answers are paired by prompt and turn; of several turns the median counts. An answer that ended
-    with its first token has no pace. Empty where the two have no prompt in common.
+    Paired by prompt and turn; the median over turns. Empty where no prompt is in both.
     """
     paces, plain = _paces(mine), _paces(base)
     found = []
@@ -47,17 +45,13 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 
 def mean_interval(logs: Sequence[NDArray[np.float64]]) -> tuple[float, float] | None:
-    """95 % of exp(mean of the suites' mean logs).
+    """95 % of exp(mean of the suites' mean logs); None below LEAST_PROMPTS, or without scipy.
 
-    Prompts are a sample of their suite, the suites are given (stratified, degrees of freedom after
-    Welch 1938 and Satterthwaite 1946). Where a suite has a single prompt, its spread is unknown,
-    and the suites themselves are taken as the sample.
+    Stratified by suite, degrees of freedom after Welch (1938) and Satterthwaite (1946). Where a
+    suite has a single prompt, the suites are taken as the sample.
 
     Args:
         logs: of each suite, float64 [prompts], at least one prompt each.
-
-    Returns:
-        None with fewer than LEAST_PROMPTS prompts, or without scipy.
     """
     try:
         from scipy.stats import t

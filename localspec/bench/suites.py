@@ -1,4 +1,4 @@
-"""Prompts: the suites that come with the package, and those of a user's own files."""
+"""Prompts of the package's suites and of a user's files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from localspec.files import read_file
 from localspec.prompting.template import Message, check_messages
 
 BUILT_IN = Path(__file__).with_name("prompts.jsonl")
-"""Eight prompts each of seven kinds, written for the embedded pair."""
+"""Eight prompts each of seven kinds, for the embedded pair."""
 
 SETS = {
     "stories": BUILT_IN,
@@ -23,12 +23,12 @@ SETS = {
     "questions-tuning": Path(__file__).with_name("questions_tuning.jsonl"),
     "public": Path(__file__).with_name("public.jsonl"),
 }
-"""What comes with the package. The questions are Spec-Bench's, of 13 kinds: those that nothing here
-may be fitted to, and those that are there for fitting. The public ones, for judging as well, are
-HumanEval's, GSM8K's, MMLU's and TruthfulQA's, six of each."""
+""""questions" (Spec-Bench's, of 13 kinds) and "public" (six each of HumanEval, GSM8K, MMLU and
+TruthfulQA) are for judging: nothing may be fitted to them.
+"""
 
 SUITES = ("story", "continue", "math", "qa", "code", "copy", "noise")
-"""The suites of BUILT_IN, in their order there."""
+"""The suites of BUILT_IN, in order."""
 
 _SHAPE = '{"prompt": "…", "suite": "…", "id": "…"}'
 _TURN = re.compile(r"<\|user\|>(.*)<\|end\|><\|assistant\|>", re.DOTALL)
@@ -45,14 +45,14 @@ def load_suites(
 
     Args:
         files: keys of SETS, or JSONL, an object per line: `prompt` (raw text with its chat
-            markers), `turns` (the user's texts, as in Spec-Bench) or `messages` (role and content,
-            the last one the user's); optionally `suite` or `family` (default: the file's stem) and
-            `id` (default: counted). None at all takes the stories.
+            markers), `turns` (as in Spec-Bench) or `messages` (the last one the user's);
+            optionally `suite` or `family` (default: the file's stem) and `id` (default: counted).
+            None at all takes the stories.
         suites: which of them, None for all.
         per_suite: prompts of each at most.
 
     Raises:
-        UsageError: a file that is missing, empty or malformed, a suite that is in none of them.
+        UsageError: a file is missing, empty or malformed, or a suite is in none.
     """
     if per_suite is not None and per_suite < 1:
         raise UsageError(f"Prompts per suite is {per_suite}. Give 1 or more.")
@@ -100,11 +100,7 @@ def _read(path: Path) -> list[str]:
 
 
 def _prompt(line: str, path: Path, known: Mapping[str, Mapping[str, BenchPrompt]]) -> BenchPrompt:
-    """What a line holds.
-
-    Raises:
-        UsageError: what is wrong with it, to go behind its number.
-    """
+    """The prompt of a line; a UsageError says what is wrong, to go behind the line's number."""
     try:
         entry = json.loads(line)
     except ValueError as error:

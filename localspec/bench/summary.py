@@ -1,4 +1,4 @@
-"""From samples to figures: pure functions, no clock, no model."""
+"""From samples to figures."""
 
 from __future__ import annotations
 
@@ -13,25 +13,23 @@ from localspec.bench.samples import Sample
 from localspec.bench.speed_ups import geometric_mean, log_ratios, mean_interval
 
 ALL = "(all)"
-"""The suite of figures over all suites: totals, and geometric means of the speed-ups."""
+"""Over all suites: totals, and geometric means of the speed-ups."""
 
 _Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One arm on one suite (or ALL) at one temperature. None stands for what is not known.
+    """One arm on one suite (or ALL) at one temperature; None where unknown.
 
     Attributes:
-        prompts: how many it answered.
-        tokens, seconds: per turn, of the median pace over turns of each prompt.
+        tokens, seconds: per turn, at each prompt's median pace over turns.
         compared: prompts that the baseline answered as well.
-        speed_up: against the baseline: geometric mean over those prompts, paired by turn; for ALL,
-            of the suites' means.
-        interval: of the speed-up, see `localspec.bench.speed_ups`.
+        speed_up: against the baseline: geometric mean over those prompts; for ALL, of the
+            suites' means.
+        interval: of the speed-up (`localspec.bench.speed_ups`).
         acceptance: accepted ÷ tested.
-        kept: accepted ÷ drafted, of peers that tell no more.
-        tokens_per_pass: tokens ÷ target passes.
+        kept: accepted ÷ drafted.
         draft_share, verify_share, overhead_share: of the seconds.
         calibration_seconds: per answer, before it.
     """
@@ -61,7 +59,7 @@ class Equality:
 
     Attributes:
         equal, total: answers equal in every token, answers compared.
-        divergences: (suite, prompt, position of the first different token) of the others.
+        divergences: (suite, prompt, first different position) of the others.
     """
 
     arm: str
@@ -72,15 +70,13 @@ class Equality:
 
 @dataclass(frozen=True, slots=True)
 class PairSummary:
-    """All figures of one pair."""
-
     baseline: str
     cells: tuple[Cell, ...]
     equality: tuple[Equality, ...]
 
     @property
     def arms(self) -> list[str]:
-        """Names, in the order in which they first ran."""
+        """In the order in which they first ran."""
         return distinct(cell.arm for cell in self.cells)
 
     @property
@@ -92,18 +88,14 @@ class PairSummary:
         return distinct(cell.temperature for cell in self.cells)
 
     def cell(self, arm: str, suite: str, temperature: float) -> Cell | None:
-        """The figures of one place in a table, None where nothing ran."""
+        """None where nothing ran."""
         wanted = (arm, suite, temperature)
         found = (c for c in self.cells if (c.arm, c.suite, c.temperature) == wanted)
         return next(found, None)
 
 
 def summarise(samples: Sequence[Sample], *, baseline: str = PLAIN) -> PairSummary:
-    """Work out all figures.
-
-    Args:
-        baseline: the arm that speed-ups are against; without samples of it there are none.
-    """
+    """All figures; speed-ups are against `baseline`, if there are samples of it."""
     cells = []
     for temperature in distinct(s.temperature for s in samples):
         here = [s for s in samples if s.temperature == temperature]
@@ -123,7 +115,7 @@ def summarise(samples: Sequence[Sample], *, baseline: str = PLAIN) -> PairSummar
 
 
 def equalities(samples: Iterable[Sample], baseline: str = PLAIN) -> list[Equality]:
-    """How many greedy answers of each arm that tells its tokens equal the baseline's."""
+    """How many greedy answers of each arm equal the baseline's."""
     greedy = [s for s in samples if s.temperature == 0 and s.token_ids]
     plain: dict[tuple[str, str], tuple[int, ...]] = {}
     for sample in greedy:
@@ -180,10 +172,7 @@ def _cell(samples: Sequence[Sample], suite: str, ratios: Sequence[np.ndarray]) -
 
 
 def _prompts(samples: Iterable[Sample]) -> list[tuple[float, float]]:
-    """Tokens and seconds of each prompt: the median pace over turns times the mean tokens.
-
-    An answer that ended with its first token has no pace.
-    """
+    """Tokens and seconds of each prompt: mean tokens at the median pace over turns."""
     turns: dict[tuple[str, str], list[Sample]] = {}
     for sample in samples:
         if sample.tokens > 0 and sample.seconds > 0:

@@ -1,4 +1,4 @@
-"""One table of the report."""
+"""A table of the report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table of the report; the first column names the row, `notes` are sentences below it."""
+    """The first column names the row; `notes` are sentences below."""
 
     title: str
     header: list[str]
@@ -16,5 +16,4 @@ class Table:
 
 
 def kind(temperature: float) -> str:
-    """A temperature in words."""
     return "greedy" if temperature == 0 else f"T = {temperature:g}"

@@ -1,4 +1,4 @@
-"""The tables of the report, as text that Markdown, HTML and the terminal lay out."""
+"""The report's tables, as text for Markdown, HTML and the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from localspec.bench.table import Table, kind
 
 
 def tables(summary: PairSummary, *, equality: bool = True) -> list[Table]:
-    """All tables of one pair that have something in them."""
+    """All tables of one pair that are not empty."""
     makers = (speed_table, comparison_table, detail_table, sweep_table)
     found = [make(summary, temperature) for temperature in summary.temperatures for make in makers]
     found += [_equality_table(summary)] if equality else []
@@ -20,7 +20,7 @@ def tables(summary: PairSummary, *, equality: bool = True) -> list[Table]:
 
 
 def speed_table(summary: PairSummary, temperature: float) -> Table:
-    """Suites as columns, arms as rows, × the baseline; tokens/s where there is none."""
+    """Suites as columns, arms as rows: × the baseline, or tokens/s without one."""
     cells = [cell for cell in summary.cells if cell.temperature == temperature]
     suites = [s for s in summary.suites if any(cell.suite == s for cell in cells)]
     compared = any(cell.speed_up is not None for cell in cells)
@@ -64,7 +64,6 @@ def detail_table(summary: PairSummary, temperature: float) -> Table:
 
 
 def sweep_table(summary: PairSummary, temperature: float) -> Table:
-    """Fixed depths as rows."""
     rows = [
         [
             str(depth),
@@ -111,7 +110,6 @@ def _times(cell: Cell | None, baseline: str) -> str:
 
 
 def _interval_notes(summary: PairSummary, temperature: float) -> list[str]:
-    """What the brackets are, and where they are missing."""
     cells = [
         cell
         for cell in summary.cells

@@ -1,4 +1,4 @@
-"""The tables of a report in a terminal, without colour, in as many columns as there are."""
+"""The tables of a report in a terminal, without colour."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 
 def report_text(report: Report, width: int) -> str:
-    """What `localspec bench` prints."""
     parts = []
     for pair in report.pairs:
         if pair.samples:
@@ -28,8 +27,7 @@ def report_text(report: Report, width: int) -> str:
 
 
 def table_text(table: Table, width: int) -> str:
-    """A table in at most `width` columns, transposed or in blocks where it must be; long words are
-    folded."""
+    """A table in at most `width` columns of text; long words are folded."""
     from rich.console import Console
     from rich.table import Table as Grid
 

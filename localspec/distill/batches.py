@@ -1,4 +1,4 @@
-"""Which answers make up a step: the same ones for the same seed."""
+"""Which answers make up a step."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 WINDOW = 64
-"""Batches whose answers are sorted by length among one another, so that little is padding."""
+"""Batches whose answers are sorted by length among one another, against padding."""
 
 
 def epoch(lengths: Sequence[int], most: int, seed: int, number: int) -> list[list[int]]:
-    """Every answer once, as batches of indices into `lengths`.
+    """Every answer once, as batches of indices into `lengths`; the same seed gives the same ones.
 
-    Args:
-        lengths: tokens of each answer.
-        most: tokens of a batch, padding included; a longer answer is a batch alone.
+    A batch has at most `most` tokens, padding included; a longer answer is a batch alone.
     """
     random = np.random.Generator(np.random.PCG64([seed, number]))
     order = random.permutation(len(lengths))

@@ -1,5 +1,4 @@
-"""Answers given in a chat, kept in their target's trace: only where the user asked for that, and
-until the conversation is deleted."""
+"""Answers given in a chat, kept in their target's trace where the user asked for that."""
 
 from __future__ import annotations
 
@@ -15,9 +14,9 @@ from localspec.distill.trace import Trace, TraceHeader, TraceRecord
 from localspec.errors import TraceError
 
 OF_CONVERSATION = 8
-"""Bytes that the keys of all answers of a conversation begin with."""
+"""What the keys of a conversation's answers begin with."""
 HELD_BACK = 8
-"""One conversation of so many is held back from training, the second first: few are enough then."""
+"""One conversation of so many is held back from training."""
 
 
 def keep(
@@ -27,11 +26,10 @@ def keep(
     prompt: Sequence[int],
     answer: Sequence[TokenLogprob],
 ) -> None:
-    """Add an answer to a target's trace.
+    """Add an answer with its `header.k` likeliest tokens to a target's trace.
 
     Args:
         prompt: all that the target had read.
-        answer: its answer, `header.k` likeliest tokens with each.
 
     Raises:
         TraceError: as `Trace`.
@@ -56,8 +54,9 @@ def keep(
 
 
 def forget(conversations: Collection[str] | None = None) -> int:
-    """Remove what was recorded of conversations (None: all) from every trace, with trainings on it;
-    finished drafts stay. Returns the number of answers.
+    """Remove conversations (None: all) from every trace, with trainings on them; count the answers.
+
+    Finished drafts stay.
 
     Raises:
         TraceError: as `Trace`; what could be removed is gone all the same.

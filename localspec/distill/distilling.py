@@ -1,4 +1,4 @@
-"""From a target and prompts to a draft on the disk: recording, planning, training, writing."""
+"""From a target and prompts to a draft on disk: record, plan, train, write."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from localspec.retrieval.texts import SkippedFiles
 from localspec.text import gigabytes
 
 SEATS = 24
-"""Answers at once: a pass over so many tokens costs a few plain ones."""
+"""Answers at once."""
 CONTEXT = 640
 """Tokens of prompt and answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distilled:
-    """A finished draft; `new`: whether anything was left to be trained."""
+    """`new`: whether anything was left to be trained."""
 
     path: Path
     making: Making
@@ -51,7 +51,7 @@ def record(
     Raises:
         UsageError: no chat template; no such text.
         TraceError: the trace cannot be written.
-        ModelInvalid, NativeError: see `localspec.llama.model.Model`.
+        ModelInvalid, NativeError: as `localspec.llama.model.Model`.
     """
     from localspec.llama.model import Model
     from localspec.llama.shared_context import SharedContext
@@ -106,8 +106,8 @@ def distill(request: DistillRequest, progress: training.OnProgress, notice: Noti
 
     Raises:
         UsageError: no torch; nothing recorded; an impossible shape.
-        TraceError, LocalspecError: no room on the disk or in memory.
-        ModelInvalid: a draft to tune that is no llama model, or of another vocabulary.
+        TraceError, LocalspecError: no room on disk or in memory.
+        ModelInvalid: a draft to tune is no llama model, or of another vocabulary.
     """
     torch_package()
     identity = content_identity(request.target)
@@ -148,7 +148,7 @@ def distill(request: DistillRequest, progress: training.OnProgress, notice: Noti
 def _tokens(
     request: DistillRequest, target: GGUFFile, trace: Trace
 ) -> tuple[FrequentPart | None, Answers]:
-    """The part of the vocabulary that was asked for, and the answers in its tokens."""
+    """The requested part of the vocabulary, and the answers in its tokens."""
     if request.vocabulary is None or request.vocabulary >= trace.header.size:
         return None, trace
     part = frequent_part(target, trace, request.vocabulary)
@@ -179,7 +179,6 @@ def _plan(
 
 
 def _require_room(trace: Trace, most: int | None) -> None:
-    """Report a full disk before an hour's work."""
     needed = bytes_of(trace.header, 0, most or 10_000)
     free = shutil.disk_usage(trace.path.parent).free
     if needed > free:

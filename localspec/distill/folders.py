@@ -2,9 +2,9 @@
 
 data folder/distill/NAME-IDENTITY/
     trace             see `localspec.distill.trace`
-    run-…             one folder for each training: see `localspec.distill.run`
+    run-…             one for each training: see `localspec.distill.run`
 data folder/drafts/NAME-IDENTITY/*.gguf
-                      finished drafts, which `-d auto` finds
+    finished drafts, which `-d auto` finds
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Recorded:
     Attributes:
         name: what --forget takes.
         target: the model's file name.
-        tokens, held_back: of the answers, and of those kept from training.
+        held_back: tokens kept from training.
         size: bytes of trace and runs.
-        chats: answers that were given in chats.
-        drafts: finished ones; they stay when the trace is forgotten.
+        chats: answers given in chats.
+        drafts: finished ones; `forget` leaves them.
         problem: why the trace cannot be read.
     """
 
@@ -74,7 +74,6 @@ def header_of(target: Path, vocabulary: Vocabulary) -> TraceHeader:
 
 
 def recorded() -> Iterator[Recorded]:
-    """Everything that is there, by name."""
     try:
         found = sorted(path for path in root().iterdir() if path.is_dir())
     except OSError:

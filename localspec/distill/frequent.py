@@ -1,8 +1,7 @@
-"""The frequent part of a target's vocabulary, for a draft whose output matrix would be most of it.
+"""The frequent part of a target's vocabulary, for a smaller output matrix.
 
-FR-Spec (Zhao et al. 2025, section 3.2) drafts frequent tokens only. Here the draft's file has these
-alone, as a vocabulary of its own, so llama.cpp reads it as any other and localspec drafts across
-vocabularies. Other tokens are read as what they are spelled with, and never drafted.
+FR-Spec (Zhao et al. 2025, section 3.2). Here the draft's file has these tokens alone, as its own
+vocabulary. Other tokens are read as what they are spelled with, and never drafted.
 """
 
 from __future__ import annotations
@@ -29,15 +28,13 @@ _TOKENS, _TYPES, _MERGES = (f"tokenizer.ggml.{name}" for name in ("tokens", "tok
 
 
 class FrequentPart:
-    """Control tokens, letters, and the frequent tokens of a vocabulary with all that these are
-    merged from: so a text that needs no others has the same tokens in both.
+    """Control tokens, letters, and frequent tokens with all that these are merged from.
 
     Attributes:
         kept: target ids, rising; a token's index is its id in the draft.
         own: int [target tokens], the id in the draft, -1 where it was left out.
 
     Args:
-        file: the target.
         weight: [target tokens], how often each is likely.
         size: tokens to keep.
 
@@ -82,7 +79,6 @@ class FrequentPart:
         return len(self.kept)
 
     def _needed(self, token: int) -> Iterator[int]:
-        """A token, and all that it is merged from."""
         yield token
         for part in self._parts.get(token, ()):
             yield from self._needed(part)
@@ -96,8 +92,11 @@ class FrequentPart:
         return self.spelled(left) + self.spelled(right)
 
     def respelled(self, record: TraceRecord) -> TraceRecord:
-        """An answer in the draft's tokens. Probability of tokens that the draft lacks goes to
-        `rest`; within a token that was spelled, the next piece is certain."""
+        """An answer in the draft's tokens.
+
+        Probability of tokens that the draft lacks goes to `rest`; within a spelled token, the next
+        piece is certain.
+        """
         k = record.ids.shape[1]
         spare = np.resize(self._spare, k)
         ids = self.own[record.ids]
@@ -144,7 +143,7 @@ class FrequentPart:
 
 
 class RespelledTrace:
-    """`Answers` of a trace in the tokens of a part."""
+    """A trace's `Answers` in the tokens of a part."""
 
     def __init__(self, trace: Trace, part: FrequentPart) -> None:
         self._trace, self._part = trace, part
@@ -185,7 +184,7 @@ def frequent_part(file: GGUFFile, trace: Trace, size: int) -> FrequentPart:
 
 
 def _parts(merges: Array, ids: dict[bytes, int]) -> dict[int, tuple[int, int]]:
-    """What each token is merged from; the first merge of a token is the one that is done."""
+    """What each token is merged from; its first merge is the one that is done."""
     found: dict[int, tuple[int, int]] = {}
     for merge in merges.all_bytes():
         left, _, right = merge.partition(b" ")

@@ -1,4 +1,4 @@
-"""Heads that read a target's hidden states, in numpy: initial weights and files (dev/heads.md)."""
+"""Heads on a target's hidden states: initial weights and files (dev/heads.md)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from localspec.distill.weights import F32, STRING, U32, Fact, Trained, Weights
 from localspec.gguf.file import Array, GGUFFile
 
 HEADS = 4
-"""Of Medusa: deeper ones are right too seldom."""
+"""Of Medusa."""
 _ARRAY, _I32 = 9, 5  # GGUF's value types
 OWN, NORMS = ("attn_q", "attn_k", "attn_v"), ("attn_norm", "ffn_norm")
 
@@ -29,8 +29,7 @@ def target_layers(layers: int) -> tuple[int, int, int]:
 
 
 def initial_medusa(target: Weights, shape: Shape, heads: int = HEADS) -> Weights:
-    """Heads that all repeat the target's own token: a block of zeros adds nothing (Cai et al. 2024,
-    section 2.1.1)."""
+    """Heads that repeat the target's token: blocks of zeros (Cai et al. 2024, section 2.1.1)."""
     width = shape.width
     made: Weights = {"medusa.output.weight": _output(target, shape).copy()}
     for head in range(heads):
@@ -40,8 +39,7 @@ def initial_medusa(target: Weights, shape: Shape, heads: int = HEADS) -> Weights
 
 
 def initial_eagle(target: Weights, shape: Shape, seed: int) -> Weights:
-    """A head that begins as the target's last layer, on the last of the three states; the token's
-    embedding has little weight yet."""
+    """The target's last layer on the last of the three states; the embedding has little weight."""
     random = np.random.Generator(np.random.PCG64(seed))
     width, last = shape.width, f"blk.{shape.layers - 1}"
     zeros = np.zeros((width, width), np.float32)
@@ -96,8 +94,10 @@ def write_eagle(
     trained: Trained,
     kind: str = weights.Q8_0,
 ) -> None:
-    """A file of an EAGLE-3 head, which llama.cpp computes; embeddings and output are the target's,
-    and so is `shape`. Raises LocalspecError."""
+    """A file of an EAGLE-3 head; `shape`, embeddings and output are the target's.
+
+    Raises LocalspecError.
+    """
     own = [
         *weights.shape_facts("eagle3", replace(shape, layers=1)),
         *weights.trained_facts(trained),

@@ -14,7 +14,7 @@ from localspec.distill.torch_room import torch_package
 Tensor = Any
 Tensors = Mapping[str, Tensor]
 UNROLLED = 4
-"""Passes of an EAGLE-3 head over its own states, as it will draft (Li et al. 2025, section 3.2)."""
+"""Passes of an EAGLE-3 head over its own states (Li et al. 2025, section 3.2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,8 @@ class TrainingBatch:
 
     Attributes:
         tokens: int [answers, longest], padded at the end.
-        places: int [n], indices into `tokens` flattened, after which something is wanted.
-        left: int [n], how many more of the same answer follow each place.
-        wanted: at each place.
+        places: int [n], indices into flattened `tokens` after which something is wanted.
+        left: int [n], how many more of the same answer follow.
     """
 
     tokens: Tensor
@@ -34,7 +33,7 @@ class TrainingBatch:
     wanted: Wanted
 
     def later(self, count: int) -> tuple[Tensor, Wanted]:
-        """Indices of places that have `count` behind them, and what is wanted `count` later."""
+        """Indices of places that `count` more follow, and what is wanted `count` later."""
         torch = torch_package()
         found = torch.nonzero(self.left >= count)[:, 0]
         there, asked = found + count, self.wanted
@@ -60,8 +59,6 @@ class Learner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DraftLearner:
-    """A model that reads the text by itself."""
-
     shape: Shape
 
     def outputs(self, weights: Tensors, batch: TrainingBatch) -> list[Output]:
@@ -72,8 +69,10 @@ class DraftLearner:
 
 @dataclass(frozen=True, slots=True)
 class MedusaLearner:
-    """Head k reads the target's last state and predicts the token k + 1 places after the target's
-    own (Cai et al. 2024, section 2.1). `shape` and `target` are the target's, which stays."""
+    """Head k predicts from the target's last state the token k + 1 after the target's own.
+
+    Cai et al. 2024, section 2.1. `shape` and `target` are the target's, which stays.
+    """
 
     shape: Shape
     target: Tensors
@@ -96,8 +95,7 @@ class MedusaLearner:
 
 @dataclass(frozen=True, slots=True)
 class EagleLearner:
-    """One layer that reads a token beside what three layers of the target made of the text before
-    it, or its own state where it drafts on (Li et al. 2025).
+    """One layer that reads a token and three of the target's states, or its own (Li et al. 2025).
 
     Attributes:
         shape: the head's; its width is the target's.

@@ -1,7 +1,6 @@
-"""The loss, and what is measured: distances from the target's distribution p.
+"""The loss, and distances from the target's distribution p (DistillSpec, Zhou et al. 2023).
 
-DistillSpec (Zhou et al. 2023): the draft's q is drawn to p itself, not to one token. Of p the
-likeliest tokens are known; all others together count as one class more.
+Of p the likeliest tokens are known; all others together are one class more.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from localspec.distill.torch_room import torch_package
 
 Tensor = Any
 LEAST = 1e-6
-"""Of q for all other tokens, so that its logarithm stays finite."""
+"""Least q of all other tokens, so that its logarithm stays finite."""
 PIECE = 1 << 24
-"""Logits at once, of all vocabularies and lengths: 64 MiB, and as much for their gradients."""
+"""Logits at once: 64 MiB, and as much for their gradients."""
 
 
 @dataclass(slots=True)
@@ -25,8 +24,7 @@ class Measured:
     Attributes:
         loss: nats, as trained on.
         agreed: how often p and q have the same likeliest token.
-        overlap: Σ min(p, q), the acceptance rate of sampled drafts (Leviathan et al. 2023, section
-            3), over the likeliest tokens alone.
+        overlap: Σ min(p, q) over the likeliest tokens (Leviathan et al. 2023, section 3).
     """
 
     tokens: int = 0
@@ -55,8 +53,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The target's distribution at n places: token that follows [n], likeliest ids [n, k], their
-    log p [n, k], and what is left [n], as in a trace."""
+    """At n places: the following token [n], likeliest ids and log p [n, k], what is left [n]."""
 
     following: Tensor
     ids: Tensor
@@ -65,11 +62,9 @@ class Wanted:
 
 
 def distance(logits: Tensor, wanted: Wanted, hard: float) -> tuple[Tensor, Measured]:
-    """KL(p ‖ q) plus `hard` times the cross entropy of the token that followed, summed over n
-    places.
+    """KL(p ‖ q) plus `hard` × cross entropy of the token that followed, summed over n places.
 
-    Args:
-        logits: [n, vocabulary], of the draft.
+    `logits` [n, vocabulary] are the draft's.
     """
     torch = torch_package()
     total = torch.logsumexp(logits, -1, keepdim=True)
@@ -94,11 +89,9 @@ def distance(logits: Tensor, wanted: Wanted, hard: float) -> tuple[Tensor, Measu
 def in_pieces(
     states: Tensor, matrix: Tensor, wanted: Wanted, hard: float, *, backward: bool
 ) -> tuple[Tensor | None, Measured]:
-    """`distance` of states that are yet to meet the output matrix, some at a time: the logits of a
-    batch for a vocabulary of 250,000 would take gigabytes.
+    """`distance` of states [n, width], some at a time: all logits would take gigabytes.
 
     Args:
-        states: [n, width].
         matrix: [vocabulary, width]; its gradient is added to where `backward`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""How each kind of draft is made: initial weights, what trains it, its file."""
+"""How each kind of draft is made: initial weights, learner, file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from localspec.gguf.file import GGUFFile
 from localspec.llama.options import ModelOptions
 
 CALIBRATION = 1.4
-"""Seconds for what passes of the target cost."""
+"""Seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,6 @@ class Making:
         shape: of the draft; of a head, its target's.
         parameters: weights that are trained.
         label: for the file's name.
-        description: what it is, in words.
         begun: gives the initial weights.
         learner: see `training.train`.
     """
@@ -60,8 +59,8 @@ def making(
 
     Raises:
         UsageError: an impossible shape.
-        ModelInvalid: a draft to tune that is no llama model, or of another vocabulary; a head for a
-            target that is no llama model.
+        ModelInvalid: a draft to tune, or a head's target, that is no llama model; another
+            vocabulary.
     """
     if request.made == DRAFT:
         return _draft(request, target, part, notice)
@@ -123,7 +122,6 @@ def _draft(
 def _beginning(
     request: DistillRequest, target: GGUFFile, part: FrequentPart | None, notice: Notice
 ) -> tuple[Shape, Callable[[], Weights]]:
-    """A draft's shape, and what gives its initial weights."""
     facts, kept = weights.target_facts(target), None
     if part is not None:
         facts, kept = replace(facts, vocabulary=len(part)), part.kept

@@ -1,7 +1,7 @@
-"""A llama model in PyTorch, as a function of its weights by their GGUF names.
+"""A llama model in PyTorch (Touvron et al. 2023), as a function of its weights by GGUF names.
 
-Touvron et al. 2023, with RoPE of GGUF's type NORM: neighbouring pairs are rotated. Weights are
-float32; activations are [batch, tokens, width].
+RoPE of GGUF's type NORM rotates neighbouring pairs. Weights are float32; activations are
+[batch, tokens, width].
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from localspec.distill.shape import Shape
 from localspec.distill.torch_room import torch_package
 
 Tensor = Any
-"""A torch.Tensor: torch is not imported for its types."""
+"""A torch.Tensor; torch is not imported for its types."""
 
 
 def states(weights: Mapping[str, Tensor], shape: Shape, tokens: Tensor) -> Tensor:
-    """The input of the output matrix at every token: [batch, tokens, width], behind the norm.
+    """The output matrix's input at every token: [batch, tokens, width], after the norm.
 
-    Args:
-        tokens: int [batch, tokens], padded at the end.
+    `tokens` is int [batch, tokens], padded at the end.
     """
     return layer_inputs(weights, shape, tokens)[1]
 
@@ -76,7 +75,6 @@ def attention(
 
 
 def feed_forward(weights: Mapping[str, Tensor], x: Tensor, at: str) -> Tensor:
-    """SwiGLU."""
     functional = torch_package().nn.functional
     gate = functional.silu(functional.linear(x, weights[f"{at}.ffn_gate.weight"]))
     up = functional.linear(x, weights[f"{at}.ffn_up.weight"])
@@ -84,7 +82,6 @@ def feed_forward(weights: Mapping[str, Tensor], x: Tensor, at: str) -> Tensor:
 
 
 def norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    """RMSNorm."""
     torch = torch_package()
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + epsilon) * weight
 

@@ -1,4 +1,4 @@
-"""What a target is asked: prompts of files and conversations, and texts that it only reads."""
+"""What a target is asked, and texts that it only reads."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def questions(
     raw: bool,
     answers: int,
 ) -> Iterator[RecordedQuestion]:
-    """Every prompt as often as it is to be answered: all of them once, then all once more.
+    """Every prompt as often as it is to be answered: all once, then all once more.
 
     Args:
         tokenize: raw text, its control tokens and a BOS included.
-        raw: take text as it is, without the chat template.
+        raw: take text without the chat template.
 
     Raises:
         UsageError: the target has no chat template, or it refuses messages.

@@ -1,7 +1,4 @@
-"""Recording a target's answers, many prompts in one pass, with its likeliest tokens.
-
-The passes are localspec's own, of the quantized file: what verifies the draft also trains it.
-"""
+"""Records a target's answers with their likeliest tokens, many prompts in one pass."""
 
 from __future__ import annotations
 
@@ -18,16 +15,14 @@ from localspec.distill.trace import TraceRecord
 from localspec.llama.shared_context import PassPart, SharedContext
 
 HELD_BACK_SHARE = 0.05
-"""Of the prompts, by their hash, so that it is the same ones in every recording."""
+"""Of the prompts, by their hash."""
 TEMPERATURES = (0.0, 0.7, 1.0)
-"""In turns: people run models greedy or warm, and a draft serves both."""
+"""In turns."""
 
 Array = npt.NDArray[Any]
 
 
 class Sink(Protocol):
-    """Where answers go: a trace."""
-
     keys: set[bytes]
 
     def append(self, record: TraceRecord) -> None: ...
@@ -53,21 +48,18 @@ class RecordedQuestion:
 
     @property
     def key(self) -> bytes:
-        """Of this answer."""
         asked = self.digest + self.turn.to_bytes(4, "little")
         return hashlib.sha256(asked + np.asarray(self.given, "<i4").tobytes()).digest()[:16]
 
     @property
     def held_back(self) -> bool:
-        """Whether it is kept from training: all answers to a prompt, or none; of a text, each
-        piece."""
+        """Whether it is kept from training: all answers to a prompt, or none."""
         shown = self.digest if not self.given else self.key
         return shown[0] < HELD_BACK_SHARE * 256
 
 
 def likeliest(rows: Rows, k: int) -> tuple[Array, Array, Array]:
-    """The likeliest tokens of logits [n, vocabulary]: ids [n, k], falling; their log p [n, k]; what
-    is left of p [n]."""
+    """Of logits [n, vocabulary]: ids [n, k], falling; log p [n, k]; what is left of p [n]."""
     log_p = log_softmax(rows)
     k = min(k, rows.shape[1])
     ids = np.argpartition(log_p, -k, axis=1)[:, -k:]
@@ -78,7 +70,7 @@ def likeliest(rows: Rows, k: int) -> tuple[Array, Array, Array]:
 
 
 def log_softmax(rows: Rows) -> Rows:
-    """Natural logarithms of p, float32 [n, vocabulary], of logits."""
+    """Natural logarithms of p, float32 [n, vocabulary]."""
     shifted = rows - rows.max(1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(1, keepdims=True)), np.float32)
 
@@ -93,7 +85,7 @@ def drawn(rows: Rows, temperature: float, random: np.random.Generator) -> int:
 
 @dataclass(slots=True)
 class _Answer:
-    """One that is being given, in a seat."""
+    """An answer in progress, in a seat."""
 
     question: RecordedQuestion
     sequence: int
@@ -108,10 +100,10 @@ class Recorder:
     """Answers many prompts at once.
 
     Args:
-        context: over the target; it has as many seats as answers are given at once.
+        context: over the target, with a seat for each answer at once.
         k: likeliest tokens to keep.
         longest: tokens of an answer at most.
-        progress: called with tokens recorded so far, after each answer.
+        progress: called after each answer with tokens recorded so far.
     """
 
     def __init__(
@@ -131,10 +123,7 @@ class Recorder:
     def record(
         self, questions: Iterable[RecordedQuestion], sink: Sink, most: int | None = None
     ) -> None:
-        """Have them answered; those whose key is there already are passed over.
-
-        Args:
-            most: tokens after which nothing new is begun.
+        """Have questions answered whose key is not there yet; none begins after `most` tokens.
 
         Raises:
             TraceError: it cannot be written; what was written stays.
@@ -177,7 +166,7 @@ class Recorder:
         return _Answer(question, sequence, self._temperatures[which], random)
 
     def _pass(self, at_work: list[_Answer]) -> None:
-        """One pass: a token of each answer, and as much of prompts as there is room for."""
+        """A token of each answer, and as much of prompts as there is room for."""
         context = self._context
         room, rows = context.batch - len(at_work), context.rows - len(at_work)
         parts, whose = [], []
@@ -201,7 +190,7 @@ class Recorder:
                 answer.generated.append(drawn(logits[-1], answer.temperature, answer.random))
 
     def _part(self, answer: _Answer, room: int, rows: int) -> PassPart:
-        """What an answer adds to the next pass; there is room for a token and a row at least."""
+        """What an answer adds to the next pass."""
         question = answer.question
         text = question.tokens + question.given[:-1]
         ids = ((answer.sequence,),)

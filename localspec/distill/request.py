@@ -13,7 +13,7 @@ DRAFT, EAGLE3, MEDUSA = "draft", "eagle3", "medusa"
 KINDS = (DRAFT, EAGLE3, MEDUSA)
 RATES = {DRAFT: 1.5e-3, EAGLE3: 5e-4, MEDUSA: 1e-3}
 TUNED = 5e-4
-"""Learning rates, and that for a draft that is tuned."""
+"""Learning rates, for a new draft and for one that is tuned."""
 
 Notice = Callable[[str], None]
 
@@ -26,13 +26,14 @@ class DistillRequest:
     prompts: to be answered; `texts` are files and folders to be read.
     raw: take text prompts without the chat template.
     answers, longest: answers to each prompt, and tokens of each.
-    most: tokens after which nothing more is recorded.
+    most: tokens to record.
     begun_from: a draft to tune, None for a new one.
     shape: of a new one, "192x3x512"; None chooses.
     vocabulary: the frequent tokens of a new one; None for all.
     epochs, batch, rate, hard, seed, threads, device, rounds: see `run.TrainingPlan`.
     kind: type of the matrices, "Q8_0" or "F16".
-    out: where, None for the folder in which `-d auto` looks."""
+    out: None for the folder in which `-d auto` looks.
+    """
 
     target: Path
     made: str = DRAFT

@@ -1,9 +1,7 @@
 """On-policy rounds: the draft continues texts, and the target corrects it.
 
-A draft that only sees the target's answers never sees where its own first mistake leads (Agarwal et
-al. 2023, GKD; DistillSpec, Zhou et al. 2023, section 4.1). So it is also trained on texts of its
-own: beginnings of the target's answers, and its continuations. The same weights make the same
-texts, so a training that is killed makes them again.
+GKD (Agarwal et al. 2023); DistillSpec (Zhou et al. 2023, section 4.1). The same weights make the
+same texts, so a training that is killed makes them again.
 """
 
 from __future__ import annotations
@@ -33,11 +31,8 @@ class OnPolicyRounds:
     """Makes the texts of each round, where they are not there yet.
 
     Attributes:
-        folder: of the training.
-        trace: the target's answers.
         target: its file.
         write: writes the draft as it is at that moment.
-        notify: takes a sentence about what takes its time.
     """
 
     folder: Path
@@ -52,7 +47,7 @@ class OnPolicyRounds:
 
         Raises:
             TraceError: the disk refuses.
-            ModelInvalid, NativeError: see `localspec.llama.model.Model`.
+            ModelInvalid, NativeError: as `localspec.llama.model.Model`.
         """
         path = self.folder / f"{ROUND}{epoch}"
         with suppress(FileNotFoundError, TraceError):  # a damaged one is made again
@@ -93,7 +88,7 @@ class OnPolicyRounds:
             Recorder(shared, k, longest=CONTINUED, seed=self.plan.seed).record(questions, sink)
 
     def _beginnings(self, epoch: int) -> Iterator[RecordedQuestion]:
-        """Answers of the target up to some place, enough for their share of an epoch's tokens."""
+        """Beginnings of answers, enough for their share of an epoch's tokens."""
         random = np.random.Generator(np.random.PCG64([self.plan.seed, epoch, 1]))
         numbers = [n for n in self.trace.numbers(held_back=False) if n < self.plan.records]
         wanted = sum(self.trace.lengths(n)[1] for n in numbers) / OWN
@@ -111,8 +106,6 @@ class OnPolicyRounds:
 
 @dataclass(slots=True)
 class _Continuations:
-    """The draft's continuations."""
-
     keys: set[bytes] = field(default_factory=set)
     records: list[TraceRecord] = field(default_factory=list)
 
@@ -120,7 +113,7 @@ class _Continuations:
         self.records.append(record)
 
     def questions(self) -> Iterator[RecordedQuestion]:
-        """What the target is to read, in the order of their keys, as some were finished sooner."""
+        """What the target is to read, in the order of keys: some finish sooner."""
         for record in sorted(self.records, key=lambda each: each.key):
             prompt, given = record.prompt.tolist(), record.answer.tolist()
             yield RecordedQuestion(tuple(prompt), 0, tuple(given))

@@ -1,12 +1,11 @@
-"""One training on the disk.
+"""One training on disk.
 
     run.json          the plan: fixed with the first step
-    checkpoint.npz    step, weights, and the optimizer's two means of each; replaced as a whole
+    checkpoint.npz    step, weights, and the optimizer's two means; replaced as a whole
     curve.jsonl       a line for each measurement
-    round-N           texts of the draft's own for epoch N: see `localspec.distill.rounds`
+    round-N           the draft's own texts for epoch N: see `localspec.distill.rounds`
 
-All that a step depends on is in plan, checkpoint and trace: a training that is killed goes on from
-its last checkpoint and ends with the same weights.
+A training that is killed goes on from its last checkpoint and ends with the same weights.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingPlan:
-    """Everything that the outcome depends on, but for the trace itself.
+    """Everything that the outcome depends on, but for the trace.
 
     Attributes:
         kind: "draft" …
@@ -44,11 +43,10 @@ class TrainingPlan:
         tokens: of a step.
         rate: the highest learning rate.
         hard: the share of the cross entropy in the loss.
-        seed: of order and weights.
-        threads, device: others sum in another order, so the last bits differ.
+        threads, device: others sum in another order.
         longest: tokens of prompt and answer; the prompt loses its beginning.
         rounds: the last epochs, so many, are half on texts of the draft's own.
-        vocabulary: fingerprint of the target's tokens that the draft has, or empty for all.
+        vocabulary: fingerprint of the target's tokens that the draft has, empty for all.
     """
 
     kind: str
@@ -80,10 +78,7 @@ class TrainingPlan:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Attributes:
-    step: steps that were done.
-    seconds: they took.
-    weights, first, second: by name; the optimizer's means of gradients and of their squares."""
+    """Weights and the optimizer's two means, by name, after `step` steps in `seconds`."""
 
     step: int
     seconds: float
@@ -100,7 +95,7 @@ class Point:
         step, tokens, seconds: so far; tokens are those of answers, each time they are seen.
         loss: of training since the point before, nats a token; None before the first step.
         held_loss, agreement, acceptance: on held-back answers; see `localspec.distill.losses`.
-        depths: agreement of each token that a head predicts, the nearest first; empty for a draft.
+        depths: agreement by head, the nearest first; empty for a draft.
     """
 
     step: int
@@ -114,25 +109,21 @@ class Point:
 
 
 class Run:
-    """The folder of one training, and its plan."""
-
     def __init__(self, folder: Path, plan: TrainingPlan) -> None:
         self.folder, self.plan = folder, plan
 
     @classmethod
     def opened(cls, parent: Path, plan: TrainingPlan) -> Run:
-        """That of the same request, with the plan that it was begun with; else one of this plan.
-        Nothing is written yet."""
+        """That of the same request with its plan, else one of this plan. Nothing is written yet."""
         folder = parent / f"run-{plan.asked}"
         known = _read_plan(folder / PLAN)
         return cls(folder, plan if known is None else known)
 
     def finished_with(self, plan: TrainingPlan) -> bool:
-        """Whether all that this plan asks for was done."""
         return (self.folder / DONE).exists() and self.plan == plan
 
     def begun(self, plan: TrainingPlan) -> Run:
-        """The same, where it is not finished, to go on with; else anew. Raises TraceError."""
+        """The same, unfinished, to go on with; else anew. Raises TraceError."""
         with written(self.folder):
             if (self.folder / PLAN).exists() and not (self.folder / DONE).exists():
                 remove_abandoned(self.folder)
@@ -143,7 +134,7 @@ class Run:
         return run
 
     def state(self) -> State | None:
-        """The last checkpoint; None where there is none yet, or it is damaged."""
+        """The last checkpoint; None where there is none, or it is damaged."""
         found: dict[str, dict[str, Array]] = {"weights": {}, "first": {}, "second": {}}
         try:
             with (
@@ -177,7 +168,6 @@ class Run:
             np.savez(file, **numbers, **arrays)  # type: ignore[arg-type]
 
     def note(self, point: Point) -> None:
-        """Add to the curve."""
         with written(self.folder), (self.folder / CURVE).open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(point)) + "\n")
 
@@ -204,7 +194,6 @@ class Run:
             self._remove(CHECKPOINT)
 
     def _remove(self, *names: str) -> None:
-        """These files, and the draft's own texts."""
         for path in (*(self.folder / name for name in names), *self.folder.glob(f"{ROUND}*")):
             path.unlink(missing_ok=True)
 
@@ -218,7 +207,7 @@ def _read_plan(path: Path) -> TrainingPlan | None:
 
 @contextmanager
 def written(folder: Path) -> Iterator[None]:
-    """Turns failures of the disk to keep a training into a sentence."""
+    """Turns failures of the disk into a TraceError."""
     try:
         yield
     except OSError as error:

@@ -13,7 +13,7 @@ from localspec.text import printable
 
 LAYERS = (1, 2, 3, 4, 6, 8)
 PARTS = (1.0, 0.75, 0.5, 1 / 3, 0.25)
-"""Widths to try, in parts of the target's."""
+"""Widths to try, ÷ the target's."""
 BYTES = 34 / 32
 """Of a weight, in Q8_0."""
 BLOCK = 32
@@ -48,7 +48,7 @@ class Shape:
     tied: bool = True
 
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Names and shapes, as numpy has them: a matrix [out, in]."""
+        """Names and shapes, a matrix [out, in]."""
         yield "token_embd.weight", (self.vocabulary, self.width)
         queries, keys = self.heads * self.head_width, self.kv_heads * self.head_width
         for layer in range(self.layers):
@@ -73,7 +73,6 @@ class Shape:
         return sum(prod(shape) for _, shape in self.tensors())
 
     def describe(self) -> str:
-        """In words."""
         return (
             f"{self.width} wide, {self.layers} layers, feed-forward {self.feed_forward}, "
             f"{self.parameters / 1e6:.1f} M parameters"
@@ -82,7 +81,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class ShapeTarget:
-    """The target's sizes; `bytes` that one of its passes reads, `parameters` in all."""
+    """The target's sizes; `bytes` that a pass reads, `parameters` in all."""
 
     vocabulary: int
     width: int
@@ -114,11 +113,9 @@ def parse(text: str, target: ShapeTarget) -> Shape:
 
 
 def choose(target: ShapeTarget, curve: Sequence[float]) -> tuple[Shape, Forecast]:
-    """The shape with the best forecast, and that. Until it is trained, its acceptance is a guess
-    from how many weights it has besides its embeddings.
+    """The shape with the best forecast, and that; its acceptance is guessed from its weights.
 
-    Args:
-        curve: T(n) ÷ T(1) of the target, measured, from n = 1 on.
+    `curve` is T(n) ÷ T(1) of the target, measured, from n = 1 on.
     """
     found = [(shape, _promise(shape, target, curve)) for shape in _candidates(target)]
     # Of equals the smaller: it is trained sooner.
@@ -160,7 +157,5 @@ def _promise(shape: Shape, target: ShapeTarget, curve: Sequence[float]) -> Forec
 
 
 def guess(share: float) -> float:
-    """The likely acceptance of a draft with that share of the target's weights, trained on its
-    answers:
-    between two that were trained (dev/distill.md)."""
+    """The acceptance of a draft with that share of the target's weights (dev/distill.md)."""
     return max(0.2, min(0.9, 0.85 + 0.12 * log10(max(1e-4, min(1.0, share)))))

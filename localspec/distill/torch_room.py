@@ -1,4 +1,4 @@
-"""PyTorch, where it is installed: imported by nothing else, and only when something is trained."""
+"""PyTorch, imported only when something is trained."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
 def torch_package() -> Any:
-    """The package torch, or a UsageError: it is not installed, or cannot be loaded."""
+    """The package torch, or a UsageError."""
     try:
         return import_module("torch")
     except ImportError as error:
@@ -24,7 +24,7 @@ def torch_package() -> Any:
 
 
 def device(wanted: str) -> Any:
-    """Where to train: one of DEVICES; "auto" takes the fastest that is there.
+    """Where to train: one of DEVICES; "auto" takes the fastest.
 
     Raises:
         UsageError: there is none of that kind.

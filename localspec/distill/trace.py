@@ -3,13 +3,13 @@
     header     one row, JSON: see `TraceHeader`
     records    one row an answer: key, flags, prompt and answer tokens, and a body of
 
-        tokens       [prompt + answer]  u16, or u32 where the vocabulary is larger
-        ids          [answer, k]        the same; the likeliest tokens, falling
-        log p        [answer, k]        float16, natural logarithms of p at temperature 1
-        rest         [answer]           float16, what p leaves for all other tokens
+    tokens       [prompt + answer]  u16, or u32 where the vocabulary is larger
+    ids          [answer, k]        the same; the likeliest tokens, falling
+    log p        [answer, k]        float16, natural logarithms of p at temperature 1
+    rest         [answer]           float16, what p leaves for all other tokens
 
 All little-endian. Row i is the distribution that token i of the answer was drawn from. Several
-processes may add answers at once, and one that is killed loses at most the answer in hand.
+processes may add answers at once; one that is killed loses at most the answer in hand.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from localspec.errors import TraceError
 
 TOP_K = 32
 HELD_BACK, GIVEN, CHAT = 1, 2, 4
-"""Flags: kept from training, to measure with; a text that was given, not an answer; an answer that
-was given in a chat."""
+"""Flags: kept from training; a given text, not an answer; given in a chat."""
 PATIENCE = 5.0
 """Seconds to wait for another process that writes."""
 _TABLES = (
@@ -51,7 +50,7 @@ class TraceHeader:
         identity: see `localspec.identity.content_identity`.
         vocabulary: its fingerprint.
         size: its tokens.
-        k: likeliest tokens that are kept of each distribution.
+        k: likeliest tokens kept of each distribution.
     """
 
     target: str
@@ -75,15 +74,9 @@ class TraceHeader:
 
 @dataclass(frozen=True, slots=True)
 class TraceRecord:
-    """One answer.
+    """One answer: ids int [answer, k], log_p float32 [answer, k], rest float32 [answer].
 
-    Attributes:
-        key: of prompt and turn, so that nothing is asked twice.
-        prompt, answer: token ids.
-        ids: int [answer, k].
-        log_p: float32 [answer, k].
-        rest: float32 [answer].
-        held_back, given, chat: see HELD_BACK.
+    `key` is of prompt and turn, so that nothing is asked twice; the flags: see HELD_BACK.
     """
 
     key: bytes
@@ -124,7 +117,7 @@ class _Row(NamedTuple):
 
 
 class Trace:
-    """An open trace. Close it, or use it as a context manager; records are read when asked for.
+    """An open trace, a context manager; records are read when asked for.
 
     Attributes:
         keys: of all records.
@@ -186,7 +179,7 @@ class Trace:
 
     @property
     def chats(self) -> dict[bytes, bool]:
-        """Keys of the answers that were given in chats, in order, and if they are held back."""
+        """Keys of the answers given in chats, in order, and whether they are held back."""
         return {row.key: bool(row.flags & HELD_BACK) for row in self._rows if row.flags & CHAT}
 
     def lengths(self, number: int) -> tuple[int, int]:
@@ -194,7 +187,7 @@ class Trace:
         return row.prompt, row.answer
 
     def record(self, number: int) -> TraceRecord:
-        """One of them; raises TraceError."""
+        """Raises TraceError."""
         row = self._rows[number]
         with self._read():
             found = self._file.execute("SELECT body FROM records WHERE number = ?", row[:1])
@@ -287,7 +280,7 @@ class Trace:
 
 
 def bytes_of(header: TraceHeader, prompt: int, answer: int) -> int:
-    """What an answer takes on the disk, about: whole pages."""
+    """What an answer takes on disk, about."""
     return -(-(60 + header.layout(prompt, answer).itemsize) // 4096) * 4096
 
 

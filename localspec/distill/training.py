@@ -1,4 +1,4 @@
-"""Training a draft: a loop that can be interrupted at any moment and continued."""
+"""Trains a draft; may be interrupted at any moment and continued."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ BETAS, EPSILON, DECAY, CLIP = (0.9, 0.95), 1e-8, 0.01, 1.0
 WARM_UP, LAST = 0.03, 0.1
 """Shares: of the steps until the learning rate is reached, and of it that is left at the end."""
 MEASURED, LEAST = 6000, 1000
-"""Tokens of held-back answers that are measured, and of a short training: a share of 0.6 is known
-to ± 0.013, or 0.03."""
+"""Tokens of held-back answers that are measured, and of a short training: ± 0.013 and ± 0.03."""
 POINTS = 24
 """Measurements in a training, besides the first."""
 PART = 5
-"""Tokens that are trained on for one that is measured with, at least, but for LEAST."""
+"""Trained tokens for one that is measured with, at least, but for LEAST."""
 PAUSE, SHARE = 30.0, 50.0
 """Seconds between checkpoints, and at least so many times what writing one takes."""
 Tensor = Any
@@ -43,8 +42,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """Steps done and in all, seconds left (None while unknown), recent loss in nats a token, and
-    the last measurement."""
+    """Steps done and in all, seconds left, recent loss in nats a token, the last measurement."""
 
     step: int
     steps: int
@@ -61,9 +59,7 @@ MakesLearner = Callable[[Callable[[Array], Tensor]], Learner]
 def memory_needed(shape: Shape, parameters: int, tokens: int) -> int:
     """Bytes, about: weights, gradients and two means; activations of a step.
 
-    Args:
-        shape: of the draft; of a head, its target's.
-        parameters: weights that are trained.
+    `shape` is the draft's, or a head's target's; `parameters` are weights that are trained.
     """
     state = 16 * parameters + 4 * (shape.parameters if parameters != shape.parameters else 0)
     kept = 4 * tokens * shape.layers * (10 * shape.width + 4 * shape.feed_forward)
@@ -105,7 +101,7 @@ def train(
     Args:
         begun: gives the initial weights.
         learner: gives what is trained, from a function that puts arrays where it is trained.
-        own_texts: gives the draft's own texts for an epoch; asked where the plan has rounds.
+        own_texts: gives the draft's own texts for an epoch, where the plan has rounds.
 
     Raises:
         UsageError: no torch, no such device.
@@ -122,7 +118,7 @@ class _Own:
     batches: list[list[int]]
 
     def records(self, place: int) -> list[TraceRecord] | None:
-        """Of a step of the epoch, counted from 0; None where it is on the target's answers."""
+        """Of a step of the epoch, from 0; None where it is on the target's answers."""
         if place % 2 == 0 or not self.batches:
             return None
         return [self.texts[n] for n in self.batches[place // 2 % len(self.batches)]]
@@ -201,7 +197,6 @@ class _Training:
         return [self._trace.record(self._numbers[i]) for i in batch]
 
     def _round(self, epoch: int) -> _Own:
-        """The draft's own texts for an epoch."""
         self._keep()
         with self._own_texts(epoch, lambda: self._numpy(self._weights)) as trace:
             texts = [trace.record(n) for n in range(len(trace))]
@@ -253,7 +248,6 @@ class _Training:
         return plan.rate * (LAST + (1.0 - LAST) * 0.5 * (1.0 + math.cos(math.pi * way)))
 
     def _measure(self, step: int, loss: float | None) -> Point:
-        """On held-back answers; the weights stay."""
         found, depths = Measured(), defaultdict[int, Measured](Measured)
         with self._torch.no_grad():
             for batch in self._held:

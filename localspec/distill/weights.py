@@ -25,7 +25,7 @@ Weights = dict[str, npt.NDArray[np.float32]]
 STRING, U32, FLOAT = 8, 4, 6
 """GGUF's value types."""
 QUANTIZATION_VERSION = 2
-"""Of the layout of ggml's blocks: GGML_QNT_VERSION."""
+"""Of ggml's blocks: GGML_QNT_VERSION."""
 Q8_0, F16, F32 = "Q8_0", "F16", "F32"
 PER_TOKEN = ("token_embd.weight", "output.weight")
 """Matrices with a row for each token."""
@@ -92,7 +92,7 @@ def read(path: Path) -> tuple[Shape, Weights]:
 
 
 def target_facts(file: GGUFFile) -> ShapeTarget:
-    """What a shape is chosen by, of a target of any architecture."""
+    """Of a target of any architecture."""
     tokens = file.array("tokenizer.ggml.tokens")
     width = file.own_integer("embedding_length")
     if tokens is None or width is None:
@@ -118,12 +118,10 @@ def target_facts(file: GGUFFile) -> ShapeTarget:
 def initial(
     shape: Shape, target: Path | None, seed: int, kept: npt.NDArray[np.int64] | None = None
 ) -> Weights:
-    """Initial weights. What the target's file has in that shape is taken from there: its embeddings
-    (else their main directions), its norms, its first and its last layers. The rest is drawn.
+    """The target's embeddings (or their main directions), norms, first and last layers; else drawn.
 
     Args:
-        target: a model of any quantization; None, or another architecture than llama, draws
-            everything.
+        target: a model of any quantization; None, or another architecture, draws everything.
         kept: the target's ids of the shape's tokens, None for all of them.
     """
     random = np.random.Generator(np.random.PCG64(seed))
@@ -154,8 +152,7 @@ def initial(
 
 
 def _outer_layers(there: int, count: int) -> npt.NDArray[np.int_]:
-    """The first ones and the last ones, as models miss middle layers least (Men et al. 2024,
-    ShortGPT, section 3). Layers evenly apart were worse (dev/distill.md)."""
+    """Models miss middle layers least (Men et al. 2024, ShortGPT, section 3)."""
     first, numbers = (count + 1) // 2, np.arange(count)
     taken = np.where(numbers < first, numbers, there - count + numbers)
     return taken.clip(0, max(0, there - 1))
@@ -171,7 +168,7 @@ def _readable(path: Path | None) -> LlamaFile | None:
 
 
 def _embedded(values: npt.NDArray[Any], wanted: tuple[int, ...]) -> npt.NDArray[Any] | None:
-    """Embeddings in fewer dimensions: those in which they differ most."""
+    """In fewer dimensions: those in which embeddings differ most."""
     if values.shape[0] != wanted[0] or values.shape[1] < wanted[1]:
         return None
     values = np.asarray(values, np.float32)
@@ -218,8 +215,7 @@ def write_file(
 ) -> None:
     """A GGUF, which appears when it is complete; raises LocalspecError.
 
-    Args:
-        kinds: of each tensor; one whose rows are no whole blocks of Q8_0 is written in F16.
+    `kinds` are of each tensor; rows that are no whole blocks of Q8_0 are written in F16.
     """
     tensors = []
     for name, kind in kinds.items():
@@ -238,7 +234,7 @@ def write_file(
 
 
 def quantized_as(kind: str) -> list[Fact]:
-    """The metadata by which other programs name the type of the matrices."""
+    """The metadata that name the type of the matrices."""
     number = next(number for number, name in FILE_TYPES.items() if name == kind)
     return [
         ("general.file_type", U32, number),
@@ -286,5 +282,4 @@ def shape_facts(architecture: str, shape: Shape) -> list[Fact]:
 
 
 def trained_facts(trained: Trained) -> list[Fact]:
-    """What a draft or a head says of its training."""
     return [("general.name", STRING, trained.name), (TARGET, STRING, trained.target)]

@@ -1,4 +1,4 @@
-"""Hugging Face's cache on disk, which other tools share, read without asking anyone.
+"""Hugging Face's cache on disk, shared with other tools, read without the network.
 
     models--user--repo/refs/main                 the commit that "main" was when last asked
                       /snapshots/<commit>/name   links to …
@@ -24,7 +24,7 @@ _PREFIX = "models--"
 
 
 def offline_by_environment() -> bool:
-    """Whether the environment forbids the network, by huggingface-hub's own rule."""
+    """By huggingface-hub's own rule."""
     found = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or ""
     return found.upper() in ("1", "ON", "YES", "TRUE")
 
@@ -45,7 +45,7 @@ def require_client() -> None:
 
 
 def cache_folder() -> Path:
-    """As huggingface-hub finds it, which takes a while to import."""
+    """As huggingface-hub finds it, without its slow import."""
     for name, inside in (("HF_HUB_CACHE", ""), ("HUGGINGFACE_HUB_CACHE", ""), ("HF_HOME", "hub")):
         value = os.environ.get(name)
         if value:
@@ -59,7 +59,7 @@ def user_cache() -> Path:
 
 
 def repository_folder(repository: str) -> Path:
-    """Of `user/repo`, in capitals or not; it need not exist."""
+    """Of `user/repo`, in any case; it need not exist."""
     cache, name = cache_folder(), f"{_PREFIX}{repository.replace('/', '--')}"
     if not (cache / name).exists():
         for path in folders_in(cache):
@@ -77,14 +77,14 @@ def repositories() -> Iterator[str]:
 
 
 def snapshots(repository: str, revision: str) -> list[Path]:
-    """Folders with cached files: the revision's, then those of others, the newest first."""
+    """Folders with cached files: the revision's, then others, the newest first."""
     commit = cached_commit(repository, revision)
     found = folders_in(repository_folder(repository) / "snapshots")
     return sorted(found, key=lambda path: (path.name == commit, _changed(path)), reverse=True)
 
 
 def cached_commit(repository: str, revision: str) -> str | None:
-    """The commit that a revision was when it was last asked for."""
+    """The commit that a revision was when last asked for."""
     if COMMIT.fullmatch(revision):
         return revision
     if not stays_inside(revision):
@@ -96,7 +96,7 @@ def cached_commit(repository: str, revision: str) -> str | None:
 
 
 def files_in(snapshot: Path) -> list[str]:
-    """Names of the GGUF files in it, as in the repository; links to nothing are left out."""
+    """GGUF files, named as in the repository; dangling links are left out."""
     return sorted(
         path.relative_to(snapshot).as_posix()
         for path in snapshot.rglob("*")

@@ -1,7 +1,6 @@
 """The catalogue: models worth having, and what drafts for them.
 
-`catalog.toml` beside the embedded pair, and one in the configuration folder whose entries are
-added, replacing those of the same name.
+`catalog.toml` of the package; one in the configuration folder adds to it and replaces by name.
 """
 
 from __future__ import annotations
@@ -59,26 +58,22 @@ class _Record(BaseModel):
 
 
 class CatalogHead(_Record):
-    """Something trained on a model's hidden states to draft for it. Facts; not all can be used."""
+    """Something trained on a model's hidden states to draft for it; not all can be used."""
 
     kind: Literal["EAGLE-3", "EAGLE-2", "MTP", "DFlash", "DFlash2", "DSpark", "Medusa"]
     repo: Repo
     """Where it is, or whose file contains it."""
     gguf: bool = False
-    """Whether it is there as a GGUF."""
     size: Count | None = None
-    """Bytes to download, where known."""
+    """Bytes to download."""
     licence: Line | None = None
     """Of the weights; absent where the source names none."""
     source: Url
-    """Where these facts are from."""
     checked: Checked
     """When somebody looked, and how if not at the source."""
 
 
 class Entry(_Record):
-    """A model."""
-
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=60)]
     """What to type for it."""
     family: Line
@@ -87,20 +82,19 @@ class Entry(_Record):
     active: Count | None = None
     """Weights that a token uses, in a mixture of experts."""
     repo: Repo
-    """Where its GGUF files are."""
     quant: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")] | None = None
-    """Which of them to take; None for the usual one."""
+    """None for the usual one."""
     file: Annotated[Line, AfterValidator(_gguf_name)] | None = None
-    """Or its name, where names contain no quantization."""
+    """Used where file names contain no quantization."""
     others: list[Repo] = []
     """Further repositories with GGUFs of the same model."""
     size: Count | None = None
-    """Bytes of what `pull` fetches, where known."""
+    """Bytes that `pull` fetches."""
     context: Count | None = None
     """Tokens it was trained for."""
     licence: Line
     drafts: list[Line] = []
-    """Draft models, the best first: names of this catalogue, or user/repo:quant."""
+    """The best first: names of this catalogue, or user/repo:quant."""
     heads: list[CatalogHead] = []
     note: Line | None = None
     source: Url
@@ -108,7 +102,6 @@ class Entry(_Record):
 
     @property
     def repositories(self) -> tuple[str, ...]:
-        """Everywhere it is."""
         return (self.repo, *self.others)
 
     def matches(self, words: Iterable[str]) -> bool:
@@ -120,8 +113,6 @@ class Entry(_Record):
 
 
 class Catalog:
-    """Entries by name; later ones replace earlier ones of the same name."""
-
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._entries = {entry.name: entry for entry in entries}
 
@@ -132,7 +123,7 @@ class Catalog:
         return tuple(sorted(by_family, key=lambda e: e.family.casefold()))
 
     def find(self, name: str) -> Entry | None:
-        """The entry of that name, in capitals or not."""
+        """In any case."""
         return self._entries.get(name.casefold())
 
     def similar(self, name: str) -> list[str]:
@@ -140,7 +131,7 @@ class Catalog:
         return difflib.get_close_matches(name.casefold(), self._entries, n=3, cutoff=0.6)
 
     def of_repository(self, repository: str) -> Entry | None:
-        """The model whose GGUFs are in `user/repo`; None for an unknown repository."""
+        """The model whose GGUFs are in `user/repo`."""
         wanted = repository.casefold()
         for entry in self._entries.values():
             if wanted in (known.casefold() for known in entry.repositories):
@@ -148,7 +139,7 @@ class Catalog:
         return None
 
     def require(self, name: CatalogName) -> Entry:
-        """The entry that somebody asked for.
+        """The entry of that name.
 
         Raises:
             ModelNotFound: there is none; the message says what may have been meant.
@@ -164,18 +155,14 @@ class Catalog:
         return entry
 
     def repository(self, name: CatalogName) -> Repository:
-        """Where the model of that name is, and which of its files to take.
-
-        Raises:
-            ModelNotFound: as `require`.
-        """
+        """Where the model of that name is, and which of its files to take; raises as `require`."""
         entry = self.require(name)
         if name.quant is None:
             return Repository(entry.repo, entry.quant, entry.file)
         return Repository(entry.repo, name.quant)
 
     def meant_by(self, reference: str) -> Entry | None:
-        """The entry that a reference is about, by its name or by the repository; None for none.
+        """The entry that a reference names, or whose repository it names.
 
         Raises:
             ModelNotFound, UsageError: the reference names nothing.
@@ -187,12 +174,11 @@ class Catalog:
 
 
 def shipped_file() -> Path:
-    """The catalogue that comes with localspec."""
     return paths.embedded(FILE)
 
 
 def user_file() -> Path:
-    """The user's own; it need not exist."""
+    """It need not exist."""
     return paths.config_file().with_name(FILE)
 
 
@@ -213,11 +199,7 @@ def load() -> Catalog:
 
 
 def read(path: Path) -> list[Entry]:
-    """The entries of one file.
-
-    Raises:
-        UsageError: as `load`.
-    """
+    """The entries of one file; raises as `load`."""
     try:
         content = tomllib.loads(read_file(path).decode())
     except OSError as error:

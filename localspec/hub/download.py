@@ -1,8 +1,7 @@
 """`localspec pull`: from Hugging Face into its cache, whole and checked, or not at all.
 
-Lists, credentials, redirects and errors are huggingface-hub's. The bytes are fetched here, through
-its session: its own download (version 2 on) begins anew after every interruption. A file grows as
-`blobs/<checksum>.incomplete`, and gets the name that tools look for when its checksum is right.
+The bytes are fetched here, through huggingface-hub's session: its own download begins anew after
+every interruption. `blobs/<checksum>.incomplete` is renamed when its checksum is right.
 """
 
 from __future__ import annotations
@@ -35,13 +34,7 @@ _SPARE = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class PullProgress:
-    """Where a pull is.
-
-    Attributes:
-        file: name of the file; number, of: which one it is of how many.
-        done, total: its bytes.
-        doing: "download", or "check" while its checksum is computed.
-    """
+    """`number` of `of` files; `done` and `total` are bytes; `doing` is "download" or "check"."""
 
     file: str
     number: int
@@ -58,9 +51,8 @@ class Pulled:
     Attributes:
         reference: what to type for exactly this one.
         repository: `user/repo`, None for a plain file.
-        commit: which state of the repository, None where unknown.
         path: the file to open; files: all parts.
-        size: their bytes; downloaded: those that were fetched just now.
+        size: their bytes; downloaded: those fetched just now.
     """
 
     reference: str
@@ -87,16 +79,14 @@ def pull(
     Any exception may interrupt it: what has arrived is kept, and another call continues.
 
     Args:
-        reference: see `localspec.hub.reference`.
         offline: look at the cache alone; None asks HF_HUB_OFFLINE.
         progress: called many times a second.
-        notify: told, in sentences, what the user did not ask for.
+        notify: gets sentences about what the user did not ask for.
 
     Raises:
         ModelNotFound: no such repository, file or quantization.
         UsageError: the reference names nothing.
-        LocalspecError: no permission, no network, no room on the disk, or what arrived is not what
-            was announced and is removed.
+        LocalspecError: no permission, network or room; or a wrong checksum (the file goes).
     """
     wanted = identify(reference)
     packaged = packaged_model(reference)
@@ -205,7 +195,7 @@ class _File:
         self._pointer = folder / "snapshots" / found.commit / file.name
 
     def fetch(self, retries: Retries, notify: Notify) -> int:
-        """Bring it in; return how many bytes came over the network."""
+        """Bytes that came over the network."""
         if _is_whole(self._pointer, self._file):
             return 0
         for place in (self._blob, self._pointer):
@@ -274,7 +264,7 @@ class _File:
         return self._file.size
 
     def _check(self, path: Path) -> None:
-        """Compare the checksum with the announced one, of what is on the disk.
+        """Compare the checksum with the announced one.
 
         Raises:
             LocalspecError: it differs; the file is removed.
@@ -328,15 +318,16 @@ def _part_of(blob: Path) -> Path:
 
 
 def _is_whole(path: Path, file: RemoteFile) -> bool:
-    """Whether the finished file is there. A blob of another size was damaged by someone since."""
+    """A blob of another size was damaged by someone."""
     with suppress(OSError):
         return path.stat().st_size == file.size
     return False
 
 
 def _goes_by_xet(file: RemoteFile) -> bool:
-    """Whether to ask Xet storage: quicker on a fast line, but an interruption loses everything. So
-    it is for files too large for plain HTTP, and for users who ask for it."""
+    """Xet storage is quicker, but an interruption loses everything: for files too large for plain
+    HTTP, and on request.
+    """
     from huggingface_hub import constants
 
     asked = file.size > constants.MAX_HTTP_DOWNLOAD_SIZE or constants.HF_XET_HIGH_PERFORMANCE
@@ -345,7 +336,6 @@ def _goes_by_xet(file: RemoteFile) -> bool:
 
 
 def _require_room(folder: Path, files: list[RemoteFile]) -> None:
-    """Refuse to begin what the disk has no room for."""
     needed = 0
     for file in files:
         blob = folder / "blobs" / file.checksum

@@ -34,7 +34,7 @@ class LocalModel(ModelFacts):
     Attributes:
         path: the first part of a split one.
         reference: what to type after -m.
-        name: what to call it, safe for a terminal.
+        name: safe for a terminal.
         source: see `localspec.hub.places`: "embedded", "huggingface", "folder" …
     """
 
@@ -47,11 +47,10 @@ class LocalModel(ModelFacts):
 def local_models(folders: Sequence[Path] = ()) -> list[LocalModel]:
     """Everything that looks like a model, in the order of `places`, each file once.
 
-    Reads metadata only, and those of files seen before from an index in the cache folder. Changes
-    nothing where models are.
+    Reads metadata only, kept in an index in the cache folder.
 
     Args:
-        folders: to look into besides those of the setting `model_folders` and the current one.
+        folders: besides those of the setting `model_folders` and the current one.
     """
     index = _Index(paths.cache_folder() / "models.json")
     found: dict[Path, LocalModel | None] = {}
@@ -85,7 +84,7 @@ def _folders_of_settings() -> Sequence[Path]:
 
 
 class _Index:
-    """What files contained when they were read last, by path, times and sizes."""
+    """What files contained when last read, by path, times and sizes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -102,11 +101,7 @@ class _Index:
             logger.info("the index %s is rebuilt: %s", path, error)
 
     def facts(self, path: Path, real: Path) -> ModelFacts:
-        """Of a file, read if need be.
-
-        Raises:
-            OSError: it is gone.
-        """
+        """Of a file, read if need be; raises OSError where it is gone."""
         state = _state(path)
         kept = self._kept.pop(str(real), None)
         facts = None
@@ -130,11 +125,7 @@ class _Index:
 
 
 def _state(path: Path) -> list[list[int]]:
-    """Size and time of a file and all its parts; nothing of a missing one.
-
-    Raises:
-        OSError: the file itself is gone.
-    """
+    """Size and time of a file and its parts that are there; raises OSError where it is gone."""
     path.stat()
     return [_state_of_part(path.with_name(name)) for name in parts_of(path.name)[:MOST_PARTS]]
 

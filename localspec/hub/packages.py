@@ -1,4 +1,4 @@
-"""Models that come inside a Python package: installed with an extra, found without an import."""
+"""Models inside a Python package: installed with an extra, found without an import."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class PackagedModel:
     Attributes:
         name: what to type for it, a name of the catalogue too.
         repository, quant: the same file on Hugging Face.
-        distribution, module, file: the package as pip knows it, as Python does, and what it holds.
+        distribution, module, file: as pip and Python know the package, and what it holds.
         extra: of localspec, which installs it.
     """
 
@@ -31,7 +31,7 @@ class PackagedModel:
 
     @property
     def path(self) -> Path | None:
-        """Where it is; None where it is not installed."""
+        """None where it is not installed."""
         try:
             # Only looked up: importing this one brings llama_cpp, llm and openai with it.
             spec = find_spec(self.module)
@@ -43,7 +43,7 @@ class PackagedModel:
 
     @property
     def removal(self) -> str:
-        """Whose it is and how to remove it, a sentence that lacks its subject."""
+        """Whose it is and how to remove it, without the subject."""
         return (
             f"belongs to the Python package {self.distribution}. "
             f"Remove it with: pip uninstall {self.distribution}"
@@ -70,8 +70,7 @@ def default_reference() -> str | None:
 def meant_by(typed: CatalogName, stands_for: Repository) -> PackagedModel | None:
     """The packaged model that a name means, installed or not.
 
-    Args:
-        stands_for: what the catalogue says it is: a user's own entry may say something else.
+    `stands_for` is what the catalogue says: a user's own entry may say something else.
     """
     for model in PACKAGED:
         same = (typed.name.casefold(), stands_for.id) == (model.name, model.repository)
@@ -81,7 +80,6 @@ def meant_by(typed: CatalogName, stands_for: Repository) -> PackagedModel | None
 
 
 def holding(path: Path) -> PackagedModel | None:
-    """The packaged model whose file that is."""
     for model in PACKAGED:
         if model.path is not None and model.path.resolve() == path.resolve():
             return model
@@ -89,7 +87,7 @@ def holding(path: Path) -> PackagedModel | None:
 
 
 def missing(model: PackagedModel, typed: str, *, offline: bool) -> str:
-    """What to do where it is neither installed nor in the cache, in a sentence."""
+    """What to do where it is neither installed nor in the cache."""
     without = ", without --offline and HF_HUB_OFFLINE," if offline else ""
     return (
         f"{model.name} is not here. Install it with pip install '.[{model.extra}]', or get it"

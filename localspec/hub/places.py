@@ -1,7 +1,7 @@
-"""Where GGUF files lie on this machine: Python packages, the caches of several tools, folders.
+"""Where GGUF files lie: Python packages, the caches of several tools, folders.
 
-Nothing is changed anywhere, and nothing that is found is trusted: trees may be huge or loop,
-links may lead nowhere, manifests may name files outside of their folder.
+Nothing is changed, and nothing that is found is trusted: trees may be huge or loop, links may lead
+nowhere, manifests may name files outside of their folder.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ EMBEDDED, PACKAGE, DISTILLED, SELF_MADE = "embedded", "package", "distilled", "s
 MOST_ENTRIES = 20_000
 """Files and folders looked at under one root."""
 DEEP, SHALLOW = 6, 2
-"""Levels of folders below a cache or a folder that the user named, and below the current one."""
+"""Levels below a cache or a folder that the user named, and below the current one."""
 OLLAMA_SERVICE = Path("/usr/share/ollama/.ollama/models")
-"""Where ollama keeps models on Linux when it runs as a service."""
+"""ollama's models on Linux when it runs as a service."""
 
 _MOST_MANIFEST = 1 << 20
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
@@ -36,14 +36,7 @@ _OLLAMA_MODEL = "application/vnd.ollama.image.model"
 
 @dataclass(frozen=True, slots=True)
 class ModelPlace:
-    """A file that may be a model.
-
-    Attributes:
-        path: the first part.
-        reference: what to type for it.
-        name: what to call it, safe for a terminal.
-        source: whose it is.
-    """
+    """A file that may be a model; attributes as in `localspec.hub.local.LocalModel`."""
 
     path: Path
     reference: str
@@ -75,7 +68,6 @@ def drafts_folder() -> Path:
 
 
 def distilled() -> Iterator[ModelPlace]:
-    """Drafts that were trained here."""
     yield from folder(drafts_folder(), DISTILLED, depth=SHALLOW)
 
 
@@ -143,7 +135,7 @@ def _blob(manifest: Path) -> str | None:
 
 
 def folder(root: Path, source: str = "folder", *, depth: int = DEEP) -> Iterator[ModelPlace]:
-    """GGUF files in a folder and below; of a split model, its first part stands for all."""
+    """GGUF files in a folder and below; of a split model, its first part."""
     found = [path for path in _files(root, depth) if path.suffix.lower() == ".gguf"]
     done: set[Path] = set()
     for path in found:

@@ -36,8 +36,8 @@ class Repository:
 
     Attributes:
         id: `user/repo`.
-        quant: quantization as typed, None for the usual one.
-        file: name of the file in the repository, where that was named.
+        quant: as typed, None for the usual one.
+        file: name in the repository, where that was named.
         revision: branch, tag or commit.
     """
 
@@ -53,7 +53,7 @@ class Repository:
 
 @dataclass(frozen=True, slots=True)
 class CatalogName:
-    """A name that only the catalogue can know; `quant` as typed, None for its choice."""
+    """`quant` as typed, None for the catalogue's choice."""
 
     name: str
     quant: str | None = None
@@ -63,9 +63,7 @@ class CatalogName:
 
 
 def parse(reference: str | os.PathLike[str] | None) -> Path | Repository | CatalogName | None:
-    """What kind of reference it is; None for the embedded model.
-
-    A file that exists wins over everything that its name could mean otherwise.
+    """What kind of reference it is; None for the embedded model. A file that exists comes first.
 
     Raises:
         UsageError: nothing that could name a model.
@@ -123,7 +121,7 @@ def _address(rest: str, text: str) -> Repository:
 
 
 def _address_of_endpoint(text: str) -> Repository:
-    """A web address that is not Hugging Face's own: the endpoint's that the user has set."""
+    """A web address of the endpoint that the user has set."""
     from huggingface_hub import constants
 
     host = urlsplit(text).netloc

@@ -1,4 +1,4 @@
-"""What Hugging Face has: lists of files, their bytes, and why it would not give them."""
+"""What Hugging Face has: lists of files, their bytes, and errors."""
 
 from __future__ import annotations
 
@@ -45,12 +45,11 @@ from localspec.text import printable
 WAITS: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 15.0)
 """Seconds between attempts that bring nothing; after the last one it is given up."""
 LONGEST_WAIT = 90.0
-"""Seconds that are waited where the server names a time; a longer one is reported instead."""
+"""A longer one that the server names is reported instead."""
 
 _CHECKSUM = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 _TRANSIENT = (408, 429, 500, 502, 503, 504)
-"""Answers that another attempt may change."""
 _TRANSIENT_FAULTS = {"TimeoutException", "NetworkError", "RemoteProtocolError"}
 """Base classes of faults of the connection, in httpx and httpx2 alike."""
 
@@ -58,7 +57,7 @@ Answer = TypeVar("Answer")
 
 
 class Cut(HTTPError):
-    """An answer that ended early without the connection's noticing."""
+    """An answer that ended early, unnoticed by the connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +66,8 @@ class RemoteFile:
 
     Attributes:
         size: bytes.
-        checksum: SHA-256 of the content, or for small files git's SHA-1 of it; also the name of
-            the blob in the cache.
-        url: where it is, pinned to the commit.
+        checksum: SHA-256, or for small files git's SHA-1; also the blob's name in the cache.
+        url: pinned to the commit.
     """
 
     name: str
@@ -80,12 +78,7 @@ class RemoteFile:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a repository has at one commit.
-
-    Attributes:
-        names: files whose names can be files in a folder, everywhere.
-        refused: how many others there are.
-    """
+    """What a repository has at one commit; `refused` counts names that no file can have."""
 
     repository: Repository
     commit: str
@@ -146,13 +139,7 @@ def listing(repository: Repository) -> Listing:
 
 
 def stream(file: RemoteFile, part: Path, have: int) -> Iterator[tuple[int, int]]:
-    """Fetch what is missing of a file.
-
-    Args:
-        part: where to put it; it has its first `have` bytes.
-
-    Yields:
-        Bytes that came now, and those that are there in all.
+    """Fetch what `part` lacks, which has `have` bytes; yields bytes that came now, and all.
 
     Raises:
         HTTPError: it did not come, or not all of it.
@@ -208,16 +195,11 @@ def _another(file: RemoteFile) -> LocalspecError:
 
 
 def host() -> str:
-    """The server's name, for sentences."""
     return printable(constants.ENDPOINT.partition("://")[2].partition("/")[0] or constants.ENDPOINT)
 
 
 class Retries:
-    """Repeats, with growing waits, what may succeed a little later.
-
-    Args:
-        notify: told, in a sentence, what is waited for.
-    """
+    """Repeats, with growing waits, what may succeed a little later; `notify` gets a sentence."""
 
     def __init__(self, notify: Callable[[str], None]) -> None:
         self._notify = notify
@@ -229,11 +211,7 @@ class Retries:
         self._failures, self._reached = 0, True
 
     def call(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask until there is an answer.
-
-        Raises:
-            HTTPError: it was given up, or another attempt would not help.
-        """
+        """Ask until there is an answer; raises HTTPError where it was given up."""
         while True:
             try:
                 answer = ask()
@@ -244,11 +222,7 @@ class Retries:
                 return answer
 
     def wait(self, error: HTTPError) -> None:
-        """Wait before the next attempt.
-
-        Raises:
-            HTTPError: the same one, if there should be none.
-        """
+        """Wait before the next attempt, or raise the error where there is none."""
         # A server that could never be reached is no transient fault: the cable is out.
         hopeless = not is_transient(error) or (_is(error, "ConnectError") and not self._reached)
         if hopeless or self._failures >= len(WAITS):
@@ -284,7 +258,6 @@ def explained(repository: Repository, typed: str) -> Iterator[None]:
 
 
 def is_transient(error: HTTPError) -> bool:
-    """Whether the same request may succeed a little later."""
     status = _status(error)
     if status is not None:
         return status in _TRANSIENT
@@ -301,7 +274,6 @@ def _status(error: HTTPError) -> int | None:
 
 
 def _named_wait(error: HTTPError) -> float | None:
-    """Seconds that the server asks to wait."""
     if not isinstance(error, HfHubHTTPError):
         return None
     limit = parse_ratelimit_headers(error.response.headers)

@@ -1,4 +1,4 @@
-"""`localspec rm`: out of the caches that localspec and huggingface-hub own, and nowhere else."""
+"""`localspec rm`: out of the caches of localspec and huggingface-hub, and nowhere else."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OTHERS = (
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What would be removed: the model's name for users, its files, and bytes on the disk."""
+    """What would be removed, and its bytes."""
 
     what: str
     files: tuple[Path, ...]
@@ -49,11 +49,11 @@ class Removal:
 
 
 def plan(reference: str) -> Removal:
-    """Find out what removing a model means.
+    """What removing a model means.
 
     Args:
-        reference: `user/repo` for all that is cached of it, unfinished downloads included;
-            `user/repo:quant` or a name of the catalogue for one model; or a path in a cache.
+        reference: `user/repo` for all of it, unfinished downloads included; `user/repo:quant`, a
+            name of the catalogue, or a path in a cache.
 
     Raises:
         ModelNotFound: there is nothing of it.
@@ -149,7 +149,7 @@ def _scan(wanted: Repository) -> tuple[HFCacheInfo, CachedRepoInfo]:
 
 
 def _require_inside(repository: CachedRepoInfo, files: list[CachedFileInfo]) -> None:
-    """Refuse what a link in the cache leads out of it to: somebody else put it there."""
+    """Refuse what a link in the cache leads out of it to."""
     inside = repository.repo_path
     for file in files:
         parent = file.blob_path.parent.resolve()

@@ -1,4 +1,4 @@
-"""Which file on this machine a reference means. Nothing here asks the network."""
+"""Which file on this machine a reference means, without the network."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FoundModel:
 
     Attributes:
         path: the file to open; the first part of a split model.
-        repository: where it comes from, None for a plain file.
+        repository: None for a plain file.
         notices: what the user should know about the choice, sentences.
     """
 
@@ -30,7 +30,6 @@ class FoundModel:
 
 
 Reference = str | os.PathLike[str] | None
-"""See `localspec.hub.reference`."""
 
 
 def resolve(
@@ -72,8 +71,7 @@ def find(
 
 
 def packaged_model(reference: Reference) -> packages.PackagedModel | None:
-    """The model of a Python package that a reference means, installed or not; None for others.
-    Raises as `identify`."""
+    """A Python package's model that a reference means, installed or not; raises as `identify`."""
     typed = parse(reference)
     meant = identify(reference)
     if isinstance(typed, CatalogName) and isinstance(meant, Repository):
@@ -82,7 +80,7 @@ def packaged_model(reference: Reference) -> packages.PackagedModel | None:
 
 
 def name_of(reference: Reference, path: Path) -> str:
-    """What to call a model: as it was typed; where that was a path or nothing, its file's stem."""
+    """As it was typed; where that was a path or nothing, its file's stem."""
     typed = parse(reference)
     return path.stem if typed is None or isinstance(typed, Path) else str(reference)
 
@@ -133,7 +131,6 @@ def _shown(path: Path) -> str:
 
 
 def _cached(wanted: Repository, typed: str, offline: bool) -> FoundModel:
-    """The cached file of a repository."""
     folders = cache.snapshots(wanted.id, wanted.revision)
     models = [(folder, models_among(cache.files_in(folder))) for folder in folders]
     # Exactly what was asked for in any revision comes before something else in the right one.

@@ -1,1 +1,1 @@
-"""What fits what: the rules of a pair, memory, and which draft model promises most."""
+"""Rules of a pair, memory, and which draft model promises most."""

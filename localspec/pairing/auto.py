@@ -1,4 +1,4 @@
-"""`-d auto`: the draft model with the largest expected gain, among the files here."""
+"""`-d auto`: the local draft model with the largest expected gain."""
 
 from __future__ import annotations
 
@@ -37,11 +37,7 @@ def choose(
 ) -> Choice:
     """The local draft model with the highest speed-up, measured by `localspec doctor` or forecast.
 
-    The choice is remembered until files come or go. The embedded target has its own, which
-    `localspec.loading` knows without asking here.
-
-    Args:
-        accelerated, device_free: see `PairUse`.
+    The choice is remembered until files come or go.
     """
     try:
         models = local_models()
@@ -138,7 +134,7 @@ def _why_none(
 
 
 def _draft_to_get(name: str) -> str | None:
-    """How to get the draft that the catalogue has for a model, known by the stem of its file."""
+    """How to get the catalogue's draft for a model, known by the stem of its file."""
     known = [one for one in catalog.load().entries if name.casefold().startswith(one.name)]
     drafts = max(known, key=lambda one: len(one.name)).drafts if known else []
     return f"get one with: localspec pull {drafts[0]}" if drafts else None

@@ -1,4 +1,4 @@
-"""The answer of `-d auto`; by itself, so that the embedded pair need not load what finds others."""
+"""The answer of `-d auto`, apart, so that the embedded pair loads nothing else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A draft (None: the n-gram alone), and why: half a sentence, empty where nothing need be said.
+    """A draft (None: the n-gram alone), and why, half a sentence or empty.
 
     `passing`: it holds only as long as memory is short.
     """

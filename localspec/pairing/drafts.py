@@ -1,4 +1,4 @@
-"""The draft models on this machine for a target, best first, and why the others are none."""
+"""The local draft models for a target, best first, and why the others are none."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class DraftCandidate:
     """A local model beside a target.
 
     Attributes:
-        verdict: of the pair; None where it was not worth making one.
-        forecast: what to expect, None where the pair is not usable.
-        why_not: why it is no draft for this target, a sentence without full stop; None if it is.
+        verdict: None where it was not worth making one.
+        forecast: None where the pair is not usable.
+        why_not: why it is no draft for this target, a sentence without full stop.
     """
 
     model: LocalModel
@@ -51,11 +51,7 @@ class DraftCandidate:
 def candidates(
     target: GGUFFile, models: Iterable[LocalModel], use: PairUse
 ) -> list[DraftCandidate]:
-    """Judge every local model as a draft for the target; the most promising come first.
-
-    The target's own files are passed over, and so is the embedded pair where the target has
-    another vocabulary than its own.
-    """
+    """Judge every local model but the target itself; the most promising come first."""
     own = {real_path(part) for part in target.parts}
     parameters = target.n_parameters
     found = [
@@ -67,8 +63,7 @@ def candidates(
 
 
 def _is_foreign_demo(target: GGUFFile, model: LocalModel) -> bool:
-    """Whether it is of the embedded pair, and the target is not: its small vocabulary and small
-    world of stories serve each other alone, through text least of all."""
+    """Whether it is of the embedded pair, and the target is not: its world of stories is small."""
     if model.source != EMBEDDED:
         return False
     try:

@@ -23,10 +23,9 @@ def model_name(file: GGUFFile) -> str:
 
 
 def related(mine: str, other: str, *, unless_told: bool) -> bool:
-    """Whether two names share a word, or a word of one is in one of the other: llama in tinyllama.
+    """Whether two names share a word, or a word of one is in one of the other.
 
-    Args:
-        unless_told: the result where a name has no such words.
+    `unless_told` is the result where a name has no such words.
     """
     words, others = _words(mine), _words(other)
     if not (words and others):
@@ -37,6 +36,6 @@ def related(mine: str, other: str, *, unless_told: bool) -> bool:
 
 
 def _words(text: str) -> set[str]:
-    """Words of a name that may tell the family: "Qwen2.5-7B-Instruct" → qwen."""
+    """ "Qwen2.5-7B-Instruct" → qwen."""
     words = re.findall(r"[a-z]{3,}", text.lower())
     return {word for word in words if word not in _GENERIC}

@@ -1,9 +1,8 @@
-"""How much faster a draft model is likely to make a target, before anything was measured.
+"""How much faster a draft model is likely to make a target, before it is measured.
 
-A draft of k tokens costs k passes of the draft model and one of the target over k + 1 tokens, and
-yields 1 + a + … + a^k tokens where each is accepted with chance a (Leviathan et al. 2023,
-equation 1). The costs come from the bytes that a pass reads; the chance is a guess by size and
-family, until `localspec doctor` has measured it.
+A draft of k tokens costs k draft passes and one of the target over k + 1 tokens, and yields
+1 + a + … + a^k tokens (Leviathan et al. 2023, equation 1). Costs come from the bytes that a pass
+reads; acceptance is a guess by size and family.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ PAYS = 1.05
 """Speed-ups below this are not worth a second model in memory."""
 ON_DEVICE, WITH_KERNELS, STOCK = 0.04, 0.12, 0.35
 """What each further token of a pass costs, in T(1): on a GPU or over a network, with localspec's
-CPU kernels, and with llama.cpp's (BENCHMARKS.md)."""
+CPU kernels, and with llama.cpp's (BENCHMARKS.md).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Forecast:
 
     Attributes:
         speed_up: against plain decoding, at the best depth.
-        depth: that depth; 0 where drafting does not pay at any.
+        depth: 0 where drafting does not pay at any.
         cost: of a draft model's pass, in passes of the target.
         acceptance: chance of each drafted token.
         measured: whether cost and acceptance were measured here.
@@ -59,18 +59,14 @@ def forecast(target: GGUFFile, draft: GGUFFile, verdict: PairVerdict, use: PairU
 
 
 def curve(growth: float) -> tuple[float, ...]:
-    """T(n) ÷ T(1), n = 1 … DEEPEST + 1, as `best` takes it."""
+    """T(n) ÷ T(1), n = 1 … DEEPEST + 1."""
     return tuple(1.0 + growth * n for n in range(DEEPEST + 1))
 
 
 def best(
     cost: float, acceptance: float, curve: Sequence[float], *, measured: bool = False
 ) -> Forecast:
-    """The depth with the highest speed-up.
-
-    Args:
-        curve: T(n) ÷ T(1), from n = 1 on.
-    """
+    """The depth with the highest speed-up; `curve` is T(n) ÷ T(1), from n = 1 on."""
     found = Forecast(1.0, 0, cost, acceptance, measured)
     for depth, speed_up in enumerate(speed_ups(cost, acceptance, curve), 1):
         if speed_up > found.speed_up:
@@ -79,7 +75,7 @@ def best(
 
 
 def speed_ups(cost: float, acceptance: float, curve: Sequence[float]) -> list[float]:
-    """At each depth from 1 on, gains and losses."""
+    """At each depth from 1 on."""
     found, tokens = [], 1.0
     for depth in range(1, min(DEEPEST, len(curve) - 1) + 1):
         tokens += acceptance**depth
@@ -88,7 +84,7 @@ def speed_ups(cost: float, acceptance: float, curve: Sequence[float]) -> list[fl
 
 
 def relative_cost(target: GGUFFile, draft: GGUFFile, *, accelerated: bool) -> float:
-    """A pass of the draft over one token, in passes of the target: by the bytes that both read."""
+    """A draft pass over one token in passes of the target, by the bytes that both read."""
     mine, other = active_bytes(target), active_bytes(draft)
     if not mine:
         return math.inf

@@ -1,13 +1,11 @@
 """How much memory a model will take, predicted from its file.
 
 As `localspec.llama` opens models: one unified cache of all tokens, windows of attention kept whole,
-the micro-batch as large as the batch. Follows llama.cpp's own allocations (llama-kv-cache.cpp,
-llama-memory-recurrent.cpp, llama-context.cpp); what the graph of a pass needs is an estimate,
-fitted to what llama.cpp reports.
+the micro-batch as large as the batch. Follows llama-kv-cache.cpp, llama-memory-recurrent.cpp and
+llama-context.cpp; the graph of a pass is fitted to what llama.cpp reports.
 
-The figures are of resident memory once the model has been used. The file's mapped pages count. Of
-weights that llama.cpp rewrites for the processor they stay besides the copy until the system wants
-them back (`reclaimable`); localspec's own kernels release the pages of large ones at once.
+Resident memory of a used model, mapped pages included. Of weights that llama.cpp rewrites, the
+file's pages stay until the system wants them back (`reclaimable`).
 """
 
 from __future__ import annotations
@@ -31,9 +29,9 @@ __all__ = [
 ]
 
 RELEASED = 1 << 20
-"""Bytes of a tensor from which on localspec's kernels release the file's pages (buffers.cpp)."""
+"""Size of a tensor from which on localspec's kernels release the file's pages (buffers.cpp)."""
 SPARE = 0.1
-"""Share of a device's free memory that is left alone: llama.cpp and drivers need some, too."""
+"""Share of a device's free memory that is left alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ class MemoryNeed:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Need in main memory and on a device that has the last `layers`, the output counted as one."""
+    """In main memory, and on a device that has the last `layers`, the output counted as one."""
 
     layers: int
     host: MemoryNeed
@@ -82,9 +80,8 @@ class Placement:
 def place(file: GGUFFile, use: Use, layers: int) -> Placement:
     """Split what a model takes between main memory (`host`) and one device.
 
-    Args:
-        layers: `gpu_layers`; -1, or more than there are, means all. llama.cpp offloads the last
-            ones, the output first of all; the token embeddings stay.
+    `layers` as `gpu_layers`, -1 for all: llama.cpp offloads the last ones, the output first; the
+    token embeddings stay.
     """
     model = Dimensions(file, use)
     projector = _projector(use.extras)
@@ -137,7 +134,7 @@ def _projector(extras: Extras) -> MemoryNeed:
 
 
 def _kept(tensor: TensorInfo, model: Dimensions, use: Use, *, output: bool) -> MemoryNeed:
-    """A tensor that stays in main memory; `output`: whether the output does as well."""
+    """Whether a tensor stays in main memory."""
     size = tensor.size
     tied = tensor.name == "token_embd.weight"  # once to look up, once rewritten as the output
     if tied and not output:

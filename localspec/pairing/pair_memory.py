@@ -1,4 +1,4 @@
-"""How a pair is to be opened, and whether it fits into this machine's memory."""
+"""Whether a pair fits into this machine's memory."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class PairUse:
     """How a pair is to be opened.
 
     Attributes:
-        context: tokens that it is to work with; None for what the target was trained on.
+        context: tokens; None for what the target was trained on.
         kv_type: element type of its caches.
         accelerated: whether the models run on a GPU.
         kernels: whether localspec's CPU kernels may be used.
-        device_free: bytes that it has left in memory of its own.
+        device_free: bytes that the GPU has left in memory of its own.
         through_text: whether a draft of another vocabulary may be used.
         remote: whether the target's layers are on other machines, and the draft here.
         extras: adapters and a projector that are opened with them.
@@ -50,8 +50,10 @@ ANY_USE = PairUse()
 def memory_of_pair(
     target: GGUFFile, draft: GGUFFile, use: PairUse
 ) -> tuple[MemoryNeed, MemoryNeed]:
-    """What both take in main memory: the draft's cache is as long as the target's, and a device
-    holds what it can. With `remote`, the target's token embeddings stay."""
+    """In main memory; the draft's cache is as long as the target's.
+
+    With `remote`, only the target's token embeddings stay.
+    """
     tokens = default_context(target, use.context or 0)
     mine = Use(context=tokens, kv_type_k=use.kv_type, kv_type_v=use.kv_type, extras=use.extras)
     layers = (-1 if use.remote else 0), 0
@@ -62,7 +64,6 @@ def memory_of_pair(
 
 
 def _drafts(use: Use) -> Use:
-    """That of the draft model beside a target's."""
     return replace(use, extras=use.extras.of_draft())
 
 
@@ -77,8 +78,7 @@ class Offload:
     """How much of a pair a device takes.
 
     Attributes:
-        target, draft: what to give `--gpu-layers` and `--draft-gpu-layers`, -1 for all.
-        all_fit: whether everything is on the device.
+        target, draft: for `--gpu-layers` and `--draft-gpu-layers`, -1 for all.
         need: bytes there.
     """
 
@@ -89,15 +89,15 @@ class Offload:
 
 
 SMALL = 0.2
-"""A draft that takes no more than this share of a device's memory goes there as a whole: it runs
-several passes for each of the target's."""
+"""A draft below this share of a device's memory goes there as a whole: it runs several passes for
+each of the target's.
+"""
 
 
 def layers_that_fit(target: GGUFFile, draft: GGUFFile | None, use: Use, free: int) -> Offload:
     """Distribute a pair between main memory and one device with so many bytes left.
 
-    Args:
-        use: of the target; the draft's cache is as long. Its extras are of both.
+    `use` is of the target; its extras are of both.
     """
     use = replace(use, context=default_context(target, use.context))
     drafts = _drafts(use)

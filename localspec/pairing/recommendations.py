@@ -1,4 +1,4 @@
-"""What `localspec doctor` found out about pairs on this machine; `-d auto` goes by it."""
+"""What `localspec doctor` found out about pairs on this machine."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ class Recommendation:
 
     Attributes:
         draft: None for the n-gram alone.
-        speed_up: against plain decoding, the mean over kinds of text.
-        by_kind: the same for each kind.
+        speed_up: against plain decoding, the mean over kinds of text; `by_kind` of each.
         acceptance: chance that a token of the draft model is accepted, by kind.
-        cost: of a pass of the draft model, in passes of the target; 0 without one.
+        cost: of a draft pass, in passes of the target; 0 without one.
         when: date, ISO.
     """
 
@@ -59,10 +58,7 @@ def store(found: Recommendation, options: ModelOptions) -> None:
 
 
 def of_target(target: Path, options: ModelOptions) -> list[Recommendation]:
-    """What is known of pairs with this target, on this machine and with these options.
-
-    Pairs whose draft has changed or gone are left out.
-    """
+    """What is known of this target here, with these options and drafts that have not changed."""
     try:
         wanted = _identity(target, None, options)
         files = sorted(folder().glob("*.json"))[:MOST_FILES]
@@ -73,12 +69,11 @@ def of_target(target: Path, options: ModelOptions) -> list[Recommendation]:
 
 
 def folder() -> Path:
-    """Where they are."""
     return paths.cache_folder() / "recommendations"
 
 
 def _read(path: Path, wanted: dict[str, Any]) -> Recommendation | None:
-    """A stored one, if it is of the wanted target; None also where it is damaged."""
+    """A stored one, if it is of the wanted target and whole."""
     try:
         stored = json.loads(read_file(path))
         identity = stored["identity"]

@@ -15,11 +15,9 @@ from localspec.text import gibibytes
 
 
 def require_remote_room(path: Path, options: ModelOptions, devices: Sequence[Device]) -> None:
-    """Raise NativeError where the layers that go to other machines are more than these hold: a
-    server whose memory ends is ended by its system.
+    """Raise NativeError where the layers need more than the machines hold.
 
-    Args:
-        devices: all that layers can go to, a GPU of this machine among them.
+    `devices` are all that layers can go to, a GPU of this machine among them.
     """
     try:
         file = read_gguf(path)

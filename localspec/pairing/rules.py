@@ -1,4 +1,4 @@
-"""Whether two files make a pair, rule by rule, judged by their metadata alone."""
+"""Whether two files make a pair, rule by rule, by their metadata."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from localspec.pairing.pair_memory import ANY_USE, PairUse, available, memory_of
 from localspec.text import gibibytes, printable
 
 THROUGH_TEXT = True
-"""Whether a draft of another vocabulary works through text; if not, it cannot draft at all."""
+"""Whether a draft of another vocabulary works through text."""
 # To be what `localspec.loading` does; a test compares the two.
 
 OK, WARN, FAIL, UNKNOWN = "ok", "warn", "fail", "unknown"
@@ -68,7 +68,7 @@ class PairVerdict:
 
 
 def judge(target: Path, draft: Path, use: PairUse = ANY_USE) -> PairVerdict:
-    """Judge a pair from its files' metadata; loads no weights."""
+    """Judge a pair from its files' metadata."""
     what = "target"
     try:
         mine = read_gguf(target)
@@ -80,7 +80,6 @@ def judge(target: Path, draft: Path, use: PairUse = ANY_USE) -> PairVerdict:
 
 
 def judge_files(target: GGUFFile, draft: GGUFFile, use: PairUse = ANY_USE) -> PairVerdict:
-    """The same for files that have been read."""
     for what, file in (("target", target), ("draft", draft)):
         problem = why_not(file)
         if problem is not None:
@@ -235,7 +234,7 @@ def _smaller(target: GGUFFile, draft: GGUFFile) -> Check:
 
 
 def active_share(file: GGUFFile) -> Iterator[tuple[TensorInfo, float]]:
-    """Tensors that a token passes through, and how much of each: the chosen experts' share."""
+    """Tensors that a token passes through, and the chosen experts' share of each."""
     experts = file.own_integer("expert_count") or 0
     used = file.own_integer("expert_used_count") or 0
     share = used / experts if 0 < used < experts else 1.0

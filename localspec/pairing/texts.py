@@ -1,7 +1,6 @@
-"""Texts that show how often a draft agrees with its model: prose, code, an exchange, a list.
+"""Texts that show how often a draft agrees with its model.
 
-The model is not asked to write them, as that takes a second per token where it is large; it reads
-them, and what it would have said behind each word is compared.
+The model reads them: writing would take a second per token where it is large.
 """
 
 SEARCHED = (

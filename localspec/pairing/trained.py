@@ -1,4 +1,4 @@
-"""Drafts that `localspec distill` trained here: their metadata, and their targets."""
+"""Drafts that `localspec distill` trained here."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from localspec.identity import content_identity
 
 TARGET = "localspec.distill.target"
 ACCEPTANCE = "localspec.distill.acceptance"
-"""Keys of a draft's metadata: `content_identity` of the target whose answers it was trained on, and
-its acceptance on held-back ones."""
+"""Keys of a draft's metadata: its target's `content_identity`, and its acceptance on held-back
+answers.
+"""
 
 
 def acceptance(target: GGUFFile, draft: GGUFFile) -> float | None:
-    """A draft's acceptance on this target's answers; None for one that was not trained on them."""
+    """On this target's answers; None for one that was not trained on them."""
     told, right = draft.text(TARGET), draft.metadata.get(ACCEPTANCE)
     if told is None or not isinstance(right, float) or not 0.0 <= right <= 1.0:
         return None
@@ -28,7 +29,7 @@ def acceptance(target: GGUFFile, draft: GGUFFile) -> float | None:
 
 
 def best_for(target: Path) -> Path | None:
-    """Of the drafts that were trained here for a target, the one with the highest acceptance."""
+    """The draft trained for a target with the highest acceptance."""
     found: list[tuple[float, str, Path]] = []
     drafts = [place.path for place in places.distilled()]
     if not drafts:

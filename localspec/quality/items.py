@@ -1,5 +1,4 @@
-"""Questions of public suites, from files of JSON lines as the suites are published, as prompts; and
-whether an answer is right."""
+"""Questions of public suites, from JSON lines as published, and whether an answer is right."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ def load(suite: str, path: Path, limit: int | None) -> list[SuiteItem]:
     """The questions of a file, or `limit` of them, spread over it.
 
     Raises:
-        UsageError: there is no such suite or file, or it has other fields than the suite.
+        UsageError: no such suite or file, or other fields than the suite's.
     """
     make = SUITES.get(suite)
     if make is None:
@@ -76,7 +75,6 @@ _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 
 
 def _number(text: str) -> float | None:
-    """The last number of a text."""
     found = _NUMBER.findall(text)
     return float(found[-1].replace(",", "")) if found else None
 

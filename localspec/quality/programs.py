@@ -63,7 +63,7 @@ def passes(program: str) -> bool:
 
 @cache
 def _without_network() -> tuple[str, ...]:
-    """What to put before a command for it to have no network; nothing where that is not allowed."""
+    """A command's prefix that takes its network away; nothing where that is not allowed."""
     unshare = shutil.which("unshare")
     if unshare is None:
         return ()
@@ -73,5 +73,4 @@ def _without_network() -> tuple[str, ...]:
 
 
 def network_is_off() -> bool:
-    """Whether programs are run without network."""
     return bool(_without_network())

@@ -22,8 +22,9 @@ _MEASURED = 2
 
 @dataclass(frozen=True, slots=True)
 class ItemDifference:
-    """A greedy answer that is not plain decoding's: of which question, tokens in common, logits
-    between the next two (infinite where one answer ends), and whether each is right."""
+    """A greedy answer that is not plain decoding's: tokens in common, logits between the next two
+    (infinite where one answer ends), and whether each is right.
+    """
 
     item: str
     position: int
@@ -34,8 +35,7 @@ class ItemDifference:
 
 @dataclass(slots=True)
 class Way:
-    """The answers of one way of decoding: which are right, and where greedy ones differ from plain
-    decoding's."""
+    """Answers of one way: which are right, and where greedy ones differ from plain ones."""
 
     lossless: bool = True
     right: list[bool] = field(default_factory=list)
@@ -45,7 +45,6 @@ class Way:
 
     @property
     def speed(self) -> float:
-        """Tokens per second of generation."""
         return self.tokens / self.seconds if self.seconds else 0.0
 
 
@@ -71,7 +70,6 @@ class SuiteOutcome:
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
         return {
             "items": self.items,
             "complete": self.complete,
@@ -109,7 +107,8 @@ def examine(
     tell: Callable[[str], None],
 ) -> None:
     """Answer every question plainly and in every way, into `outcome`; an exception of `tell` ends
-    it there. `sampling` has a seed."""
+    it. `sampling` has a seed.
+    """
     noise = Noise()
     for number, item in enumerate(items):
         tell(f"question {number + 1} of {len(items)}")

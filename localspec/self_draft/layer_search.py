@@ -1,8 +1,7 @@
-"""How many layers a draft can do without: a small search over acceptance and cost.
+"""How many layers a draft can do without.
 
-After Zhang et al. 2024 (Draft & Verify, section 3.2), who search over sets of layers for hours.
-Here layers are left out in the order of how little they change (Men et al. 2024, ShortGPT), and
-only their number is searched for.
+After Zhang et al. 2024 (Draft & Verify, section 3.2). Layers are left out in the order of how
+little they change (Men et al. 2024, ShortGPT); only their number is searched for.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ def search(
 
     Args:
         order: layers that may be left out, those that matter least first.
-        value: the speed-up of a choice; takes as long as the texts take to read.
-        going_on: whether there is time for another trial; the first one is made anyway.
+        value: the speed-up of a choice; slow.
+        going_on: whether there is time for another trial after the first.
         count: how many have to be left out; None for whatever is best.
     """
     most = max(1, len(order) * 2 // 3)

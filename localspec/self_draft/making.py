@@ -1,7 +1,6 @@
 """`-d self`: finds out which draft of the target's own file pays, makes it, and keeps it.
 
-The weights are a copy: llama.cpp refuses a file with more tensors than the graph has, so fewer
-layers cannot be mapped from the target's file.
+The weights are a copy: llama.cpp refuses a file with more tensors than the graph has.
 """
 
 from __future__ import annotations
@@ -42,8 +41,7 @@ logger = logging.getLogger("localspec.self_draft")
 
 @dataclass(frozen=True, slots=True)
 class SelfDraft:
-    """The draft, None where none pays; and a sentence: what it is, where, how large, or why there
-    is none."""
+    """The draft, None where none pays; and a sentence about it, or why there is none."""
 
     path: Path | None
     words: str
@@ -55,8 +53,9 @@ def self_draft(
     options: ModelOptions,
     going_on: Callable[[], object] = lambda: None,
 ) -> SelfDraft:
-    """The draft of a model's own file that was asked for, made if it is not there. The result is
-    kept for this file, this machine and this version of llama.cpp.
+    """The draft of a model's own file that was asked for, made if it is not there.
+
+    The result is kept for this file, this machine and this version of llama.cpp.
 
     Args:
         going_on: called now and then; an exception it raises comes out here.
@@ -86,8 +85,6 @@ def self_draft(
 
 
 class _Made(NamedTuple):
-    """A draft on the disk, and its measurement."""
-
     recipe: Recipe
     path: Path
     forecast: Forecast
@@ -117,7 +114,7 @@ class _Finding:
         return self._best()
 
     def _best(self) -> SelfDraft:
-        """What pays most of all that could be made; what else was written is removed."""
+        """What pays most; what else was written is removed."""
         made: list[_Made] = []
         best: _Made | None = None
         try:
@@ -240,7 +237,6 @@ def _speed(made: _Made) -> float:
 
 
 def _words(forecast: Forecast) -> str:
-    """What was measured, a clause."""
     promise = (
         f"expected {forecast.speed_up:.2f} times the speed"
         if forecast.pays
@@ -260,7 +256,7 @@ def _no_room(path: Path, why: str) -> str:
 
 
 def _record_of(target: Path, wish: Wish, options: ModelOptions) -> Path:
-    """Where the result is kept; named after everything that it depends on."""
+    """Named after everything that the result depends on."""
     facts = {
         "file": adapted_identity(target, options.adapters),
         "machine": machine(),
@@ -273,7 +269,7 @@ def _record_of(target: Path, wish: Wish, options: ModelOptions) -> Path:
 
 
 def _known(record: Path, target: Path) -> SelfDraft | None:
-    """An earlier result; None where there is none, or the draft is gone or another one."""
+    """An earlier result, if its draft is still there."""
     try:
         known = json.loads(read_file(record))
         if known["format"] != FORMAT or known["source"] != str(target.resolve()):

@@ -15,7 +15,6 @@ SELF = "self"
 
 
 def is_self(reference: object) -> bool:
-    """Whether a reference means a draft of the target's own file."""
     return str(reference).partition(":")[0] == SELF
 
 
@@ -33,8 +32,7 @@ class Wish:
 
     @classmethod
     def parse(cls, reference: object) -> Wish | None:
-        """What a reference means, None for one that is no `self`. Raises UsageError where `self:`
-        is followed by neither a quantization nor a number."""
+        """What a reference means, None for no `self`; UsageError for another form."""
         if not is_self(reference):
             return None
         _, colon, what = str(reference).partition(":")
@@ -63,7 +61,7 @@ class Recipe:
 
     @property
     def words(self) -> str:
-        """What it is, behind "the model": "in Q4_0 without layers 3 and 4"."""
+        """Goes after "the model": "in Q4_0 without layers 3 and 4"."""
         parts = [f"in {self.quant}"] if self.quant is not None else []
         if self.left_out:
             noun = "layer" if len(self.left_out) == 1 else "layers"
@@ -72,7 +70,6 @@ class Recipe:
 
     @property
     def label(self) -> str:
-        """For a file's name."""
         parts = [self.quant] if self.quant is not None else []
         if self.left_out:
             parts.append(f"without-{len(self.left_out)}")
@@ -80,8 +77,7 @@ class Recipe:
 
 
 def smaller_quantizations(file: GGUFFile) -> tuple[str, ...]:
-    """Those that are worth trying, the smallest first: of 16 bits 8 bits as well; of four bits the
-    smallest that a model survives without an importance matrix."""
+    """Those worth trying, the smallest first; of four bits, one that needs no importance matrix."""
     now = quantization(file)
     if now in ("F32", "F16", "BF16"):
         return ("Q4_0", "Q8_0")

@@ -1,4 +1,4 @@
-"""What drafts made of a model's own file would be worth on this machine."""
+"""What drafts of a model's own file would be worth on this machine."""
 
 from __future__ import annotations
 
@@ -60,11 +60,10 @@ class DraftTrial:
         self._opened.close()
 
     def forecast(self, cost: float, agreement: float, *, measured: bool = True) -> Forecast:
-        """Of a draft that takes so much of a plain pass, and is right so often."""
+        """Of a draft with so much of a plain pass's cost, and that acceptance."""
         return best(cost, agreement, self.curve, measured=measured)
 
     def of_file(self, path: Path) -> Forecast:
-        """Of a draft that is there."""
         with (
             Model(path, self._options) as draft,
             closing(WithoutLayers(draft, self._options)) as passes,
@@ -73,11 +72,10 @@ class DraftTrial:
         return self.forecast(time_ratio(self._model, path, self._options), agreement)
 
     def layers(self, cost: float, agreement: float, count: int | None = None) -> LayerChoice:
-        """Which layers to leave out of a draft that takes `cost` of a plain pass with all of them,
-        and is right in `agreement` of all places then.
+        """Which layers to leave out; with all, a pass takes `cost` of a plain one, and is right in
+        `agreement` of all places.
 
-        Args:
-            count: how many; None for as many as are best.
+        `count` layers, or as many as are best.
         """
         deadline = perf_counter() + MINUTE
         order = self._order()
@@ -94,7 +92,7 @@ class DraftTrial:
         return _agreement(self._passes, self._judged, left_out)
 
     def share(self, left_out: Sequence[int]) -> float:
-        """The cost of a pass without these layers, of one with all: by the bytes that it reads."""
+        """The cost of a pass without these layers ÷ with all: by the bytes that it reads."""
         gone = tuple(f"blk.{layer}." for layer in left_out)
         tensors = tuple(t for t in self._file.tensors if not t.name.startswith(gone))
         return active_bytes(replace(self._file, tensors=tensors)) / active_bytes(self._file)

@@ -1,4 +1,4 @@
-"""The KV cache after whatever can happen to it, against a fresh reading of the same text."""
+"""The KV cache after rejections, trees and cancelled answers, against a fresh one."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from localspec.verify.rows import Best
 from localspec.verify.subject import PlainAnswer, Subject
 
 MARGIN = 2.0
-"""A row may be so many times farther from a fresh one than the farthest of those that rounding was
-measured on."""
+"""A row may be so many times farther from a fresh one than the farthest of measured rounding."""
 SEED = 7
 _SAMPLING = SamplingParams(temperature=1.0, top_k=40, top_p=1.0, min_p=0.0, seed=SEED)
 _WRONG, _NODES = 2, 5
@@ -120,12 +119,11 @@ def _wrong_tokens(subject: Subject, answer: PlainAnswer) -> list[float]:
 def _by_hand(
     subject: Subject, answer: PlainAnswer, *, branches: bool, rank: int = 1
 ) -> list[float]:
-    """Drafts of which the first token is right and the rest is not, along the whole answer: how far
-    each row after them is from plain decoding's.
+    """How far rows move after drafts whose first token alone is right, along the whole answer.
 
     Args:
         branches: have a wrong branch come before the right one.
-        rank: the likeliest of the wrong tokens, 1 for the second best one of its place.
+        rank: the likeliest of the wrong tokens, 1 for the second best of its place.
     """
     tokens, best, found = answer.tokens, answer.best, list[float]()
     subject.engine.clear()
@@ -159,8 +157,10 @@ def _by_answers(
     others: Sequence[PlainAnswer],
     fresh: list[float],
 ) -> Iterator[Found]:
-    """Sampled answers in one way, ended in every manner, and what the caches hold then; `fresh` is
-    given how far reading the last token in a pass of its own moves a row."""
+    """Sampled answers, ended in every manner, and what the caches hold then.
+
+    `fresh` gets how far reading the last token in a pass of its own moves a row.
+    """
     engine, drafting = subject.engine, subject.ways()[name]
     whole = subject.answer(answer.prompt, _TOKENS, drafting, sampling=_SAMPLING)
     yield "answers", _kept_against_fresh(subject, whole.context)

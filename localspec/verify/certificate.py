@@ -26,7 +26,7 @@ class Certificate:
         target, draft: their files, several where a model is split.
         command: as it would be typed again.
         effort: name of an `Effort`; `settings` has its counts.
-        checks: those that were done, in their order; `missing` names the others.
+        checks: those that were done, in order; `missing` names the others.
     """
 
     machine: Machine
@@ -71,7 +71,7 @@ class Certificate:
 
 
 def _finite(value: Any) -> Any:
-    """The same without infinities and NaN, which JSON does not have."""
+    """JSON has no infinities and NaN."""
     if isinstance(value, dict):
         return {name: _finite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

@@ -7,19 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 LEAST = 5.0
-"""Times that an outcome has to be expected; rarer ones are taken together (Cochran 1954)."""
+"""Least expected count; rarer outcomes are merged (Cochran 1954)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """One multinomial experiment, its rare outcomes merged: counts, and expected counts."""
+    """One multinomial experiment, its rare outcomes merged."""
 
     counts: tuple[int, ...]
     expected: tuple[float, ...]
 
     @property
     def statistic(self) -> float:
-        """Pearson's."""
         return sum((n - e) ** 2 / e for n, e in zip(self.counts, self.expected, strict=True))
 
     @property
@@ -29,7 +28,7 @@ class Bins:
 
 
 def bins(outcomes: Sequence[tuple[int, float]]) -> Bins:
-    """Bins of (count, probability), those expected fewer than LEAST times merged into one."""
+    """Bins of (count, probability); those below LEAST are merged."""
     samples = sum(count for count, _ in outcomes)
     found = sorted(((p * samples, count) for count, p in outcomes), reverse=True)
     kept = [pair for pair in found if pair[0] >= LEAST]
@@ -45,8 +44,7 @@ def bins(outcomes: Sequence[tuple[int, float]]) -> Bins:
 
 @dataclass(frozen=True, slots=True)
 class Pooled:
-    """Independent experiments taken together; `chance` (p-value) is that of a statistic at least as
-    large if nothing is wrong."""
+    """Independent experiments together; `chance` is the p-value."""
 
     samples: int
     statistic: float
@@ -55,7 +53,6 @@ class Pooled:
 
 
 def pooled(experiments: Sequence[Bins]) -> Pooled:
-    """Their statistics added up."""
     statistic = math.fsum(one.statistic for one in experiments)
     freedom = sum(one.freedom for one in experiments)
     samples = sum(sum(one.counts) for one in experiments)

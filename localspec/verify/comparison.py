@@ -28,8 +28,7 @@ _VERSIONS = {
 class CertificateDifference:
     """A fact here against the certificate's; None where there is none.
 
-    Attributes:
-        decides: whether the certificate is about something else if they differ.
+    `decides`: the certificate is about something else if they differ.
     """
 
     what: str

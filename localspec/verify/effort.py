@@ -66,11 +66,7 @@ THOROUGH = Effort(
 
 
 class Deadline:
-    """When a check should end; nothing is broken off.
-
-    Args:
-        seconds: from now; None for no limit.
-    """
+    """When a check should end, in `seconds` (None: never); nothing is broken off."""
 
     def __init__(self, seconds: float | None, clock: Callable[[], float] = perf_counter) -> None:
         self._clock = clock
@@ -87,8 +83,7 @@ class Deadline:
         return Deadline(part * (self._until - self._clock()), self._clock)
 
     def within(self, pieces: Iterable[_Piece]) -> Iterator[_Piece]:
-        """Pieces of work: the first in any case, then as long as there is time for one that takes
-        as long as the longest so far."""
+        """The first piece of work, then as long as there is time for the longest so far."""
         longest = 0.0
         for number, piece in enumerate(pieces):
             began = self._clock()

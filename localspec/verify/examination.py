@@ -70,7 +70,7 @@ def examine(
     """Do the checks, and note each in the certificate as soon as it is done.
 
     Raises:
-        KeyboardInterrupt: `tell` did; the certificate has what was done until then.
+        KeyboardInterrupt: of `tell`; the certificate has what was done until then.
     """
     subject, started = Subject(engine, tell), perf_counter()
     reference = PlainReference((), Noise())

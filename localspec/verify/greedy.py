@@ -16,15 +16,19 @@ from localspec.verify.subject import PlainAnswer, Subject
 _AT_ONCE = 2
 """Sizes of passes whose rounding is measured along one answer."""
 _CHUNK = 24
-"""Tokens of the pieces that a prompt is read in once more, where all must have the same bits."""
+"""Pieces that a prompt is read in once more, where all must have the same bits."""
 IN_CHUNKS = "plain decoding, in chunks,"
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where an answer differs from plain decoding's: prompt by number, tokens in common, the text
-    of the next token of each ("" where it ends), and the logits between them in plain decoding
-    (infinite where the other token is not among the best there)."""
+    """Where an answer differs from plain decoding's.
+
+    Attributes:
+        prompt: its number; the answers have `position` tokens in common.
+        plain, drafted: the text of each one's next token, "" where it ends.
+        gap: logits between them in plain decoding; infinite where the other is not kept.
+    """
 
     prompt: int
     position: int
@@ -35,8 +39,6 @@ class Divergence:
 
 @dataclass(slots=True)
 class WayComparison:
-    """Answers of one way of drafting, as far as there was time."""
-
     answers: int = 0
     tokens: int = 0
     tested: int = 0

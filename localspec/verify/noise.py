@@ -1,7 +1,6 @@
 """How far rounding moves rows: passes over several tokens against single-token ones.
 
-Measured with right tokens alone, of which nothing is ever dropped from the cache: a build that
-keeps rejected tokens must not be excused by its own fault.
+Right tokens alone: a build that keeps rejected tokens must not be excused by its own fault.
 """
 
 from __future__ import annotations
@@ -17,13 +16,12 @@ _SOURCE = "verify"
 
 @dataclass(slots=True)
 class Noise:
-    """`moved`: how far each row was moved, in logits; see `localspec.verify.rows.Best.moved`."""
+    """How far each row was moved, in logits; see `localspec.verify.rows.Best.moved`."""
 
     moved: list[float] = field(default_factory=list)
 
     @property
     def most(self) -> float:
-        """How far a row was moved at most."""
         return max(self.moved, default=0.0)
 
 

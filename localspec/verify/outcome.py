@@ -11,8 +11,7 @@ PASSED, FAILED, INCOMPLETE = "passed", "failed", "incomplete"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One check: its faults, what was tried and found, and JSON values. `complete` tells whether
-    there was time for all."""
+    """One check: what was tried and found. `complete`: there was time for all."""
 
     check: str
     faults: tuple[str, ...]
@@ -32,19 +31,17 @@ class Limit:
     logits: float | None
 
     def exceeded(self, gap: float) -> bool:
-        """Whether a difference is a fault."""
         return self.logits is None or not abs(gap) <= self.logits
 
     @property
     def beyond(self) -> str:
-        """Why it is one."""
         if self.logits is None:
             return "nothing may differ with localspec's kernels"
         return f"more than rounding moves ({self.logits:.4f})"
 
 
 def left_out(unasked: Sequence[str], idle: Sequence[str]) -> str:
-    """What a check did not cover: ways without time, and ways that drafted nothing."""
+    """Ways without time, and ways that drafted nothing."""
     found = f" There was no time for {', '.join(unasked)}." if unasked else ""
     if idle:
         found += f" Not tested, as they drafted nothing: {', '.join(idle)}."

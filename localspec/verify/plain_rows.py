@@ -16,13 +16,9 @@ _PLAIN, _TOKEN = 1.0, 0.001
 
 
 class PlainRows:
-    """A `Target` whose every row is that of a plain pass after the same text, read once and kept.
+    """A `Target` whose every row is that of a plain pass after `base` and the same text, kept.
 
-    So samples have the plain distribution to the last bit if the algorithm is right, and may be as
-    many as it takes to see a small bias.
-
-    Args:
-        base: the text after which is sampled.
+    So samples have the plain distribution to the last bit if the algorithm is right.
 
     Attributes:
         clock: seconds that its passes were said to take.
@@ -57,12 +53,11 @@ class PlainRows:
         return PassResult(np.stack(rows), seconds)
 
     def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
-        """Nothing: there is no cache."""
+        """There is no cache."""
 
     def rollback(self, context: Sequence[int]) -> None:
         """Nothing."""
 
 
 def seconds_of(tokens: int) -> float:
-    """Of a pass over so many."""
     return _PLAIN + _TOKEN * tokens

@@ -1,5 +1,4 @@
-"""Rows of logits, compared by how far apart the best tokens are: a number added to all logits
-changes nothing, and the tail is never generated. Rows that are the same are so in every bit."""
+"""Rows of logits, compared by how far apart the best tokens are."""
 
 from __future__ import annotations
 
@@ -18,12 +17,7 @@ _KEPT = 32
 
 
 class Best:
-    """The best tokens of a row, which itself is gone with the next pass.
-
-    Attributes:
-        ids: int32 [32], best first.
-        logits: float64 [32], of these.
-    """
+    """The best tokens of a row: ids int32 [32], best first, and their logits float64 [32]."""
 
     __slots__ = ("_bits", "ids", "logits")
 
@@ -43,8 +37,7 @@ class Best:
         return float(self.logits[0] - self.logits[found[0]]) if len(found) else math.inf
 
     def moved(self, row: Row) -> float:
-        """How far another reading of the same text moves one of the BEST relative to the best; 0
-        where the rows have the same bits, and only there."""
+        """How far another reading moves one of them relative to the best; 0 means the same bits."""
         if hash(row.tobytes()) == self._bits:
             return 0.0
         other, ours = row[self.ids[:BEST]].astype(np.float64), self.logits[:BEST]

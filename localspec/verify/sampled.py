@@ -27,15 +27,14 @@ from localspec.verify.subject import PlainAnswer, Subject
 SAMPLING = SamplingParams(temperature=0.8, top_k=6, top_p=0.95, min_p=0.0)
 """Few tokens can follow each, so that a small bias shows."""
 REJECT = 1e-3
-"""Probability that any test fails although all is well. Seeds are fixed: on one machine it fails
-always or never."""
+"""Probability that any test fails although all is well. Seeds are fixed."""
 SEED = 20_26
 DEPTH = 2
 _ROUND = 100
 """Answers of each way at a place before the next way: where the time ends, all have as many."""
 _SIZES = (1, 2, 4, 8, 16, 32)
 _LOOKING = 0.25
-"""Of the time: for finding places."""
+"""Share of the time for finding places."""
 
 Pair = tuple[int, int]
 

@@ -10,7 +10,8 @@ from localspec.verify.subject import PlainAnswer, Subject
 
 MOST, LEAST = 0.85, 0.03
 """Where the target prefers one token more, or the n-gram's proposal less, an acceptance rule can do
-little wrong."""
+little wrong.
+"""
 _PHRASE = 4
 _STEP = 3
 
@@ -22,9 +23,11 @@ def sampling_places(
     count: int,
     deadline: Deadline,
 ) -> list[tuple[int, ...]]:
-    """Token ids of so many texts: a prompt with a plain answer, and a phrase of that answer once
-    more, so that the n-gram proposes something. Which are taken depends on the target's
-    probabilities alone; those where the proposal is unlikely come last."""
+    """Token ids of texts: a prompt with a plain answer, and a phrase of that answer once more.
+
+    Chosen by the target's probabilities alone; those where the n-gram's proposal is unlikely come
+    last.
+    """
     found: list[tuple[int, ...]] = []
     spare: list[tuple[int, ...]] = []
     searches = [_of_answer(subject, answer, sampler) for answer in answers]

@@ -22,14 +22,13 @@ from localspec.verify.rows import Best
 PLAIN = Drafting(drafter="none")
 GREEDY = SamplingParams(temperature=0.0)
 LONGEST = 400
-"""Tokens of a prompt; longer ones say no more about rules and caches, and cost more."""
+"""Tokens of a prompt; longer ones cost more and say no more."""
 _BRANCHES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class PlainAnswer:
-    """A greedy answer by single-token passes and arg-max, with nothing of localspec's loop; `best`
-    is of the row before each token."""
+    """A greedy answer by single-token passes; `best` is of the row before each token."""
 
     prompt: tuple[int, ...]
     tokens: tuple[int, ...]
@@ -58,7 +57,7 @@ class Subject:
     """An engine under examination; nobody else may use it meanwhile.
 
     Args:
-        tell: called with what is going on, in words; raises KeyboardInterrupt to stop.
+        tell: called with what is going on; raises KeyboardInterrupt to stop.
 
     Attributes:
         same_bits: whether every row has to have the same bits as plain decoding's.
@@ -86,17 +85,14 @@ class Subject:
 
     @property
     def target(self) -> Target:
-        """Who answers passes."""
         return self.engine._target
 
     @property
     def parts(self) -> Parts:
-        """What sources are made of."""
         return self.engine._parts
 
     @property
     def limits(self) -> Limits:
-        """Of the target."""
         return self.engine._limits
 
     @property
@@ -133,20 +129,20 @@ class Subject:
         return found
 
     def tokens(self, prompt: Prompt) -> list[int]:
-        """Token ids of a prompt."""
         return self.engine.prompts.tokens(prompt, 1, "error", GenerationStats())
 
     def row(self, tokens: Sequence[int]) -> Row:
-        """Logits after a text, of which only the last token may be new to the cache; float32
-        [vocabulary], valid until the next pass."""
+        """Logits after a text, of which only the last token may be new to the cache.
+
+        float32 [vocabulary], valid until the next pass.
+        """
         row: Row = self.target.forward(PassRequest(tokens, TokenTree())).rows[-1]
         return row
 
     def plain(self, prompt: Sequence[int], count: int, chunk: int | None = None) -> PlainAnswer:
         """Decode up to `count` tokens plainly, from an empty cache.
 
-        Args:
-            chunk: read the prompt in pieces of so many tokens; None leaves that to the target.
+        `chunk`: read the prompt in pieces of so many tokens.
         """
         self.engine.clear()
         known = list(prompt)

@@ -30,8 +30,7 @@ _TOKENS = 48
 def check_grammar(subject: Subject, effort: Effort, deadline: Deadline, noise: float) -> Outcome:
     """Greedy answers against plain ones, and sampled ones, of every way.
 
-    Args:
-        noise: logits that rounding may move; see `Subject.limit`.
+    `noise`: logits that rounding may move; see `Subject.limit`.
     """
     faults, gaps, limit = list[str](), list[float](), subject.limit(noise)
     tested = accepted = 0
@@ -96,7 +95,8 @@ def _broken_at(subject: Subject, tokens: Sequence[int]) -> int | None:
 
 def _gap(subject: Subject, plain: SubjectAnswer, drafted: SubjectAnswer) -> float | None:
     """Logits between the two tokens where an answer parts from plain decoding's; None where it does
-    not, infinite where one of them ends."""
+    not, infinite where one of them ends.
+    """
     at = shared_prefix(plain.tokens, drafted.tokens)
     if at == len(plain.tokens) == len(drafted.tokens):
         return None

@@ -1,4 +1,4 @@
-"""A certificate in words; made of its JSON values, so that one from elsewhere reads the same."""
+"""A certificate in words, made of its JSON values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ def rows(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def verdict(found: dict[str, Any]) -> str:
-    """What it comes to, a sentence."""
     names = [check["check"] for check in found["checks"] if check["verdict"] == "failed"]
     if names:
         return f"localspec changes the output of this model ({', '.join(names)})."
