@@ -1,4 +1,4 @@
-"""Text files and images that go along with a message."""
+"""Text files and images that go with a message."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from localspec.files import read_file
 from localspec.text import decoded
 
 MOST = 1 << 20
-"""Bytes; what is longer fits no context."""
+"""Bytes of a text file."""
 MOST_OF_AN_IMAGE = 16 << 20
-"""Bytes; it is kept with the conversation."""
+"""Bytes of an image, which is kept with the conversation."""
 _IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp")
 
 
 def read_attachment(name: str) -> Attachment:
-    """A text file, or an image, which its name's ending tells; raises UsageError for others."""
+    """A text file, or an image by its name's ending; UsageError for others."""
     path = Path(name).expanduser()
     image = path.suffix.lower() in _IMAGES
     try:

@@ -1,4 +1,4 @@
-"""One conversation: messages in a tree, of which one branch is shown. Pure data."""
+"""One conversation: a tree of messages, of which one branch is shown. Pure data."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ USER, ASSISTANT = "user", "assistant"
 COMPLETE, STREAMING, STOPPED = "complete", "streaming", "stopped"
 FAILED, INTERRUPTED, UNSENT = "failed", "interrupted", "unsent"
 STATES = (COMPLETE, STREAMING, STOPPED, FAILED, INTERRUPTED, UNSENT)
-"""What a message can be; `interrupted` was found streaming although nobody writes it any more, and
-`unsent` is one of the user's that no model has begun to answer."""
+"""States of a message.
+
+`interrupted`: nobody writes it any more; `unsent`: a user's, that no model has begun to answer.
+"""
 
 BY_TEXT, BY_MODEL, BY_USER = "text", "model", "user"
-"""Who a title is from: the first message's own words, a model, or the user."""
+"""Who a title is from: the first message's words, a model, or the user."""
 
 
 def new_id() -> str:
-    """A new name for a message or a conversation: 32 hexadecimal digits."""
+    """An id of a message or conversation: 32 hexadecimal digits."""
     return uuid.uuid4().hex
 
 
 @dataclass(slots=True)
 class Attachment:
-    """A text file, or an image (its text is a data: URL), that goes along with a message."""
+    """A text file, or an image, whose text is a data: URL."""
 
     name: str
     text: str
@@ -42,7 +44,7 @@ class Attachment:
 
     @property
     def image(self) -> bytes | None:
-        """The image that it is; None for a text."""
+        """None for a text."""
         if not self.text.startswith(_IMAGE):
             return None
         try:
@@ -56,17 +58,17 @@ _IMAGE = "data:image/*;base64,"
 
 @dataclass(slots=True)
 class Message:
-    """What one side said.
+    """A message.
 
     Attributes:
-        id: see `new_id`; `parent` is that of the message before it, None for a first one.
+        id: see `new_id`; `parent` is that of the message before, None for a first one.
         role: "user" or "assistant".
         created: seconds since 1970.
         state: one of STATES.
         model, draft: names of what answered.
         finish_reason: as in `localspec.Completion`.
         stats: `localspec.chat.figures.Figures.as_dict()`.
-        spans: who proposed what: runs of (characters, source) over `content`, in its order.
+        spans: (characters, source) runs over `content`.
     """
 
     id: str
@@ -85,19 +87,18 @@ class Message:
 
 @dataclass(slots=True)
 class Conversation:
-    """Messages in a tree, and what the model is told besides.
+    """A tree of messages, and settings.
 
-    Messages are added with `add` or `insert`; their fields may be changed in place, all but `id`
-    and `parent`. A parent that is not there, or that is a descendant, counts as None: what a
-    damaged store gave back can still be shown.
+    Fields of messages may be changed in place, but for `id` and `parent`. A parent that is missing
+    or a descendant counts as None, so that a damaged store can be shown.
 
     Attributes:
-        title: what it is listed under; `titled_by` is one of BY_TEXT, BY_MODEL, BY_USER.
-        created, updated: seconds since 1970; `updated` is the time of the newest message.
-        sampling: fields of `SamplingParams` by name; what is missing has its default.
-        max_tokens: longest answer, None up to the end of the context.
-        model, draft: names of what answered it last, None before.
-        tip: the last message of the branch that is shown.
+        titled_by: one of BY_TEXT, BY_MODEL, BY_USER.
+        created, updated: seconds since 1970; `updated` is the newest message's.
+        sampling: fields of `SamplingParams` by name; others have their default.
+        max_tokens: None up to the end of the context.
+        model, draft: names of what answered last.
+        tip: the last message of the shown branch.
         messages: by id, oldest first.
     """
 
@@ -124,18 +125,18 @@ class Conversation:
             self.tip = next(reversed(self.messages), None)
 
     def path(self) -> list[Message]:
-        """The branch shown, first message to tip."""
+        """The shown branch, from first message to tip."""
         return self.way_to(self.tip)
 
     def children(self, id: str | None) -> list[Message]:
-        """What follows a message, oldest first; for None the first messages."""
+        """Messages after this one, oldest first; for None the first messages."""
         return [self.messages[child] for child in self._children.get(id, ())]
 
     def siblings(self, id: str) -> list[Message]:
         return self.children(self.messages[id].parent)
 
     def latest_leaf(self, id: str) -> str:
-        """The newest message below this one that nothing follows; itself, where nothing does."""
+        """The newest leaf below a message, or the message itself."""
         below, found = {id}, [id]
         while found:
             found = [child for parent in found for child in self._children.get(parent, ())]
@@ -147,7 +148,7 @@ class Conversation:
         return newest
 
     def select(self, id: str) -> None:
-        """Show the branch through that message, down to the newest leaf below it."""
+        """Show the branch through that message, down to its newest leaf."""
         self.tip = self.latest_leaf(id)
 
     def add(
@@ -161,13 +162,11 @@ class Conversation:
         draft: str | None = None,
         attachments: Sequence[Attachment] = (),
     ) -> Message:
-        """Append a message, which becomes the tip. The first one names the conversation, unless
-        somebody has.
+        """Append a message, which becomes the tip; the first one may name the conversation.
 
         Args:
             role, content, state, model, draft, attachments: see `Message`.
-            parent: the message it follows: the tip, unless another is named. None begins anew
-                beside the first message, as when that one is edited.
+            parent: the message it follows, by default the tip; None begins beside the first one.
         """
         message = Message(
             id=new_id(),
@@ -189,8 +188,10 @@ class Conversation:
         return message
 
     def insert(self, message: Message) -> None:
-        """Take in a message made elsewhere; the tip stays. Raises ValueError where its id is
-        taken, or its parent is not here."""
+        """Take in a message made elsewhere; the tip stays.
+
+        Raises ValueError for a known id or an unknown parent.
+        """
         if message.id in self.messages:
             raise ValueError(f"message {message.id} is there already")
         if message.parent is not None and message.parent not in self.messages:
@@ -200,10 +201,10 @@ class Conversation:
         self.updated = max(self.updated, message.created)
 
     def for_model(self, *, upto: str | None = None) -> list[dict[str, Any]]:
-        """The branch as `Engine.stream` takes it, up to a message; up to the tip if None.
+        """The branch for `Engine.stream`, up to a message or the tip.
 
-        An answer that failed or never began is left out. User messages that then follow each other
-        become one: many templates insist on turns.
+        Failed and empty answers are left out. User messages in a row become one: many templates
+        insist on turns.
         """
         found: list[dict[str, Any]] = []
         if self.system and self.system.strip():
@@ -219,7 +220,7 @@ class Conversation:
         return found
 
     def way_to(self, id: str | None) -> list[Message]:
-        """The messages from the first to that one; it need not be on the branch shown."""
+        """The messages from the first to that one, which may be on another branch."""
         found = []
         while id is not None:
             found.append(self.messages[id])
@@ -227,7 +228,7 @@ class Conversation:
         return found[::-1]
 
     def _adopt_orphans(self) -> None:
-        """Make roots of messages whose way up ends nowhere, or in a circle."""
+        """Make roots of messages whose ancestors are missing or circular."""
         sound: set[str | None] = {None}
         for start in self.messages.values():
             way: list[str] = []
@@ -247,11 +248,11 @@ class Conversation:
 
 
 Content = str | list[dict[str, Any]]
-"""Of a message: a text, or images and texts as `localspec.llama.pictures.marked` takes them."""
+"""A text, or images and texts as for `localspec.llama.pictures.marked`."""
 
 
 def _with_attachments(message: Message) -> Content:
-    """What the model reads: the images, the files, each under its name, then the text."""
+    """For the model: images, files under their names, then the text."""
     if not message.attachments:
         return message.content
     images = [attachment.image for attachment in message.attachments]
@@ -266,7 +267,6 @@ def _with_attachments(message: Message) -> Content:
 
 
 def _joined(first: Content, second: Content) -> Content:
-    """What two messages of the user say together."""
     if isinstance(first, str) and isinstance(second, str):
         return f"{first}\n\n{second}"
     parts = [
@@ -282,7 +282,7 @@ def _fenced(attachment: Attachment) -> str:
 
 
 def fence_for(text: str) -> str:
-    """Backticks enough to enclose a text that has some itself."""
+    """Backticks enough to enclose the text."""
     longest = run = 0
     for character in text:
         run = run + 1 if character == "`" else 0

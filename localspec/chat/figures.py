@@ -1,8 +1,7 @@
-"""What a user is shown about an answer: how fast, how much faster than plainly, who proposed it.
+"""The figures of an answer: speed, speed-up, and who proposed it.
 
-Made from the engine's steps and their sums (`GenerationStats`); nothing is measured here. The
-same record is shown live, kept with the answer in the history, and explained in words
-(`localspec.chat.words`).
+Made from the engine's steps and `GenerationStats`. The same record is shown live, stored in the
+history, and explained in words (`localspec.chat.words`).
 """
 
 from __future__ import annotations
@@ -23,35 +22,30 @@ if TYPE_CHECKING:
 RECENT = 1.5
 """Seconds of decoding that "now" looks back on."""
 BUCKET = 0.25
-"""Seconds of decoding that make one point of `speeds`."""
+"""Seconds of decoding per point of `speeds`."""
 POINTS = 120
-"""Points that `speeds` keeps."""
+"""Points of `speeds`."""
 OFF_AFTER = 8
-"""Steps without a draft after which drafting counts as off. A few in a row are ordinary: the
-planner skips where nothing is likely enough."""
+"""Steps in a row without a draft after which drafting counts as off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """One answer in figures. Times are in seconds; what is not known is None.
+    """One answer in figures. Times are in seconds; None is unknown.
 
     Attributes:
         tokens, passes: generated tokens, target passes.
-        prompt_tokens, cached_tokens: of the prompt; how many of them needed no reading.
+        prompt_tokens, cached_tokens: of the prompt, and how many were in the KV cache.
         prompt_seconds: up to the first token.
-        decode_seconds: after it; `draft_seconds`, `verify_seconds`, `overhead_seconds` are shares.
+        decode_seconds: after it; draft, verify and overhead are its shares.
         speed: tokens per second after the first token; `speed_now` of the last moments.
-        plain_seconds: what plain decoding would have taken for the tokens of `decode_seconds`;
-            `beside` says whose plain decoding that is.
-        drafted, tested, accepted: draft tokens.
-        by_drafter: (accepted, tested) by drafter.
-        by_position: (accepted, tested) by depth, first drafted token first.
+        plain_seconds: of the baseline for the tokens of `decode_seconds`; `beside` names it.
+        by_drafter, by_position: (accepted, tested) by drafter and by depth.
         speeds: tokens per second over time, oldest first.
         context_used, context_length: tokens.
         reasons: why steps were not drafted, and how many.
-        off: why drafting is off at present; None while it is on.
-        may_risk: what drafts may lose at present, see `localspec.policy.budget`.
-        rule, lossless, seed: of the acceptance.
+        off: why drafting is off now; None while it is on.
+        may_risk: what drafts may lose now, see `localspec.policy.budget`.
         notices: sentences for the user.
     """
 
@@ -86,14 +80,14 @@ class Figures:
 
     @property
     def speed_up(self) -> float | None:
-        """Plain seconds ÷ seconds: 1.3 is 1.3 times as fast as plain decoding."""
+        """Plain seconds ÷ seconds."""
         if not self.plain_seconds or not self.decode_seconds:
             return None
         return self.plain_seconds / self.decode_seconds
 
     @property
     def saved_seconds(self) -> float | None:
-        """Negative where drafting lost time."""
+        """Negative for a loss."""
         return None if self.plain_seconds is None else self.plain_seconds - self.decode_seconds
 
     @property
@@ -102,7 +96,6 @@ class Figures:
 
     @property
     def tokens_per_pass(self) -> float:
-        """1.0 is plain decoding."""
         return self.tokens / self.passes if self.passes else 0.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -110,7 +103,7 @@ class Figures:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any] | None) -> Figures:
-        """The opposite; what a stored record lacks (or has in another shape) keeps its default."""
+        """From `as_dict`; what is missing or malformed has its default."""
         stored = stored or {}
         known = {f.name: stored[f.name] for f in fields(cls) if f.name in stored}
         for f in fields(cls):
@@ -131,14 +124,14 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """All answers of a conversation: seconds of decoding, and what plain decoding takes."""
+    """All answers of a conversation: seconds of decoding, and of the baseline."""
 
     seconds: float = 0.0
     plain_seconds: float = 0.0
     tokens: int = 0
 
     def plus(self, figures: Figures) -> Totals:
-        """With one answer more; one without a plain time to compare with counts as even."""
+        """With one more answer, which counts as even without a baseline."""
         plain = figures.plain_seconds
         return Totals(
             self.seconds + figures.decode_seconds,
@@ -148,7 +141,7 @@ class Totals:
 
     @classmethod
     def of(cls, stored: Iterable[Mapping[str, Any] | None]) -> Totals:
-        """The sum over stored figures (see `Figures.as_dict`); reads no more of them than that."""
+        """The sum over stored figures."""
         seconds = plain = 0.0
         tokens = 0
         for record in stored:
@@ -163,7 +156,7 @@ class Totals:
 
 
 class Baseline(NamedTuple):
-    """What an answer is compared with: `name`, and its seconds ÷ those of plain decoding here."""
+    """What an answer is compared with: its seconds ÷ those of plain decoding here, and its name."""
 
     factor: float = 1.0
     name: str = UNDRAFTED
@@ -173,8 +166,8 @@ OWN = Baseline()
 
 
 def baseline(engine: Engine) -> Baseline:
-    """Stock llama.cpp where its pace is known: measured, or the same as that of plain decoding here
-    because localspec's kernels are not in use."""
+    """Stock llama.cpp where its pace was measured, or is that of plain decoding here, without
+    kernels."""
     if not engine.model.kernels.in_use:
         return Baseline(1.0, STOCK)
     factor = engine.profile.stock
@@ -188,7 +181,6 @@ class Meter:
         stats: the stream's; grows while it runs.
         plain_seconds: see `Engine.plain_seconds`.
         context_length: tokens that the context holds.
-        baseline: what to compare with.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Which part of an answer's text was proposed by whom, and what was proposed in vain."""
+"""The source of each part of an answer's text, and what was rejected."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from localspec.decoding.interfaces import Step
 
 Span = tuple[int, str]
-"""A run of text: how many characters, and its source: a drafter's name, or "target"."""
+"""Characters, and their source: a drafter's name, or "target"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A proposal that was rejected, after so many characters of the answer."""
+    """A rejected proposal, after `at` characters of the answer."""
 
     at: int
     text: str
@@ -27,8 +27,8 @@ class Provenance:
     """Follows the tokens of one answer. A character belongs to the token that completes it.
 
     Attributes:
-        spans: runs of text by source, in order; together they cover the text decoded so far.
-        rejected: what was proposed and rejected, in order.
+        spans: runs that cover the text so far.
+        rejected: in order.
     """
 
     def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
@@ -46,7 +46,7 @@ class Provenance:
             self._append(self._decode(self._bytes(token)), source)
 
     def cut(self, length: int) -> list[Span]:
-        """The spans of the first `length` characters; what lies beyond counts as the target's."""
+        """The spans of the first `length` characters."""
         return fitted(self.spans, length)
 
     def _append(self, text: str, source: str) -> None:
@@ -59,7 +59,7 @@ class Provenance:
             self.spans.append((len(text), source))
 
     def _reject(self, step: Step) -> None:
-        """What hung below the last accepted token along the main branch."""
+        """The main branch below the last accepted token."""
         # Here, as they import numpy: the chat is on the screen before that.
         from localspec.decoding.tree import ROOT
 
@@ -76,7 +76,7 @@ class Provenance:
 
 
 def fitted(spans: Sequence[Span], length: int) -> list[Span]:
-    """Spans that cover exactly `length` characters."""
+    """Spans of exactly `length` characters; more than there are count as the target's."""
     from localspec.decoding.interfaces import TARGET
 
     found: list[Span] = []

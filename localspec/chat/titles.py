@@ -1,4 +1,4 @@
-"""Titles and file names from what people write."""
+"""Titles and file names from messages."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 import unicodedata
 
 NEW = "New conversation"
-"""The title of a conversation that says nothing yet."""
+"""The title of an empty conversation."""
 
 TITLE_LENGTH = 48
 """Characters."""
 _READ = 4000
 SLUG_LENGTH = 60
-"""Characters; with four bytes each still short enough for every file system."""
+"""Characters; with four bytes each short enough for every file system."""
 
 _FENCE = re.compile(r"\s*(```|~~~)")
 _IN_FRONT = re.compile(r"^(?:\s*(?:#{1,6}\s|>|[-*+]\s(?:\[[ xX]\]\s)?|\d{1,3}[.)]\s))*\s*")
@@ -20,7 +20,7 @@ _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _STARS = re.compile(r"(\*{1,3}|~~|`+)(?=\S)(.+?)(?<=\S)\1")
 _UNDERSCORES = re.compile(r"(?<!\w)(_{1,3})(?=\S)(.+?)(?<=\S)\1(?!\w)")
 _JOINERS = "\u200c\u200d"
-"""Parts of words in some scripts, and of many emoji; the only format characters that stay."""
+"""Parts of words in some scripts and of emoji: format characters that stay."""
 _RESERVED = {
     "con",
     "prn",
@@ -31,14 +31,12 @@ _RESERVED = {
 
 
 def one_line(text: str) -> str:
-    """Text without line breaks, control characters, and characters that turn the direction of
-    what follows them."""
+    """Text in one line, without control and direction characters."""
     return " ".join("".join(map(_plain, text)).split())
 
 
 def title_from(text: str) -> str:
-    """A title from the first line that has words: at most TITLE_LENGTH characters, cut at a word,
-    without the marks of markdown."""
+    """From the first line with words: at most TITLE_LENGTH characters, without Markdown."""
     # Whatever is pasted, its beginning says what it is.
     text = text.lstrip()[:_READ]
     for line in text.splitlines():
@@ -50,7 +48,7 @@ def title_from(text: str) -> str:
 
 
 def slug(title: str) -> str:
-    """A file name, without its ending, that every system takes."""
+    """A file name without ending that every system takes."""
     words = re.findall(r"[^\W_]+", unicodedata.normalize("NFC", title).lower())
     name = ""
     for word in words:
@@ -92,7 +90,7 @@ def _cut(title: str) -> str:
 
 
 def _whole_characters(text: str, length: int) -> str:
-    """The beginning of a text, without half of what is one character on the screen."""
+    """A beginning without half of a character on the screen."""
     while length > 1 and (
         unicodedata.combining(text[length])
         or unicodedata.category(text[length]) in ("Mn", "Me", "Cf")

@@ -1,4 +1,4 @@
-"""Figures in words: numbers as they are shown, the line below an answer, and why it went so."""
+"""Figures in words: the line below an answer, and why it was as fast as it was."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ NAMES = {
     "dspark": "the block head",
     "target": "the model itself",
 }
-"""What the sources of tokens are called in a sentence."""
+"""Sources of tokens in a sentence."""
 SHORT_PASS = 3e-3
-"""Seconds of a pass below which the planner's own work shows, and drafts save next to nothing."""
+"""Seconds of a pass below which drafts save next to nothing."""
 SEE_A_GAIN = "localspec race --scale A"
-"""What to type for that: a model of realistic size, for which nothing has to be downloaded."""
+"""Shows a gain on a model of realistic size, without a download."""
 _HARDLY = 1.1
-"""Tokens per pass up to which drafts have brought next to nothing."""
+"""Tokens per pass up to which drafts brought next to nothing."""
 WAYS = {"text": "through text", "shared": "on shared tokens"}
-"""How a draft model of another vocabulary proposes: what its sources say behind a colon."""
+"""How a draft model of another vocabulary proposes, by the end of its source's name."""
 
 
 def seconds(value: float) -> str:
-    """A time as one would say it."""
     if abs(value) < 0.1:
         return f"{value * 1000:.0f} ms"
     if abs(value) < 100:
@@ -47,7 +46,7 @@ def share(part: float, whole: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes, in the unit that fits."""
+    """Bytes in the unit that fits."""
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.0f} {unit}"
@@ -56,18 +55,17 @@ def size(count: float) -> str:
 
 
 def named(source: str) -> str:
-    """A source in a sentence."""
     kind, _, way = source.partition(":")
     name = NAMES.get(kind, f"drafter '{kind}'")
     return f"{name} {WAYS.get(way, way)}" if way else name
 
 
 def line(figures: Figures, *, draft: str | None = None, now: bool = False) -> str:
-    """An answer in one line: `76 tokens · 420 tok/s · 2.6× plain llama.cpp · draft smollm2`.
+    """The answer's line (`localspec.answer_line`).
 
     Args:
         draft: name of the draft model.
-        now: show the speed of the last moments, for an answer that still comes.
+        now: show the speed of the last moments, for a running answer.
     """
     if not figures.tokens:
         return f"{figures.prompt_tokens:,} tokens read" if figures.prompt_tokens else ""
@@ -87,7 +85,7 @@ def line(figures: Figures, *, draft: str | None = None, now: bool = False) -> st
 
 
 def off(figures: Figures) -> str | None:
-    """Why drafting is off at present, as a sentence; None while it is on."""
+    """Why drafting is off now, as a sentence; None while it is on."""
     if figures.off is None:
         return None
     small = _too_small(figures)
@@ -99,9 +97,11 @@ def off(figures: Figures) -> str | None:
 def too_small(
     tokens: int, passes: int, verify_seconds: float, reasons: Mapping[str, int]
 ) -> str | None:
-    """That a model's passes are too short for drafts to save anything, and what to type to see them
-    do; None where they are not, or drafts were accepted all the same, or nobody wanted any.
-    `verify_seconds` are of the passes after the prompt's."""
+    """A sentence where passes are too short for drafts to save time; else None.
+
+    Also None if drafts were accepted all the same, or nobody wanted any. `verify_seconds` are of
+    the passes after the prompt's.
+    """
     if passes < 2 or not reasons or TURNED_OFF in reasons or tokens > _HARDLY * passes:
         return None
     each = verify_seconds / (passes - 1)
@@ -114,8 +114,7 @@ def too_small(
 
 
 def main_reason(reasons: Mapping[str, int]) -> str:
-    """The most frequent of the reasons, of which there is one at least. That planning rests is
-    only a consequence of the others."""
+    """The most frequent reason; that planning rests only follows from others."""
     causes = {reason: steps for reason, steps in reasons.items() if reason != RESTING}
     causes = causes or dict(reasons)
     return max(causes, key=causes.__getitem__)
@@ -126,7 +125,7 @@ def _too_small(figures: Figures) -> str | None:
 
 
 def balance(figures: Figures, totals: Totals) -> str:
-    """What drafting brought in a conversation, and what it may cost, as a sentence."""
+    """What drafting saved in a conversation, and may lose, as a sentence."""
     if not totals.tokens:
         return "No answers yet."
     saved = totals.plain_seconds - totals.seconds
@@ -143,7 +142,7 @@ def _limit(figures: Figures) -> str:
 
 
 def explain(figures: Figures, *, model: str | None = None, draft: str | None = None) -> str:
-    """An answer's figures as Markdown paragraphs, for `/why`."""
+    """Figures as Markdown paragraphs, for `/why`."""
     if not figures.tokens:
         return "There are no figures yet: this answer has no tokens."
     told = [_speed(figures, model), _proposals(figures, draft), _pauses(figures)]

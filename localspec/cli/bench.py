@@ -1,4 +1,4 @@
-"""`localspec bench`: how fast this machine is with these models, side by side with peers."""
+"""`localspec bench`: measure speed, side by side with peers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,6 @@ def _write(report: Report, output: Path, console: Console) -> None:
 
 
 def _measured(context: typer.Context, console: Console, work: Work) -> Report:
-    """Check the options, cheapest first, and run."""
     said = context.params
     if said["output"] is not None:
         from localspec.bench import report_folder
@@ -108,7 +107,6 @@ def _measured(context: typer.Context, console: Console, work: Work) -> Report:
 def _pairs_and_settings(
     said: dict[str, Any], peers: Peers | None
 ) -> tuple[list[BenchPair], BenchSettings]:
-    """The options as pairs and settings; UsageError for invalid values."""
     from localspec.bench.benchmark import BenchPair, BenchSettings
     from localspec.bench.contention import MOST
     from localspec.bench.scale import ModelShape, find_pair
@@ -192,7 +190,6 @@ def _peers(said: dict[str, Any], notices: list[str]) -> Peers | None:
 
 
 def _program(said: dict[str, Any], option: str) -> Path | None:
-    """The program that an option names; UsageError where there is no such file."""
     if said[option] is None:
         return None
     path = Path(said[option]).expanduser()
@@ -219,7 +216,6 @@ def _groups(arms: str | None, *, sweep: bool) -> tuple[str, ...]:
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
-    """The parts of a list with commas."""
     if text is None:
         return None
     return tuple(part.strip() for part in text.split(",") if part.strip())
@@ -246,7 +242,6 @@ def _count(
 
 
 def _shown(report: Report) -> str:
-    """The verdict of each pair, and the tables behind it."""
     from localspec.bench import terminal
 
     # Where nobody looks at it now, somebody will later, in a terminal of the usual width.
@@ -256,7 +251,7 @@ def _shown(report: Report) -> str:
 
 
 def _verdict(pair: PairResults) -> str:
-    """`scale A: localspec is 2.11× plain decoding (greedy), 1.80× (temperature 0.8).`"""
+    """`scale A: localspec is 2.11× plain decoding (greedy), …`"""
     from localspec.bench.arms import PLANNER
     from localspec.bench.summary import ALL
 

@@ -1,4 +1,4 @@
-"""The options of `localspec bench`; see `localspec.cli.options.takes`."""
+"""The options of `localspec bench`."""
 
 from __future__ import annotations
 

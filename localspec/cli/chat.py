@@ -1,4 +1,4 @@
-"""`localspec chat`: conversations in the terminal, with live figures."""
+"""`localspec chat`: conversations in the terminal."""
 
 from __future__ import annotations
 
@@ -64,7 +64,6 @@ def chat(context: typer.Context) -> int:
 
 
 def _shown(console: Console, said: dict[str, Any]) -> int:
-    """The chat until the user leaves it; the exit code."""
     from localspec.cli.request import read_opening, read_system
     from localspec.tui.app import ChatApp
     from localspec.tui.session import kept_session

@@ -1,9 +1,7 @@
 """A sentence where llama.cpp takes the process with it.
 
-After a segmentation fault, an uncaught C++ exception or the out-of-memory killer nothing of this
-process can speak. `faulthandler` then writes the signal's name into the pipe of a shell that waits
-for this process and tells the user. It is no parent process, so that process number, terminal
-keys, exit status and core dump stay those of one process.
+`faulthandler` writes the signal's name into the pipe of a shell, which then tells the user. The
+shell is no parent process: process number, exit status and core dump stay those of one process.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ _watch: Watch | None = None
 
 
 def watch() -> None:
-    """From here on, explain a crash on standard error; harmless when repeated.
+    """From here on, explain a crash on standard error.
 
     Does nothing where `faulthandler` is on already, and where there is no shell.
     """
@@ -56,13 +54,13 @@ def watch() -> None:
 
 
 def release() -> None:
-    """This process is about to be left in order, with `os._exit`."""
+    """Call before `os._exit`."""
     if _watch is not None:
         _watch.release()
 
 
 def over() -> None:
-    """No model is open any more; whatever comes now is nobody's crash."""
+    """Stop watching: no model is open any more."""
     global _watch
     if _watch is not None:
         faulthandler.disable()

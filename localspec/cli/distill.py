@@ -1,4 +1,4 @@
-"""`localspec distill`: a draft for a model, trained here, from the model's own answers."""
+"""`localspec distill`: train a draft from the model's own answers."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ Examples:
   localspec distill --forget history                # recordings of chats"""
 
 HISTORY = "history"
-"""What --forget calls all that was recorded while chatting."""
+"""Name of all that was recorded in chats."""
 RENAMED = {"max_tokens": "longest", "tokens": "most"}
-"""Options that a request calls otherwise; `kind` there is the type of the weights."""
+"""Options with other names in a request, whose `kind` is the type of the weights."""
 Files = Annotated[
     list[Path] | None,
     typer.Argument(
@@ -83,7 +83,6 @@ def distill(
 
 
 def _request(console: Console, said: Mapping[str, Any], files: Sequence[Path]) -> DistillRequest:
-    """The options as a request; UsageError for invalid values."""
     from localspec.distill.request import DistillRequest
 
     kind, quant = said.get("kind", "draft"), str(said.get("quant", "Q8_0")).upper()
@@ -222,7 +221,6 @@ def _report(console: Console, made: Distilled, json: bool) -> None:
 
 
 def _path(console: Console, reference: str | None, *, draft: bool = False) -> Path:
-    """The file of a model that is to be read."""
     from localspec.gguf.description import require_undamaged
     from localspec.hub import resolution
     from localspec.hub.packages import default_reference
@@ -296,7 +294,6 @@ def _list(console: Console, json: bool) -> int:
 
 
 def _record(one: Recorded) -> dict[str, Any]:
-    """As JSON has it."""
     found = asdict(one)
     found["bytes"], found["from_chats"] = found.pop("size"), found.pop("chats")
     return found | {"folder": str(one.folder), "drafts": [str(path) for path in one.drafts]}

@@ -30,7 +30,7 @@ Examples:
   localspec doctor --paths"""
 
 _WORDS = ("token ids",)
-"""Rules about the vocabulary; what fails there has an exit code of its own."""
+"""Rules about the vocabulary, with an exit code of their own."""
 
 _calibration = o.in_panel("Calibration")
 CALIBRATION = {
@@ -89,7 +89,6 @@ def doctor(
 
 
 def _print_paths(console: Console, *, json: bool) -> int:
-    """Print where localspec keeps its files."""
     from localspec import paths as places
 
     found = {
@@ -107,7 +106,6 @@ def _print_paths(console: Console, *, json: bool) -> int:
 
 
 def _examine(console: Console, models: ModelRequest, work: Work, *, quick: bool) -> Findings:
-    """Everything in turn, the cheapest first."""
     from localspec.bench.machine import this_machine
     from localspec.cli.doctor_report import Findings
     from localspec.doctor.checkup import device_checks
@@ -196,7 +194,6 @@ def _draft(models: ModelRequest, target: Path) -> tuple[Path | None, str]:
 def _measure(
     console: Console, findings: Findings, options: ModelOptions, work: Work, *, quick: bool
 ) -> None:
-    """Open the pair and let it work."""
     from localspec.doctor import checkup
     from localspec.loading.beside import measure_stock
     from localspec.pairing import recommendations

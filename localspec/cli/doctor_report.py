@@ -1,4 +1,4 @@
-"""What `localspec doctor` found, as text and as JSON."""
+"""The findings of `localspec doctor`, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -26,12 +26,7 @@ _MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL", "unknown": "?   "}
 
 @dataclass(slots=True)
 class Findings:
-    """Everything, as far as it went.
-
-    Attributes:
-        why: about the draft model, where -d auto or none decided.
-        measurements, recommendation: None where it did not come to that.
-    """
+    """All findings. `why` is about the draft model, where -d auto or none decided."""
 
     machine: Machine
     backends: tuple[str, ...]
@@ -53,7 +48,6 @@ class Findings:
 
 
 def as_json(found: Findings) -> dict[str, Any]:
-    """All of it, as JSON values."""
     failed = [check.evidence for check in found.checks if check.verdict == FAIL]
     calibration, kept = found.measurements, found.recommendation
     return {
@@ -113,7 +107,6 @@ def _calibration(found: PairMeasurements) -> dict[str, Any]:
 
 
 def as_text(found: Findings) -> str:
-    """For people: the verdict, and what it rests on."""
     parts = [beside("", verdict(found)), _machine(found), _pair(found)]
     if found.checks:
         parts.append(_checks(found.checks))
@@ -123,7 +116,6 @@ def as_text(found: Findings) -> str:
 
 
 def verdict(found: Findings) -> str:
-    """What it comes to, in a sentence or two."""
     failed = [check for check in found.checks if check.verdict == FAIL]
     if failed:
         return f"This pair cannot be used: {failed[0].evidence}."
@@ -212,7 +204,6 @@ def _measured(found: PairMeasurements) -> str:
 
 
 def _advice(found: Findings) -> str:
-    """What the measurements come to; empty where there are none."""
     kept = found.recommendation
     if kept is None or found.measurements is None:
         return ""

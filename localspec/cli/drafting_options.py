@@ -1,4 +1,4 @@
-"""Options that control drafting and the acceptance of drafts."""
+"""Options for drafting and accepting drafts."""
 
 from __future__ import annotations
 

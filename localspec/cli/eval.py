@@ -1,4 +1,4 @@
-"""`localspec eval`: test questions with and without speculation, side by side."""
+"""`localspec eval`: test questions with and without drafts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The three shapes of an answer on standard output: text, one JSON object, JSON lines."""
+"""Formats of an answer on standard output: text, one JSON object, JSON lines."""
 
 from __future__ import annotations
 
@@ -11,28 +11,19 @@ from localspec.errors import Cancelled, describe
 
 
 class Format(Protocol):
-    """Told what happens, in this order; `failed` may come at any time instead of the rest."""
+    """Called in this order; `failed` may replace the rest at any time."""
 
-    def ready(self, ready: Ready) -> None:
-        """The models are open."""
-        ...
+    def ready(self, ready: Ready) -> None: ...
 
-    def chunk(self, chunk: Chunk) -> None:
-        """A part of the answer."""
-        ...
+    def chunk(self, chunk: Chunk) -> None: ...
 
-    def finished(self, completion: Completion) -> None:
-        """All of it."""
-        ...
+    def finished(self, completion: Completion) -> None: ...
 
-    def failed(self, error: BaseException) -> None:
-        """No more will come; standard error says why."""
-        ...
+    def failed(self, error: BaseException) -> None: ...
 
 
 class TextFormat:
-    """The answer as it comes. A newline is added at its end where it has none of its own, on a
-    terminal and in a pipe alike."""
+    """The text as it comes, and a newline at the end where it has none."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -58,7 +49,7 @@ class TextFormat:
 
 
 class JsonObject:
-    """One object at the end; when interrupted as well, but not after an error."""
+    """One object at the end, also when interrupted, but not after an error."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -126,5 +117,5 @@ class JsonLines:
 
 
 def _nothing() -> Completion:
-    """What an interrupt before the first token leaves."""
+    """The completion after an interrupt before the first token."""
     return Completion("", "cancelled", GenerationStats())

@@ -1,7 +1,4 @@
-"""Help texts: plain columns that cut no option name, options in titled groups.
-
-Options for rare cases are hidden from `--help`; `--help-all` shows them.
-"""
+"""Help texts: plain columns, options in titled groups, rare ones in `--help-all`."""
 
 from __future__ import annotations
 
@@ -18,13 +15,13 @@ _ALL = "localspec.help_all"
 
 
 class Command(TyperCommand):
-    """A verb; one that hides options has `--help-all`."""
+    """A verb; with `--help-all` if it hides options."""
 
     shared: frozenset[str] = frozenset()
-    """Options that are in the context, but no parameters of the verb's function."""
+    """Options in the context that are no parameters of the verb's function."""
 
     def share(self, options: Mapping[str, tuple[Any, Any]]) -> None:
-        """Take further options, in front of the verb's own; see `localspec.cli.options.takes`."""
+        """Take further options; see `localspec.cli.options.takes`."""
         self.shared = frozenset(options)
         arguments = sum(param.param_type_name == "argument" for param in self.params)
         self.params[arguments:arguments] = [
@@ -48,15 +45,13 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """Verbs in one list."""
-
     def format_options(self, ctx: Any, formatter: Any) -> None:
         write_options(self, ctx, formatter)
         self.format_commands(ctx, formatter)
 
 
 def write_options(command: Any, ctx: Any, formatter: Any) -> None:
-    """Arguments, then each titled group of options, then the options without a title."""
+    """Arguments, titled groups of options, then those without a title."""
     everything = bool(ctx.meta.get(_ALL))
     sections: dict[str, list[tuple[str, str]]] = {ARGUMENTS: []}
     untitled: list[tuple[str, str]] = []
@@ -76,7 +71,6 @@ def write_options(command: Any, ctx: Any, formatter: Any) -> None:
 
 
 def write_commands(groups: Mapping[str, Mapping[str, str]], formatter: Any) -> None:
-    """Titled groups of verbs, each with its summary."""
     width = max(len(verb) for verbs in groups.values() for verb in verbs)
     for title, verbs in groups.items():
         with formatter.section(title):

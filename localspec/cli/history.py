@@ -1,4 +1,4 @@
-"""`localspec history`: what was said in `localspec chat`."""
+"""`localspec history`: the conversations of `localspec chat`."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def rm(context: typer.Context, ids: Ids, yes: Yes = False, json: o.Json = False)
 
 @contextmanager
 def _opened(console: Console) -> Iterator[History | None]:
-    """The history; None where there is none yet, which looking at it does not change."""
+    """The history; None where there is none yet. Looking changes nothing on disk."""
     from localspec import paths
     from localspec.history.history import History
     from localspec.history.trouble import READ_ONLY
@@ -240,12 +240,7 @@ def _nothing(id: str) -> UsageError:
 
 
 def _ask(console: Console, titles: Sequence[str]) -> None:
-    """Have the deletion confirmed.
-
-    Raises:
-        UsageError: there is no terminal to ask on.
-        Cancelled: it is not wanted.
-    """
+    """Ask for confirmation; UsageError without a terminal, Cancelled for no."""
     if sys.stdin is None or not sys.stdin.isatty():
         raise UsageError(
             "Deleting needs a confirmation, and this is not a terminal. Add --yes to delete "

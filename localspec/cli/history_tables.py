@@ -1,4 +1,4 @@
-"""Lists of conversations and of what was found in them: for people, or for other programs."""
+"""Lists of conversations and search hits, for people or for other programs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from localspec.history.history import ConversationSummary, SearchHit
 from localspec.history.query import parts
 
 ID = 8
-"""Characters of an id that are shown; hardly ever two conversations begin alike."""
+"""Characters of an id that are shown."""
 
 _LEAST = 16
-"""Cells of the last column, below which others make room for it."""
+"""Cells of the last column below which another one makes room."""
 
 _STEERING = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], "\ufffd")
 _STEERING |= {ord("\n"): "\n", ord("\t"): "\t", ord("\r"): ""}
@@ -26,18 +26,17 @@ _STEERING |= dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\u
 
 
 def harmless(text: str) -> str:
-    """Text that cannot steer a terminal, wherever it ends up."""
+    """Text without what steers a terminal."""
     return text.translate(_STEERING)
 
 
 def plain(text: str) -> str:
-    """A title, or a name, in one line that cannot steer a terminal."""
+    """A title or name in one line, without what steers a terminal."""
     return one_line(text) or "(no title)"
 
 
 def conversations(found: Sequence[ConversationSummary], *, terminal: bool) -> str:
-    """A line for each: number, id, time, messages, model, title. On a terminal they are columns
-    that end where the line does; elsewhere they are whole, with tabs between them."""
+    """A line each. On a terminal in columns; elsewhere whole, with tabs between them."""
     rows = [
         (
             str(number),
@@ -60,7 +59,7 @@ def conversations(found: Sequence[ConversationSummary], *, terminal: bool) -> st
 
 
 def hits(found: Sequence[SearchHit], *, terminal: bool) -> str:
-    """A line for each: id, time, where, title, and some of the text around what was found."""
+    """A line each, as in `conversations`."""
     rows = [
         (
             each.conversation[:ID] if terminal else each.conversation,
@@ -79,8 +78,7 @@ def hits(found: Sequence[SearchHit], *, terminal: bool) -> str:
 def _columns(
     heading: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: set[str], spare: str
 ) -> str:
-    """Columns as wide as the terminal: the last one gets the rest, and the one called `spare` is
-    left out where that would be too little."""
+    """Columns as wide as the terminal; `spare` is left out where it is too narrow."""
     total = shutil.get_terminal_size().columns
     table = [heading, *rows]
     if total - _width(table, total) < _LEAST and spare in heading:
@@ -101,14 +99,14 @@ def _columns(
 
 
 def _widths(table: Sequence[tuple[str, ...]], total: int) -> list[int]:
-    """What each column needs; the one before the last has at most a quarter of the line."""
+    """Of each column; the one before the last has at most a quarter of the line."""
     widths = [max(map(cell_len, column)) for column in zip(*table, strict=True)]
     widths[-2] = min(widths[-2], max(len(table[0][-2]), total // 4))
     return widths
 
 
 def _width(table: Sequence[tuple[str, ...]], total: int) -> int:
-    """What all but the last column take, with the blanks behind them."""
+    """Of all but the last column, with the blanks behind them."""
     return sum(width + 2 for width in _widths(table, total)[:-1])
 
 
@@ -120,6 +118,6 @@ def _when(seconds: float) -> str:
 
 
 def _name(model: str | None) -> str:
-    """What the model is called; conversations of older versions have paths."""
+    """The model's name; conversations of older versions have paths."""
     name = Path(model or "")
     return plain(name.stem if name.suffix.lower() == ".gguf" else model) if model else "-"

@@ -16,10 +16,10 @@ from localspec.errors import Cancelled
 def on_interrupt(stop: Callable[[], None], restore: bytes = b"") -> Iterator[None]:
     """Call `stop` at the first interrupt; leave the process at the second.
 
-    Nothing is raised: an exception could surface between any two statements of the main thread.
+    Nothing is raised: an exception could surface between any two statements.
 
     Args:
-        stop: runs inside a signal handler, so it must only set flags and put into a SimpleQueue.
+        stop: runs in a signal handler; may set flags and put into a SimpleQueue.
         restore: sent to standard output before the process is left.
     """
     interrupts = 0
@@ -44,7 +44,7 @@ def on_interrupt(stop: Callable[[], None], restore: bytes = b"") -> Iterator[Non
 
 @contextmanager
 def sigterm_like_ctrl_c() -> Iterator[None]:
-    """Let SIGTERM raise KeyboardInterrupt, as SIGINT does, before and after the model works."""
+    """Let SIGTERM raise KeyboardInterrupt, as SIGINT does."""
     with _handling((signal.SIGTERM,), signal.default_int_handler):
         yield
 

@@ -29,7 +29,7 @@ Examples:
   localspec learn --forget ~/code/project"""
 
 HISTORY = "history"
-"""Under which all conversations are listed and forgotten."""
+"""Name of all conversations."""
 
 Paths = Annotated[
     list[Path] | None,
@@ -168,7 +168,6 @@ def _vocabulary(reference: str | None) -> Iterator[tuple[Vocabulary, LearnedVoca
 
 
 def _conversations() -> Iterator[tuple[str, list[str]]]:
-    """The messages of all conversations, by name."""
     from localspec.retrieval.manifest import CONVERSATION
 
     for conversation in conversations():
@@ -178,12 +177,7 @@ def _conversations() -> Iterator[tuple[str, list[str]]]:
 
 
 def conversations() -> Iterator[Conversation]:
-    """All conversations of the history.
-
-    Raises:
-        UsageError: there are none.
-        HistoryError: it cannot be read.
-    """
+    """All conversations; UsageError if there are none, HistoryError if unreadable."""
     from localspec import paths
     from localspec.errors import HistoryError
     from localspec.history.history import History
@@ -249,7 +243,7 @@ KEYS = ("texts", "tokens", "when")
 
 
 def _summed(manifest: Manifest) -> list[tuple[str, tuple[int, int, float]]]:
-    """Texts, tokens and time by name; all conversations as one."""
+    """(texts, tokens, time) by name; all conversations as one."""
     from localspec.retrieval.manifest import CONVERSATION
 
     found: dict[str, tuple[int, int, float]] = {}

@@ -76,7 +76,6 @@ def list_models(
 
 
 def as_json(model: LocalModel) -> dict[str, Any]:
-    """A model's record; its path as text."""
     return dataclasses.asdict(model) | {"path": str(model.path)}
 
 

@@ -69,8 +69,7 @@ def localspec(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line, without the program's name; None takes that of the process. Returns the
-    exit code."""
+    """Run a command line without the program's name; returns the exit code."""
     console = Console()
     if any(not _typed(one) for one in arguments or ()):
         return console.error(UsageError("An argument has half a surrogate pair in it."))
@@ -88,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _typed(argument: str) -> bool:
-    """Whether a shell can pass it on; another program may call us with anything."""
+    """Whether a shell could pass it on; programs may call us with anything."""
     try:
         os.fsencode(argument)
     except UnicodeEncodeError:
@@ -120,7 +119,7 @@ def _run(console: Console, arguments: Sequence[str] | None) -> int:
 
 
 def _tell_misuse(console: Console, error: typer.TyperException) -> None:
-    """One line for an unknown option, a missing value …, instead of typer's box around it."""
+    """One line, instead of typer's box."""
     sentence = error.format_message().strip().rstrip(".")
     if sentence:  # there is none where typer has just printed the help
         context = getattr(error, "ctx", None)

@@ -99,14 +99,12 @@ MODEL = {
         advanced=True,
     ),
 }
-"""The model, and where and how it runs."""
 
 PROJECTOR = {
     "mmproj": _model(
         Path, "--mmproj", "FILE", "Load the projector (GGUF) of a vision model.", advanced=True
     ),
 }
-"""For verbs that accept images."""
 
 DRAFT_MODEL = {
     "draft": _draft(
@@ -148,4 +146,3 @@ DRAFT_MODEL = {
         advanced=True,
     ),
 }
-"""The draft model, where it differs from the model."""

@@ -1,7 +1,7 @@
-"""How verbs declare their options, and the few that most verbs have.
+"""How verbs declare options, and the few that most verbs have.
 
-Options that several verbs share are declared once, in groups. Each is None until it is given: the
-defaults are those of the dataclasses and of `localspec.settings`, which the help texts quote.
+Shared options are declared once, in groups. Each is None until it is given: defaults are those of
+the dataclasses and of `localspec.settings`, which the help texts quote.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ import typer
 Shared = tuple[Any, Any]
 """Type and declaration of an option."""
 Group = Mapping[str, Shared]
-"""Options by the names of parameters."""
+"""Options by parameter name."""
 Verb = TypeVar("Verb", bound=Callable[..., int])
 
 OUTPUT = "Output"
 
 
 def default(record: type[Any], name: str) -> str:
-    """A field's default as help texts end with it."""
+    """A field's default, for a help text."""
     found = next(field for field in dataclasses.fields(record) if field.name == name)
     return f"Default {found.default}."
 
 
 def in_panel(panel: str) -> Callable[..., Shared]:
-    """Declares options that the help text shows together.
+    """Declares options of one titled group.
 
-    The result takes a type, the names with blanks between them, a metavar ("" for a flag), the help
-    text, and `advanced` for an option that only `--help-all` shows.
+    The result takes a type, names with blanks between, a metavar ("" for a flag), the help text,
+    and `advanced` for an option that only `--help-all` shows.
     """
 
     def option(kind: Any, names: str, metavar: str, help: str, *, advanced: bool = False) -> Shared:
@@ -52,7 +52,7 @@ def in_panel(panel: str) -> Callable[..., Shared]:
 
 
 def takes(*groups: Group) -> Callable[[Verb], Verb]:
-    """Give a verb the options of these groups too; it finds their values in `context.params`."""
+    """Give a verb these options; it finds their values in `context.params`."""
 
     def declare(verb: Verb) -> Verb:
         options = {name: option for group in groups for name, option in group.items()}
@@ -63,17 +63,14 @@ def takes(*groups: Group) -> Callable[[Verb], Verb]:
 
 
 def only(group: Group, *names: str) -> Group:
-    """A part of a group."""
     return {name: group[name] for name in names}
 
 
 def without(group: Group, *names: str) -> Group:
-    """A group but for some of its options."""
     return {name: annotation for name, annotation in group.items() if name not in names}
 
 
 def renamed(option: Shared, *names: str) -> Shared:
-    """An option under other names."""
     kind, info = option
     info = copy(info)
     info.param_decls = names

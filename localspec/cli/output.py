@@ -1,4 +1,4 @@
-"""What is printed where: the answer on standard output, everything else on standard error."""
+"""Answers on standard output, everything else on standard error."""
 
 from __future__ import annotations
 
@@ -20,30 +20,27 @@ from localspec.text import harmless
 
 _LEVELS = {1: logging.INFO, 2: logging.DEBUG}
 _QUIET_SECONDS = 0.3
-"""What takes less than this shows no progress: it would only flicker."""
+"""Before progress is shown: sooner it would only flicker."""
 _REDRAW_SECONDS = 0.2
-"""Between two redraws: on a small machine they take cores from the model."""
+"""Between two redraws, which take processor time from the model."""
 
 
 class OutputLost(LocalspecError):
-    """Standard output takes nothing any more."""
+    """Standard output cannot be written any more."""
 
 
 class ReaderGone(OutputLost):
-    """The reader of standard output closed it, as `head` does when it has enough.
-
-    Usually that is intended, so nothing is printed; `run`, which stops an answer over it, does.
-    """
+    """The reader closed standard output, as `head` does. Nothing is printed about it."""
 
     exit_code = 141
 
 
 class Console:
-    """The two streams. One per process, made by `main` before anything else happens.
+    """The two streams; one per process.
 
     Attributes:
-        quiet: print nothing but the answer and errors.
-        verbosity: 1 adds the log, 2 its details; both add tracebacks to internal errors.
+        quiet: print only answers and errors.
+        verbosity: 1 adds the log, 2 its details; both add tracebacks of internal errors.
     """
 
     def __init__(self) -> None:
@@ -57,7 +54,6 @@ class Console:
         self._progress = _ProgressLine(self._write_aside)
 
     def configure(self, *, quiet: bool, verbosity: int) -> None:
-        """Take over what the options say; with -v, send the log to standard error."""
         self.quiet, self.verbosity = quiet, verbosity
         logger = logging.getLogger("localspec")
         for handler in [h for h in logger.handlers if isinstance(h, _LogToConsole)]:
@@ -77,22 +73,20 @@ class Console:
 
     @property
     def shows_progress(self) -> bool:
-        """Whether anyone would see a line that is redrawn."""
         # Log lines would end up in the middle of it.
         return not self.quiet and not self.verbosity and _is_terminal(sys.stderr) and _can_go_back()
 
     @property
     def draws(self) -> bool:
-        """Whether standard output is a screen that can be drawn on, and nothing else is said."""
+        """Whether standard output is a screen to draw on, without other output."""
         return not self.quiet and not self.verbosity and _is_terminal(sys.stdout) and _can_go_back()
 
     def answer(self, text: str) -> None:
-        """Print a part of the answer, now; `OutputLost` where it cannot be written."""
+        """Print a part of the answer now; may raise OutputLost, as all that follow."""
         self.erase_progress()
         self._send(harmless(text) if _is_terminal(sys.stdout) else text)
 
     def answer_json(self, value: Any) -> None:
-        """Print one JSON value in a line; may raise `OutputLost`."""
         text = json.dumps(value, ensure_ascii=False)
         if not text.isprintable():  # what steers a terminal, or a file's name that is not UTF-8
             text = json.dumps(value)
@@ -107,7 +101,7 @@ class Console:
             raise lost(error) from None
 
     def finish(self) -> None:
-        """Write out what is still buffered; `OutputLost` where it cannot be written."""
+        """Write out what is still buffered."""
         self.answer("")
 
     def say(self, text: str, *, dim: bool = False) -> None:
@@ -120,18 +114,17 @@ class Console:
         self._write_aside(text + "\n")
 
     def ask(self, text: str) -> None:
-        """Print a question on standard error; the answer is typed behind it."""
+        """Print a question on standard error, without a newline."""
         self.erase_progress()
         self._write_aside(text)
 
     def notice(self, text: str) -> None:
-        """Print something that the user should know, unless told to be quiet."""
+        """Print a note, unless quiet."""
         if not self.quiet:
             self.say(f"localspec: note: {text}")
 
     def error(self, error: BaseException) -> int:
-        """Print an error in one line, an internal one with -v and its traceback; returns the exit
-        code."""
+        """Print an error in one line; returns the exit code."""
         sentence, code = describe(error)
         if isinstance(error, Cancelled) and _is_terminal(sys.stderr) and _can_go_back():
             self._write_aside("\r\x1b[K")  # over the ^C that the terminal shows
@@ -142,18 +135,17 @@ class Console:
         return code
 
     def last_words(self, error: BaseException) -> NoReturn:
-        """End the process here and now, with that error: for `localspec.llama.library.on_abort`."""
+        """End the process now, with that error; for `localspec.llama.library.on_abort`."""
         code = self.error(error)
         crashes.release()
         os._exit(code)
 
     def progress(self, text: str, *, at_once: bool = False) -> None:
-        """Show what is going on, in one line that comes and goes."""
+        """Show progress in one line that is redrawn."""
         if self.shows_progress:
             self._progress.show(text, at_once=at_once)
 
     def erase_progress(self) -> None:
-        """Take the line away."""
         self._progress.erase()
 
     def _write_aside(self, text: str) -> None:
@@ -165,8 +157,6 @@ class Console:
 
 
 class _ProgressLine:
-    """One line on a terminal, redrawn in place."""
-
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
         self._due: float | None = None
@@ -190,8 +180,6 @@ class _ProgressLine:
 
 
 class _LogToConsole(logging.Handler):
-    """Log records, as lines on standard error."""
-
     def __init__(self, console: Console) -> None:
         super().__init__()
         self._console = console
@@ -201,7 +189,7 @@ class _LogToConsole(logging.Handler):
 
 
 def lost(error: OSError) -> OutputLost:
-    """What a failed write to standard output means."""
+    """The meaning of a failed write to standard output."""
     if isinstance(error, BrokenPipeError):
         return ReaderGone("Standard output was closed (broken pipe).")
     code = errno.errorcode.get(error.errno or 0, "unknown error")
@@ -212,7 +200,7 @@ def lost(error: OSError) -> OutputLost:
 
 
 def _discard(stream: TextIO) -> None:
-    """Point a broken stream at nothing: the interpreter would flush it again at exit."""
+    """Point a broken stream at nothing: the interpreter would flush it at exit."""
     try:
         descriptor = stream.fileno()
     except (OSError, ValueError):
@@ -223,8 +211,8 @@ def _discard(stream: TextIO) -> None:
 
 
 def _occupy_standard_descriptors() -> None:
-    """Give whatever of 0, 1 and 2 was closed at the start a place to go: the next files that are
-    opened would get these numbers, and native code would write into them."""
+    """Open what of 0, 1 and 2 was closed: files opened next would get these numbers, and native
+    code writes into them."""
     if sys.stderr is None:
         nothing = os.open(os.devnull, os.O_RDWR)
         while nothing < 2:

@@ -1,4 +1,4 @@
-"""Texts from the command line: the prompt with what is piped in, and options that may be files."""
+"""Texts from the command line, standard input, and files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from localspec.text import decoded, not_utf8
 
 
 def read_prompt(argument: str | None, stdin: TextIO | None) -> str:
-    """The prompt: piped text, a blank line, the argument; or only one of the two.
+    """The prompt: piped text, a blank line, the argument; or one of the two.
 
     Args:
         argument: "-" and None stand for standard input alone.
-        stdin: None if it is closed. A terminal is only read where "-" asks for it.
+        stdin: None if closed. A terminal is only read for "-".
 
     Raises:
-        UsageError: there is no text at all, or it is not UTF-8.
+        UsageError: there is no text, or it is not UTF-8.
         Cancelled: interrupted while waiting for standard input.
     """
     parts: list[str] = []
@@ -59,7 +59,7 @@ def text_or_file(value: str, option: str, *, inline: bool) -> str:
     Args:
         value: `@PATH` is always a file.
         option: its name, for messages.
-        inline: whether the value looks like the text itself; if not, it is a path.
+        inline: whether the value looks like the text itself.
 
     Raises:
         UsageError: there is no such file, or it is not text.
@@ -84,7 +84,7 @@ def text_or_file(value: str, option: str, *, inline: bool) -> str:
 
 
 def read_grammar(value: str | None) -> str | None:
-    """`--grammar`: GBNF has `::=` in it, Lark `start:`; what has neither is a path."""
+    """GBNF contains `::=`, Lark `start:`; anything else is a path."""
     if value is None:
         return None
     inline = "::=" in value or re.search(r"(?m)^\s*start\s*:", value) is not None
@@ -92,14 +92,14 @@ def read_grammar(value: str | None) -> str | None:
 
 
 def read_json_schema(value: str | None) -> str | None:
-    """`--json-schema`: every JSON schema begins with `{`, and what does not is a path."""
+    """A schema begins with `{`; anything else is a path."""
     if value is None:
         return None
     return text_or_file(value, "--json-schema", inline=value.lstrip().startswith("{"))
 
 
 def require_utf8(text: str, what: str) -> str:
-    """The text, unless it holds bytes that are not UTF-8: then a UsageError names the first."""
+    """The text; raises UsageError with the place of the first byte that is not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -108,14 +108,14 @@ def require_utf8(text: str, what: str) -> str:
 
 
 def standard_input() -> TextIO | None:
-    """sys.stdin, None where the process was started without one."""
+    """None where the process was started without one."""
     # typeshed does not know that it can be None.
     stdin: TextIO | None = sys.stdin
     return stdin if stdin is not None and not stdin.closed else None
 
 
 def require_texts(values: list[str] | None, option: str) -> tuple[str, ...]:
-    """The values of an option that can be repeated, each of them some text."""
+    """The values of a repeatable option, none of them empty."""
     texts = tuple(require_utf8(value, option) for value in values or ())
     if "" in texts:
         raise UsageError(f"{option} is empty. Leave it out, or give some text.")
@@ -123,5 +123,4 @@ def require_texts(values: list[str] | None, option: str) -> tuple[str, ...]:
 
 
 def path_name(path: str | os.PathLike[str] | None) -> str | None:
-    """A path as JSON can hold it."""
     return None if path is None else os.fspath(path)

@@ -1,4 +1,4 @@
-"""`localspec pull`: fetch a model, and a draft model for it."""
+"""`localspec pull`: download a model, and a draft for it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,6 @@ def pull(
 
 
 def _draft(reference: str, console: Console) -> str | None:
-    """The catalogue's draft model for a model."""
     from localspec.hub import catalog
 
     entry = catalog.load().meant_by(reference)

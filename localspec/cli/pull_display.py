@@ -1,4 +1,4 @@
-"""How far a download is: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of a download: a bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class DownloadDisplay:
-    """Draws for one console."""
-
     def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._clock = clock
@@ -44,7 +42,6 @@ class DownloadDisplay:
             self._bar.stop()
 
     def notice(self, text: str) -> None:
-        """A sentence in between."""
         if self._bar is None:
             self._console.notice(text)
             return
@@ -54,7 +51,6 @@ class DownloadDisplay:
         self._bar.start()
 
     def show(self, now: PullProgress) -> None:
-        """Take note of progress; draw it when it is time."""
         which = f" ({now.number} of {now.of})" if now.of > 1 else ""
         doing = "checking " if now.doing == "check" else ""
         label = f"{doing}{now.file.rpartition('/')[2]}{which}"
@@ -107,7 +103,7 @@ def _bar() -> Any:
 
 @contextmanager
 def client_speaks_through(console: Console) -> Iterator[None]:
-    """Send what huggingface-hub logs, some of which servers dictate, to the console, with -v."""
+    """Send huggingface-hub's log to the console, with -v."""
     from localspec.hub.cache import require_client
 
     require_client()
@@ -122,7 +118,7 @@ def client_speaks_through(console: Console) -> Iterator[None]:
 
 
 class _Quoting(logging.Handler):
-    """Log records as single lines that cannot steer the terminal."""
+    """Log records as single lines that cannot steer the terminal: servers dictate some."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()

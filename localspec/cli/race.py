@@ -1,4 +1,4 @@
-"""`localspec race`: plain decoding and localspec on one prompt, side by side."""
+"""`localspec race`: plain decoding and localspec on one prompt."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ QUESTION, STORY = "Why is the sky blue?", "Tell me a story about a fox."
 _REDRAW_SECONDS = 0.1
 _PAGE = (80, 24)
 _RESTORE = "\x1b[?25h\x1b[?1049l"
-"""Shows the cursor and leaves the terminal's other screen."""
+"""Shows the cursor and leaves the alternate screen."""
 
 Prompt = Annotated[
     str | None,
@@ -144,7 +144,7 @@ def _request(said: dict[str, Any]) -> AnswerRequest:
 
 
 class _Shown:
-    """A race on the screen, and after it; `raced` is what came of it."""
+    """A race on the screen; `raced` is its result."""
 
     raced: Raced
 
@@ -162,7 +162,6 @@ class _Shown:
         self._due = 0.0
 
     def follow(self, worker: RaceWorker) -> None:
-        """Show it as it goes, up to its end."""
         try:
             worker.follow(
                 self._console,
@@ -179,7 +178,6 @@ class _Shown:
         self._leave()
 
     def tell(self, *, as_json: bool) -> None:
-        """Print the result on standard output."""
         from localspec.race.outcome import speed_up
         from localspec.race.words import texts
 
@@ -265,13 +263,12 @@ class _Shown:
             self._console.progress(f"plain {counts[0]} tokens, localspec {counts[1]}")
 
     def _leave(self) -> None:
-        """Back to where the user was."""
         if self._screen is not None:
             self._screen.stop()
             self._screen = None
 
     def _draw_all(self, figures: str) -> None:
-        """Both texts as a whole, and the figures, where the terminal scrolls."""
+        """Both whole texts and the figures, where the terminal scrolls."""
         from localspec.cli.race_view import paragraph, show
 
         assert self._view is not None
@@ -281,13 +278,11 @@ class _Shown:
 
 
 def _terminal() -> RichConsole:
-    """Standard output; NO_COLOR is heeded."""
     from rich.console import Console as RichConsole
 
     return RichConsole(file=sys.stdout, highlight=False, markup=False, emoji=False)
 
 
 def _size() -> tuple[int, int]:
-    """Columns and lines of the terminal; without one those of a page."""
     found = shutil.get_terminal_size(_PAGE)
     return found.columns, found.lines

@@ -1,4 +1,4 @@
-"""A race as lines of text: two columns, or one below the other where a terminal is narrow."""
+"""A race as lines of text: two columns, or one below the other."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from localspec.race.turns import LOCALSPEC, NAMES, PLAIN, Lap, RaceProgress
 from localspec.text import harmless
 
 NARROW = 60
-"""Columns below which the lanes stand one below the other."""
+"""Columns below which the lanes are one below the other."""
 _SEVERAL = "bold cyan"
-"""How text looks that came as several tokens from one pass."""
+"""Style of text that came as several tokens of one pass."""
 _BETWEEN = " │ "
 _HEAD = 2
-"""Lines of each lane before its text: its name, its figures."""
+"""Lines of each lane before its text."""
 
 
 class RaceView:
-    """What is shown of a race, as far as it has come; `further` are the questions after the
-    prompt."""
+    """The race so far; `further` are the questions after the prompt."""
 
     def __init__(self, prompt: str, title: str, further: Sequence[str] = ()) -> None:
         self.progress = RaceProgress()
@@ -32,7 +31,6 @@ class RaceView:
         self._texts = (Text(), Text())
 
     def add(self, lap: Lap) -> None:
-        """Take in a turn."""
         self.progress.add(lap)
         if lap.question > self._questions[lap.lane]:
             self._questions[lap.lane] = lap.question
@@ -41,7 +39,7 @@ class RaceView:
         self._texts[lap.lane].append(harmless(lap.text), _SEVERAL if several else "")
 
     def lines(self, width: int, height: int | None) -> list[Text]:
-        """Lines of `width` cells, the ends of the answers; a height of None shows all of them."""
+        """Lines of `width` cells with the ends of the answers; all of them for no height."""
         console = Console(width=width, color_system=None)
         top = [
             _cut(Text.assemble(("localspec race", "bold"), f" · {self._title}"), width),
@@ -59,7 +57,7 @@ class RaceView:
         return [*[*top, *body][: max(0, height - 1)], _cut(self._standing(), width)][:height]
 
     def _lane(self, console: Console, lane: int, width: int, room: int | None) -> list[Text]:
-        """A lane's lines; exactly `_HEAD` + `room` of them where there is a `room`."""
+        """A lane's lines; exactly `_HEAD` + `room` of them with a `room`."""
         tokens, seconds = self.progress.tokens(lane), self.progress.seconds(lane)
         state = "reading the prompt"
         if tokens:
@@ -84,7 +82,7 @@ class RaceView:
 
 
 def paragraph(sentence: str, width: int) -> list[Text]:
-    """A blank line and a sentence, broken at words; nothing where there is none."""
+    """A blank line and a wrapped sentence; nothing for ""."""
     if not sentence:
         return []
     console = Console(width=width, color_system=None)
@@ -92,7 +90,6 @@ def paragraph(sentence: str, width: int) -> list[Text]:
 
 
 def show(console: Console, lines: Sequence[Text]) -> None:
-    """Print lines, each in a row of its own."""
     for line in lines:
         console.print(line, no_wrap=True, overflow="crop", crop=True)
 
@@ -111,7 +108,7 @@ def _wrapped(text: Text, console: Console, width: int) -> list[Text]:
 
 
 def _tail(text: Text, cells: int) -> Text:
-    """The end of a text, begun at a line's beginning, that fills so many cells or more."""
+    """The end of a text, from a line's beginning, that fills at least so many cells."""
     plain = text.plain
     if len(plain) <= 2 * cells:
         return text

@@ -1,4 +1,4 @@
-"""Both answers of a race, in one thread, in turns."""
+"""Both answers of a race, in one thread."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _WARM_UP_TOKENS = 4
 
 @dataclass(frozen=True, slots=True)
 class Raced:
-    """All answers are complete, or were cancelled.
+    """The result.
 
     Attributes:
-        outcomes: one for each question that both came to; at least one.
-        calibration_seconds: spent before the race, once for a pair on a machine.
+        outcomes: one for each question that both lanes came to; at least one.
+        calibration_seconds: spent before the race.
     """
 
     outcomes: tuple[RaceOutcome, ...]
@@ -41,8 +41,12 @@ class Raced:
 
 
 class RaceWorker(EngineJob[Ready | Lap | Raced]):
-    """Runs one race; `scale` is a pair of `localspec.bench.scale` instead of the request's models,
-    `further` are questions after the first, answered in each lane after its own answers."""
+    """Runs one race.
+
+    Args:
+        scale: a pair of `localspec.bench.scale` instead of the request's models.
+        further: questions after the first; each lane continues from its own answers.
+    """
 
     last = Raced
 
@@ -107,7 +111,7 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
         self._queue.put(Raced(tuple(outcomes), measured))
 
     def _provable(self, engine: Engine) -> bool:
-        """Whether logits alone decide, and have the same bits however a text is read."""
+        """Whether logits alone decide, and are batch-invariant."""
         request = self._request
         free = request.grammar is request.json_schema is request.regex is None
         if not free or not decided_by_logits(request.opening.sampling):
@@ -118,8 +122,7 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
     def _proved(
         self, engine: Engine, streams: Sequence[Stream], outcomes: Sequence[RaceOutcome]
     ) -> list[RaceOutcome]:
-        """With a proof for each answer that is all in the context: it is read from the beginning,
-        token by token."""
+        """Adds a proof to each answer that is in the context as a whole."""
         engine.clear()
         proved = []
         for stream, outcome in zip(streams, outcomes, strict=False):
@@ -134,8 +137,7 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
         return proved
 
     def _warm_up(self, engine: Engine) -> float:
-        """Pay for page faults, allocations and calibration, which are in no lane's time; returns
-        the seconds of the calibration."""
+        """Page faults, allocations, calibration; returns the seconds of the calibration."""
         self._report("warming up, and measuring what passes cost where that is not known")
         greedy = SamplingParams(temperature=0.0)
         stream = engine.stream("Hello", max_tokens=_WARM_UP_TOKENS, sampling=greedy)
@@ -180,8 +182,6 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
 
 
 class _Both:
-    """What a cancellation of the race reaches."""
-
     def __init__(self, conversations: Sequence[RacedConversation]) -> None:
         self._conversations = conversations
 

@@ -1,4 +1,4 @@
-"""The figures of a generation in words: one line, or a table."""
+"""The figures of an answer: one line, or a table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def line(
     interrupted: bool,
     built_in: bool = False,
 ) -> str:
-    """`76 tokens · 420 tok/s · 2.6× plain llama.cpp · draft smollm2`, and warnings."""
+    """The answer's line (`localspec.answer_line`), and warnings."""
     begin = "interrupted · " if interrupted else ""
     if stats.generated_tokens == 0:
         prompt = _count(stats.prompt_tokens, "token")
@@ -46,14 +46,14 @@ def line(
 
 
 def _speed_up(figures: Figures) -> float | None:
-    """None for an answer without drafts, compared with what it is itself."""
+    """None for an answer without drafts that would be compared with itself."""
     return figures.speed_up if figures.drafted or figures.beside == STOCK else None
 
 
 def table(
     stats: GenerationStats, figures: Figures, *, model: str, draft: str | None, finish: str
 ) -> str:
-    """Everything that `stats` has, a line per figure."""
+    """All of `stats`, a line per figure."""
     seconds = {
         "prompt": stats.prompt_seconds,
         "draft": stats.draft_seconds,
@@ -108,7 +108,7 @@ def account(statement: AccountStatement) -> str:
 
 
 def _padded(stats: GenerationStats) -> list[int]:
-    """Accepted per position, with a zero for each position where nothing was."""
+    """Accepted per position, zeros included."""
     missing = len(stats.tested_per_position) - len(stats.accepted_per_position)
     return [*stats.accepted_per_position, *[0] * missing]
 

@@ -1,4 +1,4 @@
-"""What an answer needs, made of options, settings and standard input."""
+"""An answer's request, made of options, settings and standard input."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 Record = TypeVar("Record")
 
 LONGEST = 2048
-"""Tokens of an answer for which nobody gave a limit: a model that does not come to an end by itself
-would fill its context."""
+"""Tokens of an answer without a given limit; some models never end by themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +46,7 @@ class _Flags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """What to open; see `localspec.load`. `named` tells whether somebody named the model."""
+    """See `localspec.load`. `named`: somebody named the model."""
 
     model: str | None
     named: bool
@@ -58,10 +57,9 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpeningOptions(ModelRequest):
-    """What to open and how to answer; see `Engine.stream`.
+    """Models, and how to answer; see `Engine.stream`.
 
-    `said_of_sampling` are the sampling parameters that were given, for programs with other defaults
-    than those of SamplingParams.
+    `said_of_sampling`: the sampling parameters that were given, for programs with other defaults.
     """
 
     drafting: Drafting
@@ -70,7 +68,7 @@ class OpeningOptions(ModelRequest):
     max_tokens: int | None
 
     def load(self, progress: Callable[[float], None]) -> Engine:
-        """The engine of it; errors are those of `localspec.load`."""
+        """Raises as `localspec.load` does."""
         from localspec import load
 
         return load(
@@ -85,7 +83,7 @@ class OpeningOptions(ModelRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRequest:
-    """One answer that is wanted; see `Engine.stream`."""
+    """One answer; see `Engine.stream`."""
 
     opening: OpeningOptions
     prompt: str
@@ -100,12 +98,11 @@ class AnswerRequest:
 
     @property
     def max_tokens(self) -> int:
-        """The longest answer."""
         return self.opening.max_tokens or LONGEST
 
 
 def read_request(said: Mapping[str, Any]) -> AnswerRequest:
-    """Put a request together, checking all that can be checked without the model.
+    """A request, checked as far as it can be without the model.
 
     Args:
         said: a command's parameters by name, None where nothing was given.
@@ -135,11 +132,6 @@ def read_request(said: Mapping[str, Any]) -> AnswerRequest:
 
 
 def _images(said: Mapping[str, Any]) -> tuple[bytes, ...]:
-    """The images to show.
-
-    Raises:
-        UsageError: one cannot be read, or options exclude images.
-    """
     files = [Path(file).expanduser() for file in said.get("images") or ()]
     if not files:
         return ()
@@ -164,12 +156,12 @@ def _images(said: Mapping[str, Any]) -> tuple[bytes, ...]:
 
 
 def read_models(said: Mapping[str, Any]) -> ModelRequest:
-    """The part that is about models alone; UsageError for an invalid value."""
+    """The models alone; UsageError for an invalid value."""
     return _models(said, _settings(said))
 
 
 def read_opening(said: Mapping[str, Any]) -> OpeningOptions:
-    """The part that commands for one answer and for many share; UsageError for an invalid value."""
+    """The part for one answer or many; UsageError for an invalid value."""
     settings = _settings(said)
     drafting = _drafting(said, settings)
     sampling = _record(
@@ -202,7 +194,6 @@ def read_opening(said: Mapping[str, Any]) -> OpeningOptions:
 
 
 def read_system(said: Mapping[str, Any]) -> str | None:
-    """The system prompt."""
     return None if said["system"] is None else prompt.require_utf8(said["system"], "--system")
 
 
@@ -235,7 +226,7 @@ def _bytes(size: str | None) -> int | None:
 
 
 def _record(kind: type[Record], said: Mapping[str, Any], **instead: Any) -> Record:
-    """A dataclass of the given options; `instead` takes precedence over them."""
+    """A dataclass of the given options; `instead` takes precedence."""
     return kind(**_said(kind, said, **instead))
 
 
@@ -249,8 +240,7 @@ def _said(kind: type[Any], said: Mapping[str, Any], **instead: Any) -> dict[str,
 def _settings(said: Mapping[str, Any]) -> Settings | _Flags:
     """Options, variables and the config file.
 
-    What reads the latter two takes as long to load as all of the chat up to its first paint, so it
-    is left out where there are none.
+    Importing pydantic-settings costs as much as the chat's start; it is left out if unused.
     """
     flags = {field.name: said.get(field.name) for field in dataclasses.fields(_Flags)}
     if flags["threads"] is not None:
@@ -274,12 +264,12 @@ def _drafting(said: Mapping[str, Any], settings: Settings | _Flags) -> Drafting:
 
 
 def _draft(draft: str, drafting: Drafting) -> str:
-    """A draft model that nobody asked for is not loaded for a drafter that does without one."""
+    """No draft model is loaded by itself for a drafter that needs none."""
     return "none" if draft == "auto" and not uses_model(drafting.drafter) else draft
 
 
 def uses_model(drafter: str) -> bool:
-    """Whether the drafter of that name has a use for a draft model, or for a trained head."""
+    """Whether that drafter uses a draft model or a trained head."""
     if drafter == "auto":
         return True
     from localspec.drafters.registry import REGISTRY
@@ -290,7 +280,6 @@ def uses_model(drafter: str) -> bool:
 
 
 def _logit_bias(values: list[str] | None) -> dict[int, float] | None:
-    """`TOKEN_ID=BIAS` options as SamplingParams wants them."""
     found: dict[int, float] = {}
     for value in values or ():
         token, _, bias = value.partition("=")

@@ -1,4 +1,4 @@
-"""`localspec rm`: remove a model from the cache."""
+"""`localspec rm`: delete a model from the cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Examples:
   localspec rm unsloth/Qwen3-8B-GGUF --yes"""
 
 _SHOWN = 10
-"""Files that are listed before the question."""
+"""Files listed before the question."""
 
 Reference = Annotated[
     str,
@@ -66,7 +66,6 @@ def rm(
 
 
 def _confirmed(planned: Removal, console: Console) -> bool:
-    """Show what is meant, and ask."""
     from localspec.text import gigabytes, printable
 
     if not sys.stdin.isatty():

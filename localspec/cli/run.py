@@ -127,7 +127,6 @@ def _tell(form: Format, error: Exception) -> None:
 
 
 def _follow(worker: Worker, form: Format, console: Console) -> tuple[Ready, Finished]:
-    """Show what the worker brings, up to the end."""
     from localspec.cli.worker import Finished, Ready
 
     ready: Ready | None = None
@@ -158,7 +157,6 @@ def _follow(worker: Worker, form: Format, console: Console) -> tuple[Ready, Fini
 def _report(
     console: Console, ready: Ready, finished: Finished, *, stats: bool, figures: bool
 ) -> int:
-    """What is said after the answer; returns the exit code."""
     from localspec.cli import report
 
     completion = finished.completion

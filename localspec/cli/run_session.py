@@ -1,4 +1,4 @@
-"""The conversation that `localspec run --session` goes on with."""
+"""The conversation of `localspec run --session`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,9 @@ Prompt = str | list[dict[str, str]]
 
 
 class RunSession:
-    """The conversation so far, read from a file and saved there again.
+    """A conversation in a file: a list of messages, or a text with `--raw`.
 
-    A conversation is a list of messages; one without a chat template (`--raw`), a text. `notices`
-    say what could not be used of it.
-
-    Raises:
-        SessionError: the file is something else, or cannot be read.
+    `notices` say what of it could not be used. Raises SessionError for other or unreadable files.
     """
 
     def __init__(self, engine: Engine, path: Path) -> None:
@@ -29,11 +25,7 @@ class RunSession:
         self.notices = list(opened.notices)
 
     def behind(self, prompt: Prompt) -> Prompt:
-        """The whole prompt: the conversation so far, and this.
-
-        Raises:
-            UsageError: one is a text and the other a chat.
-        """
+        """The conversation and this prompt; UsageError if one is a text and the other a chat."""
         said = self._said
         if said is None:
             return prompt
@@ -50,7 +42,7 @@ class RunSession:
         return [*said, *prompt]
 
     def keep(self, prompt: Prompt, answer: str) -> list[str]:
-        """Save the conversation after an answer; returns why that did not work, sentences."""
+        """Save the conversation with an answer; returns sentences about what failed."""
         said: Prompt
         if isinstance(prompt, str):
             said = prompt + answer

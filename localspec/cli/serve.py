@@ -1,4 +1,4 @@
-"""`localspec serve`: the model behind OpenAI's protocol, and others."""
+"""`localspec serve`: the model behind OpenAI's and other protocols."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ PARALLEL = {
 
 
 _BODY_WITH_IMAGES = 64 << 20
-"""Most bytes of a request where images come in requests."""
+"""Largest request in bytes, with images."""
 
 
 @o.takes(
@@ -226,7 +226,6 @@ def serve(
 
 
 def _check_kept(said: dict[str, Any]) -> None:
-    """Refuse what cannot be kept of conversations."""
     if said["session"] is not None and said["mmproj"] is not None:
         raise UsageError("A session holds only text. Leave out --session, or --mmproj.")
     if said["session"] is not None and (said["parallel"] or 1) > 1:
@@ -239,8 +238,7 @@ def _check_kept(said: dict[str, Any]) -> None:
 
 
 def _names(said: dict[str, Any], models: int) -> list[tuple[str, ...]]:
-    """Names of each model for clients, in alphabetical order as with llama-server; empty where the
-    file names it."""
+    """Names of each model for clients, sorted as by llama-server; empty: the file's name."""
     names = [_listed(one, "alias") for one in said["aliases"] or ()]
     if len(names) > models:
         raise UsageError("There are more names than models. Give one --alias for each --model.")
@@ -257,7 +255,6 @@ def _names(said: dict[str, Any], models: int) -> list[tuple[str, ...]]:
 
 
 def _tags(said: dict[str, Any], models: int) -> list[tuple[str, ...]]:
-    """What clients are told of the models besides."""
     tags = [_listed(one, "tags") for one in said["tags"] or ()]
     if len(tags) > models:
         raise UsageError("There are more tags than models. Give one --tags for each --model.")
@@ -265,7 +262,7 @@ def _tags(said: dict[str, Any], models: int) -> list[tuple[str, ...]]:
 
 
 def _listed(text: str, option: str) -> tuple[str, ...]:
-    """The names in a text with commas between them, each once, by the alphabet."""
+    """The names in a list with commas, sorted, each once."""
     names = [name.strip() for name in text.split(",")]
     if any(not (name and name.isprintable()) for name in names):
         raise UsageError(
@@ -281,7 +278,6 @@ def _offers(
     console: Console,
     session: Path | None,
 ) -> list[Offer]:
-    """The models as the server has them."""
     from localspec.server.kept_session import ServedSession
     from localspec.server.model_host import Offer
 
@@ -348,7 +344,7 @@ def _opener(opening: OpeningOptions, console: Console, *, session: bool = False)
 
 
 def needs(path: Path, options: ModelOptions) -> int:
-    """Bytes of main memory that a model needs at least, as far as its file tells."""
+    """Bytes of main memory that a model needs at least."""
     from localspec.gguf.reader import read_gguf
     from localspec.llama import library
     from localspec.pairing.memory import Use, place

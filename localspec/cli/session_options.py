@@ -25,4 +25,3 @@ SESSION = {
         advanced=True,
     ),
 }
-"""A conversation in a file, and the cache of all."""

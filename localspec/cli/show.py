@@ -1,4 +1,4 @@
-"""`localspec show`: what one model is, what it needs, and what drafts for it here."""
+"""`localspec show`: one model, its memory, and its drafts here."""
 
 from __future__ import annotations
 
@@ -107,7 +107,6 @@ def _tell_template(console: Console, file: GGUFFile) -> int:
 def _told(
     file: GGUFFile, name: str, ctx: int, kv_type: str, found: list[DraftCandidate]
 ) -> dict[str, Any]:
-    """Everything, as JSON has it."""
     from localspec.gguf.description import quantization, why_not
     from localspec.gguf.vocabularies import VocabularyFacts
     from localspec.pairing.memory import Use, default_context, place
@@ -239,7 +238,7 @@ def _drafts(found: list[DraftCandidate]) -> str:
 
 
 def _doubts(candidate: DraftCandidate) -> list[tuple[str, str, str]]:
-    """What speaks against a draft that fits: its name (once), the rule, a sentence."""
+    """Name (once), rule and sentence of what speaks against a draft that fits."""
     found = [] if candidate.verdict is None else candidate.verdict.warnings
     doubts = [(check.rule, check.evidence) for check in found]
     if candidate.forecast is not None and not candidate.forecast.pays:

@@ -1,4 +1,4 @@
-"""Tables and lists on standard output: as wide as a terminal, whole where a program reads them."""
+"""Tables and lists: as wide as a terminal, whole where a program reads them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _WIDEST = 100_000
 _SENTENCE = 40
-"""Columns of a cell with sentences at least, however long the names beside it are."""
+"""Least columns of a cell with sentences."""
 _GLUE = "\0"
 
 
@@ -26,13 +26,13 @@ def table(
     sentences: Sequence[str] = (),
     spare: Sequence[str] = (),
 ) -> str:
-    """Text of a table, as wide as the terminal; in a pipe only sentences are wrapped.
+    """A table as wide as the terminal; in a pipe only sentences are wrapped.
 
     Args:
-        rows: cells, fit for a terminal already.
-        right: columns of the header whose cells stand to the right.
-        sentences: columns of the header that hold sentences.
-        spare: columns that a terminal too narrow for all does without, one after the other.
+        rows: cells, fit for a terminal.
+        right: titles of right-aligned columns.
+        sentences: titles of columns with sentences.
+        spare: titles of columns to leave out, in this order, on a narrow terminal.
     """
     from rich.console import Console
 
@@ -59,7 +59,7 @@ def _drawn(
     *,
     whole: bool,
 ) -> Table:
-    """The table of these columns; with `whole`, of cells that hold no sentence no one is broken."""
+    """With `whole`, only cells with sentences are wrapped."""
     from rich import box
     from rich.cells import cell_len
     from rich.table import Table
@@ -79,12 +79,12 @@ def _drawn(
 
 
 def facts(rows: Iterable[tuple[str, str]], *, width: int = 16) -> str:
-    """Lines of a name and a value each; further lines of a value stand below its first."""
+    """Lines of a name and a value; a value's further lines are below its first."""
     return "".join(beside(f"{name:<{width}}", value) for name, value in rows)
 
 
 def beside(start: str, text: str) -> str:
-    """Text behind the start of a line; what does not fit goes on below itself."""
+    """Text behind the start of a line, wrapped below itself."""
     room = max(_SENTENCE, _width() - len(start))
     lines = [
         line
@@ -97,12 +97,11 @@ def beside(start: str, text: str) -> str:
 
 
 def unbroken(text: str) -> str:
-    """Text, a path say, whose blanks are no places for `facts` to break it."""
+    """Text that `facts` does not break, such as a path."""
     return text.replace(" ", _GLUE)
 
 
 def _width() -> int:
-    """Columns of the terminal; without one those that COLUMNS says, else 80."""
     return shutil.get_terminal_size().columns
 
 

@@ -1,7 +1,7 @@
-"""The verbs of the command line. Each is imported and built only when it runs.
+"""The verbs. Each is imported and built only when it runs.
 
-Declaring their 250 options takes longer than all other work of a small command, so the overview has
-its own summaries, which `tests/cli/test_help.py` compares with the verbs' help texts.
+Declaring all options takes longer than a small command, so the overview has its own summaries;
+`tests/cli/test_help.py` compares them with the help texts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ GROUPS = {
         "history": "List, search, export and delete conversations.",
     },
 }
-"""Summaries of the verbs, by the titles that the overview shows."""
+"""Summaries of the verbs by title."""
 
 _FUNCTIONS = {"list": "list_models", "eval": "evaluate"}
 VERBS = {
@@ -56,7 +56,7 @@ HARMFUL = {"rm"}
 
 
 class VerbCommands(Mapping[str, Any]):
-    """A command for each verb; listing their names imports none of them."""
+    """The commands by name; listing the names imports none."""
 
     def __init__(self) -> None:
         self._built: dict[str, Any] = {}
@@ -74,8 +74,6 @@ class VerbCommands(Mapping[str, Any]):
 
 
 class VerbGroup(typer.core.TyperGroup):
-    """The group of all verbs."""
-
     def __init__(self, **given: Any) -> None:
         super().__init__(**given | {"suggest_commands": False})
         self.commands = VerbCommands()  # type: ignore[assignment]  # nothing is ever added
@@ -99,11 +97,7 @@ class VerbGroup(typer.core.TyperGroup):
 
 
 def _built(name: str) -> Any:
-    """Build the command of a verb.
-
-    Raises:
-        KeyError: there is none of that name.
-    """
+    """The command of a verb; KeyError if there is none."""
     place, _, attribute = VERBS[name].partition(":")
     module = import_module(place)
     verb = getattr(module, attribute)

@@ -1,4 +1,4 @@
-"""`localspec verify`: evidence, on this machine, that speculative answers are the model's own."""
+"""`localspec verify`: evidence that drafting does not change answers here."""
 
 from __future__ import annotations
 
@@ -75,7 +75,6 @@ def verify(
 
 
 def _told(console: Console, certificate: Certificate, said: dict[str, Any], *, json: bool) -> int:
-    """The result, on standard output and in files."""
     from localspec.cli.tables import beside
     from localspec.verify import words
     from localspec.verify.certificate import write
@@ -124,7 +123,6 @@ def _examined(
 
 
 def _compare(console: Console, models: ModelRequest, path: Path, *, json: bool) -> int:
-    """Compare a certificate with what is here."""
     from localspec.bench.machine import this_machine
     from localspec.hub import resolution
     from localspec.llama import library

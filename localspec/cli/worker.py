@@ -1,4 +1,4 @@
-"""One request in a thread of its own; the main thread only waits for what it brings."""
+"""One request in a thread of its own; the main thread waits for its events."""
 
 from __future__ import annotations
 
@@ -22,19 +22,18 @@ from localspec.errors import NativeError, UsageError
 from localspec.loading.beside import measure_stock
 
 _POLL = 0.1
-"""Seconds between looks for a signal. A waiting main thread is woken by one that the system hands
-to it, but that may be another thread, and on Windows it is not woken at all."""
+"""Seconds between looks for a signal, which does not always wake a waiting main thread."""
 _SMALL = 300_000_000
-"""Bytes of a model that opens once more in a blink."""
+"""Bytes of a model that is opened a second time without being noticed."""
 INTERRUPTED = "Interrupted while the model was loading."
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The models are open and the prompt is tokenized; reading it comes next.
+    """The models are open and the prompt is tokenized.
 
     Attributes:
-        model, draft: paths; model_name, draft_name: what to call them.
+        model, draft: paths.
         stats: figures, growing.
         built_in: whether the model is the embedded one.
     """
@@ -50,19 +49,17 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The answer is complete, or was cancelled; `figures` compare it with plain decoding."""
+    """The answer is complete or cancelled; `figures` compare it with plain decoding."""
 
     completion: Completion
     figures: Figures
 
 
 Own = TypeVar("Own")
-"""A job's events besides progress (text), an error, and None: it was cancelled, and stops soon."""
+"""A job's events besides progress (text), an error, and None for a cancellation."""
 
 
 class EngineJob(ABC, Generic[Own]):
-    """Runs one request in a thread of its own."""
-
     last: type
     """The event that ends it where nothing fails."""
 
@@ -86,13 +83,11 @@ class EngineJob(ABC, Generic[Own]):
     ) -> None:
         """Run the job and hand its events to `handle`, up to its end.
 
-        Args:
-            writing: whether standard output is in the middle of something, which progress would
-                erase.
-            restore: sent to standard output where a second Ctrl+C leaves at once.
+        Raises what made the job fail and what `handle` raises, once the job is over.
 
-        Raises:
-            Whatever made the job fail, and what `handle` raises; the job is over then as well.
+        Args:
+            writing: whether progress would erase a part of standard output.
+            restore: sent to standard output before a second Ctrl+C leaves at once.
         """
         crashes.watch()
         with on_interrupt(self.cancel, restore.encode()):
@@ -116,7 +111,6 @@ class EngineJob(ABC, Generic[Own]):
                     self._thread.join(_POLL)
 
     def _events(self) -> Iterator[str | BaseException | Own | None]:
-        """Start, and report up to the last event or an error."""
         self._thread.start()
         while True:
             try:
@@ -128,7 +122,7 @@ class EngineJob(ABC, Generic[Own]):
                 return
 
     def cancel(self) -> None:
-        """Stop as soon as possible. May be called from a signal handler."""
+        """Stop as soon as possible; may be called from a signal handler."""
         if self._cancelled:
             return
         self._cancelled = True
@@ -147,9 +141,9 @@ class EngineJob(ABC, Generic[Own]):
         """Do the work and report it, the last event included."""
 
     def _abort(self, error: NativeError) -> None:
-        """llama.cpp is lost: the main thread prints that and ends the process, unless we return.
+        """llama.cpp is lost: the main thread prints it and ends the process.
 
-        We do at once where the passes of another job are lost.
+        Returns where only the passes of another job are lost.
         """
         self._lost = True
         self._queue.put(error)
@@ -172,7 +166,6 @@ class EngineJob(ABC, Generic[Own]):
         return opening.load(progress)
 
     def _opening(self) -> OpeningOptions:
-        """What to open."""
         return self._request.opening
 
     def _stream(
@@ -181,7 +174,6 @@ class EngineJob(ABC, Generic[Own]):
         prompt: str | list[dict[str, Any]],
         progress: Callable[[int, int], None] | None,
     ) -> Stream:
-        """The answer that was asked for, of this engine."""
         request = self._request
         return engine.stream(
             prompt,
@@ -195,7 +187,6 @@ class EngineJob(ABC, Generic[Own]):
         )
 
     def _ready(self, engine: Engine, stats: GenerationStats, notices: list[str]) -> Ready:
-        """What is known before the first token."""
         draft = engine.draft
         return Ready(
             model=str(engine.model.path),
@@ -208,7 +199,7 @@ class EngineJob(ABC, Generic[Own]):
         )
 
     def _prompt(self, engine: Engine) -> tuple[str | list[dict[str, Any]], list[str]]:
-        """What to stream, and notices about it."""
+        """The prompt to stream, and notices about it."""
         request = self._request
         if request.raw:
             return request.prompt, []
@@ -254,11 +245,7 @@ class EngineJob(ABC, Generic[Own]):
 
 
 class Worker(EngineJob[Ready | Chunk | Finished]):
-    """Answers one prompt.
-
-    Args:
-        shows_figures: whether somebody reads how fast it was.
-    """
+    """Answers one prompt. `shows_figures`: somebody reads how fast it was."""
 
     last = Finished
 
@@ -298,7 +285,7 @@ class Worker(EngineJob[Ready | Chunk | Finished]):
         self._queue.put(Finished(completion, meter.figures()))
 
     def _measure_stock(self, engine: Engine) -> None:
-        """What to compare with, once for a small model; `localspec doctor` does it for any."""
+        """Once for a small model; `localspec doctor` measures any."""
         if engine.model.path.stat().st_size <= _SMALL:
             self._report("measuring plain llama.cpp, once")
             measure_stock(engine, self._request.opening.options)

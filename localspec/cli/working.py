@@ -1,4 +1,4 @@
-"""A verb that computes in the main thread: Ctrl+C, crashes of llama.cpp, and progress."""
+"""A verb that computes in the main thread: Ctrl+C, crashes and progress."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ from localspec.errors import Cancelled
 
 
 class Work:
-    """What such a verb tells, and whether it is to stop."""
-
     def __init__(self, console: Console) -> None:
         self._console = console
         self.stop = Event()
 
     def tell(self, text: str) -> None:
-        """Show what is going on; KeyboardInterrupt after Ctrl+C.
+        """Show progress; KeyboardInterrupt after Ctrl+C.
 
-        Call it between two steps: inside a callback of llama.cpp the exception would be lost.
+        Not for callbacks of llama.cpp, in which the exception would be lost.
         """
         if self.stop.is_set():
             raise KeyboardInterrupt
@@ -31,7 +29,7 @@ class Work:
 
 @contextmanager
 def working(console: Console, interrupted: str) -> Iterator[Work]:
-    """Work on something; a KeyboardInterrupt that comes out of it becomes `Cancelled(interrupted)`.
+    """A KeyboardInterrupt inside becomes `Cancelled(interrupted)`.
 
     The first Ctrl+C only sets `stop`; the second leaves the process.
     """

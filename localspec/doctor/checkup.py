@@ -1,4 +1,4 @@
-"""What `localspec doctor` measures: a pair at work on this machine, within a given time.
+"""Measurements of `localspec doctor`: a pair at work, within a given time.
 
 What the policy learns meanwhile stays (`localspec.policy.store`).
 """
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from localspec.llama.devices import Device
 
 LONG, QUICK = 60.0, 10.0
-"""Seconds that measuring takes at most."""
+"""Most seconds for measuring."""
 TOKENS = 32
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9)
 UNLIKELY = 3.0
-"""A pass over n tokens never takes so many times n passes over one, nor so many times what it took
-before, unless another process has the processor."""
+"""A pass over n tokens takes so many times n single ones only beside another busy process; likewise
+so many times what it took before."""
 FEW = 8
-"""Tokens that an answer gets even where its share of the time is over: fewer say nothing."""
+"""Tokens of an answer even beyond its share of the time."""
 SLOW = 0.5
-"""A draft model whose pass costs more than this share of the target's rarely pays."""
+"""A draft pass that costs more of a target's rarely pays."""
 LOOKUPS = ("ngram", "retrieval", "lookahead")
-"""Drafters that are no model."""
+"""Drafters without a model."""
 
 _PLAIN, _PLANNED = Drafting(drafter="none"), Drafting()
 _GREEDY = SamplingParams(temperature=0.0)
@@ -71,7 +71,7 @@ class TextKind:
 
     @property
     def speed_up(self) -> float | None:
-        """`auto`'s tokens per second ÷ plain decoding's; None where an answer was too short."""
+        """`auto`'s tokens per second ÷ plain decoding's; None for too short answers."""
         (tokens, seconds), (plain_tokens, plain_seconds) = self.planned, self.plain
         if not (tokens and seconds and plain_tokens and plain_seconds):
             return None
@@ -90,14 +90,14 @@ class TextKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairMeasurements:
-    """What came out.
+    """The measurements.
 
     Attributes:
         curve: seconds of a target pass by its tokens.
-        draft_seconds: of a pass of the draft model over one token; `cost` in passes of the target.
-        stock: seconds of a plain pass of stock llama.cpp ÷ of one here; None where not measured.
+        draft_seconds: of a draft pass over one token; `cost` in target passes.
+        stock: seconds of a plain pass of stock llama.cpp ÷ of one here.
         threads: how many threads passes ran on at the end, and why.
-        steady: no other process disturbed; else the figures are worth little.
+        steady: no other process disturbed.
     """
 
     curve: dict[int, float]
@@ -112,7 +112,7 @@ class PairMeasurements:
 
     @property
     def speed_up(self) -> float | None:
-        """Mean over the kinds; None where nothing was measured."""
+        """Mean over the kinds."""
         found = [kind.speed_up for kind in self.kinds if kind.speed_up is not None]
         return mean(found) if found else None
 
@@ -127,7 +127,7 @@ def measure_pair(
     """Measure an open pair, or a target alone.
 
     Args:
-        seconds: that it may take; a pass that runs then is finished.
+        seconds: that it may take; a running pass is finished.
         stopped: whether to end early, with the figures so far.
     """
     started = perf_counter()
@@ -175,7 +175,7 @@ def _answer(
     end: float,
     stopped: Callable[[], bool],
 ) -> GenerationStats | None:
-    """An answer's figures, cut short at the deadline; None where it has too few tokens."""
+    """An answer's figures, cut short at the deadline; None for too few tokens."""
 
     def hurry(done: int, total: int) -> None:
         if stopped() or perf_counter() >= end:
@@ -200,7 +200,7 @@ def _answer(
 
 
 def _shortest_first(prompts: Sequence[BenchPrompt]) -> list[BenchPrompt]:
-    """The shortest prompt of each kind, then the second of each, and so on: reading takes time."""
+    """The shortest prompt of each kind, then the second, …: reading takes time."""
     by_kind: dict[str, list[BenchPrompt]] = {}
     for prompt in sorted(prompts, key=lambda prompt: len(prompt.text)):
         by_kind.setdefault(prompt.suite, []).append(prompt)
@@ -213,7 +213,7 @@ class _Hurry(Exception):
 
 
 def text_check(what: str, engine: Engine) -> Check:
-    """Whether a model says anything: a damaged one repeats itself, or ends at once."""
+    """Whether a model generates text: a damaged one repeats itself, or ends at once."""
     rule = f"{what} produces text"
     stream = engine.stream(
         prompt_for(
@@ -241,7 +241,7 @@ def text_check(what: str, engine: Engine) -> Check:
 
 
 def cost_check(found: PairMeasurements) -> Check | None:
-    """Whether the draft model is cheap enough, as measured; None without one."""
+    """Whether the draft model is cheap enough; None without one."""
     cost = found.cost
     if cost is None or found.draft_seconds is None:
         return None
@@ -260,7 +260,7 @@ def cost_check(found: PairMeasurements) -> Check | None:
 def device_checks(
     target: GGUFFile, draft: GGUFFile | None, use: Use, devices: Sequence[Device]
 ) -> list[Check]:
-    """For each device that takes layers: whether the pair fits there, and what does."""
+    """For each device that takes layers: whether the pair fits, and what does."""
     found = []
     for device in devices:
         if not device.takes_layers or not device.total:
@@ -293,7 +293,7 @@ def device_checks(
 def recommendation(
     target: Path, draft: Path | None, found: PairMeasurements
 ) -> Recommendation | None:
-    """What to keep of it; None where nothing was measured, or nothing that could be trusted."""
+    """What to store; None where nothing could be trusted."""
     speed_up = found.speed_up
     if speed_up is None or not found.steady:
         return None

@@ -1,4 +1,4 @@
-"""Conversations as files: Markdown to read, JSON to keep."""
+"""Conversations as files: Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from localspec.errors import LocalspecError, UsageError
 from localspec.history.rows import storable
 
 FORMAT, VERSION = "localspec-conversation", 1
-"""What the JSON says of itself. The version counts up when it means something else."""
+"""The version counts up when the JSON changes its meaning."""
 
 _ENDINGS = {
     STREAMING: "still being written",
@@ -41,11 +41,11 @@ _ENDINGS = {
     UNSENT: "not sent",
 }
 _MOST = 1000
-"""Names that are tried for a file before giving up."""
+"""File names that are tried."""
 
 
 def to_markdown(conversation: Conversation) -> str:
-    """The branch that is shown, as a document: who said what, with which figures."""
+    """The shown branch as a document, with figures."""
     parts = [f"# {one_line(conversation.title)}", _subtitle(conversation)]
     if conversation.system and conversation.system.strip():
         parts += ["## System prompt", _closed(conversation.system.strip())]
@@ -82,17 +82,16 @@ FORMATS = {"md": to_markdown, "json": to_json}
 
 
 def write_export(conversation: Conversation, where: Path, *, form: str | None = None) -> Path:
-    """Write a conversation to a file, whole or not at all, and never over another one; returns it.
+    """Write a conversation to a new file, whole or not at all; returns the file.
 
     Args:
-        conversation: what to write.
-        where: the file, or a folder, in which it is named after the title. Where there is such a
-            file already, -2, -3 … is put behind the name.
-        form: "md" or "json"; None goes by the ending of the file, and is "md" for others.
+        where: the file, or a folder, in which it is named after the title. An existing file stays:
+            -2, -3 … is appended to the name.
+        form: "md" or "json"; None goes by the file's ending, and is "md" for others.
 
     Raises:
         UsageError: no such format.
-        LocalspecError: it cannot be written: no folder, no permission, no room.
+        LocalspecError: it cannot be written.
     """
     if form is not None and form not in FORMATS:
         raise UsageError(f"There is no format '{form}'. Choose one of {', '.join(FORMATS)}.")
@@ -154,8 +153,7 @@ def _speaker(message: Message) -> str:
 
 
 def _closed(text: str) -> str:
-    """Text whose last code block ends, as that of a stopped answer does not: the rest of the
-    document would be taken for code."""
+    """Text whose last code block is closed, as that of a stopped answer is not."""
     fence = ""
     for line in text.splitlines():
         stripped = line.lstrip(" ")
@@ -173,7 +171,7 @@ def _closed(text: str) -> str:
 
 
 def _figures(message: Message) -> str:
-    """The line below an answer, as the chat shows it."""
+    """The line below an answer, as in the chat."""
     figures = Figures.from_dict(message.stats)
     parts = [words.line(figures, draft=message.draft)] if figures.tokens else []
     if message.state != COMPLETE:
@@ -184,7 +182,7 @@ def _figures(message: Message) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """A value without what JSON has no notation for."""
+    """None instead of numbers that JSON cannot write."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""The history of all conversations, on disk, where every message is written as it comes.
+"""All conversations on disk, where every message is written as it comes.
 
-Nothing that is wrong with the file stops a chat: what cannot be written is kept in memory, and
-written once it can be. `History.take_notices` tells of it.
+Trouble with the file stops no chat: what cannot be written is kept in memory and written later.
+`History.take_notices` tells of it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["ConversationHeader", "ConversationSummary", "History", "SearchHit", 
 T = TypeVar("T")
 
 _SHORT = 0.2
-"""Seconds to wait for others where that was in vain the last time."""
+"""Seconds to wait for others after waiting in vain."""
 
 # Inside the class, `list` is the method.
 Summaries = list[ConversationSummary]
@@ -49,20 +49,15 @@ class _Waiting:
 
 
 class History:
-    """The store. From any thread; reading never waits for writing.
+    """The store, for any thread; reading never waits for writing.
 
-    Opening takes some milliseconds, but seconds where another program keeps the file locked or
-    where a damaged one is repaired: do it off the screen's thread.
-
-    Attributes:
-        path: the file.
-        retry: seconds between two tries to write what could not be written.
+    Opening takes milliseconds, but seconds for a locked or damaged file.
 
     Args:
-        path: the file, made if it is not there; None is `paths.history_file()`.
-        repair: set a damaged file aside and begin anew; otherwise it is trouble like any other.
+        path: the file, by default `paths.history_file()`; created if missing.
+        repair: set a damaged file aside and begin a new one; else that is trouble like any other.
         patience: seconds to wait for other programs that write.
-        retry: see the attribute.
+        retry: seconds between two tries to write what could not be written.
     """
 
     def __init__(
@@ -83,7 +78,7 @@ class History:
         self._file = HistoryFile(self.path, repairs=repair, patience=patience)
 
     def close(self) -> None:
-        """Write what is still to be written, as far as that can be done now, and let go of it."""
+        """Write what still can be written, and close the file."""
         with self._writing:
             if self._closed:
                 return
@@ -94,7 +89,7 @@ class History:
             self._waiting.clear()
 
     def take_notices(self) -> Strings:
-        """What the user should be told since the last call, one or two sentences each."""
+        """Sentences for the user since the last call."""
         found: Strings = []
         with suppress(IndexError):
             while True:
@@ -138,9 +133,9 @@ class History:
         return newest[offset : offset + limit]
 
     def search(self, query: str, *, limit: int = 50) -> Hits:
-        """What has all words and "phrases" of a query; the last word may go on.
+        """Hits for all words and "phrases" of a query; the last word may be incomplete.
 
-        Titles come first, then messages, both newest first, at most a few of one conversation.
+        Titles first, then messages, newest first, a few of each conversation.
         """
         expression = as_expression(query)
         if expression is None or limit < 1:
@@ -159,10 +154,10 @@ class History:
         return sorted(found, key=lambda hit: hit.message is not None)[:limit]
 
     def load(self, id: str) -> Conversation:
-        """A whole conversation. An answer that a dead process left unfinished is interrupted.
+        """A whole conversation. An answer of a dead process is interrupted.
 
         Raises:
-            HistoryError: it is not there (any more), or the file cannot be read.
+            HistoryError: it is not there, or the file cannot be read.
         """
         header, messages = None, {}
         failure: HistoryError | None = None
@@ -190,17 +185,17 @@ class History:
         return conversation
 
     def recent_prompts(self, *, limit: int = 100) -> Strings:
-        """What the user wrote last, oldest first."""
+        """The user's last messages, oldest first."""
         found = self._ask(lambda statements: statements.recent_prompts(limit)) or []
         for waiting in tuple(self._waiting.values()):
             found += [m.content for m in tuple(waiting.messages.values()) if m.role == USER]
         return found[-limit:]
 
     def find(self, prefix: str) -> str:
-        """The id of a conversation by the beginning of its id, or by its number: 1 is the newest.
+        """The id of a conversation, by its beginning or by number: 1 is the newest.
 
         Raises:
-            UsageError: none is meant, or more than one.
+            UsageError: none, or more than one, has it.
             HistoryError: the file cannot be read.
         """
         prefix = prefix.strip().lower()
@@ -225,11 +220,7 @@ class History:
     # Writing
 
     def save(self, conversation: Conversation) -> bool:
-        """Write all of a conversation but its messages: title, settings, tip.
-
-        Returns:
-            Whether it is on disk; if not, it is in memory, and written later.
-        """
+        """Write title, settings and tip; returns whether they are on disk, not only in memory."""
         return self.put(conversation.id, header=ConversationHeader.of(conversation))
 
     def write(self, message: Message, conversation_id: str) -> bool:
@@ -247,11 +238,9 @@ class History:
         """Several of these in one transaction; returns as `save` does.
 
         Args:
-            conversation_id: whose they are.
-            header: what `save` would write; None leaves that as it is.
-            messages: what `write` would write.
-            everything: all messages; written if the conversation is gone from the file, because
-                another program removed it.
+            header: as `save` writes it; None leaves it as it is.
+            messages: as `write` writes them.
+            everything: all messages, for a conversation that another program removed.
         """
         with self._writing:
             if self._closed:
@@ -272,11 +261,10 @@ class History:
             return self._drain()
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Remove conversations, from what was learned and recorded too; returns how many there
-        were.
+        """Remove conversations, also from what was learned and recorded; returns how many.
 
         Raises:
-            HistoryError: nothing could be removed from the file, or not from the others.
+            HistoryError: not all of it could be removed.
         """
         ids = tuple(ids)
         removed = 0
@@ -297,7 +285,6 @@ class History:
         return removed
 
     def _forget(self, ids: Sequence[str]) -> None:
-        """Remove them from what was learned and recorded."""
         from localspec.distill import chats
         from localspec.retrieval import manifest
         from localspec.retrieval.learning import forget_conversations
@@ -316,8 +303,7 @@ class History:
             raise HistoryError(f"The conversations are removed, but not {' Nor '.join(problems)}")
 
     def catch_up(self, *, now: bool = False) -> bool:
-        """Try to write what waits in memory, if the last try is `retry` seconds ago or it is to be
-        `now`; True if nothing waits any more."""
+        """Write what waits in memory, if `now` or after `retry` seconds; whether nothing waits."""
         with self._writing:
             return self._drain(now=now)
 
@@ -331,11 +317,10 @@ class History:
             return None
 
     def _waiting_now(self) -> Conversations:
-        """The conversations of which something waits, whole as far as they can be read."""
+        """Conversations with waiting parts, whole as far as they can be read."""
         return [self.load(id) for id in tuple(self._waiting)]
 
     def _drain(self, *, now: bool = False) -> bool:
-        """Write what waits, if it is time to try."""
         if not self._waiting:
             return True
         if not now and time.monotonic() - self._tried < self.retry:

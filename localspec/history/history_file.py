@@ -1,4 +1,4 @@
-"""Keeps the history's file open and in order: what to do about each thing that is wrong with it."""
+"""Keeps the history's file open, and handles what is wrong with it."""
 
 from __future__ import annotations
 
@@ -32,18 +32,15 @@ _OURS = (
     *(sqlite3.ProgrammingError, sqlite3.InterfaceError),
     *(sqlite3.DataError, sqlite3.IntegrityError),
 )
-"""Not the file's fault, but that of what was to be written."""
+"""The fault of what was to be written, not of the file."""
 
 
 class HistoryFile:
-    """The file, from any thread. Reading does not wait for writing.
+    """The file, for any thread. Reading does not wait for writing.
 
     Attributes:
-        notices: what the user is to be told, to be taken away by whoever tells it.
-        trouble: why the file cannot be used as it should now; None where all is well.
-
-    Args:
-        path, repairs, patience: as for `History`.
+        notices: sentences for the user; whoever tells one removes it.
+        trouble: why the file cannot be used as it should now.
     """
 
     def __init__(self, path: Path, *, repairs: bool, patience: float) -> None:
@@ -62,7 +59,7 @@ class HistoryFile:
         self.open()
 
     def open(self) -> None:
-        """Open the file (anew); where that fails, `trouble` says why."""
+        """Open the file again; where that fails, `trouble` says why."""
         with self._writing, self._reading:
             self._disconnect()
             if self._closed:
@@ -80,7 +77,7 @@ class HistoryFile:
         return self._writer is not None
 
     def read(self, question: Callable[[Statements], T]) -> T:
-        """Ask the file; raises HistoryError where it cannot be read, and `trouble` says why."""
+        """Ask the file; HistoryError where it cannot be read."""
         for _ in range(2):
             self._follow_file()
             with self._reading:
@@ -98,11 +95,11 @@ class HistoryFile:
         raise HistoryError(self.trouble.text)
 
     def write(self, change: Callable[[Statements], None], patience: float | None = None) -> bool:
-        """Change the file; False if that cannot be done, and `trouble` says why.
+        """Change the file; False where that fails, and `trouble` says why.
 
         Args:
             change: called again after a repair.
-            patience: seconds to wait for other programs, None as usual.
+            patience: seconds to wait for other programs.
         """
         with self._writing:
             for _ in range(2):
@@ -123,7 +120,7 @@ class HistoryFile:
         return False
 
     def _opened(self, *, mend: bool) -> bool:
-        """Open the file; False if it was replaced because it was damaged."""
+        """False if the file was damaged and replaced."""
         try:
             self._connect()
         except _ERRORS as error:
@@ -184,7 +181,7 @@ class HistoryFile:
         self._reader = self._writer = None
 
     def _follow_file(self) -> None:
-        """Let go of a file that lost its name: what is written into it would be lost."""
+        """Leave a file that lost its name: writes into it would be lost."""
         if self._reader is None or _identity_of(self._path) == self._identity:
             return
         with self._writing, self._reading:
@@ -196,7 +193,7 @@ class HistoryFile:
                 )
 
     def _reopened(self, error: Exception, identity: tuple[int, int] | None) -> bool:
-        """After an error of the file with that identity: whether another try is worth it."""
+        """After an error of the file with that identity: whether to try again."""
         if isinstance(error, _OURS):
             raise error
         with self._writing, self._reading:
@@ -207,7 +204,7 @@ class HistoryFile:
             return self._reader is not None
 
     def _mend(self, error: Exception) -> bool:
-        """Replace a damaged file; any other error is noted as trouble, and False returned."""
+        """Replace a damaged file; other errors become `trouble`, and False is returned."""
         if kind_of(error, self._path) != CORRUPT or not self._repairs:
             self._note(error)
             return False
@@ -222,7 +219,7 @@ class HistoryFile:
         return True
 
     def _replace(self) -> None:
-        """Keep the damaged file under another name, and fill a new one from it."""
+        """Rename the damaged file, and fill a new one from it."""
         aside = repair.set_aside(self._path)
         self._connect()
         assert self._writer is not None
@@ -241,7 +238,7 @@ class HistoryFile:
 
 
 def _identity_of(path: Path) -> tuple[int, int] | None:
-    """Device and number of the file that has that name now."""
+    """Device and inode of the file with that name."""
     try:
         status = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Who writes an answer: a process, by number and start, so that others can tell if it lives."""
+"""The process that writes an answer, by number and start, for others to see if it lives."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from functools import lru_cache
 
 _TOLERANCE = 1.0
-"""Seconds by which two readings of one start may differ: clocks are adjusted."""
+"""Seconds between two readings of one start: clocks are adjusted."""
 
 
 def this_process() -> str:
@@ -14,7 +14,6 @@ def this_process() -> str:
 
 
 def is_alive(writer: str | None) -> bool:
-    """Whether the process that called itself that is still there."""
     import psutil
 
     if writer == this_process():

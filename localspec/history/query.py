@@ -1,14 +1,14 @@
-"""What a user types into the search field, as FTS5 wants it; and text as it is indexed."""
+"""Search words as an FTS5 expression, and text as it is indexed."""
 
 from __future__ import annotations
 
 import re
 
 MARK, END = "\x02", "\x03"
-"""Around what was found, in a snippet. No text that is shown has these characters."""
+"""Around hits in a snippet; no text on a screen has these characters."""
 
 LONGEST = 1000
-"""Characters of a query that are looked at."""
+"""Characters of a query that are used."""
 
 # Han, Hiragana and Katakana are written without spaces.
 _IDEOGRAPH = "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
@@ -19,8 +19,10 @@ _CONTROL = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], " ")
 
 
 def expression(query: str) -> str | None:
-    """An FTS5 expression for words and "phrases", all of which have to occur; the last one may go
-    on, as people search while they type. None where there is nothing to search for."""
+    """An FTS5 expression for words and "phrases" that all occur; None without any.
+
+    The last word may be incomplete, as people search while they type.
+    """
     # Only strings in quotes are passed on, so nothing can be taken for FTS5's own syntax.
     text = query.translate(_CONTROL)[:LONGEST]
     parts = [
@@ -37,7 +39,7 @@ def expression(query: str) -> str | None:
 
 
 def segmented(text: str) -> str:
-    """Text with a space on both sides of every ideograph: each is a word to the index."""
+    """Blanks around every ideograph: each is a word of the index."""
     return text if text.isascii() else _IDEOGRAPHS.sub(r" \g<0> ", text)
 
 
@@ -46,10 +48,7 @@ def indexed(text: str) -> str:
 
 
 def readable(snippet: str) -> str:
-    """A snippet of indexed text in one line, without those spaces and without control characters.
-
-    Its marks stay.
-    """
+    """A snippet in one line without those blanks and control characters; its marks stay."""
     if not snippet.isascii():
         snippet = _SPACED.sub(r"\1\2\3", snippet)
     keep = {ord(MARK): MARK, ord(END): END}
@@ -57,7 +56,7 @@ def readable(snippet: str) -> str:
 
 
 def parts(snippet: str) -> list[tuple[str, bool]]:
-    """A snippet in pieces: the text, and whether it is what was searched for."""
+    """A snippet in pieces: text, and whether it is a hit."""
     found: list[tuple[str, bool]] = []
     for i, piece in enumerate(snippet.split(MARK)):
         marked, _, rest = piece.partition(END) if i else ("", "", piece)

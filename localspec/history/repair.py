@@ -1,4 +1,4 @@
-"""A damaged history: the file is kept aside, and what can be read of it goes into a new one."""
+"""A damaged history: the file is set aside, and its readable rows are copied."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from localspec.history.schema import connect
 from localspec.history.statements import Statements
 
 _SHORTEST = 20
-"""Bytes of a row, at least: a file has no more rows than that allows."""
+"""Least bytes of a row, which limit the rows of a file."""
 _TRIES = 20_000
 """Stretches of rows that are tried; about a second."""
 
 
 @contextmanager
 def exclusively(path: Path, patience: float) -> Iterator[None]:
-    """One process at a time repairs: a lock of SQLite's on a file beside it, gone with its owner.
-    Raises sqlite3.Error where another process holds it for longer than `patience`."""
+    """One process repairs at a time; sqlite3.Error after `patience` seconds.
+
+    The lock is SQLite's on a file beside it, so it ends with its owner.
+    """
     lock = path.with_name(f"{path.name}.repair")
     with closing(sqlite3.connect(lock, timeout=patience, isolation_level=None)) as held:
         held.execute("BEGIN EXCLUSIVE")
@@ -32,7 +34,7 @@ def exclusively(path: Path, patience: float) -> Iterator[None]:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename the file, and its companions with it; returns its new name, or raises OSError."""
+    """Rename the file and its companions; returns the new name."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     aside = path.with_name(f"{path.name}.corrupt-{stamp}")
     number = 1
@@ -47,8 +49,7 @@ def set_aside(path: Path) -> Path:
 
 
 def salvage(aside: Path, into: Statements, patience: float) -> int:
-    """Copy what can be read; returns how many messages that is. Raises sqlite3.Error where the new
-    file cannot be written."""
+    """Copy the readable rows; returns the number of messages."""
     # Opened, an empty file would have its companions, which may hold everything, thrown away.
     size = aside.stat().st_size
     if size == 0:
@@ -76,10 +77,9 @@ def salvage(aside: Path, into: Statements, patience: float) -> int:
 def _rows(
     connection: sqlite3.Connection, table: str, columns: tuple[str, ...], most: int
 ) -> Iterator[Any]:
-    """The rows that can be read, in their order.
+    """The readable rows in order.
 
-    Where a stretch of them cannot, its halves are tried, down to single rows: a bad page costs the
-    rows that are on it, and no more.
+    Unreadable stretches are halved down to single rows: a bad page costs only its own rows.
     """
     sql = f"SELECT {', '.join(columns)} FROM {table} WHERE seq BETWEEN ? AND ? ORDER BY seq"
     try:

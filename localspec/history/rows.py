@@ -1,4 +1,4 @@
-"""Conversations and messages as rows of a table, and back."""
+"""Conversations and messages as rows, and back."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ MESSAGE = (
 """Columns of a message."""
 
 UNTITLED = ""
-"""In place of who chose the title: a message came without its conversation, which is made up."""
+"""`titled_by` of a made-up header: a message came without its conversation."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class ConversationHeader(NamedTuple):
-    """All of a conversation but its messages, at one moment; the columns of its row."""
+    """A conversation without its messages; the columns of its row."""
 
     id: str
     title: str
@@ -51,7 +51,7 @@ class ConversationHeader(NamedTuple):
 
     @classmethod
     def from_row(cls, row: Sequence[Any]) -> ConversationHeader:
-        """From its columns; whatever a damaged file holds there."""
+        """From its columns, whatever a damaged file holds."""
         id, title, titled_by, created, updated, system, sampling, longest, model, draft, tip = row
         return cls(
             id=_text(id) or "",
@@ -79,7 +79,6 @@ class ConversationHeader(NamedTuple):
 
 
 HEADER = ConversationHeader._fields
-"""Columns of a conversation."""
 
 
 def message_row(message: Message, conversation: str) -> tuple[Any, ...]:
@@ -103,7 +102,7 @@ def message_row(message: Message, conversation: str) -> tuple[Any, ...]:
 
 
 def message_from(row: Sequence[Any]) -> Message:
-    """From the columns MESSAGE; whatever a damaged file holds there."""
+    """From the columns MESSAGE, whatever a damaged file holds."""
     id, _, parent, role, created, state, model, draft, finish, stats, spans, files, content = row
     return Message(
         id=_text(id) or "",
@@ -122,8 +121,7 @@ def message_from(row: Sequence[Any]) -> Message:
 
 
 def packed(spans: Iterable[tuple[int, str]]) -> str:
-    """Runs as JSON: the sources, and for each run its source's number, and its length. In full, the
-    names would take more room than the text."""
+    """Runs as JSON: sources, their numbers by run, lengths; much shorter than names."""
     numbers: dict[str, int] = {}
     lengths: list[int] = []
     which: list[int] = []
@@ -134,7 +132,7 @@ def packed(spans: Iterable[tuple[int, str]]) -> str:
 
 
 def unpacked(text: object) -> list[tuple[int, str]] | None:
-    """The runs that `packed` wrote; None where it did not."""
+    """The opposite of `packed`; None for other text."""
     try:
         sources, which, lengths = _parsed(text, list, [])
         return [
@@ -146,7 +144,7 @@ def unpacked(text: object) -> list[tuple[int, str]] | None:
 
 
 def storable(text: str) -> str:
-    """Text that can be written as UTF-8, of the same length: half a surrogate pair cannot."""
+    """Text of the same length that can be UTF-8: without half surrogate pairs."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -159,7 +157,7 @@ def _storable(value: Any) -> Any:
 
 
 def as_json(value: object) -> str:
-    """JSON; what it has no notation for as text, rather than losing the message that has it."""
+    """JSON, with text for what it cannot write."""
     # Escaped, so that it can be written whatever is in it.
     return json.dumps(value, default=str, separators=(",", ":"))
 

@@ -1,10 +1,10 @@
-"""The history's file: how it is opened, and its tables.
+"""The history's file: opening it, and its tables.
 
-    conversations   one row each; what is listed
+    conversations   one row each
     messages        one row each
-    titles, words   the full-text index of titles and of messages, by the `seq` of their rows
+    titles, words   full-text index of titles and messages, by the `seq` of their rows
 
-`PRAGMA user_version` counts the migrations that a file has seen.
+`PRAGMA user_version` counts the migrations.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 APPLICATION = 0x6C737063
-"""Says in the file's header whose it is: "lspc"."""
+""""lspc" in the file's header."""
 
 _INDEX = "USING fts5 (text, tokenize = 'unicode61 remove_diacritics 2', prefix = '1 2 3')"
 # The index holds the text a second time: one without it could not forget a message in the SQLite
@@ -48,22 +48,21 @@ MIGRATIONS = (
         "DROP TABLE growth",
     ),
 )
-"""In order; a new one is added at the end, and none is ever changed."""
+"""In order; new ones are appended, none is ever changed."""
 
 
 class NewerHistory(Exception):
-    """The file was written by a later version of localspec."""
+    """The file is from a later version of localspec."""
 
 
 class ForeignFile(Exception):
-    """The file is a database of another program."""
+    """The file is another program's database."""
 
 
 def connect(
     path: Path, mode: Literal["rw", "ro", "immutable"], patience: float
 ) -> sqlite3.Connection:
-    """Open a file that exists; nothing in it is read yet, and "immutable" takes no locks. Raises
-    sqlite3.Error where it cannot be opened; `patience` is seconds to wait for other writers."""
+    """Open an existing file, without reading it; "immutable" takes no locks."""
     query = "mode=ro&immutable=1" if mode == "immutable" else f"mode={mode}"
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?{query}",
@@ -79,7 +78,7 @@ def connect(
 
 
 def prepare(connection: sqlite3.Connection, patience: float) -> None:
-    """Make a fresh connection ready for writing: journal, durability, tables.
+    """Set up a connection for writing: journal, durability, tables.
 
     Raises:
         sqlite3.Error: locked for longer than `patience`, read-only, damaged, no room.
@@ -105,10 +104,10 @@ def prepare(connection: sqlite3.Connection, patience: float) -> None:
 
 
 def check(connection: sqlite3.Connection) -> None:
-    """Refuse what is not a history of this version or an older one; an empty file is fine.
+    """Refuse other files than histories of this or older versions; empty ones are fine.
 
     Raises:
-        sqlite3.Error: locked, or no database at all.
+        sqlite3.Error: locked, or no database.
         NewerHistory, ForeignFile: see there.
     """
     # In this order: another process may make the tables in between, and signs them as it does.
@@ -122,7 +121,7 @@ def check(connection: sqlite3.Connection) -> None:
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Bring the tables up to date, in one transaction; a second process finds it done."""
+    """Bring the tables up to date in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         for migration in MIGRATIONS[_version(connection) :]:
@@ -143,7 +142,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _require_writable(connection: sqlite3.Connection, patience: float) -> None:
-    """Raise where the file is read-only, which SQLite says at the first change."""
+    """Raise for a read-only file, which SQLite notices at the first change."""
     connection.execute("PRAGMA busy_timeout = 0")  # whoever else writes does not matter
     try:
         connection.execute("BEGIN IMMEDIATE")

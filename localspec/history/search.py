@@ -1,4 +1,4 @@
-"""The full-text index: what goes into it, and what a search finds in it."""
+"""The full-text index, and searching it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from localspec.history.rows import storable
 INDEX = ("titles", "words")
 
 PER_CONVERSATION = 5
-"""Messages of one conversation that a search finds; a long one would hide all others."""
+"""Hits of one conversation: more would hide all others."""
 LOOKED_AT = 5000
-"""Messages that a search goes through, newest first, to find those of many conversations."""
+"""Matching messages that are considered, newest first."""
 SNIPPET = 24
 """Words."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """What a search found.
+    """A hit.
 
     Attributes:
-        message: id of the message, None where the title has the words; `role` is whose it is.
-        snippet: some words of it in one line; see `parts`.
-        updated: when the conversation was last added to.
+        message: id of the message with this `role`; None for a hit in the title.
+        snippet: one line around the hit; see `parts`.
+        updated: of the conversation.
     """
 
     conversation: str
@@ -44,7 +44,7 @@ class SearchHit:
 
 
 def search(connection: sqlite3.Connection, expression: str, limit: int) -> list[SearchHit]:
-    """Titles that match, then messages, each begun last first; see `query.expression`."""
+    """Matching titles, then messages, newest first; see `query.expression`."""
     found = _titles(connection, expression, limit)
     return found + _messages(connection, expression, limit - len(found))
 
@@ -57,7 +57,7 @@ def index(connection: sqlite3.Connection, table: str, seq: int, text: str) -> No
 
 
 def words(message: Message) -> str:
-    """What a message is found by: its text, and the names of its files."""
+    """What a message is found by: text and file names."""
     names = [attachment.name for attachment in message.attachments]
     return storable("\n".join([message.content, *names]))
 

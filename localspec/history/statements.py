@@ -1,4 +1,4 @@
-"""What the history says to SQLite, over one connection."""
+"""The history's SQL, over one connection."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SUMMARY = (
 
 @dataclass(frozen=True, slots=True)
 class ConversationSummary:
-    """A conversation in a list: `messages` counts those of all branches."""
+    """A conversation in a list; `messages` counts all branches."""
 
     id: str
     title: str
@@ -50,13 +50,12 @@ class ConversationSummary:
 
 
 class Statements:
-    """One connection. Not for two threads at once; errors are SQLite's own."""
+    """One connection, for one thread at a time; errors are SQLite's."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
 
     def close(self) -> None:
-        """Close the connection; the last one of all tidies the file up."""
         self.connection.close()
 
     def wait(self, seconds: float) -> None:
@@ -70,7 +69,7 @@ class Statements:
         messages: Sequence[Message] = (),
         everything: Sequence[Message] = (),
     ) -> None:
-        """Write all of it, or nothing; the arguments are those of `History.put`."""
+        """Write all of it or nothing; arguments as for `History.put`."""
         with self._transaction():
             seq = self._seq_of(conversation)
             if seq is None:
@@ -88,7 +87,7 @@ class Statements:
                 )
 
     def delete(self, ids: Sequence[str]) -> int:
-        """Remove conversations; returns how many of them were there."""
+        """Remove conversations; returns how many there were."""
         run = self.connection.execute
         removed = 0
         with self._transaction():
@@ -111,7 +110,7 @@ class Statements:
         return removed
 
     def mark_interrupted(self) -> None:
-        """Write that answers whose writer is gone are interrupted; they can be searched then."""
+        """Mark answers whose writer is gone; they can be searched then."""
         growing = self.connection.execute(
             f"SELECT m.writer, {_MESSAGE} FROM messages AS m WHERE m.state = '{STREAMING}'"
         ).fetchall()
@@ -128,10 +127,7 @@ class Statements:
         return None if row is None else ConversationHeader.from_row(row)
 
     def messages(self, conversation: str) -> list[Message]:
-        """The messages of a conversation in the order in which they came.
-
-        An answer whose writer is gone is interrupted, whatever its row says.
-        """
+        """In order; answers whose writer is gone are interrupted, whatever the row says."""
         rows = self.connection.execute(
             f"SELECT m.writer, {_MESSAGE} FROM messages AS m WHERE m.conversation = ? "
             "ORDER BY m.seq",
@@ -150,7 +146,6 @@ class Statements:
         return int(count)
 
     def summaries(self, limit: int, offset: int) -> list[ConversationSummary]:
-        """Conversations, newest first."""
         rows = self.connection.execute(_SUMMARY, (limit, offset))
         return [ConversationSummary(*row) for row in rows]
 
@@ -162,7 +157,6 @@ class Statements:
         return [id for (id,) in rows]
 
     def recent_prompts(self, limit: int) -> list[str]:
-        """What the user wrote last, oldest first."""
         rows = self.connection.execute(
             "SELECT content FROM messages WHERE role = 'user' ORDER BY seq DESC LIMIT ?", (limit,)
         )
@@ -212,7 +206,7 @@ class Statements:
 
 
 def made_up(conversation: str, messages: Sequence[Message]) -> ConversationHeader:
-    """The header of a conversation of which only messages are known."""
+    """A header for messages without their conversation."""
     text = next((message.content for message in messages if message.role == USER), "")
     created = min((message.created for message in messages), default=0.0)
     return ConversationHeader(

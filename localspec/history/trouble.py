@@ -1,4 +1,4 @@
-"""What can be wrong with the history's file, in words."""
+"""Trouble with the history's file, in words."""
 
 from __future__ import annotations
 
@@ -42,19 +42,18 @@ _MESSAGES = {
 }
 """Parts of SQLite's messages: Python 3.10 has no codes."""
 _ROOM = 1 << 20
-"""Bytes; with less than that left, it is the full disk that makes a write fail."""
+"""Bytes; with less free than that, a failing write means a full disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why nothing is kept now: its kind, and a sentence with what to do."""
+    """Why nothing is kept now: kind, and a sentence with a next step."""
 
     kind: str
     text: str
 
 
 def trouble(error: Exception, path: Path) -> Trouble:
-    """What an error means for the history in that file."""
     kind = kind_of(error, path)
     why = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return Trouble(kind, _SENTENCES[kind].format(path=path, why=why, memory=_MEMORY))

@@ -23,15 +23,15 @@ logger = logging.getLogger("localspec.history.writer")
 
 
 class HistoryWriter:
-    """One thread that opens the history, and writes what it is told in that order.
+    """One thread that opens the history and writes in order.
 
-    No method waits for the disk but `flush` and `close`, and none raises because of it. Messages
-    are copied as they are told, so the caller may go on changing them.
+    Only `flush` and `close` wait for the disk; no method raises because of it. Messages are copied,
+    so the caller may change them.
 
     Args:
-        make: opens the history, when it is first needed.
-        on_trouble: told what the user should know, a sentence or two at a time: once for each
-            kind of trouble until that is over, and when it is. Called from the writing thread.
+        make: opens the history when first needed.
+        on_trouble: called in that thread with sentences for the user, once for each kind of trouble
+            and at its end.
     """
 
     def __init__(self, make: Callable[[], History], *, on_trouble: Callable[[str], None]) -> None:
@@ -50,24 +50,22 @@ class HistoryWriter:
 
     @property
     def history(self) -> History:
-        """The history, to read from; opened where nobody has, which may take a while."""
+        """The history to read from; opening it may take a while."""
         with self._opening:
             if self._history is None:
                 self._history = self._make()
         return self._history
 
     def sent(self, conversation: Conversation, message: Message) -> Future[bool]:
-        """Write a message that the user sent, and the conversation it is in.
+        """Write a user's message and its conversation.
 
-        Returns:
-            Done when the message is safe: with True when it is on disk, a power cut included, with
-            False when it is in memory only for now, which `on_trouble` was told.
+        Done with True when it is on disk, power cuts included; with False when it is in memory
+        only, which `on_trouble` was told.
         """
         return self._put(conversation, message)
 
     def streaming(self, conversation: str, message: Message) -> None:
-        """An answer has grown, in the conversation with that id. Where the disk is slow, only the
-        newest state is written."""
+        """An answer has grown; on a slow disk only its newest state is written."""
         job = _Job(conversation, None, (_copy(message, growing=True),))
         with self._lock:
             waits = message.id in self._growing
@@ -76,18 +74,17 @@ class HistoryWriter:
             self._submit(lambda: self._grow(message.id), False)
 
     def done(self, conversation: Conversation, message: Message) -> Future[bool]:
-        """An answer has ended, however it did; returns as `sent` does."""
+        """An answer has ended; returns as `sent` does."""
         with self._lock:
             self._growing.pop(message.id, None)
         return self._put(conversation, message)
 
     def saved(self, conversation: Conversation) -> Future[bool]:
-        """Write what has changed but for messages: title, settings, tip; returns as `sent` does."""
+        """Write title, settings and tip; returns as `sent` does."""
         return self._put(conversation, None)
 
     def delete(self, ids: Iterable[str]) -> Future[int]:
-        """Remove conversations; what is told of them later is not written. Done with how many there
-        were, or with a HistoryError."""
+        """Remove conversations and ignore them later. Done with their count, or HistoryError."""
         chosen = tuple(ids)
 
         def delete() -> int:
@@ -98,14 +95,14 @@ class HistoryWriter:
         return self._submit(delete, 0)
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait, `timeout` seconds at most, until all is written; whether it is on disk."""
+        """Wait at most `timeout` seconds until all is written; whether it is on disk."""
         try:
             return self._submit(lambda: not self.history.behind, True).result(timeout)
         except FutureTimeout:
             return False
 
     def close(self, timeout: float | None = 10.0) -> bool:
-        """Write all there is, and close the history; returns as `flush` does."""
+        """Write everything and close the history; returns as `flush` does."""
         last = self._submit(self._finish, True)
         self._closed = True
         self._pool.shutdown(wait=False)
@@ -157,7 +154,7 @@ class HistoryWriter:
             return False
 
     def _submit(self, work: Callable[[], T], closed: T) -> Future[T]:
-        """Have the thread do something; `closed` is the result where it has ended."""
+        """Run `work` in the thread; `closed` is the result after its end."""
         result: Future[T] = Future()
         # Whoever waits may give up waiting; what was told is written nevertheless.
         result.set_running_or_notify_cancel()
@@ -200,7 +197,7 @@ class HistoryWriter:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What to write: copies, nobody else's."""
+    """Copies to write."""
 
     conversation: str
     header: ConversationHeader | None
@@ -209,8 +206,7 @@ class _Job:
 
 
 def _copy(message: Message, *, growing: bool = False) -> Message:
-    """A message as it is now. Of one that grows, figures are left out: they are written at its
-    end, and to copy them each time would take longer than the rest."""
+    """A message as it is now; without figures while it grows, as copying takes long."""
     return replace(
         message,
         stats=None if growing else deepcopy(message.stats),

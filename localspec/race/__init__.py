@@ -1,1 +1,1 @@
-"""Plain decoding and localspec on one prompt, in turns on one machine."""
+"""Plain decoding and localspec on one prompt, in turns."""

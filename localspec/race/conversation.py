@@ -1,4 +1,4 @@
-"""What one lane of a race answers: a prompt, and the questions after it."""
+"""The answers of one lane of a race: to a prompt and further questions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Prompt: TypeAlias = str | list[dict[str, str]]
 
 
 class RacedConversation:
-    """Answers, each asked for when the one before is complete; iterating asks.
+    """Iterating asks for each answer when the one before is complete.
 
     Args:
         ask: begins an answer.
-        prompt: messages where there are further questions.
+        prompt: messages, if there are further questions.
 
     Attributes:
         streams: the answers so far; the first one is asked for at once.
@@ -43,6 +43,6 @@ class RacedConversation:
             yield self.streams[-1]
 
     def cancel(self) -> None:
-        """End it as soon as possible. From any thread."""
+        """End it as soon as possible; from any thread."""
         self._cancelled = True
         self.streams[-1].cancel()

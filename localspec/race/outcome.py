@@ -1,4 +1,4 @@
-"""What came of a race: seconds, the gain, and whether both gave the same text."""
+"""The outcome of a race: seconds, speed-up, and whether the texts are the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from localspec.race.turns import NAMES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneResult:
-    """One answer; `seconds` on its own clock, from the prompt to the last token."""
+    """One answer; `seconds` from the prompt to the last token."""
 
     text: str
     finish_reason: str
@@ -24,13 +24,13 @@ class LaneResult:
 
     @property
     def speed(self) -> float:
-        """Tokens per second, the reading of the prompt included."""
+        """Tokens per second, prefill included."""
         return len(self.token_ids) / self.seconds if self.seconds else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """Where two answers differ first: after `position` tokens, in the text of the next one."""
+    """Where two answers first differ: after `position` tokens, and the next one's texts."""
 
     position: int
     plain: str
@@ -39,20 +39,20 @@ class Parting:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """localspec's answer read once more: the first token (from 0) that is not plain decoding's."""
+    """localspec's answer read again: its first token (from 0) that is not plain decoding's."""
 
     wrong: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaceOutcome:
-    """Both answers, and how they compare.
+    """Both answers compared.
 
     Attributes:
-        greedy: whether the two have to be the same.
-        alike: whether both were asked the same: after answers that differed they are not.
-        parting: None where they agree as far as both came, or are not `alike`.
-        lead: seconds by which localspec was first at the last token that both have.
+        greedy: whether they have to be the same.
+        alike: whether the questions were; after answers that differed they are not.
+        parting: None where they agree, or are not `alike`.
+        lead: seconds by which localspec was first at the last common token.
         stock: whether plain decoding was stock llama.cpp's, beside localspec's kernels.
         proof: None without the kernels, and where more than logits decides.
     """
@@ -68,21 +68,19 @@ class RaceOutcome:
 
     @property
     def interrupted(self) -> bool:
-        """Whether either was stopped."""
         return "cancelled" in (self.plain.finish_reason, self.localspec.finish_reason)
 
     @property
     def equal(self) -> bool:
-        """Whether both were asked the same and answered the same, as far as both came."""
+        """Whether question and answer were the same, as far as both came."""
         return self.alike and self.parting is None
 
     @property
     def speed_up(self) -> float | None:
-        """localspec's tokens per second ÷ plain decoding's."""
+        """Tokens per second ÷ plain decoding's."""
         return speed_up([self])
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
         parting, proof = self.parting, self.proof
         return {
             "interrupted": self.interrupted,
@@ -113,12 +111,12 @@ class RaceOutcome:
 
 
 def pace(lanes: Sequence[LaneResult]) -> tuple[int, float]:
-    """Tokens and seconds of several answers together."""
+    """Tokens and seconds of several answers."""
     return sum(len(lane.token_ids) for lane in lanes), sum(lane.seconds for lane in lanes)
 
 
 def speed_up(outcomes: Sequence[RaceOutcome]) -> float | None:
-    """Of all questions together; None where either lane has nothing."""
+    """Of all questions; None where a lane has nothing."""
     tokens, seconds = pace([each.localspec for each in outcomes])
     plain_tokens, plain_seconds = pace([each.plain for each in outcomes])
     if not (tokens and seconds and plain_tokens and plain_seconds):
@@ -129,7 +127,7 @@ def speed_up(outcomes: Sequence[RaceOutcome]) -> float | None:
 def parting(
     plain: Sequence[int], localspec: Sequence[int], token_bytes: Callable[[int], bytes]
 ) -> Parting | None:
-    """Where two token sequences differ first; None where one is a beginning of the other."""
+    """None where one sequence is a beginning of the other."""
     at = shared_prefix(plain, localspec)
     if at == min(len(plain), len(localspec)):
         return None
@@ -138,7 +136,7 @@ def parting(
 
 
 def decided_by_logits(sampling: SamplingParams) -> bool:
-    """Whether a greedy answer is the greatest logit's: nothing is added or taken off."""
+    """Whether a greedy answer follows from logits alone."""
     return (
         sampling.greedy
         and sampling.repeat_penalty == 1.0

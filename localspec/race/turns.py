@@ -1,6 +1,6 @@
-"""Two conversations in turns: each has a clock of its own, and the one that is behind goes next.
+"""Two conversations in turns: each has its own clock, and the one behind goes next.
 
-So neither slows the other, and at every moment both have come as far as they would have alone.
+So neither slows the other, and both are always as far as they would be alone.
 """
 
 from __future__ import annotations
@@ -20,18 +20,14 @@ NAMES = ("plain", "localspec")
 
 
 class ChunkStream(Iterator[Chunk], Protocol):
-    """What a lane advances; `localspec.stream.Stream`."""
+    """As `localspec.stream.Stream`."""
 
     stats: GenerationStats
 
 
 @dataclass(frozen=True, slots=True)
 class Lap:
-    """One turn of a lane: text and tokens that it added, and the lane's clock at its end.
-
-    Attributes:
-        question: which one of the conversation it answers, from 0.
-    """
+    """A lane's turn: text, tokens, and its clock at the end; `question` counts from 0."""
 
     lane: int
     text: str
@@ -42,7 +38,7 @@ class Lap:
 
 @dataclass(slots=True)
 class LaneAnswer:
-    """One answer of a lane: when it began on the lane's clock, and what it has so far."""
+    """One answer of a lane; `began` on the lane's clock."""
 
     stream: ChunkStream
     began: float
@@ -57,7 +53,7 @@ class RaceLane:
         streams: the answers, each asked for when the one before is complete.
 
     Attributes:
-        seconds: that its own turns took, prompts included, calibration left out.
+        seconds: of its own turns, prompts included, calibration left out.
         finished: whether all answers are complete.
     """
 
@@ -73,7 +69,7 @@ class RaceLane:
         self._complete = True
 
     def advance(self) -> Lap | None:
-        """Take a turn; None where all was answered already."""
+        """Take a turn; None where everything is answered."""
         if self._complete:
             stream = next(self._streams, None)
             if stream is None:
@@ -96,7 +92,7 @@ class RaceLane:
 
 
 def take_turns(lanes: Sequence[RaceLane]) -> Iterator[Lap]:
-    """All turns up to the end of the last answer; the first lane goes first where clocks agree."""
+    """All turns to the last answer's end; on equal clocks the first lane goes first."""
     while running := [lane for lane in lanes if not lane.finished]:
         lap = min(running, key=lambda lane: lane.seconds).advance()
         if lap is not None:
@@ -104,28 +100,24 @@ def take_turns(lanes: Sequence[RaceLane]) -> Iterator[Lap]:
 
 
 class RaceProgress:
-    """How far both lanes are, made from laps alone."""
+    """How far both lanes are, from laps alone."""
 
     def __init__(self) -> None:
         self._reached: tuple[list[int], list[int]] = ([], [])  # tokens at the end of each lap
         self._clocks: tuple[list[float], list[float]] = ([], [])
 
     def add(self, lap: Lap) -> None:
-        """Count a turn."""
         self._reached[lap.lane].append(self.tokens(lap.lane) + len(lap.token_ids))
         self._clocks[lap.lane].append(lap.seconds)
 
     def tokens(self, lane: int) -> int:
-        """How many a lane has."""
         return self._reached[lane][-1] if self._reached[lane] else 0
 
     def seconds(self, lane: int) -> float:
-        """A lane's clock."""
         return self._clocks[lane][-1] if self._clocks[lane] else 0.0
 
     def lead(self) -> float | None:
-        """Seconds by which localspec had the last token that both have earlier; negative where it
-        was later, None before both have one."""
+        """Seconds by which localspec had the last common token earlier; None without one."""
         common = min(self.tokens(PLAIN), self.tokens(LOCALSPEC))
         if not common:
             return None

@@ -1,4 +1,4 @@
-"""The lines of figures that a race ends in."""
+"""The figures at the end of a race."""
 
 from __future__ import annotations
 
@@ -9,15 +9,11 @@ from localspec.race.turns import NAMES
 from localspec.text import printable
 
 MEASURED = 0.05
-"""Seconds of calibration from which on it is mentioned."""
+"""Seconds of calibration that are worth a mention."""
 
 
 def summary(outcomes: Sequence[RaceOutcome], calibration_seconds: float) -> str:
-    """A line for each question, and one for all where there were several.
-
-    Args:
-        calibration_seconds: measured before, and in no lane's time.
-    """
+    """A line for each question, and one for all; calibration is in no lane's time."""
     measured = (
         f" · measured before, once: {calibration_seconds:.1f} s"
         if calibration_seconds >= MEASURED
@@ -34,7 +30,7 @@ def summary(outcomes: Sequence[RaceOutcome], calibration_seconds: float) -> str:
 
 
 def figures(outcome: RaceOutcome) -> str:
-    """`plain (llama.cpp) 5.91 s, 22.1 tok/s · localspec 2.12 s, 61.8 tok/s · 2.79 times as fast`
+    """`plain (llama.cpp) 5.91 s, 22.1 tok/s · localspec 2.12 s, 61.8 tok/s · 2.79 times as fast`,
     and whether the texts are the same."""
     stats = outcome.localspec.stats
     told = [_gain(outcome), _sameness(outcome), _proof(outcome)]
@@ -55,7 +51,7 @@ def texts(outcomes: Sequence[RaceOutcome], further: Sequence[str] = ()) -> str:
 
 
 def _texts(outcome: RaceOutcome) -> str:
-    """Both answers; one of them where they are the same."""
+    """Both answers; only one where they are the same."""
     plain, localspec = outcome.plain.text.strip(), outcome.localspec.text.strip()
     if outcome.plain.text == outcome.localspec.text:
         return f"plain and localspec:\n\n{plain}\n"
@@ -110,7 +106,7 @@ def _sameness(outcome: RaceOutcome) -> str:
 
 
 def _proof(outcome: RaceOutcome) -> str:
-    """Where the texts differ: whether localspec's is what it would be without drafts."""
+    """For texts that differ: whether localspec's is what it would be without drafts."""
     proof, parted = outcome.proof, not outcome.equal
     if proof is None:
         unexplained = outcome.alike and parted and outcome.greedy

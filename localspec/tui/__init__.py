@@ -1,5 +1,5 @@
-"""The terminal chat: `localspec chat`.
+"""The terminal chat, `localspec chat`.
 
-Its rooms, each importing only those before it: `session` and `rendering`, `widgets`, `screens`,
+Rooms, each importing only those before it: `session` and `rendering`, `widgets`, `screens`,
 `control`; `app` puts them together.
 """

@@ -1,4 +1,4 @@
-"""The Textual app: what is where on the screen, and who is told what."""
+"""The Textual app: layout, and who is told what."""
 
 from __future__ import annotations
 
@@ -55,13 +55,11 @@ if TYPE_CHECKING:
 TWICE = 2.0
 """Seconds within which a second Ctrl+C leaves."""
 PREPARE_AFTER = 0.3
-"""Seconds after the first paint until what the first answer needs is loaded."""
+"""Seconds from the first paint to loading what the first answer needs."""
 
 
 @dataclass
 class EngineEvent(TextualMessage):
-    """Something from the engine's thread."""
-
     event: Event
 
 
@@ -69,16 +67,15 @@ class ChatApp(Host):
     """`localspec chat`.
 
     Args:
-        pair: what to open; None for what was open last, else the embedded pair.
-        options, drafting, offline: as for `localspec.load`.
-        sampling, max_tokens, system: for new conversations, over what the preferences say.
-        loader: `localspec.load`, or what a test puts in its place.
+        pair: None for the last one, else the embedded pair.
+        options, drafting, offline, loader: as for `BackgroundEngine`.
+        sampling, max_tokens, system: for new conversations; they override the preferences.
         notices: sentences to begin with.
-        session: the conversation to begin with, and the file that it is kept in at the end.
+        session: the conversation to begin with, and its file.
         resume: begin with the last conversation.
 
     Attributes:
-        trouble: what went wrong at the very end, a sentence.
+        trouble: a sentence about what went wrong at the very end.
     """
 
     CSS_PATH = "styles.tcss"
@@ -166,7 +163,7 @@ class ChatApp(Host):
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
-        """After the first paint: all that could keep it waiting."""
+        """After the first paint: what could delay it."""
         if not gc.isenabled():  # see `localspec.cli.chat`
             gc.freeze()
             gc.enable()
@@ -318,7 +315,7 @@ class ChatApp(Host):
             self.panels.uncover()
 
     def action_interrupt(self) -> None:
-        """Copy what is selected, else end a dialog, what runs, or, the second time, the chat."""
+        """Copy the selection, else end a dialog, an answer, or, the second time, the chat."""
         selected = self.screen.get_selected_text()
         if not selected and isinstance(self.focused, TextArea):
             selected = self.focused.selected_text
@@ -353,7 +350,7 @@ class ChatApp(Host):
         self._commands.run(commands.BY_NAME["why"], "")
 
     def action_tokens(self) -> None:
-        """Markdown, tokens, tokens with what was rejected, and round again."""
+        """Cycle: Markdown, tokens, tokens with rejected ones."""
         now = (self.parts.transcript.tokens, self.parts.transcript.rejected)
         self.show_tokens(
             *{(False, False): (True, False), (True, False): (True, True)}.get(now, (False, False))

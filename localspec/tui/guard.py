@@ -1,7 +1,4 @@
-"""Puts the terminal back in order if the chat vanishes without doing so.
-
-What is left behind else is a terminal in which nothing that one types can be seen.
-"""
+"""Restores the terminal if the chat ends without doing so."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ read -r word || {{ stty sane <&1; printf '{_RESTORE}\\r\\n%s\\r\\n' '{_SENTENCE}
 
 @contextmanager
 def guarded_terminal(terminal: int) -> Iterator[None]:
-    """Watch over this process and that terminal (a descriptor) until it leaves in order."""
+    """Guard that terminal (a descriptor) until this process leaves in order."""
     try:
         watch = Watch(_SCRIPT, terminal, apart=True)
     except OSError:  # no shell: a system that has no such terminals either

@@ -1,4 +1,4 @@
-"""What the chat remembers from one time to the next, besides the conversations."""
+"""The chat's preferences on disk."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from localspec.tui.session.commands import checked
 # No pydantic: to import it takes a tenth of the time to the first paint.
 @dataclass(slots=True)
 class Preferences:
-    """Kept as JSON in the data folder; a setting in the config file or a flag wins over it.
+    """JSON in the data folder; settings of the config file and flags override it.
 
     Attributes:
         sidebar, figures: whether they are open; None goes by the width of the terminal.
         tokens, rejected: see `localspec.tui.rendering.message_lines.Showing`.
         learn, record: see `localspec.tui.control.switches`.
-        model, draft: what was open last, as references.
+        model, draft: the last pair, as references.
         system, sampling, max_tokens: of new conversations.
     """
 
@@ -52,7 +52,7 @@ def file() -> Path:
 
 
 def load() -> tuple[Preferences, str | None]:
-    """The preferences, and a sentence about what was wrong with the file, if anything was."""
+    """The preferences, and a sentence if the file could not be read."""
     path = file()
     try:
         return _read(read_file(path).decode()), None
@@ -63,7 +63,7 @@ def load() -> tuple[Preferences, str | None]:
 
 
 def _read(text: str) -> Preferences:
-    """Raises ValueError where the chat could not work with what it says."""
+    """Raises ValueError for values that the chat could not work with."""
     stored = json.loads(text)
     if not isinstance(stored, dict):
         raise ValueError("no object")
@@ -85,7 +85,7 @@ def _read(text: str) -> Preferences:
 
 
 def save(preferences: Preferences) -> str | None:
-    """Replace the file in one go; returns a sentence where that fails."""
+    """Replace the file; returns a sentence if that fails."""
     path = file()
     try:
         # With the system prompt in it, it is nobody else's business.

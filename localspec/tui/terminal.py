@@ -1,4 +1,4 @@
-"""What surrounds the app: its terminal, its log, and the traces of a sudden end."""
+"""The app's terminal, its log, and traces of a sudden end."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from localspec.history.process import is_alive, this_process
 from localspec.tui.guard import guarded_terminal
 
 _SWITCH = 0.0005
-"""Seconds after which a thread that computes lets another one in. The engine's thread comes back
-from a pass for some microseconds of Python; the usual 5 ms behind a redraw would be felt."""
+"""Seconds until a computing thread lets another one in; the usual 5 ms would delay passes."""
 
 
 def log_file() -> Path:
-    """Where native code, and a crash of the app, say what happened."""
+    """For native output and crashes of the app."""
     return paths.cache_folder() / "chat.log"
 
 
 @contextmanager
 def running_in_terminal() -> Iterator[list[str]]:
-    """Prepare the process for the app, and put all of it back; yields what to tell the user.
+    """Prepare the process for the app, and restore it; yields notices.
 
-    Native code prints on standard error, which is the terminal that the app draws on: until the
-    app is gone that goes into a file. A mark beside it tells the next start of an end in between.
+    Native code prints on standard error, which is the app's terminal: it is sent to a file. A mark
+    beside that file tells the next start of a sudden end.
     """
     folder = paths.cache_folder()
     log = log_file()
@@ -50,7 +49,6 @@ def running_in_terminal() -> Iterator[list[str]]:
 
 
 def _sudden_end(folder: Path, log: Path) -> str | None:
-    """A sentence, if a chat has ended without saying so."""
     ended = []
     with suppress(OSError):
         for mark in folder.glob("chat-*.running"):
@@ -72,7 +70,7 @@ def _sudden_end(folder: Path, log: Path) -> str | None:
 
 @contextmanager
 def _native_output_to(log: Path) -> Iterator[None]:
-    """Send what is written to descriptor 2 into a file; the app draws through a copy of it."""
+    """Send descriptor 2 into a file; the app draws through a copy of it."""
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -100,7 +98,7 @@ def _native_output_to(log: Path) -> Iterator[None]:
 
 @contextmanager
 def _hangup_like_ctrl_q() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the app in order: the terminal as it was, everything written."""
+    """SIGTERM and SIGHUP end the app in order."""
 
     def leave(number: int, _frame: object) -> None:
         from textual._context import active_app

@@ -1,1 +1,1 @@
-"""Who tells the screen what to show, and carries out what the user wants of it."""
+"""Carries out what the user wants, and tells the screen what to show."""

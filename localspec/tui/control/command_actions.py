@@ -35,12 +35,10 @@ ACTIONS = {
     "sidebar": "sidebar",
     "quit": "quit",
 }
-"""Commands that are actions of the app, too."""
+"""Commands that are actions of the app."""
 
 
 class CommandActions:
-    """Carries commands out on the app."""
-
     def __init__(
         self,
         host: Host,
@@ -64,7 +62,7 @@ class CommandActions:
         self._host.attempt(partial(action, argument))
 
     def begin(self, command: Command) -> None:
-        """From the palette: what needs an argument is put into the input."""
+        """From the palette: a command that needs an argument is put into the input."""
         if command.arguments and not command.arguments.startswith("["):
             self._host.parts.prompt.put(f"/{command.name} ")
             self._host.parts.prompt.focus()
@@ -264,7 +262,7 @@ class CommandActions:
         self._host.run_worker(partial(self._open_or_fetch, pair), thread=True, group="fetch")
 
     def _open_or_fetch(self, pair: PairReference) -> None:
-        """Open it; what can only be downloaded is fetched first. Called in a thread."""
+        """Open it, after a download where needed. Runs in a thread."""
         missing = [
             reference
             for reference in (pair.model, pair.draft)

@@ -1,4 +1,4 @@
-"""Draws the conversation, its figures and what goes on; the `View` that `Conversing` tells."""
+"""Draws the conversation and its figures: the `View` of `Conversing`."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ HINTS = (
 BUILT_IN = "the built-in story model, for tests and trying keys"
 
 FIGURES_EVERY = 1.0
-"""Seconds between two redraws of the figures; numbers that change more often cannot be read."""
+"""Seconds between two redraws of the figures, to be readable."""
 
 
 class ConversationDisplay:
-    """Everything that follows the conversation and the answer that comes.
+    """Follows the conversation and the running answer.
 
     Attributes:
-        doing: what takes its time now, in words; None if nothing does.
+        doing: what takes time now, in words; None if nothing does.
         resident: bytes of memory of this process.
     """
 
@@ -132,7 +132,7 @@ class ConversationDisplay:
             line.update(shown)
 
     def figures(self, live: Figures | None = None) -> None:
-        """Of the answer that comes, or of the last one that came in this conversation."""
+        """Of the running answer, else of the last one of this conversation."""
         shown = live
         if shown is None:
             path = self._host.conversing.conversation.path()
@@ -175,7 +175,7 @@ class ConversationDisplay:
         return harmless(f"{opened.model}{draft}")
 
     def welcome(self) -> None:
-        """What stands where no message is; Enter there opens the last conversation."""
+        """The empty screen; Enter there opens the last conversation."""
         palette, newest = Palette.of(self._host), self._conversation_list.newest
         opened = self._host.conversing.opened
         self._host.parts.prompt.resumable = bool(

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 NONE_YET = "There is no conversation to continue yet. Write a message to begin one."
 PAGE = 100
-"""Conversations that are listed at a time."""
+"""Conversations listed at a time."""
 
 
 class ConversationList:
-    """Asks the history, and shows what it answers.
+    """Asks the history and shows its answers.
 
     Attributes:
-        newest: the conversation that was added to last; None before any is known.
+        newest: the conversation added to last; None before any is known.
     """
 
     def __init__(self, host: Host) -> None:
@@ -32,11 +32,10 @@ class ConversationList:
         self.newest: ConversationSummary | None = None
 
     def open(self, kept: Conversation | None = None, *, resume: bool = False) -> None:
-        """Open the history; what it holds is listed then.
+        """Open and list the history.
 
         Args:
-            kept: a conversation from elsewhere that is shown: the history's own takes its place,
-                or it is taken into the history.
+            kept: from a session file; the history's own replaces it, or takes it in.
             resume: show the newest one.
         """
         self._in_thread("open", partial(self._open, kept, resume))
@@ -63,7 +62,7 @@ class ConversationList:
         self._in_thread("list", ask)
 
     def take(self, conversation: str, message: str | None) -> None:
-        """Show a conversation, and in it this message; the last one that was asked for."""
+        """Show a conversation and a message in it; a later call overrides an earlier one."""
         self._wanted += 1
         wanted = self._wanted
 
@@ -109,7 +108,7 @@ class ConversationList:
             self._back(partial(self._replace, kept, found))
 
     def _replace(self, kept: Conversation, found: Conversation) -> None:
-        """Show what the history knows of it, unless something was done already."""
+        """Show the history's version, unless something was done already."""
         conversing = self._host.conversing
         if conversing.conversation is kept and conversing.running is None:
             self._host.show(found)

@@ -1,4 +1,4 @@
-"""Questions that the chat asks, and what follows from the answers."""
+"""Questions of the chat, and what follows from the answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Dialogs:
-    """Asks in a worker of the app, as nothing else may wait for an answer."""
+    """Asks in a worker of the app: nothing else may wait for an answer."""
 
     def __init__(self, host: Host, conversation_list: ConversationList) -> None:
         self._host = host

@@ -1,4 +1,4 @@
-"""The app as the parts of its control see it."""
+"""The app as its control sees it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Host(App[None]):
-    """What all parts use; `localspec.tui.app.ChatApp` puts them together."""
+    """What all parts use; `localspec.tui.app.ChatApp` implements it."""
 
     parts: ScreenParts
     preferences: Preferences
@@ -31,7 +31,6 @@ class Host(App[None]):
     offline: bool | None
 
     def tell(self, text: str, *, error: bool = False) -> None:
-        """A sentence for the user."""
         severity: SeverityLevel = "error" if error else "information"
         self.notify(harmless(text), severity=severity, markup=False, timeout=8)
 
@@ -53,7 +52,7 @@ class Host(App[None]):
     def show(
         self, conversation: Conversation, message: str | None = None, *, uncover: bool = True
     ) -> None:
-        """Show this conversation, and in it this message; `uncover` to write in it at once."""
+        """Show this conversation and message; `uncover` to write in it at once."""
         raise NotImplementedError
 
     def listed(self) -> None:
@@ -64,9 +63,9 @@ class Host(App[None]):
         raise NotImplementedError
 
     def new_conversation(self) -> Conversation:
-        """An empty one, with what the preferences and the command line say."""
+        """An empty one, with the settings of preferences and command line."""
         raise NotImplementedError
 
     def open(self, pair: PairReference) -> None:
-        """Open what was chosen, now and, if that can be done, next time."""
+        """Open this pair, now and, if that works, next time."""
         raise NotImplementedError

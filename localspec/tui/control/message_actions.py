@@ -1,4 +1,4 @@
-"""What is done with one message: by the keys on it, and by commands that mean the last one."""
+"""Actions on one message, by key or command."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from localspec.tui.control.host import Host
 
 
 class MessageActions:
-    """Carries out on a message what is asked for."""
+    """All raise UsageError where the message does not allow the action."""
 
     def __init__(self, host: Host, dialogs: Dialogs) -> None:
         self._host = host
         self._dialogs = dialogs
 
     def run(self, action: str, message: str) -> None:
-        """What a key says; raises UsageError where it cannot be done with this message."""
+        """What a key does."""
         conversing = self._host.conversing
         found = conversing.conversation.messages[message]
         if action == "copy":
@@ -35,13 +35,13 @@ class MessageActions:
             self.explain(found)
 
     def edit(self, message: Message) -> None:
-        """Put it into the input, to be sent again; raises UsageError for an answer."""
+        """Put it into the input, to be sent again."""
         if message.role != USER:
             raise UsageError("Only your own messages can be edited. r answers again.")
         self._host.parts.composer.begin_edit(message.id, message.content)
 
     def copy_code(self, message: Message) -> None:
-        """Copy its code block, or have one chosen; raises UsageError where there is none."""
+        """Copy its code block, or have one chosen."""
         from localspec.tui.rendering.markdown_lines import code_blocks
 
         blocks = code_blocks(message.content)
@@ -53,7 +53,7 @@ class MessageActions:
             self._dialogs.choose_code(blocks)
 
     def explain(self, message: Message) -> None:
-        """Show why it came as fast as it did; raises UsageError where it is no answer."""
+        """Show why it was as fast as it was."""
         if not message.stats:
             raise UsageError("Only answers have figures. Choose one of them.")
         from localspec.tui.screens.reading_screen import ReadingScreen

@@ -1,8 +1,7 @@
 """How often the screen may be redrawn while the model works.
 
-On a small machine the model uses all cores, and passes wait for each other's threads: what the
-screen takes, the model loses at least once. So the pause between two redraws follows from what
-the last ones cost.
+On a small machine the model uses all cores and waits for its slowest thread, so a redraw costs it
+at least as much. The pause after a redraw follows from the cost of the last ones.
 """
 
 from __future__ import annotations
@@ -12,16 +11,16 @@ from collections.abc import Callable
 from time import thread_time
 
 SHARE = 0.015
-"""Of one core; what a redraw costs ÷ the pause after it."""
+"""Cost of a redraw ÷ the pause after it, of one core."""
 SHARE_OF_MANY = 0.1
-"""Where the model leaves cores free."""
+"""The same where the model leaves cores free."""
 MANY = 8
 LEAST, MOST = 0.05, 0.8
-"""Seconds between two redraws: more often nobody sees, more seldom it looks stuck."""
+"""Seconds between two redraws; after more than this it looks stuck."""
 
 
 class RedrawBudget:
-    """Says how long to wait until the next redraw, from processor seconds (`clock`)."""
+    """Pauses between redraws, from processor seconds (`clock`)."""
 
     def __init__(
         self, *, cores: int | None = None, clock: Callable[[], float] = thread_time
@@ -32,13 +31,13 @@ class RedrawBudget:
         self._cost = 0.0
 
     def start(self) -> float:
-        """The model begins to work; what the screen did until now does not count."""
+        """The model begins to work; what the screen did before does not count."""
         self._before = self._clock()
         self._cost = 0.0
         return LEAST
 
     def pause(self) -> float:
-        """Seconds until the next redraw, from what all work since the last call cost."""
+        """Seconds until the next redraw, from the work since the last call."""
         now = self._clock()
         cost, self._before = now - self._before, now
         # One expensive redraw (a scrolled page, a new code block) is no reason to look stuck.

@@ -1,4 +1,4 @@
-"""The panels: beside the conversation, or over it where the screen is narrow."""
+"""The panels: beside the conversation, or over it on a narrow screen."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from localspec.tui.widgets.sidebar import Sidebar
 
 Panel = Sidebar | FiguresPanel
 _NAMES: dict[type[Panel], str] = {Sidebar: "sidebar", FiguresPanel: "figures"}
-"""What the preferences call them."""
+"""Their names in the preferences."""
 
 
 class Panels:
-    """Folds and unfolds them, and remembers it."""
-
     def __init__(self, host: Host) -> None:
         self._host = host
 
@@ -35,14 +33,14 @@ class Panels:
             self._host.parts.prompt.focus()
 
     def fit(self) -> None:
-        """What lies over the conversation ends where it does: the input stays in view."""
+        """Panels over the conversation end where it does: the input stays in view."""
         for kind in _NAMES:
             panel = self._host.parts.widget(kind)
             over = panel.has_class("over")
             panel.styles.height = self._host.parts.transcript.outer_size.height if over else None
 
     def uncover(self) -> None:
-        """Take away what lies over the conversation, and go on writing."""
+        """Close what lies over the conversation, and focus the input."""
         for kind in _NAMES:
             self._host.parts.widget(kind).remove_class("over")
         # At once: `focus` waits its turn, and would take what has been gone to meanwhile.

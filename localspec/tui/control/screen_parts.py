@@ -17,7 +17,7 @@ W = TypeVar("W", bound=Widget)
 
 WIDTHS = [(0, "-narrow"), (96, "-middling"), (132, "-wide"), (170, "-huge")]
 HEIGHTS = [(0, "-tiny"), (9, "-low"), (16, "-high")]
-"""Columns and rows from which on the screen has a class, for `styles.tcss`."""
+"""Columns and rows from which the screen has a class, for `styles.tcss`."""
 
 
 class ScreenParts:
@@ -44,7 +44,7 @@ class ScreenParts:
 
     @property
     def narrow(self) -> bool:
-        """Whether the screen has no room for a panel beside the conversation."""
+        """Whether there is no room for a panel beside the conversation."""
         return self._app.screen_stack[0].has_class("-narrow")
 
     def widget(self, kind: type[W]) -> W:

@@ -1,4 +1,4 @@
-"""What is kept of conversations besides the history: nothing until the user says so."""
+"""What is kept of conversations besides the history: by default nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Switch:
     """A command and the preference of that name.
 
     Attributes:
-        require: raises UsageError where a package that it takes is missing.
+        require: raises UsageError where a needed package is missing.
         on, off: what the user is told.
     """
 
@@ -25,7 +25,7 @@ class Switch:
 
 
 def turn(host: Host, switch: Switch, argument: str) -> None:
-    """Set a switch, or only tell how it is set; raises UsageError for another argument."""
+    """Set a switch, or only report it; UsageError for another argument."""
     if argument not in ("", "on", "off"):
         raise UsageError(f"/{switch.name} takes on or off.")
     if argument == "on":

@@ -1,7 +1,7 @@
 """Markdown to lines of the screen, block by block.
 
-Textual's own Markdown widget makes a widget of each paragraph; laying those out costs a small
-machine more than the model has to spare. Here a growing text renders its last block only.
+Textual's Markdown makes a widget of each paragraph, whose layout takes too much time from the
+model. Here a growing text renders its last block only.
 """
 
 from __future__ import annotations
@@ -25,27 +25,25 @@ from localspec.tui.rendering.strips import strip_of
 
 Line = list[Segment]
 _REFERENCE = re.compile(r"^[ \t>*+\-\d.)]*\[[^\]]+\]:", re.MULTILINE)
-"""What may define where `[a name]` leads."""
+"""May define where `[a name]` leads."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodeBlock:
-    """A fenced or indented block of an answer."""
-
     language: str
     code: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """One top-level element as it is painted, and where in the text it begins (a character)."""
+    """A top-level element, and the character at which it begins."""
 
     start: int
     strips: list[Strip]
 
 
 class MarkdownLines:
-    """Renders one text, as often as it grows."""
+    """Renders one growing text."""
 
     def __init__(self) -> None:
         self._text = ""
@@ -53,7 +51,7 @@ class MarkdownLines:
         self._for: tuple[int, Palette] | None = None
 
     def render(self, text: str, width: int, palette: Palette) -> list[Strip]:
-        """Lines `width` cells wide, behind the margin; an empty one between two blocks."""
+        """Lines of `width` cells behind the margin, an empty one between blocks."""
         grown = self._for == (width, palette) and text.startswith(self._text)
         # What a name refers to may be told further down, for all of the text.
         if not grown or _REFERENCE.search(text):
@@ -76,7 +74,7 @@ class MarkdownLines:
         return strips
 
     def _unsettled(self) -> list[_Block]:
-        """Take away the last blocks, as far as the text to come may change them."""
+        """Remove the last blocks, as far as more text may change them."""
         if not self._blocks:
             return []
         last = self._blocks.pop()
@@ -88,7 +86,7 @@ class MarkdownLines:
 
 
 def code_blocks(text: str) -> list[CodeBlock]:
-    """The code blocks of a text, those inside lists and quotes included."""
+    """All code blocks, also in lists and quotes."""
     return [
         CodeBlock(_language(token), token.content)
         for token in _parser().parse(text)
@@ -125,7 +123,7 @@ def _parser() -> MarkdownIt:
 
 @lru_cache(maxsize=2)
 def _document(palette: Palette) -> _Markdown:
-    """What rich renders, without its tokens; to make one takes longer than to render a block."""
+    """A document without tokens; making one takes longer than rendering a block."""
     document = _Markdown("", code_theme=palette.code_theme, hyperlinks=True)
     document.background = palette.colour("panel")
     return document
@@ -148,7 +146,7 @@ def _text(line: Line) -> str:
 
 
 class _Heading(rich_markdown.Heading):
-    """At the left, where one reads."""
+    """Left-aligned."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         self.text.justify = "left"

@@ -1,4 +1,4 @@
-"""Messages one below the other, drawn when they are looked at."""
+"""Messages one below the other, drawn when in view."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ Place = tuple[int, int]
 
 
 class MessageColumn:
-    """Says which line, from the top, is part of which message.
-
-    Heights are estimated until a message is measured, which draws it.
-    """
+    """Maps lines to messages. Heights are estimates until a message is drawn."""
 
     def __init__(self) -> None:
         self.items: list[MessageLines] = []
@@ -31,7 +28,7 @@ class MessageColumn:
         self._starts = [0]
 
     def show(self, messages: Sequence[tuple[Message, Place]]) -> None:
-        """Take these instead; `estimate` has to follow."""
+        """Replace the messages; `estimate` has to follow."""
         known = {item.message.id: item for item in self.items}
         self.items = []
         for message, place in messages:
@@ -42,11 +39,11 @@ class MessageColumn:
         self._index = {item.message.id: number for number, item in enumerate(self.items)}
 
     def number(self, message: str | None) -> int | None:
-        """Where a message stands, by id; None if it is not among them."""
+        """Index of a message by id; None if it is not here."""
         return None if message is None else self._index.get(message)
 
     def estimate(self, width: int) -> None:
-        """Begin anew, all heights being estimates."""
+        """Estimate all heights again."""
         self._heights = [item.estimate(width) for item in self.items]
         self._measured.clear()
         self._starts = [0, *accumulate(self._heights)]
@@ -65,7 +62,6 @@ class MessageColumn:
 
     @property
     def total(self) -> int:
-        """Lines of all messages."""
         return self._starts[-1]
 
     def is_measured(self, number: int) -> bool:
@@ -79,11 +75,11 @@ class MessageColumn:
         return self._starts[number]
 
     def at(self, line: int) -> int:
-        """Which message a line is part of; the first or the last one for lines outside."""
+        """Index of the message at a line; the nearest one for lines outside."""
         return max(0, min(bisect_right(self._starts, line), len(self._heights)) - 1)
 
     def strip(self, line: int, width: int, showing: Showing) -> tuple[Strip | None, str | None]:
-        """A line; and the id of the message that it is part of, None for the empty one below it."""
+        """A line, and its message's id; None for the empty line below it."""
         number = self.at(line)
         strips = self.items[number].strips(width, showing)
         row = line - self.start(number)
@@ -92,7 +88,7 @@ class MessageColumn:
         return strips[row], self.items[number].message.id if row < len(strips) - 1 else None
 
     def text(self, selection: Selection, width: int, showing: Showing) -> str:
-        """What is selected, as it stands on the screen."""
+        """The selected text, as on the screen."""
         last = self.total - 1
         first = 0 if selection.start is None else max(0, selection.start.y)
         if selection.end is not None:

@@ -1,4 +1,4 @@
-"""One message of the conversation as lines of the screen: who, what, and its figures."""
+"""One message as lines of the screen: author, text, figures."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Showing:
-    """How all messages are shown: `tokens` marked by their source instead of Markdown, with those
-    that were `rejected`."""
+    """How messages are shown: as Markdown, or as `tokens` by source, also `rejected` ones."""
 
     palette: Palette
     tokens: bool = False
@@ -36,13 +35,13 @@ class Showing:
 
 
 class MessageLines:
-    """Draws one message, and keeps what it drew until `changed` is called.
+    """Draws one message, and caches it until `changed` is called.
 
     Attributes:
         place: (number, count) among its siblings, from 1.
-        rejected: proposals that were rejected, for the answers of this session.
-        same: how many lines, from the first, were as before when it was drawn last.
-        note: what happens to it now ("reading the prompt: 40 %"); None shows its state.
+        rejected: proposals that were rejected, for answers of this session.
+        same: how many first lines the last drawing left as they were.
+        note: what happens to it now; None shows its state.
     """
 
     def __init__(self, message: Message, place: tuple[int, int] = (1, 1)) -> None:
@@ -61,7 +60,7 @@ class MessageLines:
         self._drawn = None
 
     def strips(self, width: int, showing: Showing) -> list[Strip]:
-        """The lines, `width` cells wide each, margin included; the last one is empty."""
+        """Lines of `width` cells, margin included; the last one is empty."""
         if self._drawn != (width, showing):
             self._drawn = (width, showing)
             before, self._strips = self._strips, list(self._draw(max(1, width - INDENT), showing))
@@ -70,7 +69,7 @@ class MessageLines:
         return self._strips
 
     def estimate(self, width: int) -> int:
-        """About how many lines there are, without drawing any."""
+        """About how many lines there are, without drawing."""
         if self._drawn is not None and self._drawn[0] == width:
             return len(self._strips)
         room = max(1, width - INDENT)
@@ -155,10 +154,7 @@ class MessageLines:
 
 
 def prepare(palette: Palette) -> None:
-    """Load what renders answers, parser and highlighter: later the first answer would wait for it.
-
-    May be called in a thread of its own.
-    """
+    """Load parser and highlighter before the first answer. From any thread."""
     from localspec.tui.rendering.markdown_lines import MarkdownLines
 
     MarkdownLines().render("Some `code`:\n\n- of\n\n```python\nthis = 'kind'\n```\n", 40, palette)

@@ -1,4 +1,4 @@
-"""Colours and marks of the conversation, taken from the theme in use."""
+"""Colours and marks of the conversation, from the theme."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How a source of tokens is shown: colour and, for eyes and terminals without colours, a
-    shape, which `shape` names; `letter` where there is room for one character only."""
+    """How a source of tokens is shown.
+
+    `shape` names what tells it apart without colours; `letter` does in one character.
+    """
 
     name: str
     style: Style
@@ -28,7 +30,7 @@ class Mark:
 
 
 class Themed(Protocol):
-    """Who has a theme; a Textual app."""
+    """A Textual app."""
 
     @property
     def current_theme(self) -> Theme: ...
@@ -38,7 +40,7 @@ class Themed(Protocol):
 
 
 class Palette:
-    """Rich styles for one theme. One object a theme, so that what was drawn can be kept."""
+    """Rich styles of a theme; one object per theme, as key of caches."""
 
     def __init__(self, variables: Mapping[str, str], *, dark: bool) -> None:
         self._variables = dict(variables)
@@ -51,7 +53,7 @@ class Palette:
         return _palette(key, theme.dark)
 
     def colour(self, name: str) -> str:
-        """A colour of the theme as rich takes it; alpha is left out."""
+        """A colour of the theme for rich, without alpha."""
         value = self._variables.get(name, "")
         if value.startswith("#") and len(value) >= 7:
             return value[:7]
@@ -60,13 +62,12 @@ class Palette:
         return "default"
 
     def style(self, name: str, *, bold: bool = False, dim: bool = False) -> Style:
-        """Text in a colour of the theme, in the shade of it that can be read on the background."""
+        """A colour of the theme in its readable shade."""
         shade = f"text-{name}" if self._variables.get(f"text-{name}", "").startswith("#") else name
         return Style(color=self.colour(shade), bold=bold or None, dim=dim or None)
 
     @cached_property
     def faint(self) -> Style:
-        """For what is there to be found, not read."""
         return Style(dim=True)
 
     @cached_property
@@ -75,8 +76,7 @@ class Palette:
 
     @cached_property
     def marks(self) -> dict[str, Mark]:
-        """By source. The colours are apart for all common kinds of colour blindness (Okabe and
-        Ito 2008), and each has a shape of its own."""
+        """By source. Colours suit common colour blindness (Okabe and Ito 2008)."""
         blue, orange, pink = (
             ("#56b4e9", "#e69f00", "#cc79a7") if self.dark else ("#0072b2", "#b35900", "#a0467a")
         )
@@ -95,11 +95,11 @@ class Palette:
 
     @cached_property
     def further(self) -> tuple[str, ...]:
-        """Colours of the same set for sources that came later than this file."""
+        """Colours of the same set for other sources."""
         return ("#009e73", "#d55e00", "#f0e442") if self.dark else ("#00694d", "#a34700", "#6b6300")
 
     def mark(self, source: str) -> Mark:
-        """The mark of a source; an unknown one has a colour by its name, the same ever after."""
+        """The mark of a source; an unknown one's colour depends on its name alone."""
         kind, _, way = source.partition(":")
         known = self.marks.get(kind)
         if known is None:
@@ -114,7 +114,7 @@ class Palette:
 
     @cached_property
     def console(self) -> Console:
-        """What rich renders with; nothing is ever written to it."""
+        """For rendering; nothing is written to it."""
         from rich.console import Console
         from rich.theme import Theme
 

@@ -1,4 +1,4 @@
-"""Lines that rich has rendered, as Textual paints them."""
+"""Lines rendered by rich, as Textual paints them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from textual.strip import Strip
 from localspec.tui.rendering.palette import Palette
 
 INDENT = 2
-"""Cells left of a message: one for the bar of the selected one, one empty."""
+"""Cells left of a message: the bar of the selected one, and a blank."""
 
 _MARGIN = Segment(" " * INDENT, Style.null())
 
 
 def strip_of(segments: Iterable[Segment], width: int) -> Strip:
-    """One line, behind the margin, that fills `width` cells with it."""
+    """A line of `width` cells behind the margin."""
     parts = [Segment(s.text, s.style or Style.null()) for s in segments if not s.control]
     return Strip([_MARGIN, *parts]).simplify().adjust_cell_length(width + INDENT)
 
@@ -31,7 +31,7 @@ def wrapped(text: Text, width: int, palette: Palette) -> list[Strip]:
 
 
 def marked(strip: Strip, span: tuple[int, int], style: Style) -> Strip:
-    """A line with the characters of a selection's span in another style; -1 is the line's end."""
+    """A line with a selection's span of characters in another style; -1 is the end."""
     start, end = span
     text = strip.text
     ends = len(text.rstrip()) if end == -1 else end

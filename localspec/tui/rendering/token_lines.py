@@ -1,4 +1,4 @@
-"""An answer's raw text with each token marked by who proposed it."""
+"""An answer's raw text with each token marked by its source."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ def token_lines(
     width: int,
     palette: Palette,
 ) -> list[Strip]:
-    """Lines `width` cells wide, behind the margin; what `spans` do not cover is the target's, and
-    `rejected` proposals are struck through where they were made."""
+    """Lines of `width` cells behind the margin.
+
+    Text beyond `spans` counts as the target's; `rejected` proposals are struck through.
+    """
     marked = Text(no_wrap=False, end="")
     falls = iter(rejected)
     fall = next(falls, None)
@@ -45,7 +47,7 @@ def token_lines(
 
 
 def legend(palette: Palette, sources: Sequence[str], *, rejected: bool, width: int = 0) -> Text:
-    """One line that tells the marks apart. Where it is wider than `width`, shapes are not named."""
+    """The marks in one line; shapes are left out where it is wider than `width`."""
     marks = [(mark.name, mark.style, mark.shape) for mark in map(palette.mark, sources)]
     if rejected:
         marks.append(("rejected", palette.fallen, "struck through"))
@@ -61,5 +63,4 @@ def legend(palette: Palette, sources: Sequence[str], *, rejected: bool, width: i
 
 
 def _shown(fall: Rejected) -> str:
-    """A fallen proposal must not break the line it stands in."""
     return harmless(fall.text).replace("\n", "↵")

@@ -1,4 +1,4 @@
-"""Fetching models, with how far it is."""
+"""Downloading models, with progress."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from localspec.hub.download import PullProgress
 
 Fetch = Callable[[str, Callable[["PullProgress"], None]], object]
-"""Downloads what a reference means; see `localspec.hub.download.pull`."""
+"""As `localspec.hub.download.pull`."""
 _EVERY = 0.2
 """Seconds between two redraws."""
 
 
 class DownloadScreen(ModalScreen[bool]):
-    """Fetches references one after the other; ends with whether all of it is here."""
+    """Fetches references in order; ends with whether all are here."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Stop the download")]
 
@@ -82,7 +82,7 @@ class DownloadScreen(ModalScreen[bool]):
         self.query_one("#about", Static).update(harmless(text))
 
     def action_cancel(self) -> None:
-        """Stop after the next piece; what has arrived is kept for another try."""
+        """Stop after the next piece; what has arrived is kept."""
         if self._over:
             self.dismiss(False)
         self._cancelled = True

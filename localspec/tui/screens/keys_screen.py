@@ -39,12 +39,12 @@ _IN_FULL = {
     "regenerate": "Answer again, as a branch",
     "settings": "System prompt and sampling parameters",
 }
-"""By action: what the footer has a word's room for."""
+"""By action: what the footer has no room for."""
 
 
 def keys_of(screen: Screen[Any], display: Callable[[Binding], str]) -> Keys:
-    """The keys that apply where the focus is, what is special there first. Those that every list
-    and every text field has are left out: people know them."""
+    """The keys that apply where the focus is, special ones first; not those of every list and
+    field."""
     places: dict[str, dict[str, str]] = {}
     for active in screen.active_bindings.values():
         node, binding = active.node, active.binding
@@ -67,8 +67,6 @@ def _own(kind: type[object]) -> list[Binding]:
 
 
 class KeysScreen(ModalScreen[None]):
-    """Shows them until any of the closing keys."""
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,question_mark,f1,q,enter", "dismiss(None)", "Close")
     ]

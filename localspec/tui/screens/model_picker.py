@@ -1,4 +1,4 @@
-"""Choosing a pair: the models here and those to download, and which draft suits which target."""
+"""Choosing a model here or to download, and a draft that suits it."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class ModelPicker(ModalScreen[PairReference | None]):
     """Ends with the pair to open, None for Escape.
 
     Args:
-        find: lists the models; see `localspec.hub.local.local_models`.
-        judge: says whether a draft fits; see `localspec.pairing.rules.judge`.
-        catalogue: what can be downloaded; see `localspec.hub.catalog.load`.
-        now: the pair that is open.
+        find: as `localspec.hub.local.local_models`.
+        judge: as `localspec.pairing.rules.judge`.
+        catalogue: what can be downloaded.
+        now: the open pair.
         draft_only: keep the target, choose its draft.
     """
 
@@ -256,7 +256,7 @@ class ModelPicker(ModalScreen[PairReference | None]):
         self.app.call_from_thread(self._offer_drafts, target)
 
     def _offer_drafts(self, target: LocalModel) -> None:
-        """List what can draft for this target, the fitting ones first, and why not the others."""
+        """List drafts for this target: fitting ones first, and why the others do not fit."""
         if self._target_now() is not target:
             return
         palette = Palette.of(self.app)

@@ -17,7 +17,7 @@ from localspec.text import harmless
 
 
 class QuestionScreen(ModalScreen[str | None]):
-    """Ends with the id of the answer, None for Escape; answers are (id, what it says)."""
+    """Ends with an answer's id, None for Escape; answers are (id, text)."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel")]
 

@@ -12,8 +12,6 @@ from textual.widgets import Label, Markdown
 
 
 class ReadingScreen(ModalScreen[None]):
-    """Shows Markdown until any of the closing keys."""
-
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,q,w", "dismiss(None)", "Close")]
 
     def __init__(self, title: str, text: str) -> None:

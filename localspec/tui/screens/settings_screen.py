@@ -32,8 +32,8 @@ ABOUT = {
 
 @dataclass(frozen=True, slots=True)
 class ChosenSettings:
-    """What was set: `sampling` has what differs from the defaults, MAX_TOKENS among it; `always`
-    keeps it for new conversations as well."""
+    """`sampling` has what differs from the defaults, MAX_TOKENS too; `always`: for new
+    conversations as well."""
 
     system: str | None
     sampling: dict[str, float | int]
@@ -41,7 +41,7 @@ class ChosenSettings:
 
 
 class SettingsScreen(ModalScreen[ChosenSettings | None]):
-    """Ends with what was set, None for Escape; begins with the field named `to`."""
+    """Ends with the settings, None for Escape; begins with the field named `to`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Cancel"),
@@ -84,7 +84,7 @@ class SettingsScreen(ModalScreen[ChosenSettings | None]):
     @on(Input.Submitted)
     @on(Button.Pressed)
     def action_save(self) -> None:
-        """Check all fields; leave if they can be meant."""
+        """Check all fields; leave if they are valid."""
         found: dict[str, float | int] = {}
         for field in self.query(Input):
             assert field.id is not None

@@ -1,1 +1,1 @@
-"""What goes on between user, history and engine; knows nothing of how it is shown."""
+"""Between user, history and engine; knows nothing of the screen."""

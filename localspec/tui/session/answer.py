@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ShownAnswer:
-    """What has come of an answer. The engine's thread puts chunks in, the screen takes them out.
+    """The engine's thread puts chunks in, the screen takes them out.
 
     Args:
         message: id of the message that it becomes.
@@ -40,11 +40,11 @@ class ShownAnswer:
         self._chunks: deque[Chunk] = deque()
 
     def put(self, chunk: Chunk) -> None:
-        """Called in the engine's thread; as little as possible, between two passes."""
+        """Called in the engine's thread between two passes: as little as possible."""
         self._chunks.append(chunk)
 
     def take(self) -> str:
-        """Take in what has come since the last call; returns its text."""
+        """Take in the chunks since the last call; returns their text."""
         parts = []
         while self._chunks:
             chunk = self._chunks.popleft()

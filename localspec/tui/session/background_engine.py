@@ -1,7 +1,6 @@
-"""The engine of the chat, in a thread of its own, so that the screen never waits for it.
+"""The chat's engine in a thread of its own: the screen never waits for it.
 
-It uses the public API alone. The screen asks through methods that return at once, and is told by
-events, which `tell` has to carry over to its own thread.
+Methods return at once; results come as events, called in the engine's thread.
 """
 
 from __future__ import annotations
@@ -46,26 +45,26 @@ if TYPE_CHECKING:
 logger = logging.getLogger("localspec.tui")
 
 KEEP_EVERY = 0.4
-"""Seconds between two times that a growing answer is handed on to be kept."""
+"""Seconds between two savings of a growing answer."""
 _TELL_EVERY = 0.1
 """Seconds between two reports of progress."""
 _PATIENCE = 2.0
-"""Seconds to wait for another process that learns or records: the next question may come."""
+"""Seconds to wait for another process that learns or records."""
 _RECORDED = 32
-"""Likeliest tokens that are recorded of a distribution: `localspec.distill.trace.TOP_K`."""
+"""As `localspec.distill.trace.TOP_K`."""
 _STOPPED = "Stopped while the model was loading."
 
 Loader = Callable[..., "Engine"]
 
 
 class BackgroundEngine:
-    """One engine, and a thread that opens it, uses it, and opens another one instead.
+    """One engine, and the thread that opens, uses and replaces it.
 
     Args:
         tell: called in that thread with each event.
         options, drafting, offline: as for `localspec.load`.
-        loader: `localspec.load`, or what a test puts in its place.
-        session: what the models have read is taken from this file, and kept there at the end.
+        loader: `localspec.load`, or a test's own.
+        session: file from which caches are read, and into which they are saved at the end.
     """
 
     def __init__(
@@ -104,7 +103,7 @@ class BackgroundEngine:
         self._thread.submit(partial(self._learn, conversation, texts), failed=self._not_learned)
 
     def forget(self, conversation: str) -> None:
-        """A conversation is deleted: learn and record nothing of it any more."""
+        """A conversation is deleted: learn and record nothing more of it."""
         self._forgotten.add(conversation)
 
     def stop(self) -> None:
@@ -117,15 +116,12 @@ class BackgroundEngine:
         last: Callable[[], object] = lambda: None,
         said: Callable[[], object] = lambda: None,
     ) -> str | None:
-        """Stop, end the thread, free the models.
+        """Stop, end the thread, free the models; returns why a session could not be saved.
 
         Args:
             timeout: seconds to wait for the thread.
-            last: called when no more is generated, but the tokens can still be told.
-            said: what goes into the session's file besides; called after `last`.
-
-        Returns:
-            Why the session could not be kept; None if it was.
+            last: called after generation, while tokens can still be taken.
+            said: what else goes into the session's file; called after `last`.
         """
         trouble = None
         self._thread.finish()
@@ -170,7 +166,7 @@ class BackgroundEngine:
         self._tell(NotOpened(pair, _sentence(error), cancelled, self._opened))
 
     def _reopen(self, pair: PairReference) -> None:
-        """Back to what was open; that is no longer stopped."""
+        """Back to the pair before; that cannot be stopped."""
         with suppress(Exception):
             self._load(pair, stoppable=False)
 
@@ -215,8 +211,7 @@ class BackgroundEngine:
         )
 
     def _options_for(self, pair: PairReference) -> tuple[ModelOptions | None, list[str]]:
-        """The options for a pair, without adapters and a projector that are of another, and what to
-        say of that."""
+        """Options without another pair's adapters and projector, and notices about it."""
         if self._adapted is None:
             self._adapted = pair
         first, options = self._adapted, self._options
@@ -240,7 +235,7 @@ class BackgroundEngine:
         return kept, [f"Without {listed(names)}, which belongs to the previous model."]
 
     def _try_unknown(self, pair: PairReference) -> None:
-        """Let a child process meet a file first that nobody has opened here yet."""
+        """Open a file that is new here in a child process first."""
         if self._loader is not None:
             return
         from localspec.hub.resolution import resolve
@@ -358,7 +353,7 @@ class BackgroundEngine:
 
 
 def _sentence(error: BaseException) -> str:
-    """An error for the screen; what is no fault of the user's goes into the log as a whole."""
+    """An error for the screen; internal ones go into the log as a whole."""
     if not isinstance(error, LocalspecError | MemoryError):
         logger.error("in the engine's thread", exc_info=error)
         return (

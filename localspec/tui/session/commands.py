@@ -1,4 +1,4 @@
-"""Slash commands: what there is, what a line means, and how it can be completed."""
+"""Slash commands: parsing and completing."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SETTINGS = (
     *(f.name for f in fields(SamplingParams) if f.name != "logit_bias"),
     MAX_TOKENS,
 )
-"""What `/set` sets: the fields of SamplingParams that are numbers, and the longest answer."""
+"""What `/set` sets: the numeric fields of SamplingParams, and the longest answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command; `values` says what its argument can be, by the key of a completer."""
+    """`values` is the completer of its argument."""
 
     name: str
     arguments: str
@@ -68,7 +68,7 @@ FIXED: Mapping[str, Sequence[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class CommandCompletion:
-    """One way to go on: the whole line then, what is shown, and what stands beside it."""
+    """The whole line after it, its label, and what stands beside that."""
 
     text: str
     label: str
@@ -76,11 +76,9 @@ class CommandCompletion:
 
 
 def parse(line: str) -> tuple[Command, str] | None:
-    """The command that a line is, and its argument; None for text to send, which `//` begins where
-    it has a slash itself.
+    """The command of a line, and its argument; None for text to send.
 
-    Raises:
-        UsageError: there is no such command.
+    `//` begins text with a slash. Raises UsageError for an unknown command.
     """
     if not line.startswith("/") or line.startswith("//"):
         return None
@@ -103,7 +101,7 @@ def unescaped(line: str) -> str:
 def complete(
     line: str, known: Mapping[str, Callable[[], Iterable[str]]]
 ) -> list[CommandCompletion]:
-    """Ways to go on with a line that begins a command; `known` are completers beside FIXED."""
+    """Completions of a line; `known` are completers besides FIXED."""
     if not line.startswith("/") or line.startswith("//") or "\n" in line:
         return []
     name, space, argument = line[1:].partition(" ")
@@ -133,11 +131,7 @@ def complete(
 
 
 def setting(argument: str) -> tuple[str, float | int | None]:
-    """What `/set NAME VALUE` sets; the value "default" takes it back (None).
-
-    Raises:
-        UsageError: no such setting, or a value that it cannot have.
-    """
+    """Name and value of `/set NAME VALUE`; "default" is None. Raises UsageError."""
     name, _, text = argument.replace("=", " ", 1).partition(" ")
     name, text = name.strip().lower().replace("-", "_"), text.strip()
     name = {"temp": "temperature", "n": MAX_TOKENS}.get(name, name)
@@ -160,8 +154,7 @@ def setting(argument: str) -> tuple[str, float | int | None]:
 
 
 def checked(**sampling: float | int) -> SamplingParams:
-    """The parameters as a record, without names that only another version knows; raises UsageError
-    for a value out of its range."""
+    """Sampling parameters without unknown names; UsageError for invalid values."""
     known = {name: value for name, value in sampling.items() if name in SETTINGS}
     try:
         return SamplingParams(**known)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What goes on between user, history and model; knows nothing of the screen but `View`."""
+"""Between user, history and model; of the screen it knows only `View`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NEVER_BEGUN = "■ stopped before it was answered"
 
 
 class View(Protocol):
-    """The screen, told what to show in its own thread."""
+    """The screen, called in its own thread."""
 
     def show_conversation(self) -> None: ...
 
@@ -56,8 +56,8 @@ class Conversing:
 
     Attributes:
         conversation: the one that is shown.
-        running: the answer that comes; it may belong to another conversation.
-        opened: the pair that is open, None before.
+        running: the answer in progress; it may belong to another conversation.
+        opened: the open pair.
         notes: what happens to messages now, by id.
         latest: the last finished answer of this session.
         overfull: the conversation that outgrew the context last.
@@ -84,10 +84,11 @@ class Conversing:
     async def send(
         self, text: str, attachments: Sequence[Attachment] = (), *, instead_of: str | None = None
     ) -> None:
-        """Send a message, and have it answered; raises UsageError while an answer is coming.
+        """Send a message and have it answered; UsageError while an answer is coming.
 
-        It counts as sent once the history holds it (no crash can take it then) and there is a model
-        to answer it. It is a branch of the message `instead_of`, an id."""
+        It counts as sent once the history holds it and there is a model to answer it. It is a
+        branch of the message `instead_of`, an id.
+        """
         self._require_idle()
         conversation = self.conversation
         state = UNSENT if self.opened is None else COMPLETE
@@ -112,8 +113,8 @@ class Conversing:
             self._ask(self.running)
 
     def regenerate(self, message: str | None = None) -> None:
-        """Answer again: the message, or the one that it answers; the last one if None. Raises
-        UsageError where there is none, or an answer is coming."""
+        """Answer this message again, or the one that it answers; None: the last one. Raises
+        UsageError."""
         self._require_idle()
         conversation = self.conversation
         found = conversation.messages.get(message or conversation.tip or "")
@@ -128,8 +129,8 @@ class Conversing:
         self._ask(self.running)
 
     def branch(self, step: int, message: str | None = None) -> None:
-        """Show the branch before or after: of the message, or of the last one that has any. Raises
-        UsageError where there is none."""
+        """Show a neighbouring branch of the message, or of the last one with any. Raises
+        UsageError."""
         self._require_idle()
         conversation = self.conversation
         path = conversation.path()
@@ -154,7 +155,7 @@ class Conversing:
         self.engine.stop()
 
     def begin(self, conversation: Conversation) -> None:
-        """Show another conversation. An answer that comes goes on in its own."""
+        """Show another conversation. A running answer continues in its own."""
         running = self.running
         if running is not None and running.conversation.id == conversation.id:
             conversation = running.conversation
@@ -181,8 +182,7 @@ class Conversing:
             self.store.saved(conversation)
 
     def ask_for_title(self) -> None:
-        """Have the model name the conversation, unless something is sent meanwhile; raises
-        UsageError where there is nothing to name, or an answer is coming."""
+        """Have the model name the conversation. Raises UsageError."""
         self._require_idle()
         conversation = self.conversation
         if not conversation.messages:
@@ -196,7 +196,7 @@ class Conversing:
         self.engine.forget(conversation)
 
     def leave(self) -> None:
-        """The chat ends, and the thread has: what has come of an answer is kept."""
+        """The chat and its thread end: keep what has come of an answer."""
         running = self.running
         if running is None or running.finish(STOPPED) is None or running.message is None:
             return
@@ -229,8 +229,8 @@ class Conversing:
             self._on_answer(self.running, event)
 
     def tick(self, *, spans: bool) -> Figures | None:
-        """Take in what has come of the answer, and who proposed what if the screen shows that;
-        returns its figures while there is one."""
+        """Take in the answer's progress, with `spans` if shown; returns its figures if there is
+        one."""
         running = self.running
         if running is None or running.answer is None or running.message is None:
             return None

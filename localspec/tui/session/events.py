@@ -1,4 +1,4 @@
-"""What the screen asks of the engine's thread, and what the thread tells it."""
+"""Questions to the engine's thread, and its events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PairReference:
-    """What to open: references as for `localspec.load`."""
+    """References as for `localspec.load`."""
 
     model: str | None
     draft: str | None = "auto"
@@ -27,10 +27,10 @@ class Question:
     """An answer that is wanted.
 
     Attributes:
-        message: id of the message that is answered; the events carry it.
+        message: id of the message to answer; the events carry it.
         messages, sampling, max_tokens, overflow: as for `Engine.stream`.
-        keep: called in the engine's thread with the text so far, every now and then.
-        record_of: id of the conversation to record it under; None where it is not to be.
+        keep: called in the engine's thread with the text so far, now and then.
+        record_of: id of the conversation to record it under; None: do not record.
     """
 
     message: str
@@ -44,8 +44,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A pair is open: what was asked for, the models' names and files, tokens of context, and what
-    the user should know."""
+    """A pair is open."""
 
     pair: PairReference
     model: str
@@ -59,7 +58,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class OpeningProgress:
-    """Something about opening takes its time; `fraction` is 0 to 1, None where unknown."""
+    """`fraction` is 0 to 1, None where unknown."""
 
     what: str
     fraction: float | None
@@ -67,8 +66,7 @@ class OpeningProgress:
 
 @dataclass(frozen=True, slots=True)
 class NotOpened:
-    """A pair could not be opened; `cancelled` if the user wanted it so. `still` is the pair that is
-    open instead."""
+    """`still` is the pair that is open instead; `cancelled` by the user."""
 
     pair: PairReference
     error: str
@@ -78,14 +76,14 @@ class NotOpened:
 
 @dataclass(frozen=True, slots=True)
 class Measuring:
-    """What passes cost here is being measured, before the first answer of a new pair."""
+    """Calibration before the first answer of a new pair."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class PromptProgress:
-    """The prompt is being read: tokens done and to do."""
+    """Prefill: tokens done, and in all."""
 
     message: str
     done: int
@@ -94,14 +92,12 @@ class PromptProgress:
 
 @dataclass(frozen=True, slots=True)
 class AnswerBegan:
-    """An answer begins; look into `answer` for what comes."""
-
     answer: ShownAnswer
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerEnded:
-    """An answer is complete, or was stopped."""
+    """Complete, or stopped."""
 
     message: str
     text: str
@@ -110,7 +106,7 @@ class AnswerEnded:
 
 @dataclass(frozen=True, slots=True)
 class AnswerFailed:
-    """There is no (complete) answer."""
+    """There is no complete answer."""
 
     message: str
     text: str
@@ -127,7 +123,7 @@ class Overflowed:
 
 @dataclass(frozen=True, slots=True)
 class NotKept:
-    """A conversation was to be learned, or an answer to be recorded, and was not."""
+    """A conversation was not learned, or an answer not recorded."""
 
     error: str
 

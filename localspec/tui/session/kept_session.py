@@ -1,7 +1,6 @@
 """The conversation of `localspec chat --session FILE`.
 
-The file has the branch that was shown, besides what the models have read of it; the whole
-conversation, with all branches and figures, is in the history, under the same id.
+The file has the shown branch besides the caches; the history has all of it under the same id.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from localspec.chat.conversation import (
 
 @dataclass(frozen=True, slots=True)
 class KeptSession:
-    """A file, and the conversation in it; None where there is no file yet, or it is damaged."""
+    """A file and its conversation; None for a new or damaged file."""
 
     path: Path
     conversation: Conversation | None
 
     def begun(self, new: Conversation) -> Conversation:
-        """The conversation to begin with: `new`, or the one that was kept, with its settings."""
+        """The stored conversation with the settings of `new`, or `new`."""
         kept = self.conversation
         if kept is None:
             return new
@@ -41,7 +40,7 @@ class KeptSession:
 
 
 def read(path: Path) -> KeptSession:
-    """What is in a file; raises SessionError where it is something else, or cannot be read."""
+    """Raises SessionError for other or unreadable files."""
     from localspec.sessions.session_file import Damaged, SessionFile
 
     try:
@@ -52,7 +51,7 @@ def read(path: Path) -> KeptSession:
 
 
 def kept(conversation: Conversation) -> dict[str, Any]:
-    """The branch that is shown, as JSON values for `read`."""
+    """The shown branch, as JSON values for `read`."""
     return {
         "id": conversation.id,
         "title": conversation.title,
@@ -72,7 +71,7 @@ def kept(conversation: Conversation) -> dict[str, Any]:
 
 
 def _conversation(found: Any) -> Conversation | None:
-    """What `kept` gave, or the messages that `localspec run` keeps."""
+    """From `kept`, or from the messages that `localspec run` keeps."""
     if isinstance(found, list):
         found = {"messages": found}
     if not isinstance(found, dict) or not found.get("messages"):

@@ -1,4 +1,4 @@
-"""An answer while it comes, and the message that it becomes."""
+"""A running answer, and the message that it becomes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from localspec.tui.session.answer import ShownAnswer
 
 @dataclass(slots=True)
 class Running:
-    """The answer that is wanted, or comes.
+    """An answer that is wanted, or in progress.
 
     Attributes:
-        conversation, to: what it is part of, and the id of the message that it answers.
+        conversation, to: where it belongs, and the id of the message that it answers.
         message, answer: once it has begun.
         asked: whether the engine's thread knows of it.
     """
@@ -26,7 +26,7 @@ class Running:
     asked: bool = False
 
     def take(self, *, spans: bool) -> bool:
-        """Take in what has come since, and who proposed what (`spans`); whether anything has."""
+        """Take in the progress, with sources for `spans`; whether there was any."""
         if self.answer is None or self.message is None or not self.answer.take():
             return False
         self.message.content = self.answer.text
@@ -35,8 +35,7 @@ class Running:
         return True
 
     def finish(self, state: str, text: str | None = None) -> Figures | None:
-        """Have the message hold all of it, `text` or what has come; returns its figures, None where
-        it never began."""
+        """Complete the message; returns its figures, None where it never began."""
         if self.answer is None or self.message is None:
             return None
         self.answer.take()

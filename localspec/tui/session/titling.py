@@ -8,7 +8,7 @@ from localspec.tui.session import commands
 from localspec.tui.session.events import AnswerEnded, AnswerFailed, Question
 
 TITLE = "title"
-"""What events carry that are about a title; no message has such an id."""
+"""Id in events about a title; no message has it."""
 WISH = (
     "Give our conversation a title of at most six words. Answer with the title alone, "
     "without quotation marks."
@@ -17,7 +17,7 @@ TOKENS = 24
 
 
 class Titling:
-    """What is asked of the model, and what it found; `waits` until it has."""
+    """A question for a title, and its answer, for which it `waits`."""
 
     def __init__(self) -> None:
         self._conversation: Conversation | None = None
@@ -27,10 +27,7 @@ class Titling:
         return self._conversation is not None
 
     def question(self, conversation: Conversation) -> Question:
-        """What to ask the model about a conversation.
-
-        It reads on where it is, so that the cache stays what the next message needs.
-        """
+        """The conversation and a wish, so that the cache stays useful for the next message."""
         self._conversation = conversation
         return Question(
             TITLE,
@@ -42,7 +39,7 @@ class Titling:
         )
 
     def found(self, event: AnswerEnded | AnswerFailed) -> tuple[Conversation | None, str | None]:
-        """The conversation that was asked about, and the title if it found one."""
+        """The conversation that was asked about, and the title, if there is one."""
         conversation, self._conversation = self._conversation, None
         title = title_from(event.text)
         whole = isinstance(event, AnswerEnded) and event.finish_reason == "stop"

@@ -1,1 +1,1 @@
-"""What the chat's screen is made of, a widget a file."""
+"""The widgets of the chat's screen."""

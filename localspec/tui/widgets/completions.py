@@ -13,7 +13,7 @@ from localspec.tui.session.commands import CommandCompletion
 
 
 class Completions(OptionList, can_focus=False):
-    """Shows ways to go on, one of them chosen. The keys stay with the input."""
+    """Shows completions, one of them chosen; the keys stay with the input."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, compact=True)
@@ -35,7 +35,6 @@ class Completions(OptionList, can_focus=False):
         self.highlighted = 0
 
     def move(self, step: int) -> None:
-        """Choose the one above or below."""
         if step < 0:
             self.action_cursor_up()
         else:

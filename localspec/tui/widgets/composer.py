@@ -1,4 +1,4 @@
-"""The message being written: its text, files, completions, and what it replaces."""
+"""The message being written: text, files, completions, and what it replaces."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from localspec.tui.widgets.completions import Completions
 from localspec.tui.widgets.prompt_input import PromptInput
 
 Known = Mapping[str, Callable[[], Iterable[str]]]
-"""Completers, as `commands.complete` wants them."""
+"""As for `commands.complete`."""
 
 
 class Composer(Vertical):
-    """The input, what is shown above it, and what goes along with it.
+    """The input, and what is shown above it.
 
     Attributes:
         attached: files for the next message.
@@ -46,7 +46,7 @@ class Composer(Vertical):
         return self.query_one(PromptInput)
 
     def taken(self) -> tuple[list[Attachment], str | None]:
-        """The message is sent: what goes along with it, and what it is a branch of."""
+        """The message is sent: its files, and what it is a branch of."""
         attached, self.attached = self.attached, []
         instead_of = self.editing
         self.leave_edit()

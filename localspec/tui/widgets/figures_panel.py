@@ -15,13 +15,13 @@ from localspec.tui.rendering.palette import Palette
 from localspec.tui.session.events import Opened
 
 _NOTHING = "–"
-"""In the place of a figure that there is not yet."""
+"""For an unknown figure."""
 _NAME = 11
-"""Cells for the name of a figure."""
+"""Cells of a figure's name."""
 
 
 class FiguresPanel(VerticalScroll):
-    """Live while an answer comes, then those of the last answer (or of the selected one)."""
+    """Live while an answer comes, else of the last or the selected answer."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -36,7 +36,6 @@ class FiguresPanel(VerticalScroll):
     def show(
         self, figures: Figures, totals: Totals, opened: Opened | None, *, memory: str | None
     ) -> None:
-        """Draw these; nothing happens where they are what is shown."""
         palette = Palette.of(self.app)
         shown = (figures, totals, opened, memory, palette)
         if shown == self._shown:

@@ -1,4 +1,4 @@
-"""Where one writes: several lines, a history of what was sent, completion of slash commands."""
+"""The input: several lines, a history of sent texts, completion of commands."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from textual.widgets import TextArea
 
 
 class PromptInput(TextArea):
-    """Enter sends; Ctrl+J (Shift+Enter or Alt+Enter, where the terminal tells them apart) begins
-    a new line; the arrows go through what was sent, at the first and the last line."""
+    """Enter sends, Ctrl+J begins a line, arrows go through sent texts at the first and last
+    line."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         # Which of them Enter is just now, see `check_action`; the footer shows it.
@@ -36,12 +36,12 @@ class PromptInput(TextArea):
 
     @dataclass
     class Choose(Message):
-        """The list of completions is open: go up or down (-1, 1), or take what is chosen (0)."""
+        """Completions are open: move by -1 or 1, or take the chosen one (0)."""
 
         step: int
 
     class Resume(Message):
-        """Enter in an empty input, where the last conversation can be opened."""
+        """Enter in an empty input: open the last conversation."""
 
     class KeysWanted(Message):
         """`?` in an empty input."""
@@ -88,7 +88,7 @@ class PromptInput(TextArea):
         return super().check_action(action, parameters)
 
     def remember(self, texts: Sequence[str]) -> None:
-        """Take over what was sent before, oldest first."""
+        """Texts sent before, oldest first."""
         self._sent = [text for text in texts if text.strip()]
         self._at = None
 
@@ -110,7 +110,7 @@ class PromptInput(TextArea):
         self.post_message(self.Resume())
 
     def accepted(self, text: str) -> None:
-        """What was written has been sent: forget it here, remember it in the history."""
+        """The text was sent: clear it, and remember it."""
         if not self._sent or self._sent[-1] != text:
             self._sent.append(text)
         self._at = None

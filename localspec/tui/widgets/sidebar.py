@@ -1,4 +1,4 @@
-"""All conversations, newest first, and the search through them."""
+"""All conversations, newest first, and searching them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Conversations(OptionList):
 
 
 class Sidebar(Vertical):
-    """Lists conversations as far as one has scrolled, and what a search found."""
+    """Conversations as far as scrolled, or hits of a search."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down", "to_list", "To the list", show=False),
@@ -43,7 +43,7 @@ class Sidebar(Vertical):
 
     @dataclass
     class Chosen(Message):
-        """A conversation to show, and the message in it that was found."""
+        """A conversation to show, and a message found in it."""
 
         conversation: str
         message: str | None
@@ -62,12 +62,10 @@ class Sidebar(Vertical):
 
     @dataclass
     class DeleteWanted(Message):
-        """A conversation is to go."""
-
         conversation: str
 
     class Left(Message):
-        """The user wants back to the input."""
+        """Back to the input."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -109,7 +107,7 @@ class Sidebar(Vertical):
             options.highlighted = 0
 
     def current(self, conversation: str | None) -> None:
-        """Which one is shown beside the list; shown with the next `list`."""
+        """Mark the shown conversation with the next `list`."""
         self._current = conversation
 
     def focus_search(self) -> None:
@@ -117,7 +115,7 @@ class Sidebar(Vertical):
         self.screen.set_focus(self.query_one(Input))
 
     def focus_list(self) -> None:
-        """Put the cursor into the list, where it was before, else on what is shown."""
+        """Focus the list where it was, else on the shown conversation."""
         self.screen.set_focus(self.query_one(OptionList))
         if self._highlighted() is None and self._places:
             self.query_one(OptionList).highlighted = 0
@@ -128,7 +126,7 @@ class Sidebar(Vertical):
 
     @property
     def searching(self) -> str:
-        """What is searched for; empty where all are listed."""
+        """The search words; empty where all are listed."""
         return self.query_one(Input).value.strip()
 
     @property

@@ -1,4 +1,4 @@
-"""One line of figures above the input; live while an answer comes, frozen when it has ended."""
+"""One line of figures above the input."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from localspec.tui.rendering.palette import Palette
 
 
 class StatusLine(Static):
-    """Shows what goes on, or the figures of the last answer."""
-
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._shown: object = None

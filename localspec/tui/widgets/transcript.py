@@ -1,4 +1,4 @@
-"""The conversation: all its messages in one scrolling widget that draws only what is seen."""
+"""The conversation in one scrolling widget that draws only what is seen."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ from localspec.tui.rendering.palette import Palette
 from localspec.tui.rendering.strips import marked
 
 JUMP = 3
-"""What part of the page is free below a growing answer after a jump: a third."""
+"""After a jump, 1 ÷ this of the page is free below a growing answer."""
 
 
 class Transcript(ScrollView, can_focus=True):
     """Shows one branch of a conversation.
 
-    Thousands of messages are one widget here: heights of those never seen are estimated, and
-    corrected when they come into view, without moving what is in view.
+    Heights of unseen messages are estimates, corrected in view without moving what is in view.
 
     Attributes:
         tokens, rejected: see `Showing`.
@@ -60,13 +59,13 @@ class Transcript(ScrollView, can_focus=True):
 
     @dataclass
     class Act(TextualMessage):
-        """Something is wanted of the selected message."""
+        """An action on the selected message."""
 
         action: str
         message: str
 
     class Resized(TextualMessage):
-        """Its size on the screen has changed."""
+        pass
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -113,7 +112,7 @@ class Transcript(ScrollView, can_focus=True):
 
     @property
     def selected(self) -> Message | None:
-        """The message that the keys act on: the selected one, else the last answer."""
+        """The message for the keys: the selected one, else the last."""
         items, number = self._column.items, self._column.number(self._selected)
         if number is not None:
             return items[number].message
@@ -157,7 +156,6 @@ class Transcript(ScrollView, can_focus=True):
         return self._with_selection(strip, line).apply_offsets(0, line)
 
     def _welcome_line(self, y: int) -> Strip | None:
-        """Part of what stands where no message is."""
         region = self.scrollable_content_region
         row = y - max(0, (region.height - len(self._welcome)) // 2)
         if self._column.items or not 0 <= row < len(self._welcome):
@@ -194,7 +192,7 @@ class Transcript(ScrollView, can_focus=True):
 
     @property
     def _ground(self) -> Style:
-        """The widget's own style, which takes long to work out for each line."""
+        """The widget's style, cached: it is slow to compute for each line."""
         if self._style is None:
             self._style = self.rich_style
         return self._style
@@ -211,8 +209,8 @@ class Transcript(ScrollView, can_focus=True):
         return self._column.measure(number, width, self._showing_now())
 
     def _settle(self, drawn: int | None = None) -> None:
-        """Know the heights of all that is in view, and keep in view what was there. If only the
-        message `drawn` has changed, the rest need no repaint."""
+        """Measure all that is in view without moving it; if only `drawn` has changed, repaint
+        less."""
         page = self.scrollable_content_region.height
         if not self._column.items or page <= 0:
             self.virtual_size = Size(0, self._column.total)
@@ -245,9 +243,8 @@ class Transcript(ScrollView, can_focus=True):
     def _follow(self, page: int, drawn: int | None) -> None:
         """Keep the end in view.
 
-        While an answer grows it jumps by a part of the page once the end would leave it, and has
-        room to grow below until then: to move all lines for each new one would be to paint them all
-        each time, and nobody can read what moves.
+        A growing answer jumps by a part of the page: moving all lines for each new one would paint
+        them all each time, and moving text cannot be read.
         """
         total = self._column.total
         if drawn is None:
@@ -266,7 +263,7 @@ class Transcript(ScrollView, can_focus=True):
             self.refresh()
 
     def at_rest(self) -> None:
-        """Nothing grows any more: no room is needed below the end."""
+        """Nothing grows any more: remove the room below the end."""
         if self._room:
             self._settle()
 
@@ -329,7 +326,7 @@ class Transcript(ScrollView, can_focus=True):
         self.post_message(self.Resized())
 
     def _redraw(self) -> None:
-        """All heights may have changed; what stands at the top stays there."""
+        """All heights may have changed; the line at the top stays there."""
         if not self._column.items:
             self.refresh()
             return
@@ -355,7 +352,6 @@ class Transcript(ScrollView, can_focus=True):
             self.action_scroll_end()
 
     def action_scroll_end(self) -> None:
-        """To the end, and stay there."""
         self._following = True
         self._settle()
 
