@@ -9,14 +9,20 @@ import pytest
 
 import localspec
 from localspec import ModelNotFound, paths
+from localspec.errors import UsageError
 from localspec.hub.resolution import find, resolve
 from tests.hub.conftest import COMMIT, OLDER, Cached
 
 
 def test_the_embedded_pair() -> None:
     target, draft = paths.EMBEDDED_TARGET, paths.EMBEDDED_DRAFT
-    assert resolve(None) == resolve("demo") == resolve("") == paths.embedded(target)
+    assert resolve(None) == resolve("demo") == paths.embedded(target)
     assert resolve("demo", embedded=draft) == paths.embedded(draft)
+
+
+def test_an_empty_name_as_of_a_variable_that_is_not_set() -> None:
+    with pytest.raises(UsageError, match="is empty"):
+        resolve("")
 
 
 def test_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
