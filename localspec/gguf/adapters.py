@@ -1,8 +1,7 @@
 """Whether a LoRA adapter fits a model, checked before llama.cpp reads it.
 
-llama.cpp compares two of four dimensions, and asserts the rest in the first pass or while reading
-the metadata: that would end the process (`llama_adapter_lora_init_impl`, llama-adapter.cpp;
-`build_lora_mm`, llama-graph.cpp).
+llama.cpp compares two of four dimensions and asserts the rest, which would end the process
+(`llama_adapter_lora_init_impl`, llama-adapter.cpp; `build_lora_mm`, llama-graph.cpp).
 """
 
 from __future__ import annotations
@@ -25,9 +24,8 @@ _EMBEDDINGS = "token_embd.weight"
 
 
 def require_fitting(adapters: Sequence[Adapter], model: Path) -> None:
-    """Raises:
-    ModelNotFound: there is no such file.
-    ModelInvalid: one is damaged, no LoRA adapter, or one of another model."""
+    """Raises ModelNotFound, or ModelInvalid if one is damaged, no LoRA adapter, or another
+    model's."""
     if not adapters:
         return
     base = read_gguf(model)
@@ -66,7 +64,7 @@ def _require_fits(file: GGUFFile, base: GGUFFile) -> None:
 
 
 def _pairs(file: GGUFFile, base: GGUFFile) -> dict[str, tuple[TensorInfo, TensorInfo]]:
-    """Both matrices of each of the model's tensors that are changed."""
+    """Both matrices of each tensor that is changed."""
     found: dict[str, dict[str, TensorInfo]] = {}
     for tensor in file.tensors:
         ending = next((end for end in (A, B) if tensor.name.endswith(end)), None)
@@ -83,7 +81,7 @@ def _pairs(file: GGUFFile, base: GGUFFile) -> dict[str, tuple[TensorInfo, Tensor
 def _misfit(
     changed: TensorInfo | None, a: TensorInfo, b: TensorInfo, tensors: Mapping[str, TensorInfo]
 ) -> str | None:
-    """Why a pair of matrices cannot be added to a tensor, behind its name; None where it can."""
+    """Why a pair of matrices cannot be added to a tensor; None if it can."""
     if changed is None:
         return "is not in the model"
     if any(one.type not in _TYPES for one in (a, b)):

@@ -1,4 +1,4 @@
-"""The architectures of the bound llama.cpp, by the names in GGUF files (llama-arch.cpp)."""
+"""Architectures of the bound llama.cpp by their names in files (llama-arch.cpp)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ KNOWN = frozenset(
     talkie mellum nanbeige qwen3tts pockettts
     """.split()  # noqa: SIM905
 )
-"""All of them; any other file cannot be opened."""
+"""All; other files cannot be opened."""
 
 RECURRENT = frozenset(["mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"])
-"""Memory is a state of fixed size, which cannot be cut back token by token."""
+"""Their memory is a state of fixed size."""
 
 HYBRID = frozenset(
     """
@@ -36,7 +36,7 @@ HYBRID = frozenset(
 """Some layers are recurrent, others attend."""
 
 DIFFUSION = frozenset(["dream", "llada", "llada-moe", "rnd1"])
-"""Text does not come token by token."""
+"""Text diffusion."""
 
 ENCODERS = frozenset({"t5", "t5encoder"})
 EMBEDDERS = frozenset(
@@ -52,5 +52,4 @@ ALIKE = frozenset(
     llama qwen2 qwen2moe qwen3 qwen3moe internlm2 stablelm starcoder2 phi2 exaone
     """.split()  # noqa: SIM905
 )
-"""All layers do the same to the residual stream (see llama.cpp's src/models), so that a model
-without some of them is one as well."""
+"""Every layer adds to the residual stream alike (src/models), so layers may be left out."""

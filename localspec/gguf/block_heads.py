@@ -1,4 +1,4 @@
-"""Block diffusion heads (DFlash, DSpark): checks of what llama.cpp asserts, ending the process."""
+"""Block diffusion heads (DFlash, DSpark): checks of what llama.cpp asserts."""
 
 from __future__ import annotations
 
@@ -18,24 +18,22 @@ from localspec.gguf.heads import (
 from localspec.gguf.reader import read_gguf
 
 USUAL_BLOCK = 16
-"""Tokens of a block where a file names none."""
+"""Tokens of a block if a file names none."""
 _NOT_MADE = {
     "selector_hidden.weight": "DFlash2",
     "hc_head_fn.weight": "DSpark for DeepSeek-V4",
 }
-"""Tensors of kinds that localspec does not draft with."""
+"""Tensors of kinds that are not supported."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockHeadFile(TappingHead):
-    """A head.
-
-    Attributes:
-        source: "dflash", or "dspark" where it has a Markov chain.
-        block: tokens of a block, as it was trained.
-        mask: the token in place of those to be predicted.
-        anchored: whether the last token's own row predicts the next one.
-        causal: whether tokens of a block see only those before them.
+    """Attributes:
+    source: "dflash", or "dspark" with a Markov chain.
+    block: tokens of a block in training.
+    mask: the mask token.
+    anchored: whether the last token's own row predicts the next one.
+    causal: whether tokens of a block see only earlier ones.
     """
 
     source: str

@@ -1,9 +1,8 @@
-"""Files that llama.cpp would not survive: it aborts the process, or reads outside of its memory.
+"""Files over which llama.cpp would abort, or read outside its memory.
 
-Each check stands for an assertion of the bound llama.cpp on something that no loader compares:
-`llama_model_base::load_hparams` and `load_arch_tensors` (llama-model.cpp, src/models),
-`llama_vocab::impl::load` (llama-vocab.cpp), and kernels of ggml (ops.cpp). What llama.cpp refuses
-by itself is left to it.
+Each check stands for an assertion that no loader precedes: `llama_model_base::load_hparams`,
+`load_arch_tensors` (llama-model.cpp, src/models), `llama_vocab::impl::load` (llama-vocab.cpp),
+and kernels of ggml (ops.cpp). What llama.cpp refuses itself is left to it.
 """
 
 from __future__ import annotations
@@ -24,33 +23,33 @@ _ROPE_SCALING = ("none", "linear", "yarn", "longrope")
 _EXPERT_MODELS = frozenset(["bailingmoe2", "glm4moe", "grovemoe", "llada-moe", "smallthinker"])
 """They assert that they have experts."""
 _LONE_EXPERT = frozenset(["hunyuan-dense", "hunyuan_vl"])
-"""Of these llama.cpp takes one expert, or none, for a dense model."""
+"""Dense with one expert or none."""
 _DOUBLE = frozenset(["jamba", "granitehybrid"])
-"""Their recurrent layers have to be twice as wide as the model."""
+"""Recurrent layers have to be twice as wide as the model."""
 
 _DELTA = frozenset(["qwen3next", "qwen35", "qwen35moe"])
-"""Their recurrent layers have as many numbers as their heads have together."""
+"""Recurrent layers have to be as wide as their heads together."""
 
 _ROTATING = ALIKE | {"gemma", "gemma2", "gemma3", "glm4moe", "qwen35", "qwen35moe", "qwen3next"}
-"""Their attention rotates in every layer that has any."""
+"""Attention rotates in every layer."""
 
 _SECTIONED = frozenset(["qwen2vl", "qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe"])
-"""Their positions always have several parts (M-RoPE)."""
+"""Positions always have several parts (M-RoPE)."""
 
 _UNEVEN = {
     "full_attention_interval": frozenset(["qwen3next", "qwen35", "qwen35moe", "minimax-01"]),
     "interleave_moe_layer_step": frozenset(["ernie4_5-moe"]),
 }
-"""Keys by which the numbers of layers are divided, and where."""
+"""Keys that layer numbers are divided by, and where."""
 
 _NOT_WEIGHTS = frozenset(["I8", "I16", "I32", "I64", "F64"])
-"""Types for which ggml has no kernels that multiply or add."""
+"""Types that ggml cannot multiply or add."""
 _NUMBERS = frozenset(["d2t", "ffn_gate_tid2eid"])
 """Tensors that are lists of tokens or experts."""
 
 
 def damage(file: GGUFFile) -> str | None:
-    """What is wrong with it, a sentence; None if nothing of the kind is known."""
+    """What is wrong, a sentence; None if nothing is known."""
     found = _tokens(file)
     if found is None and file.architecture in KNOWN - {"clip"}:
         found = _numbers(file) or _experts(file) or _weights(file)
@@ -96,7 +95,7 @@ def _numbers(file: GGUFFile) -> str | None:
 
 
 def _rotations(file: GGUFFile) -> str | None:
-    """More numbers of a head are rotated than it has, an odd number, or none, which would never end
+    """More numbers of a head rotated than it has, an odd number, or none, which never ends
     (`ggml_compute_forward_rope_flt`)."""
     for which in ("", "_swa"):
         rotated, size = file.own_integer(f"rope.dimension_count{which}"), _head(file, which)
@@ -109,7 +108,7 @@ def _rotations(file: GGUFFile) -> str | None:
 
 
 def _sections(file: GGUFFile) -> str | None:
-    """Of a head, the numbers that are rotated by each part of a position (M-RoPE)."""
+    """Numbers of a head that each part of a position rotates (M-RoPE)."""
     sections = file.own("rope.dimension_sections")
     if not isinstance(sections, Array):
         return None
@@ -124,7 +123,7 @@ def _sections(file: GGUFFile) -> str | None:
 
 
 def _head(file: GGUFFile, which: str = "") -> int | None:
-    """Numbers of a head's key."""
+    """Width of a head's key."""
     size = file.own_integer(f"attention.key_length{which}")
     if size is None:
         size = file.own_integer("attention.key_length")

@@ -22,12 +22,11 @@ class ModelFacts:
     """What a file contains, safe for a terminal.
 
     Attributes:
-        architecture: "llama", "qwen3" …; empty where the file cannot be read.
-        parameters: None where the file cannot be read.
+        architecture, parameters: empty and None if the file cannot be read.
         quantization: "Q4_K_M" …
-        trained_context: tokens, None where unknown.
+        trained_context: tokens, None if unknown.
         size: bytes of all parts.
-        problem: why it cannot generate text, a sentence; None if nothing speaks against it.
+        problem: why it cannot generate text, a sentence; None if nothing is known.
         chat: whether it has a chat template.
     """
 
@@ -60,7 +59,7 @@ def describe(path: Path) -> ModelFacts:
 
 
 def quantization(file: GGUFFile) -> str:
-    """What the file calls its weights' type, else `largest_type`."""
+    """The file's own name for its weights' type, else `largest_type`."""
     if not file.tensors:
         return ""
     named = FILE_TYPES.get(file.integer("general.file_type") or 0)
@@ -72,7 +71,7 @@ def quantization(file: GGUFFile) -> str:
 
 
 def largest_type(file: GGUFFile) -> str:
-    """The type that most of the weights' bytes have; empty without weights."""
+    """The type of most of the weights' bytes; empty without weights."""
     sizes: Counter[str] = Counter()
     for tensor in file.tensors:
         sizes[tensor.type] += tensor.size
@@ -80,7 +79,7 @@ def largest_type(file: GGUFFile) -> str:
 
 
 def why_not(file: GGUFFile) -> str | None:
-    """Why a file that can be read cannot generate text; a sentence, None if nothing is wrong."""
+    """Why a file cannot generate text, a sentence; None if nothing is known."""
     architecture = file.architecture
     kind = file.text("general.type")
     what = None
@@ -119,7 +118,7 @@ def why_not(file: GGUFFile) -> str | None:
 
 
 def require_undamaged(path: Path) -> None:
-    """Raise ModelInvalid where opening the file is known to take the process down."""
+    """A ModelInvalid if opening the file is known to crash."""
     try:
         found = damage(read_gguf(path))
     except LocalspecError:
@@ -132,9 +131,7 @@ def require_undamaged(path: Path) -> None:
 
 
 def embeds_alone(path: Path) -> bool:
-    """Whether a file is of a model for embeddings alone; False where it cannot be read, or is
-    damaged:
-    whoever opens it reports that."""
+    """Whether it is an undamaged embedding model."""
     try:
         file = read_gguf(path)
     except LocalspecError:

@@ -1,4 +1,4 @@
-"""Sizes of a model's parts, by its metadata, and by the shapes of tensors where these differ."""
+"""Sizes of a model's parts, by metadata and tensor shapes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from localspec.llama import kernels_file
 from localspec.llama.options import DEFAULT_CONTEXT, ModelOptions
 
 ROWS = 65
-"""Rows of logits that a context has room for; see `localspec.llama.context_params.MAX_TREE`."""
+"""Rows of logits of a context; see `localspec.llama.context_params.MAX_TREE`."""
 SNAPSHOTS = 8
-"""States that a recurrent memory keeps besides the present one, where llama.cpp can."""
+"""Snapshots of a recurrent memory."""
 SNAPSHOTTED = frozenset(
     """
     kimi-k3 qwen35 qwen35moe qwen4exp deepseek4 glm5-next nemotron_h nemotron_h_moe lfm2 lfm2moe
@@ -28,9 +28,9 @@ SNAPSHOTTED = frozenset(
 )
 MOST_LAYERS = 10_000
 VOCABULARY_ITEM = 165
-"""Bytes that llama.cpp keeps per token and per merge: 126 to 175 in seven vocabularies."""
+"""Bytes that llama.cpp keeps per token and per merge (126 to 175)."""
 BESIDES = 5 << 20
-"""Bytes of graphs, threads' stacks, our own buffers."""
+"""Bytes of graphs, stacks, our own buffers."""
 
 _BLOCK = re.compile(r"blk\.(\d+)\.")
 _X86 = frozenset({"Q4_0", "Q4_K", "IQ4_NL", "MXFP4"})
@@ -46,12 +46,11 @@ class Use:
     """How a model is opened, as far as memory goes; see `localspec.llama.options.ModelOptions`.
 
     Attributes:
-        context: tokens, 0 for what the model was trained on, at most DEFAULT_CONTEXT.
-        rewritten: types of weights that the CPU backend keeps a rewritten copy of; None guesses
-            from the processor.
-        kernels: whether localspec's own CPU kernels compute with the weights, which keep one copy
-            of them; None guesses.
-        extras: what is opened beside its weights.
+        rewritten: weight types that the CPU backend copies rewritten; None guesses from the
+            processor.
+        kernels: whether localspec's CPU kernels, which keep one copy, have the weights; None
+            guesses.
+        extras: what is opened besides.
     """
 
     context: int = 0
@@ -116,8 +115,6 @@ def rewritten_here() -> frozenset[str]:
 
 @dataclass(slots=True)
 class Dimensions:
-    """By metadata, else by the shapes of tensors."""
-
     file: GGUFFile
     use: Use
     by_layer: dict[int, dict[str, TensorInfo]] = field(init=False)
@@ -161,7 +158,7 @@ class Dimensions:
         return len(tokens) if tokens is not None else 0
 
     def takes(self, tensor: TensorInfo) -> bool:
-        """Whether localspec's own kernels do, which release the mapped pages."""
+        """Whether localspec's kernels do, which release the mapped pages."""
         used = kernels_file.expected() if self.use.kernels is None else self.use.kernels
         return used and tensor.type in kernels_file.TYPES and self._multiplies(tensor)
 
@@ -277,7 +274,7 @@ class Dimensions:
         return mask + max(layer, rows, scores)
 
     def _feed_forward(self) -> int:
-        """Widest inner layer that a token passes: of all chosen experts together."""
+        """Widest inner layer of a token, of all chosen experts together."""
         inner = self._most("feed_forward_length")
         used = _whole(self.file.own_integer("expert_used_count"))
         experts = used * self._most("expert_feed_forward_length")
@@ -286,14 +283,14 @@ class Dimensions:
         return max(inner, experts, recurrent)
 
     def besides(self) -> int:
-        """Logits for the caller, the vocabulary, and small change."""
+        """Bytes of logits, vocabulary and small change."""
         merges = self.file.array("tokenizer.ggml.merges")
         items = self.vocabulary + (len(merges) if merges is not None else 0)
         return ROWS * 4 * self.vocabulary + VOCABULARY_ITEM * items + BESIDES
 
 
 def _whole(value: object) -> int:
-    """A number of the metadata that counts something: never negative, never absurd."""
+    """A count of the metadata, clamped to sane values."""
     if not isinstance(value, int) or isinstance(value, bool):
         return 0
     return min(max(0, value), 1 << 40)

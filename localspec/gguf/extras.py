@@ -1,5 +1,3 @@
-"""What is opened beside the weights of a model: LoRA adapters, and a projector for images."""
-
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -15,8 +13,8 @@ from localspec.llama.options import ModelOptions
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """Adapters of the target and of the draft model, and the target's projector, which runs where
-    the target's layers do."""
+    """What is opened besides the weights: LoRA adapters, and a projector where the target's layers
+    are."""
 
     adapters: tuple[GGUFFile, ...] = ()
     draft_adapters: tuple[GGUFFile, ...] = ()
@@ -24,7 +22,7 @@ class Extras:
 
     @classmethod
     def of(cls, options: ModelOptions) -> Extras:
-        """Those that options name, but for what cannot be read: whoever opens it reports that."""
+        """Those that options name; unreadable ones are reported when they are opened."""
         mmproj = () if options.mmproj is None else (options.mmproj,)
         projector = _read(Path(path).expanduser() for path in mmproj)
         return cls(

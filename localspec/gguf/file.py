@@ -1,4 +1,4 @@
-"""The content of a GGUF file without weights; arrays stay bytes until they are looked at."""
+"""The content of a GGUF file without weights."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ Scalar = str | int | float | bool
 
 @dataclass(frozen=True, slots=True)
 class SkippedText:
-    """A text too long to be of interest: only its length in bytes is known."""
+    """A text too long to keep; `length` in bytes."""
 
     length: int
 
 
 class Array(Sequence[Scalar]):
-    """An array of the metadata, kept as the file's bytes; elements are decoded when asked for.
+    """An array of the metadata as the file's bytes; elements are decoded on access.
 
     Attributes:
-        raw: its bytes without type and count. Two arrays of a type are equal if these are.
+        raw: bytes without type and count.
         kind: GGUF's value type of its elements.
         strings: whether its elements are texts (UTF-8, anything else replaced).
     """
@@ -102,7 +102,7 @@ class Array(Sequence[Scalar]):
         return self.raw[start + 8 : start + 8 + _U64.unpack_from(self.raw, start)[0]]
 
     def index_of(self, text: bytes) -> int | None:
-        """Where a text is, None where it is not."""
+        """Where a text is, None if missing."""
         entry = _U64.pack(len(text)) + text
         at = self.raw.find(entry)
         while at >= 0:  # most often never or once: the bytes are looked at in bulk
@@ -122,7 +122,7 @@ class Array(Sequence[Scalar]):
             at = end
 
     def taken(self, indices: Sequence[int]) -> Array:
-        """An array of these elements alone."""
+        """An array of these elements."""
         if self.strings:
             texts = [self.bytes_of(index) for index in indices]
             raw = b"".join(_U64.pack(len(text)) + text for text in texts)
@@ -132,7 +132,7 @@ class Array(Sequence[Scalar]):
         return Array(raw, self.kind, len(indices))
 
     def head(self, count: int) -> bytes:
-        """The bytes of the first elements, to be compared with another array's."""
+        """The bytes of the first elements."""
         if count >= self._length:
             return self.raw
         if self.strings:
@@ -154,13 +154,11 @@ Value = Scalar | Array | SkippedText
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """One tensor.
-
-    Attributes:
-        shape: fastest dimension first, as in the file.
-        type: "F16", "Q4_K" …
-        offset: bytes from the beginning of the file number `part`, 0 for the first.
-        size: bytes.
+    """Attributes:
+    shape: fastest dimension first, as in the file.
+    type: "F16", "Q4_K" …
+    offset: in bytes, in the file number `part`, from 0.
+    size: bytes.
     """
 
     name: str
@@ -180,12 +178,11 @@ class GGUFFile:
     """Everything but the weights.
 
     Attributes:
-        path: the file, the first one where it is split.
-        parts: all of its files.
+        path: the first file of a split model.
         size: bytes of all parts.
         metadata: of the first part.
-        tensors: of all parts; empty where they were not asked for.
-        kinds: GGUF's value type of each key of the metadata.
+        tensors: of all parts; empty if not asked for.
+        kinds: GGUF's value type of each key.
     """
 
     path: Path
@@ -198,12 +195,10 @@ class GGUFFile:
 
     @property
     def n_parameters(self) -> int:
-        """Weights of all tensors."""
         return sum(tensor.elements for tensor in self.tensors)
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all tensors."""
         return sum(tensor.size for tensor in self.tensors)
 
     @property
@@ -211,29 +206,26 @@ class GGUFFile:
         return self.text("general.architecture") or "unknown"
 
     def text(self, key: str) -> str | None:
-        """A text, None where there is none."""
         value = self.metadata.get(key)
         return value if isinstance(value, str) else None
 
     def integer(self, key: str) -> int | None:
-        """A whole number, None where there is none."""
         value = self.metadata.get(key)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def array(self, key: str) -> Array | None:
-        """An array, None where there is none."""
         value = self.metadata.get(key)
         return value if isinstance(value, Array) else None
 
     def own(self, key: str) -> Value | None:
-        """A value of the architecture's own section, e.g. "context_length"."""
+        """A value of the architecture's section, e.g. "context_length"."""
         return self.metadata.get(f"{self.architecture}.{key}")
 
     def own_integer(self, key: str) -> int | None:
         return self.integer(f"{self.architecture}.{key}")
 
     def numbers(self, key: str, most: int = 10_000) -> list[int]:
-        """Whole numbers of the architecture's own section: one, or one for each layer."""
+        """Whole numbers of the architecture's section: one, or one per layer."""
         value = self.own(key)
         found = value[:most] if isinstance(value, Array) else [value]
         return [one for one in found if isinstance(one, int) and not isinstance(one, bool)]

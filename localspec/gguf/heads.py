@@ -1,4 +1,4 @@
-"""Trained heads: checks of what llama.cpp asserts, which ends the process."""
+"""Trained heads: checks of what llama.cpp asserts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from localspec.gguf.reader import read_gguf
 
 EAGLE3, MEDUSA, MTP, DFLASH = "eagle3", "medusa", "mtp", "dflash"
 NOT_READ = {"gemma4-assistant": "Gemma 4 assistant"}
-"""Architectures of heads that the llama.cpp here opens, and localspec does not draft with."""
+"""Heads that llama.cpp opens, and localspec does not support."""
 _AGAIN = "Download it again, or convert it again."
 
 
 class HeadTarget(Protocol):
-    """What heads have to fit; `localspec.llama.model.Model` is one."""
+    """What heads have to fit, such as `localspec.llama.model.Model`."""
 
     @property
     def path(self) -> Path: ...
@@ -36,13 +36,13 @@ class HeadTarget(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TappingHead:
-    """A head that reads the inputs of layers of its target.
+    """A head that reads inputs of its target's layers.
 
     Attributes:
-        layers: of the target, in the order in which it reads them.
+        layers: of the target, in reading order.
         target_width: of the target's hidden states.
         width: of its own.
-        embeddings, output: whether it has such a matrix of its own; else the target's is used.
+        embeddings, output: whether it has such a matrix; else it uses the target's.
     """
 
     path: Path
@@ -53,7 +53,7 @@ class TappingHead:
     output: bool
 
     def require_fits(self, target: HeadTarget) -> None:
-        """Raise DraftMismatch where it was made for another target."""
+        """A DraftMismatch if it was made for another target."""
         why = None
         if self.target_width != target.width:
             why = f"hidden states of {self.target_width} numbers, and those of"
@@ -72,7 +72,7 @@ class TappingHead:
 
 
 def head_kind(path: Path) -> str | None:
-    """EAGLE3, MEDUSA, MTP, DFLASH, one of NOT_READ; None where it is no head, or cannot be read."""
+    """EAGLE3, MEDUSA, MTP, DFLASH or one of NOT_READ; None for other and unreadable files."""
     try:
         file = read_gguf(path, tensors=False)
         if file.architecture in (EAGLE3, MEDUSA, DFLASH, *NOT_READ):
@@ -97,7 +97,7 @@ def not_read(path: Path, kind: str) -> ModelInvalid:
 
 
 def require_no_head(path: Path) -> None:
-    """Raise ModelInvalid for a trained head, which generates nothing by itself."""
+    """A ModelInvalid for a trained head, which generates nothing by itself."""
     if is_head(path):
         raise ModelInvalid(
             f"{path} is a trained head, which drafts for the model that it was trained with. Give "
@@ -138,14 +138,14 @@ def read_eagle(path: Path) -> TappingHead:
 
 
 def target_layers(file: GGUFFile) -> tuple[int, ...]:
-    """The layers that a head's file names; none where one of them is impossible."""
+    """The target's layers that a head names; empty if one is impossible."""
     layers = file.array(f"{file.architecture}.target_layers")
     numbers = [] if layers is None or layers.strings else [int(layer) for layer in layers]
     return tuple(numbers) if min(numbers, default=-1) >= 0 else ()
 
 
 def required(file: GGUFFile, *names: str) -> dict[str, int]:
-    """Numbers of a head's metadata that have to be 1 or more; raises ModelInvalid."""
+    """Metadata that has to be 1 or more; else a ModelInvalid."""
     sizes = {name: file.own_integer(name) or 0 for name in names}
     lacking = [name for name, value in sizes.items() if value < 1]
     if lacking:
@@ -154,7 +154,7 @@ def required(file: GGUFFile, *names: str) -> dict[str, int]:
 
 
 def require_attention(file: GGUFFile, width: int) -> None:
-    """Raise ModelInvalid where the sizes of a head's attention do not fit each other."""
+    """A ModelInvalid if the sizes of a head's attention do not fit."""
     heads = file.own_integer("attention.head_count") or 0
     groups = file.own_integer("attention.head_count_kv") or heads
     if heads < 1 or groups < 1 or heads % groups:
@@ -168,7 +168,7 @@ def require_attention(file: GGUFFile, width: int) -> None:
 
 
 def require_map(file: GGUFFile, tensors: Mapping[str, TensorInfo]) -> None:
-    """Raise ModelInvalid where a head predicts some tokens, and their map (d2t) is wrong."""
+    """A ModelInvalid if a map of some tokens (d2t) is wrong."""
     if "d2t" not in tensors:
         return
     tokens = file.array("tokenizer.ggml.tokens")
@@ -178,12 +178,8 @@ def require_map(file: GGUFFile, tensors: Mapping[str, TensorInfo]) -> None:
 
 
 def d2t_ids(file: GGUFFile, d2t: TensorInfo, tokens: int) -> npt.NDArray[np.int64]:
-    """The target's token of each row of a head's output.
-
-    Raises:
-        ModelInvalid: one that a vocabulary of so many tokens does not have, or a type that
-            llama.cpp asserts against.
-    """
+    """The target's token of each row of a head's output; a ModelInvalid for unknown ones, or
+    another type."""
     ids = np.empty(0, np.int64)
     if d2t.type == "I64":
         ids = np.fromfile(file.parts[d2t.part], "<i8", d2t.elements, offset=d2t.offset)

@@ -23,10 +23,11 @@ Matrix = npt.NDArray[np.float32]
 @dataclass(frozen=True, slots=True)
 class MedusaHeads:
     """Attributes:
-    width: numbers of the target's hidden states.
+    width: of the target's hidden states.
     tokens: of the target's vocabulary.
-    heads: how many there are; `blocks` in each.
-    vocabulary: the fingerprint of the target's; empty if unknown."""
+    heads: their count; `blocks` in each.
+    vocabulary: fingerprint of the target's; empty if unknown.
+    """
 
     file: GGUFFile
     width: int
@@ -44,7 +45,7 @@ class MedusaHeads:
         return self.file.weight_bytes
 
     def ids(self) -> npt.NDArray[np.int64] | None:
-        """The target's token of each row of the outputs; None for all in their order."""
+        """The target's token of each row of the outputs; None for all in order."""
         tensor = self._tensor("d2t")
         return None if tensor is None else d2t_ids(self.file, tensor, self.tokens)
 
@@ -63,13 +64,12 @@ class MedusaHeads:
         return self._matrix(self.output_name(head), rows, self.width)
 
     def output_name(self, head: int) -> str:
-        """The tensor with a head's projection, its own or that of all."""
+        """The tensor with a head's own projection, or the shared one."""
         own = f"medusa.{head}.output.weight"
         return own if self._tensor(own) is not None else "medusa.output.weight"
 
     def require_fits(self, target: HeadTarget, tokens: int, vocabulary: str) -> None:
-        """Raise DraftMismatch where they are for another target than one with so many tokens and
-        that fingerprint of its vocabulary."""
+        """A DraftMismatch if the target has another width, size of vocabulary or fingerprint."""
         why = None
         if self.width != target.width:
             why = f"hidden states of {self.width} numbers, and those of {target.path.name} have"

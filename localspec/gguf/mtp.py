@@ -1,4 +1,4 @@
-"""MTP (next-n) layers: checks of what llama.cpp asserts, which ends the process."""
+"""MTP (next-n) layers: checks of what llama.cpp asserts."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class MtpLayers:
     """Layers that predict ahead, behind the others of a model.
 
     Attributes:
-        architecture: of the model that they belong to.
-        before: how many layers that has without them.
+        architecture: of their model.
+        before: layers that it has without them.
         width: of its states.
         alone: whether the file has nothing else of the model.
     """
@@ -33,7 +33,7 @@ class MtpLayers:
     alone: bool
 
     def require_fits(self, target: GGUFFile) -> None:
-        """Raise DraftMismatch where they were trained with another target."""
+        """A DraftMismatch if they were trained with another target."""
         theirs = (
             target.architecture,
             (target.own_integer("block_count") or 0)
@@ -51,7 +51,7 @@ class MtpLayers:
 
 
 def has_mtp(path: Path, *, alone: bool = False) -> bool:
-    """Whether a file has MTP layers that can draft here, and with `alone` nothing else."""
+    """Whether a file has MTP layers that can draft here; with `alone`, nothing else."""
     try:
         found = read_mtp(read_gguf(path))
     except LocalspecError:
@@ -60,7 +60,7 @@ def has_mtp(path: Path, *, alone: bool = False) -> bool:
 
 
 def is_mtp_alone(file: GGUFFile) -> bool:
-    """Whether it has MTP layers, sound ones or not, and not the model before them."""
+    """Whether it has MTP layers, valid or not, without their model."""
     layers = file.own_integer("nextn_predict_layers") or 0
     return (
         layers > 0
@@ -71,11 +71,8 @@ def is_mtp_alone(file: GGUFFile) -> bool:
 
 
 def read_mtp(file: GGUFFile) -> MtpLayers | None:
-    """Read and check the MTP layers of a file, None where it has none.
-
-    Raises:
-        ModelInvalid: they are not what llama.cpp can compute.
-    """
+    """Read and check MTP layers, None without any; a ModelInvalid if llama.cpp cannot compute
+    them."""
     count = file.own_integer("nextn_predict_layers") or 0
     shapes = {tensor.name: tensor.shape for tensor in file.tensors}
     if count < 1 or not any(".nextn." in name for name in shapes):

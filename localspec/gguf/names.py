@@ -1,4 +1,4 @@
-"""Names of files and repositories: quantization, parts of a split model, and malice."""
+"""Names of files and repositories: quantization, parts of split models, safety."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 DEFAULT_QUANT = "Q4_K_M"
-"""Taken where a reference names none, as llama.cpp and ollama do."""
+"""As llama.cpp and ollama choose."""
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}")
 _PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.gguf", re.IGNORECASE)
@@ -20,7 +20,7 @@ _QUANT = re.compile(
 _UNQUANTIZED = ("F16", "BF16", "F32")
 _DRIVE = re.compile(r"[A-Za-z]:")
 _BESIDES = ("mmproj", "imatrix")
-"""What else is in repositories as .gguf: image encoders, statistics for quantizing."""
+"""Other .gguf files of repositories: image encoders, statistics."""
 
 
 def is_repository(text: str) -> bool:
@@ -31,7 +31,7 @@ def is_repository(text: str) -> bool:
 
 
 def stays_inside(name: str) -> bool:
-    """Whether a file name of a repository, joined to a folder, stays in it on every system."""
+    """Whether a repository's file name, joined to a folder, stays in it on every system."""
     return all(
         part not in ("", ".", "..")
         and len(part.encode("utf-8", "surrogatepass")) <= 255
@@ -43,7 +43,7 @@ def stays_inside(name: str) -> bool:
 
 
 def quant_of(name: str) -> str:
-    """The quantization in a file name, in capitals; "" where it has none."""
+    """The quantization in a file name, in capitals; "" without one."""
     folder, _, file = name.rpartition("/")
     for text in (file, folder):
         found = _QUANT.findall(text)
@@ -53,7 +53,7 @@ def quant_of(name: str) -> str:
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """Names of all parts of the split model that this is a part of; the name alone if it is none.
+    """Names of all parts of a split model, by one of them; the name alone for other files.
     llama.cpp's scheme: `<stem>-00001-of-00003.gguf`."""
     folder, slash, file = name.rpartition("/")
     found = _PART.fullmatch(file)
@@ -67,8 +67,7 @@ def parts_of(name: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """One model among the files of a repository: those that are there, in order, and the
-    quantization in their name."""
+    """One model of a repository: its files in order, and their quantization."""
 
     files: tuple[str, ...]
     quant: str
@@ -80,13 +79,12 @@ class ModelFiles:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Parts that are not there."""
         there = set(self.files)
         return tuple(part for part in parts_of(self.files[0]) if part not in there)
 
 
 def models_among(names: Iterable[str]) -> list[ModelFiles]:
-    """The models among the files of a repository, in the order of their names."""
+    """The models among a repository's files, by name."""
     sets: dict[tuple[str, str], list[str]] = {}
     for name in sorted(names):
         file = name.rpartition("/")[2]
@@ -99,11 +97,10 @@ def models_among(names: Iterable[str]) -> list[ModelFiles]:
 def choose(
     models: Sequence[ModelFiles], *, quant: str | None, file: str | None
 ) -> ModelFiles | None:
-    """The model that a reference means; None where there is none such.
+    """The model that a reference means, or None.
 
     Args:
-        quant: as typed; None takes the default one, else the first model, as llama.cpp does, but
-            one that is not quantized only where there is no other.
+        quant: as typed; None takes the default one, else the first, preferably quantized.
         file: its file (any part of it), which decides alone.
     """
     if file is not None:

@@ -1,4 +1,4 @@
-"""Projectors for images: checks before llama.cpp reads one, and its memory."""
+"""Projectors for images: checks before llama.cpp reads one, and memory."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 
 _READ = frozenset({4, 5, 6, 7, 8, 9})
-"""GGUF's value types that clip.cpp reads: whole numbers and floats of 32 bits, truth values, texts
-and arrays. It asserts on others."""
+"""Value types that clip.cpp reads (32-bit numbers, booleans, texts, arrays); it asserts on
+others."""
 MTMD = 8 << 20
 """Bytes of the library and its buffers."""
 _VISION = "clip.has_vision_encoder"
 
 
 def require_projector(path: Path) -> None:
-    """Raises:
-    ModelNotFound: there is no such file.
-    ModelInvalid: it is damaged, or no projector for images."""
+    """Raises ModelNotFound, or ModelInvalid if it is damaged, or no projector for images."""
     file = read_gguf(path)
     if file.architecture != "clip":
         raise ModelInvalid(
@@ -41,10 +39,9 @@ def require_projector(path: Path) -> None:
 def image_compute(file: GGUFFile) -> int:
     """Bytes of a projector's pass over one image of its own size, and of its result.
 
-    The pixels, and the widest activations beside them: the feed-forward's inner numbers, or
-    queries, keys and values; at the beginning the patches in F16. Fitted to what clip.cpp reports
-    for vision transformers with flash attention. Tiles are computed one by one; for projectors that
-    take any resolution it is too little.
+    Pixels, and the widest activations: the feed-forward's inner numbers, or queries, keys and
+    values, or the patches in F16. Fitted to what clip.cpp reports for vision transformers with
+    flash attention; too little for projectors of any resolution.
     """
     side, patch, width = (
         _own(file, key) for key in ("image_size", "patch_size", "embedding_length")
@@ -57,7 +54,7 @@ def image_compute(file: GGUFFile) -> int:
 
 
 def image_besides(file: GGUFFile) -> int:
-    """Bytes of copies of an image on its way there, and of mtmd itself; measured."""
+    """Bytes of copies of an image, and of mtmd; measured."""
     return MTMD + 10 * _pixels(file)
 
 

@@ -1,10 +1,8 @@
-"""Metadata and the list of tensors of a GGUF file, read safely.
+"""Reads metadata and tensor lists of untrusted GGUF files.
 
-The package gguf reads files that are trusted: it makes several numpy arrays for every element of
-every array (ten seconds and more for 150,000 tokens), takes each length and count as the file gives
-it (a count of 2^60 loops until memory runs out), and maps the file, so that one cut short meanwhile
-kills the process with SIGBUS. Here everything is checked against the file's size, arrays stay
-bytes, and one budget bounds the work.
+The package gguf is for trusted files: it takes seconds for large vocabularies, loops over any
+count that a file claims, and maps files. Here everything is checked against the file's size,
+arrays stay bytes, and a budget bounds the work.
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
@@ -34,14 +32,14 @@ from localspec.gguf.names import parts_of
 from localspec.gguf.types import TYPES
 
 MOST_BYTES = 48 << 20
-"""Of metadata, all parts of a file together; the largest vocabularies known take 16 MB."""
+"""Of metadata of all parts; the largest known vocabularies take 16 MB."""
 MOST_KEYS = 20_000
 MOST_TENSORS = 100_000
 MOST_STRINGS = 2_000_000
-"""Elements of arrays of strings; known files have up to 800,000."""
+"""Elements of string arrays; known files have up to 800,000."""
 LONGEST_KEY = 65_535
 LONGEST_TEXT = 8 << 20
-"""Bytes of one text; longer ones (tokenizers as JSON) are kept as SkippedText."""
+"""Bytes of a text; longer ones are kept as SkippedText."""
 MOST_TEXT = 16 << 20
 MOST_PARTS = 1_000
 
@@ -92,8 +90,7 @@ def read_gguf(path: Path, *, tensors: bool = True) -> GGUFFile:
 
 
 def _parts(path: Path, metadata: Mapping[str, Value], count: int) -> list[Path]:
-    """The files of a split model, by the name of the first. Raises ModelInvalid where this is not
-    the first, or has another name than llama.cpp demands."""
+    """The files of a split model; a ModelInvalid if this is not the first, or is misnamed."""
     names = parts_of(path.name)
     if metadata.get("split.no") != 0:
         first = f" ({names[0]})" if len(names) > 1 else ""
@@ -109,7 +106,7 @@ def _parts(path: Path, metadata: Mapping[str, Value], count: int) -> list[Path]:
 
 
 class _Damaged(Exception):
-    """What is wrong, as the end of a sentence that begins with the path."""
+    """The end of a sentence that begins with the path."""
 
 
 class _Budget:
@@ -134,7 +131,7 @@ class _Budget:
 
 
 class _Reader:
-    """A cursor over the beginning of a file, of which as much is read as is needed."""
+    """A cursor over the beginning of a file, which is read as needed."""
 
     def __init__(self, file: BinaryIO, size: int, budget: _Budget) -> None:
         self.at = 0
@@ -146,7 +143,6 @@ class _Reader:
         return self._size - self.at
 
     def _need(self, count: int) -> None:
-        """Have so many bytes from the cursor on in the buffer."""
         end = self.at + count
         if end <= len(self._data):
             return
@@ -170,7 +166,6 @@ class _Reader:
         return bytes(self._data[self.at - count : self.at])
 
     def name(self, what: str, longest: int) -> str:
-        """A key, or a tensor's name."""
         length = self.u64()
         if not 0 < length <= longest:
             raise _Damaged(f"has a {what} of {length} bytes")
@@ -233,7 +228,7 @@ class _Reader:
 
 
 _Part = tuple[int, dict[str, Value], dict[str, int], list[TensorInfo], int]
-"""Version, metadata, its value types, tensors and size of one file."""
+"""Version, metadata, value types, tensors and size of one file."""
 
 
 def _read_part(path: Path, part: int, budget: _Budget, tensors: bool) -> _Part:

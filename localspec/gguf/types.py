@@ -1,4 +1,4 @@
-"""The types of weights: names and sizes, as of the llama.cpp that is bound."""
+"""Weight types of the bound llama.cpp."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def _rows(table: str, width: int) -> list[list[str]]:
 TYPES: Mapping[int, tuple[str, int, int]] = {
     int(number): (name, int(weights), int(size)) for number, name, weights, size in _rows(_TYPES, 4)
 }
-"""Of one tensor, by the number in the file (ggml_type): name, weights and bytes of a block."""
+"""ggml_type: name, weights and bytes of a block."""
 
 FILE_TYPES: Mapping[int, str] = {int(number): name for number, name in _rows(_FILE_TYPES, 2)}
-"""Of a whole file, by `general.file_type` (llama_ftype)."""
+"""llama_ftype, `general.file_type` of a file."""
 
 
 def row_bytes(name: str, length: int) -> int:
-    """Bytes of `length` numbers of a type, e.g. one row of a KV cache in "q8_0"."""
+    """Bytes of `length` numbers of a type, e.g. a row of a KV cache in "q8_0"."""
     block, size = _BY_NAME[name.upper()]
     return -(-length // block) * size
 

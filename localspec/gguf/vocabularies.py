@@ -1,7 +1,6 @@
-"""Vocabularies as files describe them, and whether two of them mean the same by an id.
+"""Vocabularies of files, compared as llama.cpp reads them (llama-vocab.cpp).
 
-Follows what llama.cpp makes of the same metadata (llama-vocab.cpp); `localspec.llama.vocabulary`
-compares once more when the models are open.
+`localspec.llama.vocabulary` compares once more when the models are open.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _TURN_ENDS = """
     """.split()  # noqa: SIM905
 _BOS: Mapping[str, int] = {"llama": 1, "gpt2": 11, "bert": 101, "plamo2": 1}
 _EOS: Mapping[str, int] = {"llama": 2, "gpt2": 11, "t5": 1, "plamo2": 2}
-"""Ids that llama.cpp takes where a file names none, by tokenizer model."""
+"""Ids that llama.cpp takes if a file names none, by tokenizer model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +51,10 @@ class TokenDifference:
 
 
 class VocabularyFacts:
-    """The tokens of a file.
-
-    Attributes:
-        model: "gpt2" (byte-level BPE), "llama" (SentencePiece) …
-        pre: the rule that cuts text into words before that; "default" where none is named.
-        size: number of tokens.
+    """Attributes:
+    model: "gpt2" (byte-level BPE), "llama" (SentencePiece) …
+    pre: the rule that cuts text into words; "default" if none is named.
+    size: count of tokens.
     """
 
     def __init__(self, file: GGUFFile) -> None:
@@ -71,7 +68,6 @@ class VocabularyFacts:
         self._file = file
 
     def bytes_of(self, token: int) -> bytes:
-        """A token as llama.cpp keeps it."""
         assert self.tokens is not None
         return self.tokens.bytes_of(token) or f"[EMPTY_{token}]".encode()
 
@@ -82,7 +78,7 @@ class VocabularyFacts:
         return printable(repr(self.bytes_of(token).decode("utf-8", "replace")), 60)
 
     def control(self, token: int) -> bool:
-        """Whether llama.cpp will take it for a control token."""
+        """Whether llama.cpp takes it for a control token."""
         text = self.bytes_of(token).decode("utf-8", "replace")
         if text in _SHOWN:
             return False
@@ -112,11 +108,11 @@ class VocabularyFacts:
         return self.find(text) is not None
 
     def find(self, text: str) -> int | None:
-        """The id of a token, None where there is none of that text."""
+        """The id of a token, None if missing."""
         return None if self.tokens is None else self.tokens.index_of(text.encode())
 
     def beginning(self) -> int | None:
-        """BOS, None where there is none."""
+        """BOS, None if missing."""
         return self._special("bos", _BOS)
 
     def end(self) -> int | None:
@@ -132,7 +128,7 @@ class VocabularyFacts:
         return next((token for token in found if token is not None), None)
 
     def adds_beginning(self) -> bool | None:
-        """Whether prompts begin with BOS; None where the file leaves it to llama.cpp."""
+        """Whether prompts begin with BOS; None if the file does not say."""
         value = self._file.metadata.get("tokenizer.ggml.add_bos_token")
         return value if isinstance(value, bool) else None
 
@@ -145,8 +141,8 @@ class VocabularyFacts:
 
 @dataclass(frozen=True, slots=True)
 class VocabularyComparison:
-    """Two vocabularies side by side: the first id that means different text, the first control
-    token that has two names, and how many of these there are."""
+    """The first id that means different text, the first control token with two names, and their
+    count."""
 
     different: TokenDifference | None
     controls: TokenDifference | None
@@ -156,11 +152,11 @@ class VocabularyComparison:
 def compare(
     target: VocabularyFacts, draft: VocabularyFacts, *, reads_all: bool = False
 ) -> VocabularyComparison:
-    """Whether ids mean the same to both, by the rules of `localspec.llama.vocabulary`. Control
-    tokens may have other names, and either may have more tokens at the end (padding).
+    """Whether ids mean the same, as `localspec.llama.vocabulary` judges: control tokens may have
+    other names, and either may have more tokens at the end.
 
     Args:
-        reads_all: the draft has to have every token that the target uses.
+        reads_all: the draft needs every token that the target uses.
     """
     mine, other = target.tokens, draft.tokens
     if mine is None or other is None:
@@ -185,7 +181,7 @@ def compare(
 
 
 def _first_unequal(mine: Array, other: Array, count: int) -> int:
-    """The first element that differs; bytes are compared in bulk, so equal ones cost nothing."""
+    """The first element that differs; bytes are compared in bulk."""
     a, b = memoryview(mine.head(count)), memoryview(other.head(count))
     if a == b:
         return count
@@ -201,8 +197,8 @@ def _first_unequal(mine: Array, other: Array, count: int) -> int:
 
 
 def shared_text(target: VocabularyFacts, draft: VocabularyFacts) -> float:
-    """Share of the target's tokens whose text the draft has as well, under any id. Marks of a
-    leading space ("▁", "Ġ") count as the same."""
+    """Share of the target's tokens whose text the draft has, under any id. Marks of a leading space
+    ("▁", "Ġ") are equal."""
     if target.tokens is None or draft.tokens is None or not target.size:
         return 0.0
     mine, other = ({_plain(v.bytes_of(i)) for i in range(v.size)} for v in (target, draft))

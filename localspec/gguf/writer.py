@@ -1,4 +1,4 @@
-"""Writes GGUF files: metadata as read from others, and tensors as bytes.
+"""Writes GGUF files.
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
@@ -20,7 +20,7 @@ _DROPPED = ("general.alignment", "split.")
 
 @dataclass(frozen=True, slots=True)
 class NewTensor:
-    """A tensor to write; shape and type as in `TensorInfo`, `data` all of its bytes."""
+    """A tensor to write, as in `TensorInfo`; `data`: all of its bytes."""
 
     name: str
     shape: tuple[int, ...]
@@ -37,7 +37,7 @@ def write_gguf(
     """Write a file, or raise OSError.
 
     Args:
-        metadata: as read from another file; texts that were skipped there are left out.
+        metadata: as read from another file; skipped texts are left out.
         kinds: GGUF's value type of each key.
     """
     entries = [

@@ -1,4 +1,4 @@
-"""LoRA adapters: which file, and how much of it."""
+"""LoRA adapters as users name them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ _SCALED = re.compile(r"(.+\.gguf):([^/\\]*)", re.IGNORECASE | re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A LoRA adapter (a GGUF file), added to a model's weights while passes run, `scale` times.
-
-    Raises UsageError for a scale that is no finite number.
-    """
+    """A LoRA adapter (GGUF). Passes add it to the weights, multiplied by `scale`, a finite
+    number."""
 
     path: Path
     scale: float = 1.0
@@ -34,7 +32,7 @@ class Adapter:
 
     @classmethod
     def parse(cls, text: str) -> Adapter:
-        """What `FILE` or `FILE:SCALE` means; a UsageError where it means nothing."""
+        """The adapter that `FILE` or `FILE:SCALE` names; a UsageError if it names none."""
         path, colon, scale = text.rpartition(":")
         number = 1.0
         try:
@@ -57,11 +55,11 @@ class Adapter:
 
 
 Said = str | os.PathLike[str] | Adapter
-"""An adapter as people name it: `FILE`, `FILE:SCALE`, or the record."""
+"""`FILE`, `FILE:SCALE`, or the record."""
 
 
 def adapters(said: Said | Iterable[Said]) -> tuple[Adapter, ...]:
-    """The adapters that somebody named; see `Adapter.parse`."""
+    """Each as `Adapter.parse` reads it."""
     several = (said,) if isinstance(said, str | os.PathLike | Adapter) else said
     return tuple(
         one if isinstance(one, Adapter) else Adapter.parse(os.fspath(one)) for one in several
@@ -69,8 +67,7 @@ def adapters(said: Said | Iterable[Said]) -> tuple[Adapter, ...]:
 
 
 def adapted_identity(path: Path, adapted: Sequence[Adapter]) -> dict[str, Any]:
-    """By what a model is known again: its file, and those of its adapters, with their scales. An
-    OSError where a file is not there."""
+    """Identity of a model with its adapters and their scales. OSError if a file is missing."""
     known = file_identity(path)
     if adapted:
         known["lora"] = [file_identity(one.path) | {"scale": one.scale} for one in adapted]

@@ -1,8 +1,7 @@
-"""Does this build's AMX code survive a batched pass?
+"""Whether this build's AMX code works; if not, this process does without.
 
-gcc before 13 drops most of the tile configuration as dead stores, and the first batched pass of
-quantized weights on a CPU with AMX then kills the process. A build cannot tell which compiler made
-it, so a child process (`trial`) tries it once. Where it crashes, this process does without AMX.
+gcc before 13 drops most of the tile configuration as dead stores. The first batched pass of
+quantized weights on a CPU with AMX then kills the process, so a child process tries one.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from localspec.llama.library import logger
 from localspec.llama.outcomes import Outcomes
 
 LIMIT = 60.0
-"""Seconds for what takes one or two; a child that hangs counts as one that crashed."""
+"""Seconds for the trial, which takes one or two."""
 _outcomes = Outcomes("amx", 4)
 
 
 def works() -> bool:
-    """Whether the CPU backend's own weight buffers may be used as they come."""
+    """Whether the CPU backend's own weight buffers are safe."""
     if b"AMX_INT8 = 1" not in llama_cpp.llama_print_system_info():
         return True
     facts = {"build": _build()}
@@ -65,17 +64,17 @@ class _Stack(ctypes.Structure):
 
 
 _SMALL = 4096
-"""Bytes: enough for a signal's frame as it is, too few for one with AMX's registers."""
+"""Bytes: enough for a signal frame, too few for one with AMX's registers."""
 
 
 def refused(first: Callable[[], object] = lambda: None) -> bool:
-    """Have ggml find that this process may not use AMX; whether its other layouts are used then.
+    """Make ggml believe that this process may not use AMX; returns whether that worked.
 
-    ggml asks the kernel for AMX (arch_prctl) when it lists its buffers, once for the life of the
-    process. The kernel refuses while a thread's stack for signals is too small for AMX's registers.
+    ggml asks the kernel for AMX (arch_prctl) once, when it lists its buffers. The kernel refuses
+    while a thread's signal stack is too small for AMX's registers.
 
     Args:
-        first: called before ggml lists its buffers, for what is to be among them.
+        first: called before ggml lists its buffers.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -95,7 +94,7 @@ def refused(first: Callable[[], object] = lambda: None) -> bool:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Keep what ggml prints from standard error; it does not go through its log."""
+    """Suppress standard error, where ggml prints without its log."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)

@@ -14,12 +14,12 @@ from localspec.decoding.tree import TokenTree
 
 
 class Batch:
-    """Room for one pass; the arrays are reused from pass to pass.
+    """Reusable arrays for one pass.
 
     Args:
         capacity: most tokens of a pass.
         leaves: most sequence ids of a token.
-        width: numbers of a state that goes in with each token, as trained heads read them.
+        width: width of the state that goes in with each token, for trained heads.
     """
 
     def __init__(self, capacity: int, leaves: int, width: int = 0) -> None:
@@ -58,7 +58,7 @@ class Batch:
         )
 
     def chain(self, tokens: Sequence[int], outputs: int) -> Any:
-        """A llama_batch of tokens behind sequence 0, with logits for the last `outputs`."""
+        """Tokens that continue sequence 0, with logits for the last `outputs`."""
         n = len(tokens)
         if n == outputs == 1:
             self._tokens[0] = tokens[0]
@@ -79,10 +79,10 @@ class Batch:
     def tree(
         self, pending: Sequence[int], tree: TokenTree, start: int, leaves: list[list[int]]
     ) -> Any:
-        """A llama_batch of a tree behind pending tokens, with logits from the last of those on.
+        """Pending tokens and a tree, with logits from the last pending token on.
 
         Args:
-            pending: tokens that every branch shares, the first at position `start`.
+            pending: tokens that all branches share, from position `start` on.
             leaves: for each node the sequence ids of the leaves below it.
         """
         first, n = len(pending), len(pending) + len(tree)
@@ -109,10 +109,8 @@ class Batch:
         *,
         outputs: bool = True,
     ) -> Any:
-        """A llama_batch of tokens in a sequence each, with logits for all of them or for none.
-
-        `states`: float32 [tokens, width], where the batch has them.
-        """
+        """Tokens of one sequence each, with logits for all or none; `states`: float32 [tokens,
+        width]."""
         n = len(tokens)
         self._tokens[:n] = tokens
         self._positions[:n] = positions
@@ -125,8 +123,8 @@ class Batch:
         return self._tree
 
     def rows(self, rows: Rows, *, outputs: bool = False) -> Any:
-        """A llama_batch behind sequence 0 of rows that are no tokens': contiguous float32
-        [positions, width of the model's inputs], which have to outlive it."""
+        """Rows in place of tokens behind sequence 0: contiguous float32 [positions, input width].
+        They must outlive the batch."""
         self._output[: len(rows)] = outputs
         return llama_cpp.llama_batch(
             n_tokens=len(rows),

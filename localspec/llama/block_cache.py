@@ -1,11 +1,8 @@
-"""The KV cache of a block diffusion head (DFlash, DSpark), which says a whole block in one pass.
+"""The KV cache of a block diffusion head (DFlash, DSpark), which drafts a block in one pass.
 
-Such a head (DFlash: z-lab; DSpark adds a Markov chain over the block's tokens) has layers of its
-own that attend to the text: keys and values are made of what went into some of the target's layers
-(`feed`). A draft is one pass over the last token and masks behind it; nothing of it stays.
-
-llama.cpp takes states and drafts as two kinds of batch of the same context: rows without tokens are
-written to the cache, tokens are computed over it (src/models/dflash.cpp).
+The head's layers attend to keys and values made from inputs of some target layers (`feed`).
+A draft is a pass over the last token and masks; none of it stays in the cache. llama.cpp
+writes rows without tokens to the cache and computes tokens over it (src/models/dflash.cpp).
 """
 
 from __future__ import annotations
@@ -24,20 +21,17 @@ from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 
 MOST = 32
-"""Tokens of a block at most: behind more of them, llama.cpp's graph of a DSpark head would have
-more nodes than there is room for (`graph_max_nodes`)."""
+"""Most tokens of a block: llama.cpp's graph of a DSpark head has no room for more."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockShape:
-    """What a pass of a head is made of.
-
-    Attributes:
-        size: tokens of a block, as it was trained.
-        mask: the token that stands for what is to be said.
-        anchored: whether the row of the last token of the text says the first one of the draft;
-            else each mask's row says the token at its own place.
-        causal: whether tokens of a block see only those before them.
+    """Attributes:
+    size: tokens of a block in training.
+    mask: the mask token.
+    anchored: whether the last token's row predicts the first drafted one; else each mask's row
+        predicts the token in its own place.
+    causal: whether tokens of a block see only earlier ones.
     """
 
     size: int
@@ -47,20 +41,16 @@ class BlockShape:
 
     @property
     def most(self) -> int:
-        """Tokens of a draft."""
+        """Most tokens of a draft."""
         return min(self.size, MOST) - (not self.anchored)
 
     def tokens(self, rows: int) -> int:
-        """The least block that says so many."""
+        """The smallest block that gives so many rows."""
         return rows + (not self.anchored)
 
 
 class BlockCache(HeadCache):
-    """What a head (architecture dflash) has been told of a text; see `HeadCache`.
-
-    `extend` and `truncate` serve `localspec.policy.calibration.MeasuredCache`: a draft costs what
-    it costs, however many tokens are read.
-    """
+    """See `HeadCache`. `extend` and `truncate` also serve `policy.calibration.MeasuredCache`."""
 
     sequences = 1
     max_draft = 64
@@ -79,15 +69,15 @@ class BlockCache(HeadCache):
 
     @property
     def place(self) -> int:
-        """Tokens of the text behind which it can draft; 0 where no state is known."""
+        """Length of the text that it can draft after; 0 without known states."""
         return len(self._text) + 1 if len(self._text) > self._start else 0
 
     def read(self) -> None:
         self._take_in()
 
     def draft(self, last: int, count: int) -> Rows:
-        """Logits of the next tokens behind a text whose states are known but for the last token's:
-        so many of them at most, [tokens, vocabulary], valid until the next draft."""
+        """Logits of up to `count` tokens that follow, [tokens, vocabulary], valid until the next
+        draft. All states but the last token's are known."""
         self._take_in()
         return self._block(last, count)
 
@@ -107,14 +97,12 @@ class BlockCache(HeadCache):
         self.tokens += self._text[self._made : self._made + len(inputs)]
 
     def _drop_failed(self) -> None:
-        """Nothing but what the target has read stays."""
         self._sequences.cut(self._made - self._base)
 
     def _go_back(self, length: int) -> None:
         self.truncate(length)
 
     def truncate(self, length: int) -> None:
-        """Drop the tokens from `length` on, and what is known of them."""
         if length >= self._made:
             del self.tokens[length:]  # that were measured with
         elif length <= self._start:
@@ -126,7 +114,7 @@ class BlockCache(HeadCache):
             self._made = length
 
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
-        """The cost of a draft."""
+        """Costs what a draft does."""
         self.tokens += tokens
         row = self._block(tokens[0], self.most)[0]
         return np.broadcast_to(row, (outputs, len(row)))

@@ -1,4 +1,4 @@
-"""A module run in a child process, for work that the process it runs in may not survive."""
+"""Runs a module in a child process, for work that may crash it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,16 @@ from time import monotonic
 from localspec.errors import Cancelled
 
 TRIAL = "localspec.llama.trial"
-"""The module of trials. It imports models and contexts, which need their outcomes."""
 _POLL = 0.1
-"""Seconds between looks whether to stop."""
 
 
 def run(
     module: str, *arguments: str, limit: float, cancelled: Callable[[], bool] = lambda: False
 ) -> int:
-    """Run `python -m module`, at most `limit` seconds; its exit status, negative for a signal.
+    """Run `python -m module`; its exit status, negative for a signal.
 
-    When this raises, the child and whatever it started are gone: TimeoutError, Cancelled where
-    `cancelled` said so, OSError where it cannot be started.
+    Raises TimeoutError after `limit` seconds, Cancelled, or OSError if it does not start. The child
+    and its descendants are gone then.
     """
     child = start(module, *arguments)
     deadline = monotonic() + limit
@@ -43,10 +41,10 @@ def run(
 def start(
     module: str, *arguments: str, pipe: int = subprocess.DEVNULL, keep: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start `python -m module`, which sees what we import from.
+    """Start `python -m module` with our import path.
 
     Args:
-        pipe: what its standard input and output are.
+        pipe: its standard input and output.
         keep: file descriptors that it inherits; not on Windows.
     """
     return subprocess.Popen(
@@ -68,12 +66,11 @@ def start(
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    """The command line of the child."""
     return [sys.executable, "-m", module, *arguments]
 
 
 def kill(child: subprocess.Popen[bytes]) -> None:
-    """End a child, and whatever it started."""
+    """End a child and its descendants."""
     if child.poll() is not None:
         return  # its number may be another process's by now
     if sys.platform == "win32":

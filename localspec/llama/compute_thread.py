@@ -1,15 +1,9 @@
 """The thread that makes all passes of this process.
 
-GNU OpenMP gives each thread that computes a team of its own, which lives as long as that thread,
-asleep or not. As soon as all teams have more threads together than there are cores, libgomp takes
-the machine for overcrowded: at a barrier its threads spin a hundred times and sleep, and a pass has
-hundreds of barriers. On two cores one sleeping team too many made passes of 1 B parameters (scale
-A) over 1, 8 and 128 tokens take 22 instead of 16 ms, 50 instead of 43 and 480 instead of 465.
-Teams cannot be had for a pass each either: a new thread begins where its parent runs, and waits
-there for milliseconds until the system moves it.
-
-Handing a pass over takes 20 to 70 microseconds. So tasks that make many run in this thread, see
-`localspec.scheduling.scheduler`.
+GNU OpenMP keeps a team of threads per computing thread. Once all teams together have more
+threads than there are cores, libgomp spins less at barriers, and every pass slows down.
+Handing over a pass takes 20 to 70 µs, so tasks of many passes run in this thread
+(`localspec.scheduling.scheduler`).
 """
 
 from __future__ import annotations
@@ -25,19 +19,16 @@ Result = TypeVar("Result")
 
 
 def is_current() -> bool:
-    """Whether the caller is that thread."""
     return _thread is not None and threading.get_ident() == _thread.ident
 
 
 def post(function: Callable[[], object]) -> None:
-    """Have that thread call a function, which raises nothing, behind those posted before. A
-    finalizer may call it."""
+    """Queue a function that raises nothing. A finalizer may call this."""
     _begun().calls.put(function)
 
 
 def call(function: Callable[..., Result], *arguments: Any) -> Result:
-    """What a function returns or raises, called in that thread. An interrupt waits for its end:
-    nothing may touch what it computes on before."""
+    """Call a function in that thread and wait. An interrupt is raised once it has returned."""
     if is_current():
         return function(*arguments)
     one: _Call = _Call(function, arguments)
@@ -57,8 +48,6 @@ def call(function: Callable[..., Result], *arguments: Any) -> Result:
 
 
 class _Call:
-    """What is to be called, and what came of it once it is `over`."""
-
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self._function, self._arguments = function, arguments
         self.result: Any = None
@@ -77,8 +66,6 @@ class _Call:
 
 
 class _ComputeThread:
-    """Calls functions in the order in which they come."""
-
     def __init__(self) -> None:
         self.calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
         thread = threading.Thread(target=self._work, name="localspec-compute", daemon=True)
@@ -102,7 +89,6 @@ _beginning = threading.RLock()
 
 
 def _forget() -> None:
-    """In a forked process, where no thread but the forking one goes on."""
     global _thread
     _thread = None
 

@@ -1,5 +1,3 @@
-"""A KV cache of one text, of a tree that is tried behind it, and the passes over them."""
-
 from __future__ import annotations
 
 import ctypes
@@ -30,18 +28,19 @@ REST = LEAST_CHUNK - 1
 
 
 class Context(NativeCache):
-    """The cache of one sequence of tokens, and of a tree that is tried behind them.
+    """The KV cache of one text and of a draft tree behind it.
 
-    A tree is decoded in one pass (`branch`, then `keep`), or grows level by level (`grow`, then
-    `settle`); each root-to-leaf path has a sequence id.
+    A tree is decoded in one pass (`branch`, then `keep`) or grows level by level (`grow`, then
+    `settle`). Each root-to-leaf path has a sequence id.
 
     Args:
-        flag: where `cancel` says so, two characters that outlive the context; None has them made.
+        flag: two characters that outlive the context, set by `cancel`; None makes them.
 
     Attributes:
-        max_leaves, max_draft: most branches and tokens of a tree; one branch of a recurrent memory.
-        recurrent: whether the memory (or a part of it) cannot be cut back token by token.
-        restores: whether dropping tokens may cost a pass, as llama.cpp keeps no snapshots.
+        max_leaves, max_draft: most branches and tokens of a tree; a recurrent memory has one
+            branch.
+        recurrent: whether the memory, or a part, cannot be cut back token by token.
+        restores: whether cutting back may cost a pass, as llama.cpp keeps no snapshots.
     """
 
     def __init__(
@@ -66,7 +65,6 @@ class Context(NativeCache):
             raise
 
     def _set_up(self, options: ModelOptions) -> None:
-        """All that follows from the native context."""
         model, native = self.model, self._native
         # What was asked for is what is promised; there may be more cells.
         self.capacity = min(native.cells, options.context or native.cells)
@@ -93,35 +91,28 @@ class Context(NativeCache):
     # Hidden states.
 
     def want_hidden(self, layers: tuple[int, ...]) -> None:
-        """Have the passes from now on make hidden states, for `hidden`.
+        """Collect hidden states in later passes; see `hidden`.
 
         Args:
-            layers: 0 … `model.layers`, see `hidden`; empty for none. New ones cost a reservation of
-                buffers in the next pass.
+            layers: 0 … `model.layers`. New ones cost a reservation of buffers in the next pass.
 
         Raises:
-            NativeError: llama.cpp does not give out layers of this architecture.
+            NativeError: llama.cpp does not provide them for this architecture.
         """
         self._gives_hidden = self._gives_hidden or bool(layers)
         self._hidden.want(layers)
 
     def hidden(self, outputs: int) -> dict[int, Rows]:
-        """The hidden states that were asked for, of the last `outputs` tokens of the last pass.
-
-        Returns:
-            By layer, float32 [outputs, width of the model], copies: what goes into layer i, and for
-            i = `model.layers` what the output norm makes of the last one's result.
-        """
+        """Hidden states of the last `outputs` tokens of the last pass, by layer: float32 [outputs,
+        width], copies. Layer i is its input, `model.layers` the output norm's result."""
         return self._hidden.rows(self._last_pass, outputs)
 
     def gather_hidden(self) -> None:
-        """From now on keep what goes into the layers that were asked for, of tokens whose logits
-        nobody wants, for `gathered`."""
+        """Keep layer inputs of tokens without logits from now on, for `gathered`."""
         self._hidden.gather()
 
     def gathered(self) -> dict[int, Rows]:
-        """The end of that: by layer, float32 [k, width of the model], of the latest tokens that
-        were read for no logits since `gather_hidden`, in their order; empty without any."""
+        """Ends that: by layer, float32 [k, width] of the latest such tokens, in order."""
         return self._hidden.gathered()
 
     # Passes.
@@ -136,14 +127,14 @@ class Context(NativeCache):
 
         Args:
             tokens: at least one.
-            outputs: rows of logits wanted, for the last so many tokens; at most MAX_TREE + 1.
-            progress: called after each chunk with tokens done and tokens to do.
+            outputs: rows of logits, for the last tokens; at most MAX_TREE + 1.
+            progress: called after each chunk with tokens done and total.
 
         Returns:
             float32 [outputs, vocabulary], a view that the next pass overwrites.
 
         Raises:
-            Cancelled, CacheFull, NativeError: the chunks before are in the cache, this one is not.
+            Cancelled, CacheFull, NativeError: earlier chunks are in the cache, this one is not.
         """
         if self._grown.tokens:
             self.settle()
@@ -193,7 +184,7 @@ class Context(NativeCache):
         return rows
 
     def keep(self, tree: TokenTree, path: Sequence[int]) -> None:
-        """Keep a path of the tree that `branch` decoded last, and drop its other nodes."""
+        """Keep a path of the tree that `branch` decoded, and drop its other nodes."""
         held = len(self.tokens)
         kept = held + len(path)
         if tree.is_chain():
@@ -213,20 +204,20 @@ class Context(NativeCache):
     def grow(
         self, tokens: Sequence[int], parents: Sequence[int], pending: Sequence[int] = ()
     ) -> Rows:
-        """Decode the next nodes of a draft tree behind `tokens`, all in one pass.
+        """Decode the next nodes of a draft tree behind `tokens` in one pass.
 
-        Each level may be chosen from the rows of the one before. `settle` ends the tree. So does
-        any other pass, any cut, and a pass that fails: then all of its nodes are dropped.
+        `settle` ends the tree. Any other pass, any cut and a pass that fails drop its nodes.
 
         Args:
-            tokens: one for each new node, 1 … MAX_TREE, numbered over all calls from 0.
+            tokens: of the new nodes, 1 … MAX_TREE; nodes are numbered over all calls from 0.
             parents: the node that each hangs from, of an earlier call, or ROOT.
-            pending: tokens that join `tokens` in the same pass, before the first nodes, which are a
-                chain then, or none.
+            pending: tokens that join `tokens` in the same pass, before first nodes that are a
+                chain.
 
         Returns:
             float32 [new nodes, vocabulary], a view that the next pass overwrites; with `pending`
-            one row more, the first one, after the last of those.
+            one
+            row more in front, after its last token.
 
         Raises:
             ValueError: more branches than `max_leaves`, or no such parents.
@@ -247,12 +238,8 @@ class Context(NativeCache):
         return rows
 
     def settle(self, path: Sequence[int] = ()) -> None:
-        """End a tree that `grow` began: keep a path of nodes, from ROOT down, as if `extend` had
-        read it, and drop the others. A recurrent memory may lose more, as in `truncate`.
-
-        Raises:
-            ValueError: no such path.
-        """
+        """End a tree that `grow` began. A path of nodes from ROOT down stays, as if `extend` had
+        read it; a ValueError if it is none. A recurrent memory may lose more, as in `truncate`."""
         grown, held = self._grown, len(self.tokens)
         if not grown.is_path(path):
             raise ValueError(f"not a path from the root: {list(path)}")
@@ -268,12 +255,8 @@ class Context(NativeCache):
         self.tokens += [grown.tokens[node] for node in path]
 
     def show(self, part: PicturePart) -> None:
-        """Append the positions of an image, which `tokens` then has by their ids.
-
-        Raises:
-            Cancelled, NativeError: as `extend`, or its model sees it whole, and it is longer than a
-                pass.
-        """
+        """Append an image's positions by their ids. Raises as `extend`, or NativeError where a part
+        that must share one pass is too long for it."""
         if self._grown.tokens:
             self.settle()
         ids, most = part.ids, self._batch.capacity
@@ -296,10 +279,10 @@ class Context(NativeCache):
     # Going back.
 
     def truncate(self, length: int) -> None:
-        """Drop the tokens from `length` on, and a tree that was grown.
+        """Drop the tokens from `length` on, and a grown tree.
 
-        A recurrent memory that cannot go back so far is restored from a state (see `checkpoint`),
-        else cleared: `tokens` is then shorter than asked for, never different.
+        A recurrent memory that cannot go back so far is restored from a state (`checkpoint`), or
+        cleared: `tokens` is then shorter than `length`, never different.
         """
         if self._grown.tokens:
             self.settle()
@@ -317,14 +300,13 @@ class Context(NativeCache):
         del self.tokens[length:]
 
     def checkpoint(self) -> None:
-        """Make it possible to `truncate` to here, or to any later place, for a pass over a few
-        tokens at most. May be called after every token of a draft; few of the calls save
-        anything."""
+        """Make `truncate` to here or later cost a pass over few tokens. Cheap to call after every
+        token."""
         if self.recurrent and self._saved.due(len(self.tokens)):
             self._saved.save(len(self.tokens))
 
     def discard_branches(self) -> None:
-        """Drop whatever an interrupted pass left behind `tokens`, and a tree that was grown."""
+        """Drop what an interrupted pass left behind `tokens`, and a grown tree."""
         self._grown = GrownTree()
         if not self.recurrent:
             self._sequences.cut(len(self.tokens))
@@ -332,14 +314,14 @@ class Context(NativeCache):
             self._restore(len(self.tokens))
 
     def state(self) -> State:
-        """The memory of `tokens` as bytes, for `set_state` of another context. A NativeError where
-        llama.cpp does not give it out."""
+        """The memory of `tokens` as bytes, for `set_state`; a NativeError if llama.cpp does not
+        provide it."""
         self.discard_branches()
         return sequence_state.copied(self._native.handle)
 
     def set_state(self, tokens: Sequence[int], state: State) -> None:
-        """Hold these tokens instead, whose memory `state` gave. A NativeError where it does not
-        fit; the cache is empty then."""
+        """Hold these tokens instead. A NativeError if the state does not fit; the cache is empty
+        then."""
         self.clear()
         if len(tokens) > self.capacity or not sequence_state.put(self._native.handle, state):
             self.clear()
@@ -375,7 +357,7 @@ class Context(NativeCache):
         self.discard_branches()
 
     def _restore(self, length: int) -> None:
-        """Go back to `length` tokens by way of a saved state, or to none at all."""
+        """Go back to `length` tokens from a saved state, or to none at all."""
         held = self._saved.restore(length)
         if held is None or not self._sequences.remove(0, held):
             self.clear()

@@ -1,4 +1,4 @@
-"""What a KV cache and its passes are asked for with."""
+"""Parameters of a native context."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from localspec.llama.model import Model
 from localspec.llama.options import DEFAULT_CONTEXT, ModelOptions
 
 MAX_TREE = 64
-"""Most tokens of a tree; also bounds the rows of logits that llama.cpp makes room for."""
+"""Most tokens of a tree; bounds the rows of logits that llama.cpp reserves."""
 MAX_LEAVES = 16
 MAX_SNAPSHOT_DRAFT = 8
-"""Tokens that a recurrent memory keeps snapshots for; each costs one state."""
+"""Tokens of snapshots of a recurrent memory; each costs one state."""
 
 _FLASH = {"auto": -1, "off": 0, "on": 1}
 _BF16 = 30  # ggml.h
@@ -35,12 +35,11 @@ def context_params(
     sequences: int = MAX_LEAVES,
     rows: int = MAX_TREE + 1,
 ) -> Any:
-    """The llama_context_params for a model.
+    """llama_context_params for a model.
 
     Args:
-        stop: a string; passes are aborted for as long as it is one character long. It must outlive
-            the context.
-        sequences: ids that tokens may be in; a recurrent memory has one.
+        stop: a string that outlives the context; passes abort while it has one character.
+        sequences: sequence ids; a recurrent memory has one.
         rows: most rows of logits of a pass.
     """
     threads = options.fixed_threads or library.default_threads()
@@ -64,9 +63,9 @@ def context_params(
 def kv_types(options: ModelOptions, model: Model) -> tuple[str, str]:
     """Element types of keys and values.
 
-    With two types llama.cpp's attention on a processor rounds alike however many tokens share a
-    pass, which exact answers need without localspec's kernels. Devices may not have the pair at
-    all: Vulkan's leaves it to the processor (`ggml_backend_vk_device_supports_op`).
+    With two types, llama.cpp's CPU attention rounds alike however many tokens share a pass, which
+    exact answers need without localspec's kernels. Devices may lack such a pair (Vulkan:
+    `ggml_backend_vk_device_supports_op`).
     """
     found = options.kv_type_k, options.kv_type_v
     stock = options.exact and not model.kernels.in_use and not model.offloaded
@@ -74,5 +73,5 @@ def kv_types(options: ModelOptions, model: Model) -> tuple[str, str]:
 
 
 def _element_type(name: str) -> int:
-    """The ggml_type of that name; the binding's own list lacks bf16."""
+    """ggml_type by name; the binding's own list lacks bf16."""
     return int(getattr(llama_cpp, f"GGML_TYPE_{name.upper()}", _BF16))

@@ -1,8 +1,4 @@
-"""Does llama.cpp survive this file?
-
-A file that passes every check can still make llama.cpp abort, and the whole process with it. A
-program that has something to lose tries an unknown file in a child process (`trial`) first.
-"""
+"""Tries unknown model files in a child process first, as llama.cpp may abort over them."""
 
 from __future__ import annotations
 
@@ -23,10 +19,10 @@ _survived = Outcomes("crash_tests", 1000)
 
 
 def require_survivable(path: Path, *, cancelled: Callable[[], bool] = lambda: False) -> None:
-    """Return if opening the file and decoding with it does not take the process down.
+    """Return if opening the file and decoding with it does not crash.
 
     Raises:
-        ModelInvalid: it does, or hangs; the message says which.
+        ModelInvalid: it crashes or hangs; the message says which.
         Cancelled: `cancelled` said so.
     """
     facts = _facts(path)
@@ -60,7 +56,7 @@ def _signal(number: int) -> str:
 
 
 def _facts(path: Path) -> dict[str, Any] | None:
-    """File, build and kernels; None for what need not be tried: no file, or our own."""
+    """File, build and kernels; None for what need not be tried: no file, or an embedded one."""
     ours = {paths.embedded(name) for name in (paths.EMBEDDED_TARGET, paths.EMBEDDED_DRAFT)}
     try:
         if path.resolve() in {p.resolve() for p in ours}:

@@ -1,4 +1,4 @@
-"""What this build of llama.cpp can run on: backends, devices and their memory."""
+"""Backends, devices and their memory."""
 
 from __future__ import annotations
 
@@ -15,12 +15,9 @@ KINDS = {0: "CPU", ggml.GPU: "GPU", ggml.INTEGRATED_GPU: "integrated GPU", 3: "a
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device.
-
-    Attributes:
-        free, total: bytes of its memory; 0 where it does not tell. An integrated GPU's are those
-            of main memory, and those of an RPC server's processor of that machine's.
-        remote: whether it is on another machine, see `localspec.remote`.
+    """Attributes:
+    free, total: bytes of memory, 0 if unknown. An integrated GPU's is main memory.
+    remote: whether it is on an RPC server.
     """
 
     name: str
@@ -32,7 +29,6 @@ class Device:
 
     @property
     def takes_layers(self) -> bool:
-        """Whether layers can be offloaded to it."""
         return self.kind in ("GPU", "integrated GPU")
 
 
@@ -50,7 +46,7 @@ def devices() -> list[Device]:
 
 
 def free_memory() -> int:
-    """Bytes that are left on devices with memory of their own; 0 where there are none."""
+    """Bytes free on devices with memory of their own."""
     return sum(device.free for device in devices() if device.kind == KINDS[ggml.GPU])
 
 
@@ -61,17 +57,14 @@ def backends() -> list[str]:
 
 
 def features() -> list[str]:
-    """What the code was built for, e.g. "AVX2"."""
+    """Instruction sets of the build, e.g. "AVX2"."""
     info = llama_cpp.llama_print_system_info().decode("utf-8", "replace")
     parts = (part.split(":")[-1].strip() for part in info.split("|"))
     return [part.removesuffix("= 1").strip() for part in parts if part.endswith("= 1")]
 
 
 def rewritten_types() -> frozenset[str]:
-    """Types of weights that the CPU backend keeps a rewritten copy of (ggml-cpu: amx, repack).
-
-    `localspec.gguf.dimensions` guesses them from the processor; the build decides.
-    """
+    """Weight types that the CPU backend keeps a rewritten copy of (ggml-cpu: amx, repack)."""
     built = set(features())
     if not weight_buffers_work():
         return frozenset()

@@ -1,12 +1,10 @@
-"""The KV cache of an EAGLE-3 head or an MTP layer, which reads the target's states beside tokens.
+"""The KV cache of an EAGLE-3 head or an MTP layer, which reads hidden states beside tokens.
 
-At place P an EAGLE-3 head (Li et al. 2025, section 3) reads the pair of the token at P + 1 and a
-state of P, and says what follows that token. Behind text that the target has read, the state is
-made of what went into three of the target's layers at P (`feed`); behind a drafted token it is what
-the head itself made of the pair before.
-
-An MTP (next-n) layer (DeepSeek-V3, section 2.2) reads the same pairs, the state being what the
-target made of a place. Positions of the two differ by one, and rotations tell distances alone.
+At place P an EAGLE-3 head (Li et al. 2025, section 3) reads the token at P + 1 and a state of
+P, and predicts the token after that. Within the target's text the state comes from inputs of
+three target layers (`feed`), behind a drafted token from the head's own last pass. An MTP layer
+(DeepSeek-V3, section 2.2) reads the same pairs with the target's output state. Its positions
+differ by one, which rotations, being relative, do not show.
 """
 
 from __future__ import annotations
@@ -32,10 +30,8 @@ _MTP = 1  # LLAMA_CONTEXT_TYPE_MTP
 
 
 class EagleCache(HeadCache):
-    """What a head has read of a text; implements `localspec.drafters.draft_model.BranchingCache`.
-
-    Of the first token there is no pair to read. Among `tokens` are drafted ones as well.
-    """
+    """Implements `localspec.drafters.draft_model.BranchingCache`; `tokens` includes drafted ones.
+    The first token has no pair."""
 
     max_draft = PIECE - 1
     behind = 1
@@ -77,7 +73,7 @@ class EagleCache(HeadCache):
         self._states[self._made : self._made + len(inputs)] = self._own_rows(len(inputs))
 
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
-        """Append tokens; logits after the last `outputs` of them, as `Context.extend`."""
+        """As `Context.extend`."""
         if self._grown.tokens:
             self.settle()
         start, total = 0, len(tokens)
@@ -105,8 +101,7 @@ class EagleCache(HeadCache):
     def grow(
         self, tokens: Sequence[int], parents: Sequence[int], pending: Sequence[int] = ()
     ) -> Rows:
-        """As `Context.grow`; a pass with pending tokens has no nodes yet, as their states come from
-        it."""
+        """As `Context.grow`; a pass with pending tokens has no nodes, whose states come from it."""
         grown, most = self._grown, self.max_leaves
         if pending:
             if grown or tokens:
@@ -120,17 +115,15 @@ class EagleCache(HeadCache):
         return rows
 
     def settle(self, path: Sequence[int] = ()) -> None:
-        """End the tree. All of it is dropped, as accepted tokens are read again with the target's
-        states."""
+        """End the tree. All of it goes: accepted tokens are read again with the target's states."""
         if self._grown.tokens:
             self._drop_failed()
 
     def drop_drafted(self) -> None:
-        """Drop what was read with states that the head made itself."""
+        """Drop what was read with the head's own states."""
         self.truncate(self._true)
 
     def truncate(self, length: int) -> None:
-        """Drop the tokens from `length` on, and the tree."""
         self.settle()
         if length >= len(self.tokens):
             return
@@ -150,8 +143,8 @@ class EagleCache(HeadCache):
         self._own = np.zeros_like(self._own)
 
     def _states_of(self, first: int, count: int) -> tuple[Rows, int]:
-        """The state of the pair of each of these tokens, and how many of them, the first ones, are
-        the target's: the others get the head's latest."""
+        """The states for these tokens, and how many of them, from the first, are the target's. The
+        others get the head's latest."""
         # The pair of the token at i has the state of i - 1.
         place = first - 1
         known = 0
@@ -169,7 +162,7 @@ class EagleCache(HeadCache):
         super()._drop_failed()
 
     def _own_rows(self, count: int) -> Rows:
-        """The states that the last pass made of its so many tokens; copies."""
+        """States that the last pass made, copies."""
         found = llama_cpp_ext.llama_get_embeddings_nextn(self._native.handle)
         if not found:
             raise NativeError(
@@ -181,7 +174,7 @@ class EagleCache(HeadCache):
 
 
 class MtpCache(EagleCache):
-    """What the first MTP layer of a model that was opened with `mtp` has read of a text."""
+    """That of the first MTP layer of a model opened with `mtp`."""
 
     @property
     def width(self) -> int:

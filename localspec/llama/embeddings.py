@@ -1,8 +1,7 @@
-"""Vectors of texts: of a generating model, or of one that was made for embeddings alone.
+"""Embedding vectors of texts.
 
-Those of a generating model are what llama.cpp's `--pooling mean` gives: the mean of the hidden
-states behind the output norm, over all tokens. A model that was made for it (BERT and its like,
-which have no logits) pools as its file says, by the mean where that says nothing, and does better.
+A generating model gives the mean of its hidden states behind the output norm, as llama.cpp's
+`--pooling mean`. A model made for embeddings pools as its file says, else by the mean.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from localspec.llama.native_context import NativeContext
 from localspec.llama.options import ModelOptions
 
 LONGEST = 2048
-"""Tokens of a text; longer ones would take a cache as large as the answers'."""
+"""Tokens of a text; more would need a cache as large as the answers'."""
 _NONE, _MEAN, _RANK = 0, 1, 4  # llama.h, llama_pooling_type
 
 Vector = npt.NDArray[np.float32]
@@ -34,11 +33,7 @@ Vector = npt.NDArray[np.float32]
 
 
 class Embeds(ABC):
-    """Makes vectors. Any thread may call it; they take turns.
-
-    Attributes:
-        longest: tokens that a text may have.
-    """
+    """Makes vectors of texts of up to `longest` tokens. Thread-safe."""
 
     longest: int
 
@@ -46,10 +41,10 @@ class Embeds(ABC):
         self._lock = threading.Lock()
 
     def embed(self, tokens: Sequence[int], stopped: Callable[[], bool] = lambda: False) -> Vector:
-        """The vector of a text of 1 … `longest` tokens; `stopped` is asked between passes.
+        """The vector of 1 … `longest` tokens; `stopped` is polled between passes.
 
         Raises:
-            UsageError: no tokens, or more.
+            UsageError: no tokens, or too many.
             Cancelled: `stopped` said so.
             NativeError: llama.cpp refused a pass.
         """
@@ -68,7 +63,6 @@ class Embeds(ABC):
         return (vector / length if length else vector).astype(np.float32)
 
     def close(self) -> None:
-        """Free what it has, once nobody uses it."""
         with self._lock:
             self._free()
 
@@ -82,11 +76,7 @@ class Embeds(ABC):
 
 
 class Embedder(Embeds):
-    """Of a generating model.
-
-    Args:
-        context: for this alone, and closed with it; its model has to stay open until then.
-    """
+    """Of a generating model. Owns its context; the model must outlive it."""
 
     def __init__(self, context: Context) -> None:
         super().__init__()
@@ -116,8 +106,8 @@ class Embedder(Embeds):
 
 
 class EmbeddingModel(Embeds):
-    """A model that was made for embeddings alone. Raises what `Model` does, and a NativeError where
-    it ranks texts instead."""
+    """A model made for embeddings. Raises what `Model` does, and NativeError for a model that
+    ranks."""
 
     def __init__(
         self, path: Path, options: ModelOptions, *, progress: Progress | None = None

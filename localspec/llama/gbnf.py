@@ -1,9 +1,9 @@
-"""GBNF, llama.cpp's notation for grammars, as the Lark notation of llguidance.
+r"""GBNF, llama.cpp's grammar notation, translated to llguidance's Lark.
 
-llguidance's own converter loses `\\u` escapes, `{,n}`, nested repetitions, and rules whose names
-differ in case alone. And it makes a lexeme of every literal: a lexeme takes the longest match, so
-that `[a-z]+ "b"` never ends. Here whatever is free of recursion becomes one terminal, which is
-exact; only where a recursive rule stands beside it does a terminal take the longest match.
+llguidance's own converter loses `\u` escapes, `{,n}`, nested repetitions and rules that differ
+in case alone. It also makes each literal a lexeme, which takes the longest match, so that
+`[a-z]+ "b"` never ends. Here, whatever is free of recursion becomes one terminal, which is
+exact; only terminals beside recursive rules take the longest match.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TypeAlias
 from localspec.errors import UsageError
 
 MOST_RULES = 500
-"""llguidance calls itself for every rule in a chain of them: thousands overflow its stack."""
+"""llguidance recurses along chains of rules: thousands overflow its stack."""
 DEEPEST = 100
-"""Parentheses inside parentheses; llguidance takes a few more."""
+"""Nested parentheses."""
 
 _TOKEN = re.compile(
     r'\s+|#[^\n]*|(?P<rule>[\w-]+)\s*::=|(?P<name>[\w-]+)|(?P<literal>"(?:[^"\\]|\\.)*")'
@@ -31,7 +31,7 @@ _LETTERS = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "[": "[", "]"
 
 @dataclass(slots=True)
 class _Item:
-    """Something of a sequence: a regular expression, a reference, or a group."""
+    """A regular expression, a reference, or a group."""
 
     text: str = ""
     rule: str | None = None
@@ -43,11 +43,8 @@ _Alternatives: TypeAlias = list[list[_Item]]
 
 
 def lark_of(gbnf: str) -> str:
-    """The same grammar in Lark's notation; its start is the rule "root".
-
-    Raises:
-        UsageError: it is not valid, or too large; the message says what is wrong and where.
-    """
+    """The grammar in Lark's notation, whose start is the rule "root". A UsageError names what is
+    wrong and where."""
     rules = _rules_of(gbnf)
     references = {name: set(_references(rule)) for name, rule in rules.items()}
     for name in sorted(set().union(*references.values()) - rules.keys()):
@@ -159,7 +156,7 @@ def _item(found: re.Match[str], line: int) -> _Item:
 
 
 _TO = "-"
-"""Of a range. One that is escaped is another string, see `_letters`."""
+"""Of a range; an escaped one is another string, see `_letters`."""
 
 
 def _letters(text: str, line: int) -> list[str]:
@@ -185,7 +182,7 @@ def _escaped(letter: str) -> str:
 
 
 class _Writer:
-    """Writes the rules; `regular`: names of those that no recursion leads through."""
+    """`regular`: names of rules without recursion."""
 
     def __init__(self, rules: dict[str, _Alternatives], regular: set[str]) -> None:
         self._rules, self._regular = rules, regular

@@ -1,7 +1,4 @@
-"""The functions of ggml, llama.cpp's tensor library, that llama-cpp-python does not declare.
-
-An object of ggml is an address, `int` or None.
-"""
+"""Functions of ggml that llama-cpp-python does not declare. Objects are addresses."""
 
 from __future__ import annotations
 
@@ -17,13 +14,12 @@ CPU, GPU, INTEGRATED_GPU = 0, 1, 2
 """ggml_backend_dev_type of ggml-backend.h; the latter two take layers."""
 
 AbortCallback: Any = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
-"""ggml_abort_callback_t of ggml.h: told what went wrong."""
+"""ggml_abort_callback_t of ggml.h."""
 
 _Pointer, _Size, _Text = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
 
 
 def function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
-    """One of ggml, declared."""
     found: Callable[..., Any] = getattr(libggml, name)
     found.restype, found.argtypes = result, list(arguments)  # type: ignore[attr-defined]
     return found
@@ -50,42 +46,39 @@ _tensor_set = function("ggml_backend_tensor_set", None, _Pointer, _Pointer, _Siz
 
 
 def tensor_name(tensor: int) -> str:
-    """What a graph calls a tensor."""
     return text(_tensor_name(tensor))
 
 
 def tensor_values(tensor: int) -> npt.NDArray[np.float32]:
-    """The values of a tensor in f32, wherever it is: float32 [elements], a copy."""
+    """The values of a tensor in f32, on any device: float32 [elements], a copy."""
     values = np.empty(_tensor_size(tensor) // 4, np.float32)
     _tensor_get(tensor, values.ctypes.data, 0, values.nbytes)
     return values
 
 
 def set_tensor_values(tensor: int, values: npt.NDArray[np.float32]) -> None:
-    """Overwrite the values of a tensor in f32, of which there are as many."""
+    """Overwrite the values of a tensor in f32."""
     _tensor_set(tensor, values.ctypes.data, 0, values.nbytes)
 
 
 def devices() -> list[int]:
-    """Every device of this build, the CPU among them."""
     return [_device_at(i) for i in range(_device_count())]
 
 
 def processor() -> int:
-    """The CPU as a device."""
     return next(device for device in devices() if device_type(device) == CPU)
 
 
 def device_memory(device: int) -> tuple[int, int]:
-    """Bytes of its memory: free, total; 0 where it does not tell."""
+    """Bytes free and total; 0 if unknown."""
     free, total = _Size(0), _Size(0)
     _device_memory(device, ctypes.byref(free), ctypes.byref(total))
     return int(free.value), int(total.value)
 
 
 def cpu_weight_buffers() -> dict[str, int]:
-    """The layouts that the CPU backend rewrites weights to (ggml_backend_buffer_type_t), by their
-    names, the preferred one first."""
+    """The CPU backend's layouts for weights (ggml_backend_buffer_type_t) by name, the preferred one
+    first."""
     listed: Any = registry_address_of(registry_by_name(b"CPU"), b"ggml_backend_dev_get_extra_bufts")
     if listed is None:
         return {}
@@ -104,8 +97,7 @@ class _Place(ctypes.Structure):
 
 
 def library_of(function: str) -> str | None:
-    """The file that a function of ggml was loaded from; None where this process has none of that
-    name. Not on Windows."""
+    """The file that a function of ggml was loaded from; None if unknown. Not on Windows."""
     try:
         address = ctypes.cast(getattr(libggml, function), _Pointer)
         place = _Place()
@@ -116,12 +108,11 @@ def library_of(function: str) -> str | None:
 
 
 def text(raw: bytes | None) -> str:
-    """A name as ggml gives it."""
     return (raw or b"").decode("utf-8", "replace")
 
 
 def set_abort_callback(callback: Any) -> bool:
-    """Have an `AbortCallback` called before ggml aborts; False where it has no such hook."""
+    """Have an `AbortCallback` called before ggml aborts; False without such a hook."""
     try:
         hook = function("ggml_set_abort_callback", _Pointer, AbortCallback)
     except AttributeError:
@@ -131,7 +122,7 @@ def set_abort_callback(callback: Any) -> bool:
 
 
 def add_rpc_server(address: str) -> int | None:
-    """The devices of an RPC server, to be registered; None where it does not answer."""
+    """The devices of an RPC server, to be registered; None if it does not answer."""
     add: Any = registry_address_of(registry_by_name(b"RPC"), b"ggml_backend_rpc_add_server")
     devices: int | None = ctypes.CFUNCTYPE(_Pointer, _Text)(add)(address.encode())
     return devices

@@ -1,8 +1,5 @@
-"""Small graphs over ggml's own C interface, computed by the CPU backend.
-
-Follows ggml.h, ggml-alloc.h and ggml-backend.h. Shapes here are numpy's, the innermost dimension
-last; ggml has them the other way round.
-"""
+"""Small graphs computed by ggml's CPU backend (ggml.h, ggml-alloc.h, ggml-backend.h). Shapes are
+numpy's, innermost dimension last."""
 
 from __future__ import annotations
 
@@ -62,14 +59,14 @@ _backend = function("ggml_backend_dev_init", _POINTER, _POINTER, ctypes.c_char_p
 _free_backend = function("ggml_backend_free", None, _POINTER)
 _compute = function("ggml_backend_graph_compute", _INT, *[_POINTER] * 2)
 plain_buffer = function("ggml_backend_cpu_buffer_type", _POINTER)
-"""The layout that weights have in files."""
+"""Weights as in files."""
 
 Bytes = npt.NDArray[np.uint8]
 Values = npt.NDArray[np.float32]
 
 
 def quantized(name: str, values: npt.NDArray[Any]) -> Bytes:
-    """Rows of values in the layout of files, of the type called `name`; values: [..., columns]."""
+    """Values [..., columns] in the file layout of the type called `name`."""
     values = np.ascontiguousarray(values, np.float32)
     columns = values.shape[-1]
     rows = values.size // columns
@@ -79,7 +76,7 @@ def quantized(name: str, values: npt.NDArray[Any]) -> Bytes:
 
 
 class Backend:
-    """The CPU backend with a count of threads; use it as a context manager."""
+    """The CPU backend, a context manager."""
 
     def __init__(self, threads: int) -> None:
         self.device = ggml.processor()
@@ -97,7 +94,7 @@ class Backend:
 
 
 class Tensors(ExitStack):
-    """Tensors that lie in one buffer, and operations on any."""
+    """Tensors in one buffer, and operations on any."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,8 +104,7 @@ class Tensors(ExitStack):
         self._values: list[tuple[int, npt.NDArray[Any]]] = []
 
     def new(self, name: str, shape: Sequence[int], values: npt.NDArray[Any]) -> int:
-        """A tensor of three dimensions at most; `values`: its bytes, to be set once it has a
-        place."""
+        """A tensor of up to three dimensions; `values`: its bytes, set by `place`."""
         sizes = [*reversed(shape), 1, 1][:3]
         tensor = int(_new_3d(self._context, _TYPES[name], *sizes))
         self._values.append((tensor, np.ascontiguousarray(values)))
@@ -137,7 +133,7 @@ class Tensors(ExitStack):
         return int(_attention(self._context, q, k, v, mask, scale, 0.0, 0.0))
 
     def place(self, buffer_type: int) -> None:
-        """Allocate all of them, and set those that have values."""
+        """Allocate the tensors and set those with values."""
         buffer = _allocate(self._context, buffer_type)
         if not buffer:
             raise MemoryError
@@ -147,14 +143,13 @@ class Tensors(ExitStack):
             _set(tensor, values.ctypes.data, 0, values.nbytes)
 
     def run(self, backend: Backend, result: int) -> None:
-        """Compute this, and what it needs."""
         graph = _new_graph(self._context)
         _expand(graph, result)
         if _compute(backend.handle, graph):
             raise RuntimeError("ggml does not compute the graph")
 
     def values(self, tensor: int, shape: Sequence[int]) -> Values:
-        """What was computed, float32, a copy."""
+        """The computed values, float32, a copy."""
         out = np.empty(shape, np.float32)
         assert out.nbytes == _bytes(tensor)
         _get(tensor, out.ctypes.data, 0, out.nbytes)
@@ -162,8 +157,7 @@ class Tensors(ExitStack):
 
 
 def takes(device: int, buffer_type: int, weight: int, operation: int) -> bool:
-    """Whether an operation on a weight works if that lies in a buffer of this type: asked as
-    llama.cpp does, with a buffer of nothing."""
+    """Whether an operation works on a weight in a buffer of this type, asked as llama.cpp does."""
     place = _POINTER.from_address(weight + _BUFFER)
     buffer = _empty_buffer(buffer_type, 0)
     place.value = buffer

@@ -1,4 +1,4 @@
-"""Grammars, JSON schemas and regular expressions as constraints on what may follow."""
+"""Grammars, JSON schemas and regular expressions as constraints."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _LARK_RULE = re.compile(r"(?m)^[ \t]*[?!]?\w+[^\n:]*:")
 _LONGEST = 50_000
 """Characters of a grammar."""
 _FUEL = 1_000_000
-"""Of llguidance's lexer for one mask, some 70 ms; its default ends at "multipleOf" of 3 digits."""
+"""Of llguidance's lexer for one mask, some 70 ms; its default is too small for "multipleOf"."""
 _DEAD_END = "NoExtensionBias"
-"""What llguidance calls a place where nothing may follow."""
+"""llguidance's error where nothing may follow."""
 _PENALTIES = np.where(
     np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little") == 1,
     np.float32(0.0),
@@ -44,9 +44,9 @@ _PENALTIES = np.where(
 """What a byte of a mask adds to the logits of eight tokens, float32 [256, 8]."""
 _WORD = np.arange(32)
 _SPARE = 12
-"""Times the tokens that are wanted, of which the allowed ones are picked."""
+"""Candidates per wanted token, before those that are not allowed go."""
 _FEW = 500
-"""Words of a mask, other than 0, up to which the tokens in them are copied one by one."""
+"""Up to this many nonzero words of a mask, allowed tokens are copied one by one."""
 
 
 class Grammar:
@@ -55,13 +55,10 @@ class Grammar:
     __slots__ = ("_bits", "_ends", "_forcing", "_matcher", "_said")
 
     def __init__(self, vocabulary: Vocabulary, text: str, *, thinks: bool = False) -> None:
-        """A grammar in GBNF, llama.cpp's notation, or in Lark's, as llguidance reads it.
+        """A grammar in GBNF or in llguidance's Lark; a UsageError says why it is refused.
 
         Args:
-            thinks: whether the text comes behind a thought, of which the beginning is said.
-
-        Raises:
-            UsageError: it does not parse, is too large, or allows nothing; the message says why.
+            thinks: whether a thought comes first, whose beginning is in the prompt.
         """
         if "\0" in text or not text.strip():
             raise UsageError("The grammar is empty or has a NUL in it. Give GBNF text.")
@@ -81,18 +78,15 @@ class Grammar:
     def from_json_schema(
         cls, vocabulary: Vocabulary, schema: str, *, thinks: bool = False
     ) -> Grammar:
-        """A grammar of the JSON texts that a JSON schema means, see `json_schema.intended`.
-
-        Raises:
-            UsageError: not JSON, or a schema that nothing can hold an answer to.
-        """
+        """Of JSON texts that a schema means (`json_schema.intended`). A UsageError if it is not
+        JSON, or cannot be enforced."""
         return cls.of_schema(vocabulary, json_schema.parsed(schema), thinks=thinks)
 
     @classmethod
     def of_schema(
         cls, vocabulary: Vocabulary, schema: Mapping[str, Any], *, thinks: bool = False
     ) -> Grammar:
-        """The same of all JSON texts that a schema allows as it stands."""
+        """Of all JSON texts that a schema allows as it stands."""
         made = cls.__new__(cls)
         grammar = json_schema.grammar_of(schema)
         made._begin(vocabulary, grammar, "The JSON schema cannot be followed", thinks)
@@ -100,11 +94,8 @@ class Grammar:
 
     @classmethod
     def from_regex(cls, vocabulary: Vocabulary, pattern: str, *, thinks: bool = False) -> Grammar:
-        """A grammar of the texts that a regular expression matches as a whole.
-
-        Raises:
-            UsageError: it is empty, does not parse, or is too large.
-        """
+        """Of texts that a regular expression matches as a whole. A UsageError if it is empty,
+        invalid or too large."""
         if not pattern:
             raise UsageError("The regular expression is empty. Leave it out, or give one.")
         _require_short(pattern, "regular expression", json_schema.LONGEST_PATTERN)
@@ -159,7 +150,7 @@ class Grammar:
         return ids[:k] if len(ids) >= k else _allowed_of(top_ids(self.masked(row), k), bits)
 
     def _few(self, count: int) -> npt.NDArray[np.int64] | None:
-        """The tokens that may come next, ascending, of so many; None where they are many."""
+        """The allowed token ids below `count`, ascending; None if they are many."""
         words = self._mask().view(np.uint32)
         self._require_sound()
         some = words.nonzero()[0]
@@ -186,7 +177,7 @@ class Grammar:
         return self._forcing.behind(self._said)
 
     def _mask(self) -> npt.NDArray[np.uint8]:
-        """A bit for every token, the lowest first; uint8 [at least vocabulary / 8]."""
+        """A bit per token, lowest first; uint8 [at least vocabulary / 8]."""
         if self._bits is None:
             self._bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         return self._bits
@@ -204,11 +195,11 @@ class Grammar:
 
 
 _Said: TypeAlias = tuple[Any, ...]
-"""The tokens of an answer so far: none, or those before the last one and that."""
+"""The tokens of an answer so far, as nested pairs."""
 
 
 class _Forcing:
-    """What has to follow, by a matcher of its own: one that forces allows a single spelling."""
+    """Forced continuations, from a second matcher: forcing allows a single spelling."""
 
     def __init__(self, vocabulary: Vocabulary, begin: Callable[[], LLMatcher]) -> None:
         self._vocabulary, self._begin = vocabulary, begin
@@ -216,7 +207,7 @@ class _Forcing:
         self._said: _Said = ()
 
     def behind(self, said: _Said) -> Sequence[int]:
-        """Tokens that have to follow, behind those that were said."""
+        """Tokens that have to follow."""
         if self._matcher is None:
             self._matcher = self._begin()
         new, known = list[int](), said
@@ -243,20 +234,19 @@ def _allowed_of(ids: Ids, bits: npt.NDArray[np.uint8]) -> Ids:
 
 
 def _without_anchors(pattern: str) -> str:
-    """Without `^` and `$` around all of it: they say nothing where the whole text has to match, and
-    a lookaround, which is refused, elsewhere."""
+    """Drop `^` and `$` around a pattern that has to match as a whole; elsewhere they are
+    refused."""
     begins = pattern.startswith("^")
     ends = pattern.endswith("$") and len(re.findall(r"\\*$", pattern[:-1])[0]) % 2 == 0
     return f"(?:{pattern[begins : len(pattern) - ends]})" if begins and ends else pattern
 
 
 def _in_lark(found: re.Match[str]) -> str:
-    """A part of a regular expression, as it may stand between the slashes of Lark's."""
+    """A part of a regular expression, for between the slashes of Lark's."""
     return {"/": r"\/", "\n": r"\n", "\\\n": r"\n"}.get(found[0], found[0])
 
 
 def _cause(message: str) -> str:
-    """What is wrong, of a message of llguidance's."""
     wrong = re.findall(r"(?m)^ *error: (.*)$", message)
     lines = [line.strip() for line in message.splitlines()]
     first = wrong[0] if wrong else next(filter(None, lines), "no cause given")
@@ -269,7 +259,7 @@ def _require_short(text: str, what: str, most: int) -> None:
 
 
 class _Spelling:
-    """The tokens of a vocabulary, as `LLTokenizer` wants them."""
+    """A vocabulary, as `LLTokenizer` wants it."""
 
     is_tokenizer_wrapper = True
     bos_token_id = None
@@ -281,7 +271,7 @@ class _Spelling:
         self.special_token_ids = sorted(spelled.controls | set(ends))
 
     def __call__(self, text: str) -> list[int]:
-        """Tokens of a text that a grammar forces; only its bytes are asked for here."""
+        """Not asked: only forced bytes are used."""
         return []
 
 
@@ -290,8 +280,7 @@ _building = threading.Lock()
 
 
 def _tokenizer_of(vocabulary: Vocabulary) -> tuple[LLTokenizer, frozenset[int]]:
-    """The vocabulary as llguidance's trie, made once a model (0.7 s for 152,000 tokens), and the
-    tokens that end an answer."""
+    """llguidance's trie (0.7 s for 152,000 tokens, made once a model) and the end tokens."""
     with _building:
         found = _tokenizers.get(vocabulary)
         if found is None:

@@ -1,7 +1,4 @@
-"""The KV cache of a trained head, which is fed hidden states of the target beside or before tokens.
-
-What all of them share: the text whose states are known, and the states that wait to be taken in.
-"""
+"""The KV cache of a trained head, fed with hidden states of the target."""
 
 from __future__ import annotations
 
@@ -24,29 +21,27 @@ from localspec.llama.sequences import Sequences
 from localspec.llama.target import shared_prefix
 
 PIECE = 72
-"""Most tokens of a pass. llama.cpp makes room for a row of logits for each of them."""
+"""Most tokens of a pass, and rows of logits."""
 
 
 class HeadCache(NativeCache, ABC):
     """What a head has read of a text.
 
-    `tokens` are those of the text that are read, from its beginning on. Where states of a part are
-    lacking (the target had read it before), the head begins behind that part.
+    `tokens` are read, from the text's beginning on; positions whose states are unknown are skipped.
 
     Args:
-        target: the llama_context of the target, whose embeddings and output matrix are used where
-            the head has none. It must outlive the cache.
+        target: the target's llama_context, whose embeddings and output matrix a head may use. It
+            must outlive the cache.
 
     Attributes:
-        beside: caches of the same head for other answers, whose threads are as many.
+        beside: caches of the same head for other answers, which get the same threads.
     """
 
     recurrent = False
     max_leaves = MAX_LEAVES
     sequences = MAX_LEAVES
-    """Ids that cells may be in."""
     behind = 0
-    """The first token that can be read is so many behind the first whose state is known."""
+    """Distance of the first token that can be read from the first known state."""
 
     def __init__(self, model: Model, target: Any, options: ModelOptions) -> None:
         self.model = model
@@ -89,7 +84,7 @@ class HeadCache(NativeCache, ABC):
         """Nothing: attention can be cut anywhere."""
 
     def begin(self, prompt: Sequence[int]) -> None:
-        """Another text: states of what the two begin with stay."""
+        """Another text: states of the shared beginning stay."""
         agreed = shared_prefix(self._text, prompt)
         if agreed == len(self._text):
             return
@@ -101,11 +96,10 @@ class HeadCache(NativeCache, ABC):
 
     @abstractmethod
     def _go_back(self, length: int) -> None:
-        """Forget the text from a length on, all of which was taken in."""
+        """Forget the text from `length` on; all of it was taken in."""
 
     def feed(self, context: Sequence[int], inputs: Rows) -> None:
-        """Take what went into the layers, behind the tokens of a text before its last one: float32
-        [n, layers × width of the target]. The context begins with the text of `begin`."""
+        """Add layer inputs of tokens before the text's last: float32 [n, layers × target width]."""
         end = len(context) - 1
         first, known = end - len(inputs), len(self._text)
         if first > known or not known:
@@ -122,11 +116,9 @@ class HeadCache(NativeCache, ABC):
             self._queue.append(left)
 
     def known_from(self) -> int:
-        """The first place whose state is known."""
         return self._start
 
     def _begin_at(self, context: Sequence[int], place: int) -> None:
-        """Nothing before a place is known."""
         self._empty()
         self._forget()
         self._start = self._made = place
@@ -144,7 +136,7 @@ class HeadCache(NativeCache, ABC):
         self._forget()
 
     def _take_in(self) -> None:
-        """Take all inputs that wait for it. Where that raises, the others wait on."""
+        """Take in all waiting inputs. If that raises, the rest wait on."""
         if not self._queue:
             return
         inputs = np.ascontiguousarray(np.concatenate(self._queue), np.float32)
@@ -164,8 +156,7 @@ class HeadCache(NativeCache, ABC):
 
     @abstractmethod
     def _take(self, inputs: Rows) -> None:
-        """What the target gave at the next places, PIECE of them at most; nothing of it stays where
-        that raises."""
+        """Take in the next inputs, up to PIECE; none if that raises."""
 
     def _drop_failed(self) -> None:
         self._sequences.cut(max(0, len(self.tokens) - self._base))

@@ -1,4 +1,4 @@
-"""Hidden states of a pass: what goes into a layer, and what comes out of the last one."""
+"""Hidden states of a pass: layer inputs and the final state."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ TAPPED = frozenset(
     qwen35moe qwen3moe qwen3next
     """.split()  # noqa: SIM905
 )
-"""Architectures whose graph gives out the input of every layer (`t_layer_inp` in llama.cpp's
-src/models, of the version that is pinned). llama.cpp aborts when it is asked for another's."""
+"""Architectures whose graph gives out layer inputs (`t_layer_inp` in src/models of the pinned
+llama.cpp). It aborts for others."""
 
 NO_FINAL = frozenset(("lfm2", "lfm2moe"))
 """Architectures whose graph makes either the final state or logits."""
@@ -35,11 +35,8 @@ _GET_LAYER = "_Z30llama_get_embeddings_layer_inpP13llama_contextj"
 
 
 def require(model: Model, layers: Iterable[int]) -> None:
-    """Return if llama.cpp gives out these hidden states of a model (as of `Context.want_hidden`).
-
-    Raises:
-        NativeError: it does not, or this build lacks the functions.
-    """
+    """Return if llama.cpp provides these hidden states (see `Context.want_hidden`); a NativeError
+    else."""
     architecture = model.metadata.get("general.architecture", "unknown")
     taps = {*layers}
     final, nextn = model.layers in taps, NEXTN in taps
@@ -63,7 +60,7 @@ def require(model: Model, layers: Iterable[int]) -> None:
 
 @cache
 def _function(name: str, result: Any, *arguments: Any) -> Any:
-    """A function of the native library; a NativeError where this build does not export it."""
+    """A native function; a NativeError if this build does not export it."""
     try:
         return ctypes.CFUNCTYPE(result, *arguments)((name, llama_cpp.llama_cpp._lib))
     except AttributeError:
@@ -83,11 +80,11 @@ def _layer_getter() -> Any:
 
 
 class HiddenStates:
-    """Which hidden states the passes of a context give out, and the way to them.
+    """The hidden states that passes of a context provide.
 
     Attributes:
-        final: whether the state behind the output norm is among them. llama.cpp then makes every
-            token of a pass an output.
+        final: whether the output norm's result is wanted, for which every token of a pass has to
+            be an output.
     """
 
     def __init__(self, model: Model, context: Any) -> None:
@@ -101,7 +98,6 @@ class HiddenStates:
         self.final = False
 
     def want(self, layers: tuple[int, ...]) -> None:
-        """As `Context.want_hidden`."""
         if layers == self._layers:
             return
         most = self._model.layers
@@ -120,14 +116,14 @@ class HiddenStates:
         self._layers, self._tapped, self.final = layers, taps, most in layers
 
     def prepare(self, outputs: bool) -> None:
-        """Called before each pass: the final state is made only where every token is an output."""
+        """Call before each pass: final states need outputs."""
         on = self.final and outputs
         if on != self._on:
             llama_cpp.llama_set_embeddings(self._context, on)
             self._on = on
 
     def rows(self, tokens: int, outputs: int) -> dict[int, Rows]:
-        """Of the last `outputs` tokens of the last pass, which had so many tokens; copies."""
+        """Of the last `outputs` of the last pass's `tokens`; copies."""
         first = tokens - outputs
         found = self.tapped(first, outputs)
         if self.final:
@@ -136,8 +132,7 @@ class HiddenStates:
         return found
 
     def tapped(self, first: int, count: int) -> dict[int, Rows]:
-        """What goes into the layers asked for, of some tokens of the last pass, whether they were
-        outputs or not; copies."""
+        """Layer inputs of some tokens of the last pass, outputs or not; copies."""
         found: dict[int, Rows] = {}
         for layer in self._tapped:
             if layer == NEXTN:
@@ -151,7 +146,7 @@ class HiddenStates:
         self._before = []
 
     def passed(self, silent: int) -> None:
-        """Called after each pass over a chain, whose first `silent` tokens gave no logits."""
+        """Call after each pass over a chain; its first `silent` tokens gave no logits."""
         if self._before is None or not silent or not self._tapped:
             return
         parts = self._before
@@ -160,7 +155,6 @@ class HiddenStates:
             del parts[0]
 
     def gathered(self) -> dict[int, Rows]:
-        """As `Context.gathered`."""
         parts, self._before = self._before or [], None
         return {
             layer: np.concatenate([part[layer] for part in parts])[-HIDDEN_BEFORE:]

@@ -1,4 +1,4 @@
-"""JSON schemas as grammars of llguidance: what it cannot enforce is refused by name."""
+"""JSON schemas as llguidance grammars. What cannot be enforced is refused by name."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from urllib.parse import unquote
 from localspec.errors import UsageError
 
 WHITESPACE = "\\x20"
-"""At most one, between any two parts of an answer: small models get lost in line feeds."""
+"""At most one space between parts: small models get lost in line feeds."""
 LONGEST_PATTERN = 10_000
-"""Characters of a regular expression; twice as many optional ones take seconds."""
+"""Characters of a regular expression; more can take seconds."""
 _MOST_PARTS = 20_000
 MOST_REFERENCES = 300
-"""llguidance calls itself for every reference in a chain of them; a thousand overflow its stack."""
+"""llguidance recurses along references; a thousand overflow its stack."""
 _MOST_PATTERNS = 50
-"""Of property names in one object: each is compared with every other."""
+"""Property patterns of an object, which are compared pairwise."""
 
 _UNENFORCED = frozenset(
     (
@@ -51,7 +51,7 @@ _IDLE: dict[str, tuple[tuple[str, ...], tuple[bool, ...]]] = {
     "unevaluatedProperties": ((), (True,)),
     "$dynamicAnchor": (("$dynamicRef",), ()),
 }
-"""Keywords that ask for nothing where none of these stands beside them, or with such a value."""
+"""Keywords without effect unless one of these stands beside them, or with such a value."""
 _MAPS = frozenset(["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"])
 _DATA = frozenset(["const", "enum", "default", "examples", "required"])
 _OF_OBJECTS = frozenset(["properties", "required", "additionalProperties", "patternProperties"])
@@ -65,11 +65,7 @@ _DECIDES_TYPE = frozenset(["type", "$ref", "const", "enum", "anyOf", "oneOf", "a
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """A schema from its text, read as `intended`.
-
-    Raises:
-        UsageError: it is no JSON, or no schema that could have an answer.
-    """
+    """A schema from its text, as `intended`. A UsageError if it is no JSON, or no schema."""
     try:
         schema = json.loads(text)
         if isinstance(schema, dict):
@@ -86,11 +82,11 @@ def parsed(text: str) -> dict[str, Any]:
 
 
 def intended(schema: Mapping[str, Any], *, of_objects: bool = False) -> dict[str, Any]:
-    """The narrower schema that whoever wrote it means, as with OpenAI, ollama and llama.cpp: an
-    object has the properties that are named, and where properties are, there is an object.
+    """The narrower schema that its author means, as with OpenAI, ollama and llama.cpp: objects have
+    only the properties that are named.
 
     Args:
-        of_objects: whether there is one in any case, as a function has arguments: those it names.
+        of_objects: whether it describes an object in any case, as arguments of a function.
     """
     found = dict(schema)
     if of_objects and found.get("required") == []:
@@ -106,14 +102,14 @@ def intended(schema: Mapping[str, Any], *, of_objects: bool = False) -> dict[str
 
 
 def _is_composed(part: Any) -> bool:
-    """Whether several schemas hold for one object, whose properties may then be in any of them."""
+    """Whether several schemas hold for one object, each naming some properties."""
     return isinstance(part, dict) and (
         "allOf" in part or bool(part.keys() & _OF_OBJECTS and part.keys() & _CHOICES)
     )
 
 
 def _as_one(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
-    """`allOf` as what it comes to, where it is one schema or objects of different properties."""
+    """`allOf` merged, where it is one schema or objects of different properties."""
     options = part.get("allOf")
     beside = {key: value for key, value in part.items() if key != "allOf"}
     if not isinstance(options, list) or not all(isinstance(one, dict) for one in options):
@@ -136,7 +132,8 @@ def _as_one(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _told_apart(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
-    """`oneOf` as `anyOf`, where what its references name excludes each other."""
+    """`oneOf` as `anyOf`, where the alternatives exclude each other once references are
+    resolved."""
     options = part.get("oneOf")
     if not isinstance(options, list) or "anyOf" in part:
         return part
@@ -148,7 +145,7 @@ def _told_apart(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _named(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
-    """What a reference within the schema names; anything else as it is."""
+    """The target of a reference within the schema; anything else unchanged."""
     place = part.get("$ref")
     if not isinstance(place, str) or not place.startswith("#/"):
         return part
@@ -169,11 +166,7 @@ def _closed(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def grammar_of(schema: Mapping[str, Any]) -> str:
-    """llguidance's grammar of the JSON texts that a schema describes.
-
-    Raises:
-        UsageError: nothing could enforce it, or it is too large; the message names the keyword.
-    """
+    """llguidance's grammar of a schema; a UsageError names what cannot be enforced."""
     bounded = _bounded(schema)
     for part in _parts(bounded):
         if isinstance(part, dict) and _is_uncounted(part):
@@ -191,7 +184,7 @@ def enforceable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """A tool's schema, as `intended`, without what cannot be enforced: clients check arguments.
 
     Returns:
-        The schema, and what was left out: names of keywords, or the sentence that says why all was.
+        The schema, and the keywords left out, or the sentence that says why all was.
     """
     left_out: set[str] = set()
     try:
@@ -210,7 +203,7 @@ def enforceable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _compiled_apart(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, UsageError | None]:
-    """As `_compiled`, behind the schema, in which what references name is told apart if need be."""
+    """As `_compiled`, with the schema, in which references of `oneOf` are resolved if needed."""
     grammar, cause = _compiled(schema)
     if cause is not None and "oneOf" in str(cause):
         apart = _mapped(schema, lambda part: _told_apart(part, schema))
@@ -233,11 +226,7 @@ def _compiled(schema: Mapping[str, Any]) -> tuple[str, UsageError | None]:
 
 
 def _bounded(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema without what asks for nothing.
-
-    Raises:
-        UsageError: it is too large, or asks for a number of properties that nothing counts.
-    """
+    """The schema without idle keywords; a UsageError if it is too large."""
     references: set[str] = set()
     parts = 0
     try:
@@ -273,7 +262,7 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def _mapped(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    """The schema with every schema in it changed, from the inside out."""
+    """Change every schema in a schema, from the inside out."""
     if isinstance(schema, list):
         return [_mapped(part, change) for part in schema]
     if not isinstance(schema, Mapping):
@@ -290,8 +279,7 @@ def _mapped(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> 
 
 
 def _without_idle(part: dict[str, Any]) -> dict[str, Any]:
-    """Without keywords that ask for nothing as they stand, and formats that no standard knows; and
-    with 2 for a count of 2.0."""
+    """Without idle keywords and unknown formats; counts of 2.0 become 2."""
     found = {}
     for key, value in part.items():
         beside, anything = _IDLE.get(key, ((), ()))
@@ -306,8 +294,8 @@ def _without_idle(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_uncounted(part: Any) -> bool:
-    """Whether it asks for several properties that it does not name: llguidance lets an unnamed one
-    come twice, and JSON counts that once."""
+    """Whether it wants several unnamed properties: llguidance lets one repeat, JSON counts it
+    once."""
     if not isinstance(part, dict):
         return False
     least, required = part.get("minProperties"), part.get("required")
@@ -316,7 +304,7 @@ def _is_uncounted(part: Any) -> bool:
 
 
 def _loosened(part: dict[str, Any], left_out: set[str]) -> dict[str, Any]:
-    """Without what cannot be enforced, whose names are added to `left_out`."""
+    """Without what cannot be enforced, whose names go to `left_out`."""
     gone = part.keys() & _UNENFORCED
     if _is_uncounted(part):
         gone |= {"minProperties"}
@@ -333,7 +321,7 @@ def _loosened(part: dict[str, Any], left_out: set[str]) -> dict[str, Any]:
 
 
 def _beside(name: str, part: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides, next to a keyword, whether it can be enforced."""
+    """What else decides whether a keyword can be enforced."""
     if not name.endswith("Properties") or name == "patternProperties":
         return {}
     properties = part.get("properties")
@@ -346,7 +334,7 @@ def _too_large(why: str) -> UsageError:
 
 
 def in_words(message: str) -> UsageError:
-    """What llguidance says of a schema, as one sentence with the next step."""
+    """llguidance's message as one sentence with the next step."""
     keys = re.search(r"Unimplemented keys: \[(.*?)\]", message)
     form = re.search(r"Unknown format: ([^\n]*)", message)
     if keys or form:

@@ -1,5 +1,3 @@
-"""A text whose cells stay in a shared context, as something that can be written down and read."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -11,16 +9,11 @@ from localspec.llama.shared_context import SharedContext
 
 
 class KeptSequence:
-    """One of the sequences of a `SharedContext` that belong to no answer.
-
-    Attributes:
-        id: of the sequence.
-        tokens: what it holds.
+    """A sequence of a `SharedContext` that belongs to no answer.
 
     Args:
-        shared: where its cells are.
-        number: of the kept texts, 0 … `shared.kept` - 1.
-        make_room: frees cells for it; False if there are none that could be.
+        number: 0 … `shared.kept` - 1.
+        make_room: frees cells; False if there are none to free.
     """
 
     def __init__(
@@ -32,24 +25,19 @@ class KeptSequence:
 
     @property
     def capacity(self) -> int:
-        """How many tokens it can hold."""
         return self._shared.capacity
 
     def share(self, source: int, tokens: Sequence[int]) -> None:
-        """Hold these tokens, which another sequence begins with; no cell is copied."""
+        """Hold the first tokens of another sequence; no cell is copied."""
         self._shared.share(source, self.id, len(tokens))
         self.tokens = [*tokens]
 
     def state(self) -> State:
-        """As `Context.state`."""
         return sequence_state.copied(self._shared.handle, self.id)
 
     def set_state(self, tokens: Sequence[int], state: State) -> None:
-        """As `Context.set_state`, in cells of its own.
-
-        Raises:
-            CacheFull: there are too few; it is empty then.
-        """
+        """As `Context.set_state`, in cells of its own; CacheFull, and empty, if there are too
+        few."""
         self.clear()
         while len(tokens) > self.capacity or not sequence_state.put(
             self._shared.handle, state, self.id
@@ -60,6 +48,5 @@ class KeptSequence:
         self.tokens = [*tokens]
 
     def clear(self) -> None:
-        """Let go of its cells."""
         self._shared.drop(self.id)
         self.tokens = []

@@ -1,10 +1,9 @@
-"""localspec's own CPU kernels inside ggml: whether this process uses them, and for which models.
+"""Whether this process and its models use localspec's CPU kernels.
 
-The library puts a weight layout of its own into ggml (a buffer type, see `localspec.kernels`). It
-rests on private parts of ggml, so it serves one build of llama.cpp, on processors that passed its
-self-test (in `trial`). Where anything is off, llama.cpp works as it comes, and `status` says why.
-
-ggml lists its layouts once for the life of a process, so all is decided before the first model.
+The library adds a weight layout (a buffer type, `localspec.kernels`) to ggml. It relies on
+private parts of ggml, so it serves one build of llama.cpp, on processors that passed its
+self-test (`trial`). Otherwise stock llama.cpp runs, and `status` says why. ggml lists layouts
+once per process, so this is decided before the first model.
 """
 
 from __future__ import annotations
@@ -35,16 +34,14 @@ from localspec.llama.library import logger
 from localspec.text import printable
 
 LIMIT = 60.0
-"""Seconds for a self-test, which takes two; a child that hangs counts as one that failed."""
+"""Seconds for a self-test, which takes two."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelStatus:
-    """Whether localspec's kernels work, in a process or for a model.
-
-    Attributes:
-        why_not: a sentence without its full stop; None where they do.
-        identity: name of kernels and build, for what was measured with them; "stock" without.
+    """Attributes:
+    why_not: a sentence without its full stop; None if they work.
+    identity: kernels and build, for stored measurements; "stock" without.
     """
 
     in_use: bool
@@ -54,7 +51,6 @@ class KernelStatus:
 
     @property
     def words(self) -> str:
-        """For a line of figures."""
         if self.in_use:
             return f"localspec's, {self.instruction_set}"
         return f"llama.cpp's: {self.why_not}"
@@ -63,21 +59,21 @@ class KernelStatus:
 _lock = threading.Lock()
 _decided: tuple[KernelStatus, bool] | None = None
 _library: Any = None
-"""Kept for as long as ggml may call it: the life of the process."""
+"""Never unloaded: ggml may call it."""
 
 
 def status() -> KernelStatus:
-    """Whether this process uses them; decides about that where nobody asked before."""
+    """Whether this process uses them; decides on first call."""
     return _decide()[0]
 
 
 def weight_buffers_work() -> bool:
-    """Whether the CPU backend's own weight buffers may be used, localspec's among them."""
+    """Whether the CPU backend's own weight buffers are safe, localspec's among them."""
     return _decide()[1]
 
 
 def asked(option: str) -> KernelStatus:
-    """The status for models that are opened with `ModelOptions.kernels` as given."""
+    """The status for models opened with this `ModelOptions.kernels`."""
     return off("the option kernels is off") if option == OFF else status()
 
 
@@ -86,7 +82,7 @@ def off(why: str) -> KernelStatus:
 
 
 def loaded(option: str, before: int) -> KernelStatus:
-    """That of a model that was opened with this option since `taken_so_far` gave `before`."""
+    """That of a model opened with this option since `taken_so_far` was `before`."""
     found = asked(option)
     if found.in_use and taken_so_far() == before:
         return off("none of its weights are theirs: other types, or all layers are on a device")
@@ -94,7 +90,7 @@ def loaded(option: str, before: int) -> KernelStatus:
 
 
 def taken_so_far() -> int:
-    """Tensors that the kernels took since the start."""
+    """Tensors taken since the start."""
     counts = (ctypes.c_int64 * 4)()  # taken, declined, bytes repacked, microseconds of that
     if _library is not None:
         _library.localspec_kernels_counts(counts)
@@ -102,9 +98,8 @@ def taken_so_far() -> int:
 
 
 def left_so_far() -> int | None:
-    """Operations of the passes made here that were llama.cpp's although their numbers may depend on
-    what shares a pass; where none is added, each row has the same bits in any company. None without
-    the kernels."""
+    """Operations left to llama.cpp whose rounding may depend on what shares a pass: if none is
+    added, rows are batch-invariant. None without the kernels."""
     if _library is None:
         return None
     return int(compute_thread.call(_library.localspec_kernels_left))
@@ -125,8 +120,7 @@ def taken(*, wanted: bool) -> Iterator[None]:
 
 @contextmanager
 def restoring(positions: npt.NDArray[np.int32] | None) -> Iterator[None]:
-    """Tell them the positions of the cells that are restored meanwhile by this thread, int32, in
-    the order of the state; None where they are unknown."""
+    """Tell them the positions of cells that this thread restores: int32, in the state's order."""
     if positions is None or _library is None:
         yield
         return
@@ -154,7 +148,7 @@ def _decide() -> tuple[KernelStatus, bool]:
 
 
 def _start() -> KernelStatus:
-    """Put them into ggml, if all is well."""
+    """Put them into ggml if all is well."""
     global _library
     try:
         facts = _facts()
@@ -174,7 +168,7 @@ def _start() -> KernelStatus:
 
 
 def _facts() -> dict[str, Any]:
-    """All that a self-test holds for. An OSError where a file cannot be read."""
+    """What a self-test depends on. OSError if a file cannot be read."""
     wanted = kernels_file.wanted()
     if wanted == OFF:
         raise Unusable(f"the variable {VARIABLE} is off")
@@ -211,7 +205,7 @@ def _digest(path: Path) -> str:
 
 
 def _features() -> str:
-    """What the kernel says of the processor's instruction sets."""
+    """The CPU flags that the operating system reports."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -220,7 +214,7 @@ def _features() -> str:
 
 
 def _tested(facts: dict[str, Any]) -> dict[str, Any]:
-    """Run the self-test; "instruction_set" or "why_not" of what came of it."""
+    """Run the self-test; its "instruction_set" or "why_not"."""
     with tempfile.TemporaryDirectory() as folder:
         told = Path(folder) / "outcome.json"
         order = facts | {"library": str(library_path()), "outcome": str(told)}

@@ -1,4 +1,4 @@
-"""What is known of localspec's CPU kernels without llama.cpp, which takes long to load."""
+"""What is known of localspec's CPU kernels without loading llama.cpp."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ from localspec.kernels import library_path
 from localspec.llama.outcomes import Outcomes
 
 VARIABLE = "LOCALSPEC_KERNELS"
-"""Environment variable: "auto", "off", or the instruction set to take."""
+"""Environment variable: "auto", "off", or an instruction set."""
 AUTO, OFF = "auto", "off"
 INSTRUCTION_SETS = ("avx512", "avxvnni", "avx2", "neon-i8mm", "neon-dotprod")
 TYPES = (
     *("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "IQ4_XS", "MXFP4"),
     *("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "F16", "BF16", "F32"),
 )
-"""Types of weights that they take."""
+"""Weight types that they take."""
 self_tests = Outcomes("kernels", 16)
 """By build, CPU and instruction set: "instruction_set", or "why_not"."""
 
 
 def wanted() -> str:
-    """What the variable asks for, "auto" where it is not set."""
     return os.environ.get(VARIABLE, "").strip() or AUTO
 
 
 @cache
 def expected() -> bool:
-    """Whether models that are opened here will use the kernels, as far as that can be told without
-    llama.cpp: the library is there, and its latest self-test, if any, passed."""
+    """Whether models opened here will use the kernels, judged without llama.cpp: the library
+    exists, and its latest self-test passed."""
     if wanted() == OFF or not library_path().is_file():
         return False
     return all(one.get("why_not") is None for one in [*self_tests.all().values()][-1:])

@@ -1,4 +1,4 @@
-"""The C interface of localspec's kernels; see `localspec/kernels/kernels.h`."""
+"""The C interface of localspec's kernels (`localspec/kernels/kernels.h`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from localspec.llama.kernels_file import AUTO, VARIABLE
 
 BUFFER = "LOCALSPEC"
-"""What ggml calls the layout."""
+"""ggml's name of the layout."""
 
 _FUNCTIONS = {
     "built_for": (ctypes.c_char_p,),
@@ -20,7 +20,7 @@ _FUNCTIONS = {
     "left": (ctypes.c_int64,),
     "counts": (None, ctypes.POINTER(ctypes.c_int64)),
 }
-"""Result and arguments, by name behind "localspec_kernels_"."""
+"""Result and arguments, by name after "localspec_kernels_"."""
 
 
 class Unusable(Exception):
@@ -28,8 +28,7 @@ class Unusable(Exception):
 
 
 def load(path: Path) -> Any:
-    """The library, loaded into this process, which a damaged one may crash. An OSError where it
-    cannot be loaded, or is not this library."""
+    """The library, loaded; OSError if it cannot be, or is another library."""
     native = ctypes.CDLL(str(path))
     try:
         for name, (result, *arguments) in _FUNCTIONS.items():
@@ -41,16 +40,14 @@ def load(path: Path) -> Any:
 
 
 def supported(native: Any) -> list[str]:
-    """Instruction sets that it has and this processor too, the best first."""
+    """Instruction sets that both it and this processor have, the best first."""
     found = (native.localspec_kernels_supported() or b"").decode()
     return [one for one in found.split(",") if one]
 
 
 def start(native: Any, facts: dict[str, Any]) -> str:
-    """Put the layout into ggml, before anyone lists those that there are; the instruction set.
-
-    `facts`: see `localspec.llama.kernels`.
-    """
+    """Add the layout to ggml before its layouts are listed; returns the instruction set. `facts`:
+    see `localspec.llama.kernels`."""
     built_for = (native.localspec_kernels_built_for() or b"").decode()
     here = f"llama-cpp-python {facts['llama_cpp_python']}"
     if built_for != here:

@@ -1,8 +1,7 @@
-"""Do localspec's kernels compute what they should, here?
+"""The kernels' self-test.
 
-Each type of weights and of KV cache, for every count of rows that a pass of drafts may have: beside
-ggml's own results, within what rounding activations to 8 bits explains, and each row the same bits
-whatever shares its pass.
+Each weight and KV type, for every count of rows of a verified draft: equal to ggml's results
+within the rounding of 8-bit activations, and each row the same bits whatever shares its pass.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _KV_HEADS, _GROUP, _CELLS = 2, 3, 256
 _SCALE = 0.05
 """Standard deviation of weights; that of keys and values is 1."""
 _STEPS = {"F32": 2.0**-17, "F16": 2.0**-10, "BF16": 2.0**-7}
-"""What activations are rounded to, in the largest of a row; behind other types 1 / 127."""
+"""Rounding of activations relative to a row's largest; others 1 / 127."""
 _SIGMAS, _MEAN_SIGMAS = 12.0, 3.0
 """Largest and mean difference of two results, in what rounding does to one."""
 _TINY = 1e-5
@@ -46,22 +45,19 @@ _ATTENTION_ERROR = {"F16": 4e-3, "BF16": 4e-3, "Q8_0": 1e-2}
 _Cache = tuple[str, Sequence[npt.NDArray[Any]]]
 """Its type, keys and values."""
 _Results = list[tuple[int, tuple[int, ...]]]
-"""Tensors and their shapes: the result, and what else is asked for of its pass, the product of the
-weight last."""
+"""Tensors and shapes: the result, then others, the product of the weight last."""
 
 
 class _Build(Protocol):
     def __call__(self, tensors: Tensors, weight: int, count: int) -> _Results:
-        """A pass of a weight and so many rows."""
+        """A pass of a weight over `count` rows."""
         ...
 
 
 class SelfTest:
-    """A run of it.
-
-    Args:
-        layout: the kernels' ggml_backend_buffer_type_t.
-        counts: rows of the passes, the largest last.
+    """Args:
+    layout: the kernels' ggml_backend_buffer_type_t.
+    counts: rows of the passes, the largest last.
     """
 
     def __init__(self, backend: Backend, layout: int, counts: tuple[int, ...] = COUNTS) -> None:
@@ -85,7 +81,7 @@ class SelfTest:
                 yield from self._attention(name, size)
 
     def _activations(self) -> Values:
-        """Rows of several sizes, one of zeros, one with a value far out."""
+        """Rows of several magnitudes, one of zeros, one with an outlier."""
         rows = self._random.standard_normal((self._most, _COLUMNS), np.float32)
         rows *= np.exp(self._random.standard_normal((self._most, 1), np.float32))
         rows[3 % self._most] = 0.0
@@ -132,7 +128,7 @@ class SelfTest:
                 yield f"{what} with n = {count} gives other bits than with n = {most}"
 
     def _attention(self, name: str, size: int) -> Iterator[str]:
-        """Attention behind a product of a weight that is theirs: elsewhere it stays ggml's."""
+        """Attention after a product of a weight that is theirs: elsewhere it stays ggml's."""
         most, heads = self._most, _KV_HEADS * _GROUP
         rows = self._activations()
         seen = np.tril(np.ones((most, _CELLS), bool), _CELLS - most)
@@ -192,8 +188,7 @@ class SelfTest:
         build: _Build,
         counts: tuple[int, ...] = (),
     ) -> dict[int, list[Values]] | None:
-        """Passes by their counts of rows, with a weight in a layout; None where that does not take
-        it."""
+        """Results by row count, with a weight in a layout; None if that does not take it."""
         with Tensors() as kept:
             weight = kept.new(name, shape, raw)
             if layout != plain_buffer():
@@ -217,7 +212,7 @@ class SelfTest:
 
 
 def _dequantized(name: str, stored: Bytes) -> Values:
-    """The values of a cache of F16, BF16 or Q8_0."""
+    """Values of a cache of F16, BF16 or Q8_0."""
     if name == "F16":
         return stored.view(np.float16).astype(np.float32)
     if name == "BF16":

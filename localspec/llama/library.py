@@ -1,4 +1,4 @@
-"""llama.cpp as a library: what it can do, and where its log goes."""
+"""llama.cpp as a library: capabilities, log, aborts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ openmp.restore()  # llama_cpp is loaded, and OpenMP with it
 _LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
 _CONTINUE = 5
 _LONGEST = 1000
-"""Characters of a complaint."""
+"""Characters of an error message."""
 _complaints: deque[str] = deque(maxlen=8)
 _last_level = logging.DEBUG
 
@@ -48,7 +48,7 @@ _abort: object = None
 
 
 def take_log_of(set_log: Callable[[object, ctypes.c_void_p], object]) -> None:
-    """Send the log lines of a native library to `logging`, by its function that sets a callback."""
+    """Send a native library's log lines to `logging`, given its function that sets a callback."""
     set_log(_log, ctypes.c_void_p(0))
 
 
@@ -56,7 +56,7 @@ take_log_of(llama_cpp.llama_log_set)  # GPUs introduce themselves as soon as the
 
 
 def start() -> None:
-    """Initialise the backends, and take their log; harmless when repeated."""
+    """Initialise the backends. Idempotent."""
     take_log_of(llama_cpp.llama_log_set)
     llama_cpp.llama_backend_init()
 
@@ -67,7 +67,7 @@ def forget_complaints() -> None:
 
 
 def complaint() -> str:
-    """The first error that llama.cpp logged since then, on one line: it may quote from a file."""
+    """The first error that llama.cpp logged since then, on one line, printable."""
     if not _complaints:
         return "llama.cpp gave no reason"
     # "function: error loading model: cause" reads better without the function.
@@ -75,13 +75,13 @@ def complaint() -> str:
 
 
 def on_abort(tell: Callable[[NativeError], object]) -> None:
-    """Have `tell` called when llama.cpp is about to abort the process, in the thread that finds the
-    trouble first. The process ends when it returns. One for each process: the last one said."""
+    """Have `tell` called before llama.cpp aborts the process, in the thread that failed first. One
+    callback per process, the latest."""
     on_last_words(lambda words: tell(gave_up(words)))
 
 
 def gave_up(words: str) -> NativeError:
-    """What to say where llama.cpp aborts; `words`: its last."""
+    """The error for an abort with these last words."""
     return NativeError(
         f"llama.cpp gave up: {words}. The file of the model may be damaged: download it again, or "
         "choose another model."
@@ -89,7 +89,7 @@ def gave_up(words: str) -> NativeError:
 
 
 def on_last_words(tell: Callable[[str], object]) -> None:
-    """The same, told what llama.cpp says and where, and nothing about its cause."""
+    """As `on_abort`, with what llama.cpp says and where."""
     global _abort
     first = threading.Lock()
 
@@ -111,13 +111,13 @@ def version() -> str:
 
 
 def accelerated() -> bool:
-    """Whether there is a device beside the CPU that layers can be offloaded to."""
+    """Whether there is a device that layers can be offloaded to."""
     kinds = (ggml.GPU, ggml.INTEGRATED_GPU)
     return any(ggml.device_type(device) in kinds for device in ggml.devices())
 
 
 def default_threads() -> int:
-    """Physical cores that this process may use: hyperthreads only get in each other's way."""
+    """Physical cores that this process may use: hyperthreads do not help."""
     physical = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
     try:
         return max(1, min(physical, len(psutil.Process().cpu_affinity())))
@@ -126,7 +126,7 @@ def default_threads() -> int:
 
 
 def require_rpc() -> None:
-    """Return where this build can use RPC servers; a UsageError where it has no RPC backend."""
+    """A UsageError if this build has no RPC backend."""
     if not llama_cpp.llama_supports_rpc():
         raise UsageError(
             "This build of llama-cpp-python has no RPC backend. Reinstall it with "
@@ -135,11 +135,8 @@ def require_rpc() -> None:
 
 
 def add_rpc_servers(servers: Sequence[str]) -> None:
-    """Make the devices of llama.cpp RPC servers (`host:port`) available to models loaded later. A
-    NativeError where a server has none.
-
-    Where one does not answer, llama.cpp aborts the process: see `localspec.remote`.
-    """
+    """Register the devices of RPC servers (`host:port`) for models loaded later. A NativeError if a
+    server has none. llama.cpp aborts over one that does not answer, see `localspec.remote`."""
     for server in servers:
         found = ggml.add_rpc_server(server)
         if not found:

@@ -1,5 +1,3 @@
-"""Weights and vocabulary of one GGUF file."""
-
 from __future__ import annotations
 
 import ctypes
@@ -17,41 +15,38 @@ from localspec.llama.options import ModelOptions
 from localspec.llama.vocabulary import Vocabulary
 
 Progress = Callable[[float], None]
-"""Called with the loaded fraction, 0 to 1. An exception it raises stops the loading."""
+"""Called with the loaded fraction, 0 to 1. An exception stops the loading."""
 
 _HEADER = struct.Struct("<4sIQQ")
 
 
 class Model:
-    """An open model. Close it, or use it as a context manager.
+    """Weights and vocabulary of a GGUF file. Close it, or use it as a context manager.
 
     Args:
         weight_buffers: use the CPU backend's own weight buffers; None finds out whether they work.
-        cpu_alone: leave other devices alone. Without any layer there, llama.cpp still sends them
-            the weights for long prompts, and sets memory aside for that.
-        vocabulary_alone: leave the weights where they are. Of `layers`, `width` and the like
-            llama.cpp then knows nothing.
+        cpu_alone: ignore other devices; with no layers there, llama.cpp would still use them for
+            long prompts.
+        vocabulary_alone: skip the weights; `layers`, `width` and the like are then unset.
         embeds_alone: whether it was made for embeddings alone; else such a file is refused.
-        head: whether it is a trained head, which generates nothing by itself.
-        adapters: LoRA adapters that fit it (see `localspec.gguf.adapters`): llama.cpp aborts over
-            others.
-        mtp: with its MTP layers, see `localspec.gguf.mtp`.
+        head: whether it is a trained head.
+        adapters: LoRA adapters that passed `localspec.gguf.adapters`: llama.cpp aborts over others.
+        mtp: load its MTP layers, see `localspec.gguf.mtp`.
 
     Attributes:
-        name: what to call it: the reference it was opened by, else the stem of its file's name.
-        metadata: GGUF keys and values as text (scalars only).
-        recurrent: whether its memory (or a part of it) cannot be cut back token by token.
-        trained_context: tokens of context it was trained on.
+        name: the reference it was opened by, else the stem of its file name.
+        metadata: GGUF keys and scalar values as text.
+        recurrent: whether its memory, or a part, cannot be cut back token by token.
+        trained_context: tokens of context in training.
         size: bytes of weights.
-        offloaded: whether devices beside the CPU take part; `on_device` whether they have all of
-            it, so that the count of threads makes no difference.
-        kernels: whether localspec's own CPU kernels compute with its weights.
-        width: numbers of a hidden state; `output_width` behind the output norm.
+        offloaded: whether other devices take part; `on_device` whether they have all of it.
+        kernels: whether localspec's CPU kernels have its weights.
+        width: of a hidden state; `output_width` behind the output norm.
 
     Raises:
         ModelNotFound: no such file.
-        ModelInvalid: not a GGUF, truncated, of an unknown architecture, or no text generator; an
-            adapter that llama.cpp refuses.
+        ModelInvalid: not a GGUF, truncated, of an unknown architecture, or no text generator; or
+            llama.cpp refuses an adapter.
         NativeError: there is not enough memory.
     """
 
@@ -122,19 +117,19 @@ class Model:
         self.close()
 
     def close(self) -> None:
-        """Free the weights. Contexts of this model must be closed before."""
+        """Free the weights, after all contexts of the model."""
         if self.handle is not None:
             llama_cpp.llama_model_free(self.handle)
             self.handle = None
 
     @property
     def chat_template(self) -> str | None:
-        """The jinja2 source that the file carries."""
+        """The file's jinja2 source."""
         return self._template(None)
 
     @property
     def tool_template(self) -> str | None:
-        """That for conversations with tools: a file may carry several."""
+        """The template for conversations with tools, which may differ."""
         return self._template(b"tool_use") or self.chat_template
 
     def _template(self, name: bytes | None) -> str | None:
@@ -176,7 +171,7 @@ class Model:
         )
 
     def adapt(self, context: Any) -> None:
-        """Have the passes of a llama_context of this model run with the adapters."""
+        """Apply the adapters to passes of a llama_context of this model."""
         count = len(self._adapting)
         if not count:
             return
@@ -212,7 +207,7 @@ class Model:
         return {text(key, i): text(value, i) for i in range(count)}
 
     def _check_generates(self) -> None:
-        """Refuse what would make llama.cpp abort, or answer with nonsense, later on."""
+        """Refuse what would make llama.cpp abort, or answer with nonsense."""
         architecture = self.metadata.get("general.architecture", "unknown")
         vocab = llama_cpp.llama_model_get_vocab(self.handle)
         if llama_cpp.llama_vocab_type(vocab) == llama_cpp.LLAMA_VOCAB_TYPE_NONE:
@@ -234,7 +229,7 @@ class Model:
 
 
 def _check_file(path: Path) -> None:
-    """What can be said about a file before llama.cpp sees it."""
+    """Checks before llama.cpp sees a file."""
     if path.is_dir():
         raise ModelNotFound(f"{path} is a folder. Name the .gguf file in it.")
     try:

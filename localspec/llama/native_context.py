@@ -1,4 +1,4 @@
-"""A native context: its cells, its threads, its passes, and the rows that these leave."""
+"""Native contexts: cells, threads, passes, and their rows of logits."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
 
 
 class CacheFull(NativeError):
-    """No cells are left for a pass; nothing of it was read."""
+    """No cells are left for a pass, which read nothing."""
 
 
 class NativeContext:
-    """A llama_context. What its cells hold is for others to know.
+    """A llama_context.
 
     Args:
-        params: see `localspec.llama.context_params`; `stop` is the flag that is in them.
-        wanted: what for, in the words of an error.
-        needs_memory: whether a model without one is refused; `memory` is None else.
+        params: see `localspec.llama.context_params`; `stop` is the flag in them.
+        wanted: its size, in the words of an error.
+        needs_memory: refuse a model without memory; else `memory` may be None.
 
     Attributes:
-        handle: the llama_context, None once it is closed; `memory` its llama_memory_t.
-        apart: whether passes are made in the caller's thread, beside those of others.
-        cells: tokens that it holds, of all sequences. llama.cpp rounds up to a multiple of 256.
+        handle: the llama_context, None once closed; `memory` its llama_memory_t.
+        apart: whether passes run in the caller's thread, beside others.
+        cells: tokens of all sequences. llama.cpp rounds up to a multiple of 256.
         batch: most tokens of a pass.
         snapshots: tokens that a recurrent memory can be cut back by.
 
@@ -95,11 +95,11 @@ class NativeContext:
         llama_cpp.llama_set_n_threads(self.handle, count, count)
 
     def see_all(self, *, all_of_a_pass: bool) -> None:
-        """Whether tokens of a pass see those behind them as well."""
+        """Whether tokens of a pass see later ones as well."""
         llama_cpp.llama_set_causal_attn(self.handle, not all_of_a_pass)
 
     def length(self, sequence: int) -> int:
-        """How many tokens a sequence has."""
+        """Tokens of a sequence."""
         return int(llama_cpp.llama_memory_seq_pos_max(self.memory, sequence)) + 1
 
     def clear(self) -> None:
@@ -107,7 +107,7 @@ class NativeContext:
             llama_cpp.llama_memory_clear(self.memory, False)
 
     def decode(self, batch: Any) -> int:
-        """One pass over a llama_batch, whose logits are waited for; where they are, for `rows`.
+        """One pass over a llama_batch; returns the address of its logits, for `rows`.
 
         Raises:
             CacheFull: nothing was read.
@@ -127,8 +127,8 @@ class NativeContext:
         raise failure(status, batch.n_tokens)
 
     def rows(self, address: int, outputs: int) -> Rows:
-        """The rows of logits that a pass left at an address: float32 [outputs, vocabulary], a view
-        that the next pass overwrites. Views are kept, as making one takes a while."""
+        """The logits at an address: float32 [outputs, vocabulary], a view that the next pass
+        overwrites. Views are cached."""
         rows = self._views.get((address, outputs))
         return self._view(address, outputs) if rows is None else rows
 
@@ -145,7 +145,7 @@ class NativeContext:
 
 
 def failure(status: int, tokens: int) -> Cancelled | NativeError:
-    """Why a pass over so many tokens gave none."""
+    """The error for the status of a pass."""
     if status == _ABORTED:
         return Cancelled("Stopped on request.")
     return NativeError(
@@ -155,7 +155,7 @@ def failure(status: int, tokens: int) -> Cancelled | NativeError:
 
 
 class OverNative:
-    """What a cache hands on to the llama_context below it."""
+    """What a cache passes on to its native context."""
 
     _native: NativeContext
 
@@ -167,8 +167,8 @@ class OverNative:
         self._native.close()
 
     def cancel(self) -> None:
-        """Make the pass that runs, or the next one, raise Cancelled. From any thread; of a
-        cache for several answers, those of all of them."""
+        """Make the running pass, or the next one, raise Cancelled. From any thread; it affects all
+        answers of a shared cache."""
         self._native.cancel()
 
     def resume(self) -> None:
@@ -176,24 +176,24 @@ class OverNative:
         self._native.resume()
 
     def set_threads(self, count: int) -> None:
-        """Have the passes from now on run on so many threads, prompts' chunks as well."""
+        """The count of threads of later passes."""
         self._native.set_threads(count)
 
     def compute_apart(self) -> None:
-        """Make passes in the caller's thread from now on, beside those of other caches."""
+        """Make later passes in the caller's thread, beside those of other caches."""
         self._native.apart = True
 
 
 class PassWatch(Protocol):
-    """Whoever decides how passes run."""
+    """Decides how passes run."""
 
     def chunk(self, context: int, most: int) -> int:
-        """Before each chunk of a long prompt, behind so many tokens: tokens that it may have,
-        LEAST_CHUNK … most, in multiples of LEAST_CHUNK."""
+        """Most tokens of a prompt's next chunk, after `context` tokens: LEAST_CHUNK … most, in
+        multiples of LEAST_CHUNK."""
         ...
 
     def passed(self, tokens: int, context: int, seconds: float) -> None:
-        """A pass over so many tokens, behind so many, took so long."""
+        """A pass over `tokens`, after `context` tokens, took so long."""
         ...
 
 
@@ -201,9 +201,9 @@ class NativeCache(OverNative):
     """A cache of one text, and its passes.
 
     Attributes:
-        capacity: tokens that it holds; `tokens` what it holds now.
+        capacity: most tokens; `tokens` those held.
         native_seconds: in native passes so far.
-        watch: told about every pass, and asked before the chunks of a prompt; None for nobody.
+        watch: told about every pass.
     """
 
     model: Model
@@ -216,12 +216,11 @@ class NativeCache(OverNative):
     _last_pass = 0  # tokens
 
     def filler(self, count: int) -> list[int]:
-        """So many tokens whose passes cost what any do. The first ones of a vocabulary, which may
-        be special, are left out."""
+        """Tokens for timing; the first ids, which may be special, are left out."""
         return [i % self.model.vocabulary.size for i in range(32, 32 + count)]
 
     def _decode(self, batch: Any, outputs: int) -> Rows:
-        """Run a llama_batch and wait for its logits; nothing of it stays where that raises."""
+        """Run a llama_batch and wait for its logits; nothing of it stays if it raises."""
         if self._gives_hidden:
             self._hidden.prepare(outputs > 0)
         self._last_pass = int(batch.n_tokens)
@@ -239,5 +238,5 @@ class NativeCache(OverNative):
         return self._native.rows(address, outputs)
 
     def _drop_failed(self) -> None:
-        """Drop what a pass that failed left behind `tokens`."""
+        """Drop what a failed pass left behind `tokens`."""
         raise NotImplementedError

@@ -1,12 +1,8 @@
-"""How long the threads of a pass spin before they sleep, where llama.cpp is built with GNU OpenMP.
+"""Shorter spinning at barriers, where llama.cpp is built with GNU OpenMP.
 
-libgomp spins 300,000 times, some 15 ms, at each of the hundreds of barriers of a pass: as long as
-another process may keep a core that it has taken. 10,000 times (half a millisecond) cost nothing
-on an idle machine; beside one computing process a small model made 9 passes a second with 30,000
-spins, and 25 with 3,000.
-
-libgomp reads the variable when it is loaded. It is taken back then: child processes are not ours to
-tune.
+libgomp spins 300,000 times, some 15 ms, at each of a pass's hundreds of barriers; beside another
+computing process that costs most of the time. It reads the variable when it is loaded; child
+processes do not inherit it.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ _set_here = False
 
 
 def shorten_waits() -> None:
-    """Set the variable, unless somebody did, for the library that is about to be loaded."""
+    """Set the variable, unless the user did, before the library is loaded."""
     global _set_here
     if NAME not in os.environ and _POLICY not in os.environ:
         os.environ[NAME] = SPINS
@@ -27,7 +23,7 @@ def shorten_waits() -> None:
 
 
 def restore() -> None:
-    """Take it back: the library is loaded."""
+    """Take it back, after the library is loaded."""
     global _set_here
     if _set_here and os.environ.get(NAME) == SPINS:
         del os.environ[NAME]

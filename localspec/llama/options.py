@@ -14,23 +14,23 @@ KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 FLASH_ATTENTION = ("auto", "on", "off")
 AUTO = "auto"
 LONGEST_CONTEXT = 1 << 30
-"""llama.cpp counts them in 32 bits."""
+"""llama.cpp counts in 32 bits."""
 MOST_THREADS = 512
-"""llama.cpp makes room for no more (GGML_MAX_N_THREADS)."""
+"""GGML_MAX_N_THREADS."""
 KERNELS = ("auto", "off")
 CROSS_VOCABULARY = ("auto", "text", "shared", "off")
 DEFAULT_CONTEXT = 8192
-"""Context length where none is asked for and the model was trained on more."""
+"""Default context of models trained on more."""
 LEAST_CHUNK = 64
-"""Tokens of a prompt's chunk at least: fewer cost more each, and other kernels serve them."""
+"""Least tokens of a prompt's chunk: fewer cost more each."""
 MOST_SERVERS = 16
-"""RPC servers at once: GGML_RPC_MAX_SERVERS of ggml-rpc.h."""
+"""GGML_RPC_MAX_SERVERS of ggml-rpc.h."""
 MOST_PARALLEL = 32
-"""Answers at once. llama.cpp knows 256 sequence ids in all."""
+"""Answers at once. llama.cpp has 256 sequence ids."""
 
 
 HEADS = frozenset({"eagle3", "dflash", "gemma4-assistant", "medusa"})
-"""Architectures of trained heads, which draft for their own target only."""
+"""Architectures of trained heads, which draft only for their own target."""
 
 ONE_NEXTN = frozenset(
     """
@@ -38,10 +38,10 @@ ONE_NEXTN = frozenset(
     qwen35moe
     """.split()  # noqa: SIM905
 )
-"""Architectures whose MTP layer llama.cpp computes (LLM_GRAPH_TYPE_DECODER_MTP in src/models of the
-version that is pinned), if there is one; it asserts that there are no more."""
+"""Architectures with at most one MTP layer that llama.cpp computes (LLM_GRAPH_TYPE_DECODER_MTP in
+src/models of the pinned version); it asserts on more."""
 NEXTN_GRAPHS = ONE_NEXTN | {"hy_v3", "mimo2", "step35"}
-"""These, and those that may have several. deepseek4 is left out: its states are not one row."""
+"""Also those that may have several. deepseek4 is left out: its states are not one row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,35 +49,31 @@ class ModelOptions:
     """How to open a target and a draft model.
 
     Attributes:
-        context: KV cache size in tokens; 0 takes the model's training length, at most
-            DEFAULT_CONTEXT.
+        context: KV cache size in tokens; 0 takes the training length, at most DEFAULT_CONTEXT.
         threads: a count, or "auto": one per physical core, fewer while other processes compute.
         draft_threads: the draft model's count; None takes the target's.
-        gpu_layers: layers to offload, -1 for all; ignored by builds without a GPU backend.
+        gpu_layers: layers to offload, -1 for all.
         draft_gpu_layers: the same for the draft model; None takes the target's.
         flash_attention: "auto", "on" or "off".
-        kv_type_k, kv_type_v: element types of the KV cache, from KV_TYPES. A quantized V needs
-            flash attention.
-        kernels: localspec's CPU kernels: "auto" uses them where they work, "off" never.
+        kv_type_k, kv_type_v: one of KV_TYPES. A quantized V needs flash attention.
+        kernels: localspec's CPU kernels, "auto" or "off".
         mmap: map the file instead of reading it.
         mlock: keep the weights from being swapped out.
-        rpc: `host:port` of llama.cpp RPC servers for the target's layers; one string may hold
-            several, separated by commas.
+        rpc: `host:port` of RPC servers for the target's layers, also separated by commas.
         lora: LoRA adapters of the target, each `FILE`, `FILE:SCALE` or an `Adapter`.
         lora_draft: the same for a draft model that is named.
         mmproj: projector (GGUF) of a vision model.
-        cross_vocabulary: use of a draft model with another vocabulary: "text", "shared" (tokens
-            that both have), "auto" (the better of both) or "off" (refuse it).
+        cross_vocabulary: a draft model with another vocabulary drafts by "text", by "shared"
+            tokens, by the better of both ("auto"), or is refused ("off").
         batch: tokens of a prompt chunk, and thus the delay of cancelling a prompt.
         prompt_cache: bytes on disk for the prefix cache; 0 turns it off.
         parallel: answers at once, in shared passes over one cache of `context` tokens. Recurrent
             models have one.
         parallel_chunk: prompt tokens in a pass that also holds other answers' steps. More tokens
             read prompts faster, fewer delay the other answers less.
-        exact: answers equal plain decoding's with the same options, token for token, and with the
-            same seed when sampled. Free with localspec's kernels; otherwise it changes the KV
-            types, limits the length of drafts (`localspec.loading.same_bits`) and gives one answer
-            at a time.
+        exact: answers equal plain decoding's, token for token, also when sampled with a seed. Free
+            with localspec's kernels; otherwise it changes the KV types, limits drafts
+            (`localspec.loading.same_bits`) and gives one answer at a time.
 
     Raises:
         UsageError: an invalid value.
@@ -176,7 +172,7 @@ class ModelOptions:
 
     @property
     def fixed_threads(self) -> int | None:
-        """The count that was asked for, None for "auto"."""
+        """The count, None for "auto"."""
         return self.threads if isinstance(self.threads, int) else None
 
     @property
@@ -188,7 +184,7 @@ class ModelOptions:
         return cast("tuple[Adapter, ...]", self.lora_draft)
 
     def for_draft(self, context: int) -> ModelOptions:
-        """The same for the draft model, whose cache holds as much as the target's."""
+        """The options of the draft model, with a cache of `context` tokens."""
         return replace(
             self,
             context=context,
@@ -203,8 +199,7 @@ class ModelOptions:
 
 
 def rpc_servers(said: str | Sequence[str]) -> tuple[str, ...]:
-    """Addresses of RPC servers, one in a string or several with commas between them. A UsageError
-    where one is no `host:port`."""
+    """Addresses of RPC servers, split at commas. A UsageError for one that is no `host:port`."""
     texts = (said,) if isinstance(said, str) else said
     found = [part.strip() for text in texts for part in text.split(",")]
     for address in found:
@@ -222,7 +217,7 @@ def rpc_servers(said: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def thread_count(text: str) -> int | str:
-    """What somebody wrote as a number of threads; ModelOptions judges it."""
+    """A number of threads as typed; ModelOptions validates it."""
     # Python reads no integers of thousands of digits.
     number = text.strip().lstrip("-").isdecimal() and len(text) < 100
     return int(text) if number else text.strip()

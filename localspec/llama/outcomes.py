@@ -1,5 +1,3 @@
-"""What trials of one kind came to, kept in the cache folder."""
-
 from __future__ import annotations
 
 import json
@@ -15,7 +13,8 @@ logger = logging.getLogger("localspec.llama")
 
 
 class Outcomes:
-    """A JSON file of outcomes by the facts they hold for, the latest `most`."""
+    """Outcomes of trials by the facts they hold for, the latest `most`: JSON in the cache
+    folder."""
 
     def __init__(self, name: str, most: int) -> None:
         self._name, self._most = name, most
@@ -25,7 +24,7 @@ class Outcomes:
         return paths.cache_folder() / f"{self._name}.json"
 
     def all(self) -> dict[str, dict[str, Any]]:
-        """All of them, the oldest first; empty where the file cannot be used."""
+        """All, oldest first; empty if the file cannot be used."""
         try:
             found = json.loads(self.path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -35,7 +34,7 @@ class Outcomes:
         return {key: one for key, one in found.items() if isinstance(one, dict)}
 
     def of(self, facts: dict[str, Any]) -> dict[str, Any] | None:
-        """The outcome for these facts; None if there was no such trial."""
+        """The outcome for these facts; None if untried."""
         return self.all().get(fingerprint(facts))
 
     def keep(self, facts: dict[str, Any], outcome: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Images within prompts: how their places are marked, what is accepted, what stands there."""
+"""Images within prompts: marks, limits, positions."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from localspec.decoding.sampling import Rows
 
 MOST_PIXELS = 64_000_000
-"""Of an image; the largest cameras have as many, and each takes three bytes."""
+"""Of an image; each takes three bytes."""
 _NONCE = secrets.token_hex(8)  # what a user writes can never be a mark
 MARK = re.compile(rf"<image {_NONCE} ([0-9a-f]{{64}})>")
-"""Stands in a text where an image is; its group is the key of that."""
+"""Stands for an image in a text; its group is the image's key."""
 
 
 @dataclass(frozen=True, slots=True)
 class PicturePart:
-    """What a projector makes of an image, or of a part of it.
+    """A projector's result for an image or a part of it.
 
     Attributes:
-        ids: for each position a number below 0, which no token has; those of other images differ.
-        rows: float32 [positions, width of the model's inputs]; computed when first asked for.
-        causal: whether each position sees only those before it; else all of the part is one pass.
+        ids: a negative number for each position, other than those of other images.
+        rows: float32 [positions, input width]; computed when first called.
+        causal: whether positions see only earlier ones; else the part has to share one pass.
     """
 
     ids: tuple[int, ...]
@@ -40,7 +40,7 @@ class PicturePart:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A part of an image at its place in a prompt, from `start` to `end`."""
+    """A part of an image from `start` to `end` in a prompt."""
 
     start: int
     part: PicturePart
@@ -51,8 +51,7 @@ class Picture:
 
 
 def seen(tokens: Sequence[int], pictures: Sequence[Picture]) -> Sequence[int]:
-    """A prompt with what its pictures are told apart by, in place of what stands there for
-    drafters."""
+    """A prompt with its pictures' ids at their places."""
     if not pictures:
         return tokens
     found = list(tokens)
@@ -63,11 +62,11 @@ def seen(tokens: Sequence[int], pictures: Sequence[Picture]) -> Sequence[int]:
 
 
 def marked(messages: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
-    """Messages whose contents are texts, with marks where images are, and the images by key: most
-    templates know no lists.
+    """Messages as texts with marks for images, and the images by key.
 
     A content may be a list of `{"type": "text", "text": …}` and `{"type": "image", "image":
-    bytes}`. A UsageError for an image that is none, or too large.
+    bytes}`.
+    A UsageError for an image that is none, or too large.
     """
     images: dict[str, bytes] = {}
 
@@ -94,8 +93,8 @@ def _is_read(part: object) -> bool:
 
 
 def require_image(image: bytes) -> None:
-    """Return where bytes are an image as far as its header says, and not too large; a UsageError
-    else. What others are, llama.cpp would find out by running ffmpeg."""
+    """A UsageError unless the header is an image's, and not too large. llama.cpp would run ffmpeg
+    on other files."""
     try:
         size = _size(image)
     except (struct.error, IndexError):
@@ -111,7 +110,7 @@ def require_image(image: bytes) -> None:
 
 
 def _size(image: bytes) -> tuple[int, int] | None:
-    """Width and height in pixels; None for what is no image of a known kind."""
+    """Width and height; None for an unknown format."""
     if image[:8] == b"\x89PNG\r\n\x1a\n":
         width, height = struct.unpack_from(">II", image, 16)
     elif image[:6] in (b"GIF87a", b"GIF89a"):
@@ -126,7 +125,7 @@ def _size(image: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg_size(image: bytes) -> tuple[int, int] | None:
-    """Of the first frame: segments come one behind the other, each with its length."""
+    """Those of the first frame."""
     at = 2
     while image[at] == 0xFF:
         kind, length = image[at + 1], struct.unpack_from(">H", image, at + 2)[0]

@@ -1,4 +1,4 @@
-"""Images as a model sees them: llama.cpp's multimodal library, mtmd."""
+"""Images as a model sees them, by llama.cpp's mtmd."""
 
 from __future__ import annotations
 
@@ -25,25 +25,24 @@ from localspec.llama.options import ModelOptions
 from localspec.llama.pictures import PicturePart
 
 MOST_KEPT = 16
-"""Images of which the latest are kept as the model sees them."""
+"""Encoded images that are kept."""
 _TEXT, _IMAGE = 0, 1  # mtmd_input_chunk_type
 _NOWHERE = b"/nonexistent"
-"""Where llama.cpp is told to look for ffmpeg, which it would run on what is no image."""
+"""Where llama.cpp looks for ffmpeg, which it would run on what is no image."""
 
 
 class Projector:
-    """An open projector of a model. Any thread may call it.
+    """An open projector. Thread-safe.
 
     Args:
         path: a file that passed `localspec.gguf.projectors`.
-        model: whose it is; must outlive it.
+        model: must outlive it.
 
     Attributes:
-        filler: the token that stands for a position of an image where drafters look.
+        filler: the token that drafters see at an image's positions.
 
     Raises:
-        UsageError: this build of llama-cpp-python has no mtmd; a model whose images take other
-            positions than they have tokens.
+        UsageError: this build has no mtmd; or images take other positions than tokens.
         ModelInvalid: llama.cpp refuses it, or it is of another model.
     """
 
@@ -73,7 +72,7 @@ class Projector:
             )
 
     def close(self) -> None:
-        """Free it, once nobody uses it; the model must still be there."""
+        """Free it, before the model."""
         with self._lock:
             if self._handle is not None:
                 self._mtmd.mtmd_free(self._handle)
@@ -84,11 +83,8 @@ class Projector:
             raise UsageError("The engine is closed. Load the model again.")
 
     def parts(self, key: str, image: bytes) -> list[list[int] | PicturePart]:
-        """What stands in a prompt for an image: tokens that the model wants around it, and parts. A
-        UsageError where it cannot be read.
-
-        `key`: its SHA-256, hexadecimal.
-        """
+        """A prompt's tokens and parts for an image; `key`: its SHA-256, hexadecimal. A UsageError
+        if it cannot be read."""
         with self._lock:
             self._require_open()
             found = self._known.get(key)
@@ -159,7 +155,7 @@ class Projector:
 
 
 def _library() -> Any:
-    """The binding of mtmd, which loads its library when it is imported; a UsageError without."""
+    """The binding of mtmd, which loads its library on import; a UsageError without."""
     try:
         mtmd = import_module("llama_cpp.mtmd_cpp")
     except (ImportError, OSError, RuntimeError, AttributeError):

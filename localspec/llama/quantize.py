@@ -1,5 +1,3 @@
-"""Rewriting a GGUF file in another quantization."""
-
 from __future__ import annotations
 
 import ctypes
@@ -15,11 +13,7 @@ _PREFIX = "LLAMA_FTYPE_MOSTLY_"
 
 
 def file_type(quant: str) -> int:
-    """llama.cpp's number for "Q4_K_M" and the like.
-
-    Raises:
-        UsageError: an unknown quantization.
-    """
+    """llama_ftype of "Q4_K_M" and the like; a UsageError if unknown."""
     found: int | None = getattr(llama_cpp, _PREFIX + quant.upper(), None)
     if found is None:
         known = sorted(n.removeprefix(_PREFIX) for n in dir(llama_cpp) if n.startswith(_PREFIX))
@@ -38,15 +32,13 @@ def quantize(
     leave_out: Sequence[int] = (),
     name: str | None = None,
 ) -> None:
-    """Write `source` to `destination` as `quant`, e.g. "Q4_K_M"; None leaves the weights as they
-    are.
+    """Write `source` to `destination` as `quant`, e.g. "Q4_K_M"; None copies the weights.
 
     Args:
-        again: whether weights that are quantized already may be quantized once more, at a loss.
-        pure: all matrices in the one type that `quant` is named for.
-        leave_out: layers that the other file lacks, from 0; those behind move up.
-        name: what the model calls itself in the other file, at most 127 bytes of it; None as
-            before.
+        again: allow quantizing once more what is quantized, at a loss.
+        pure: all matrices in the type that `quant` is named for.
+        leave_out: layers to leave out, from 0; later ones move up.
+        name: of the new model, at most 127 bytes; None keeps it.
 
     Raises:
         UsageError: an unknown quantization.

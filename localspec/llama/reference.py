@@ -1,4 +1,4 @@
-"""llama-cpp-python's own `Llama`, to compare with: nothing of localspec's generates here."""
+"""llama-cpp-python's own `Llama`, to compare with."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ class Reference:
     """An open `Llama`. Close it.
 
     Args:
-        lookup: draft up to this many tokens by prompt lookup; None decodes plainly.
+        lookup: draft up to so many tokens by prompt lookup; None decodes plainly.
 
     Attributes:
-        lookups: of the last answer, how often it looked for a draft: once before each pass that
-            came after the prompt's. 0 without prompt lookup.
-        drafted: tokens that it found.
+        lookups: searches for a draft in the last answer, one per pass after the prompt's.
+        drafted: tokens that they found.
 
     Raises:
         ModelNotFound, NativeError: it cannot be opened.
@@ -75,8 +74,8 @@ class Reference:
     def tokens(
         self, prompt: Sequence[int], *, temperature: float, seed: int
     ) -> Generator[int, None, None]:
-        """An answer token by token, its end for the caller to notice, from an empty cache. A
-        NativeError where a pass fails; the context may be full."""
+        """An answer from an empty cache; the caller has to notice its end. A NativeError if a pass
+        fails."""
         self._llama.reset()
         self._llama.set_seed(seed)
         self.lookups = self.drafted = 0
@@ -93,13 +92,13 @@ class Reference:
                 ) from None
 
     def close(self) -> None:
-        """Free model and cache."""
         self._llama.close()
 
 
 @contextmanager
 def _weight_buffers(*, work: bool) -> Iterator[None]:
-    """Opens models with the CPU's own weight buffers or without: `Llama` has no option for it."""
+    """Open models without the CPU's own weight buffers unless they `work`: `Llama` has no
+    option."""
     native = llama_cpp.llama_cpp
     original = native.llama_model_default_params
 

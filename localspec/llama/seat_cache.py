@@ -1,5 +1,3 @@
-"""The part of a shared cache that belongs to one answer, used like a cache of its own."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -15,25 +13,23 @@ from localspec.llama.sequences import GrownTree
 from localspec.llama.shared_context import PassPart, SharedContext
 
 Passes: TypeAlias = Callable[[PassPart], tuple[Rows, float]]
-"""Has a part decoded, in a pass with those of others perhaps; gives its rows, and its share of the
-seconds. The rows are valid until the next pass."""
+"""Decodes a part, perhaps in a pass with others; its rows, valid until the next pass, and its share
+of the seconds."""
 
 
 class SeatCache(Context):
-    """A `Context` over one lot of sequence ids of a `SharedContext`.
+    """One answer's `Context` over a lot of sequence ids of a `SharedContext`.
 
-    Trees and cuts are a context's own; its passes are made by whoever serves all answers. Of hidden
-    states it has what goes into layers, and not what comes out of the last one.
+    Passes are made by whoever serves all answers. Of hidden states there are layer inputs only.
 
     Args:
-        shared: of whose cells it takes what it needs.
         number: of the lot.
         passes: makes its passes.
-        chunk: tokens of the next chunk of a prompt, at most.
+        chunk: most tokens of a prompt's next chunk.
 
     Attributes:
-        capacity: tokens that it may have; who serves all answers may change that.
-        common: another text, whose first tokens it shares, and how many.
+        capacity: most tokens; the scheduler may change it.
+        common: another text with the same first tokens, and how many.
     """
 
     def __init__(
@@ -66,7 +62,7 @@ class SeatCache(Context):
         self._chunk = chunk
 
     def close(self) -> None:
-        """Nothing: the cells are the shared context's."""
+        """Nothing: the cells belong to the shared context."""
 
     def cancel(self) -> None:
         self.shared.cancel()
@@ -79,12 +75,12 @@ class SeatCache(Context):
 
     @property
     def held(self) -> int:
-        """Cells that it takes, those that it shares included: of its tokens, and of a tree."""
+        """Cells of its tokens, shared ones too, and of a tree."""
         return len(self.tokens) + len(self._grown)
 
     def begin_with(self, source: int, tokens: Sequence[int], text: object = None) -> None:
-        """Take over the first tokens of another sequence of the same cache, which is that of a
-        text; this one is empty."""
+        """Take over the first tokens of another sequence, which belongs to a text; this one is
+        empty."""
         assert not self.tokens, "it holds another text"
         if tokens:
             self.shared.share(source, self.lot.first, len(tokens))
@@ -123,11 +119,7 @@ class SeatCache(Context):
 
 
 class _Inputs(HiddenStates):
-    """What goes into layers in the passes of one answer.
-
-    Attributes:
-        latest: of the last pass, by layer.
-    """
+    """Layer inputs of one answer; `latest`: of the last pass."""
 
     def __init__(self, shared: SharedContext) -> None:
         super().__init__(shared.model, None)
@@ -136,7 +128,6 @@ class _Inputs(HiddenStates):
 
     @property
     def wanted(self) -> bool:
-        """Whether there are any."""
         return bool(self._layers)
 
     def want(self, layers: tuple[int, ...]) -> None:
@@ -153,7 +144,7 @@ class _Inputs(HiddenStates):
 
 
 class _Parts:
-    """Writes down what a `Context` wants decoded; in place of a `Batch`."""
+    """In place of a `Batch`: records what a `Context` wants decoded."""
 
     def __init__(self, cache: SeatCache) -> None:
         self._cache = cache

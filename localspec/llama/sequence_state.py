@@ -1,4 +1,4 @@
-"""The memory of one sequence as bytes: for another context of the same model, or for going back."""
+"""The memory of a sequence as bytes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ State = npt.NDArray[np.uint8]
 _BYTES = ctypes.POINTER(ctypes.c_uint8)
 
 APART = 8
-"""Tokens between two saved states of one draft; going back reads at most so many again."""
+"""Tokens between saved states of a draft; going back rereads at most so many."""
 MOST = 8
-"""States that are saved. One may take as long to copy as a pass takes, and some megabytes."""
+"""Saved states. Each may take a pass's time to copy, and some megabytes."""
 
 # Of a memory that is recurrent in part, only that part: attention can be cut back by itself.
 _PARTIAL = llama_cpp.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
 
 
 def copied(context: Any, sequence: int = 0) -> State:
-    """A copy of what the memory of a llama_context holds of a sequence; a NativeError where
-    llama.cpp cannot give it out, a MemoryError where there is no room."""
+    """A copy of a sequence's memory; a NativeError if llama.cpp cannot provide it, a
+    MemoryError."""
     size = int(llama_cpp.llama_state_seq_get_size(context, sequence))
     state = np.empty(size, np.uint8)
     got = llama_cpp.llama_state_seq_get_data(context, state.ctypes.data_as(_BYTES), size, sequence)
@@ -37,7 +37,7 @@ def copied(context: Any, sequence: int = 0) -> State:
 
 
 def put(context: Any, state: State, sequence: int = 0) -> bool:
-    """Have a sequence hold what `copied` gave; False where it does not fit, and holds nothing."""
+    """Have a sequence hold what `copied` gave; False, and empty, if it does not fit."""
     with kernels.restoring(positions(state)):
         read = llama_cpp.llama_state_seq_set_data(
             context, state.ctypes.data_as(_BYTES), state.size, sequence
@@ -46,8 +46,7 @@ def put(context: Any, state: State, sequence: int = 0) -> bool:
 
 
 class SavedStates:
-    """What the recurrent memory of a llama_context was after so many tokens, for some such numbers,
-    so that there is a way back to them."""
+    """Past states of a llama_context's recurrent memory, by their count of tokens."""
 
     def __init__(self, context: Any) -> None:
         self._context = context
@@ -55,15 +54,14 @@ class SavedStates:
         self._due = True
 
     def due(self, length: int) -> bool:
-        """Whether a state of these tokens is worth saving. The first one since the text was cut
-        back is: what comes now is the next draft."""
+        """Whether a state is worth saving: the first after a cut, where a draft begins, and later
+        ones APART tokens from the last."""
         if not self._states:
             return True
         last = self._states[-1][0]
         return length > last and (self._due or length - last >= APART)
 
     def save(self, length: int) -> None:
-        """Save the present state, which is that of so many tokens."""
         size = llama_cpp.llama_state_seq_get_size_ext(self._context, 0, _PARTIAL)
         state = (ctypes.c_uint8 * size)()
         copied = llama_cpp.llama_state_seq_get_data_ext(self._context, state, size, 0, _PARTIAL)
@@ -73,7 +71,7 @@ class SavedStates:
             self._due = False
 
     def cut(self, length: int) -> None:
-        """Forget the states of more tokens, as these are about to be dropped, and old ones."""
+        """Forget states of more tokens, which are about to be dropped, and old ones."""
         self._states = [one for one in self._states if one[0] <= length][-2:]
         self._due = True
 
@@ -81,8 +79,7 @@ class SavedStates:
         self._states.clear()
 
     def restore(self, length: int) -> int | None:
-        """Put the memory back to a state of at most so many tokens; returns how many it is of, None
-        where there is none."""
+        """Go back to a state of at most `length` tokens; its count, None without one."""
         self.cut(length)
         if not self._states:
             return None

@@ -1,7 +1,7 @@
-"""Sequence ids over the cells of one KV cache: the committed tokens, and branches behind them.
+"""Sequence ids over one unified KV cache.
 
-A token of a unified cache may belong to several sequences, and sees the earlier tokens of its own.
-So each branch of a tree is a sequence of its own that shares the cells up to where it parts.
+A token may belong to several sequences and sees its own sequences' earlier tokens. Each branch
+of a tree is a sequence that shares the cells up to where it parts.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from localspec.llama.context_params import MAX_TREE
 
 
 def quick(name: str, result: Any, *arguments: Any) -> Any:
-    """A native function that is over in a microsecond, called without giving up the lock: that
-    would let a busy screen thread in, which keeps it for milliseconds."""
+    """A native function that takes a microsecond, called with the interpreter lock held: giving it
+    up can cost milliseconds."""
     return ctypes.PYFUNCTYPE(result, *arguments)((name, llama_cpp.llama_cpp._lib))
 
 
@@ -28,11 +28,8 @@ sequence_remove = quick(
 
 
 class Sequences:
-    """The sequences of one cache: 0 holds the committed tokens, the others branch from it.
-
-    An id that was used for a branch goes on sharing the committed tokens, so that the next branch
-    with that id adds only what is new.
-    """
+    """The sequences of a cache: 0 holds the committed tokens, others branch from it. A used id
+    keeps sharing the committed tokens, so its next branch adds only what is new."""
 
     def __init__(self, memory: Any, count: int) -> None:
         self._memory = memory
@@ -41,23 +38,18 @@ class Sequences:
         self._most_shared = 0
 
     def share(self, sequence: int, length: int) -> None:
-        """Have a further sequence hold the first `length` tokens of sequence 0."""
+        """Have a sequence hold the first `length` tokens of sequence 0."""
         if self._shared[sequence] < length:
             self.copy(0, sequence, self._shared[sequence], length)
             self._shared[sequence] = self._most_shared = length
 
     def copy(self, source: int, destination: int, start: int, end: int) -> None:
-        """Have a sequence share the tokens of another one from position `start` to `end`."""
+        """Share the tokens from position `start` to `end`."""
         llama_cpp.llama_memory_seq_cp(self._memory, source, destination, start, end)
 
     def keep(self, winner: int, held: int, kept: int, used: int) -> None:
-        """End a tree behind `held` tokens: one branch becomes the end of sequence 0.
-
-        Args:
-            winner: the branch's sequence.
-            kept: tokens that sequence 0 has afterwards, the rest of the branch is dropped.
-            used: the tree used the sequences below this number.
-        """
+        """End a tree behind `held` tokens: the sequence `winner` becomes the end of sequence 0, up
+        to `kept` tokens; the tree used sequences below `used`."""
         if kept == held:  # nothing of any branch: one search through the cells is enough
             self.remove(-1, held)
             return
@@ -70,28 +62,27 @@ class Sequences:
             self.remove(sequence, self._shared[sequence])
 
     def remove(self, sequence: int, start: int) -> bool:
-        """Take the tokens from position `start` on out of a sequence (-1: of all of them). False
-        where the memory is recurrent and cannot go back there."""
+        """Remove tokens from position `start` on (sequence -1: of all). False if a recurrent memory
+        cannot go back there."""
         return bool(sequence_remove(self._memory, sequence, start, -1))
 
     def cut(self, length: int) -> None:
-        """Drop everything behind the first `length` tokens, branches included."""
+        """Drop everything behind the first `length` tokens."""
         sequence_remove(self._memory, -1, length, -1)
         if self._most_shared > length:
             self.forget(length)
 
     def forget(self, length: int) -> None:
-        """Take note that nothing behind `length` is left."""
+        """Note that nothing behind `length` is left."""
         if self._most_shared > length:
             self._shared = [min(shared, length) for shared in self._shared]
             self._most_shared = length
 
 
 class GrownTree:
-    """Which sequence each node of a tree is in that grows behind the committed tokens.
+    """Sequences of the nodes of a tree that grows behind the committed tokens.
 
-    A node's first child goes on in its sequence. Each further child begins a new one; `leaves` are
-    in use.
+    A first child continues its parent's sequence, each further child begins one; `leaves` are used.
     """
 
     def __init__(self) -> None:
@@ -114,13 +105,13 @@ class GrownTree:
         sequences: Sequences,
         most: int,
     ) -> tuple[list[int], list[int]]:
-        """Append nodes, and have new sequences begin with what they share; position and sequence of
-        each.
+        """Append nodes and have new sequences share their beginning; each node's position and
+        sequence.
 
         Args:
             tokens, parents: see `Context.grow`.
             behind: tokens of sequence 0.
-            most: sequences that there may be.
+            most: sequences allowed.
 
         Raises:
             ValueError: too many, or no such parents; nothing is appended.
@@ -145,7 +136,7 @@ class GrownTree:
         return positions, self.sequences[known:]
 
     def chain(self, tokens: Sequence[int]) -> None:
-        """Begin with nodes that are decoded, in sequence 0."""
+        """Begin with nodes already decoded in sequence 0."""
         for depth, token in enumerate(tokens, 1):
             self._add(token, depth - 2, 0, depth)
 
@@ -157,5 +148,5 @@ class GrownTree:
         self._depths.append(depth)
 
     def is_path(self, nodes: Sequence[int]) -> bool:
-        """Whether each of these hangs from the one before, the first one from the root."""
+        """Whether each node hangs from the one before, the first from the root."""
         return [self._parents[node] for node in nodes] == [ROOT, *nodes[:-1]][: len(nodes)]

@@ -1,4 +1,4 @@
-"""One KV cache for several answers, and passes over the tokens of all of them at once."""
+"""One KV cache for several answers, in shared passes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from localspec.llama.options import ModelOptions
 from localspec.llama.sequences import Sequences, quick, sequence_remove
 
 BRANCH_IDS = 64
-"""Sequence ids for the branches of all answers' trees, at most MAX_LEAVES each. llama.cpp makes
-room for a row of logits for every id, so they are not given out freely."""
+"""Sequence ids for all answers' branches, at most MAX_LEAVES each; each id reserves a row of
+logits."""
 KEPT_IDS = 16
-"""Sequence ids for texts that are kept for answers to come, two for each answer at least."""
+"""Sequence ids for kept texts, at least two per answer."""
 ROWS_EACH = 4
-"""Rows of logits that a pass has room for beyond one tree, for each answer."""
+"""Rows of logits beyond one tree, per answer."""
 
 _sequence_copy = quick(
     "llama_memory_seq_cp",
@@ -38,15 +38,14 @@ _sequence_copy = quick(
 
 
 class PassPart(NamedTuple):
-    """What one answer brings to a pass.
+    """One answer's part of a pass.
 
     Attributes:
         tokens: at least one.
         positions: of each in its text.
-        sequences: ids that each of them is in; a single list is that of all.
-        outputs: rows of logits wanted, after the last so many tokens.
-        inputs: where what goes into the target's layers is put, float32 [tokens, width] by layer;
-            None where that is not wanted. See `SharedContext.want_inputs`.
+        sequences: ids of each token; a single list holds for all.
+        outputs: rows of logits, for the last tokens.
+        inputs: receives layer inputs, float32 [tokens, width] by layer; None if not wanted.
     """
 
     tokens: Sequence[int]
@@ -57,17 +56,16 @@ class PassPart(NamedTuple):
 
 
 class SharedContext(OverNative):
-    """A native context over the weights of a model, for several answers.
+    """A native context for several answers.
 
-    Sequence ids are given out in lots: each answer has one for its committed tokens and further
-    ones for the branches of its trees; behind them come those for texts that are only kept. Who
-    uses it sees to it that nothing touches it while a pass runs.
+    Each answer has a lot of sequence ids, for its text and branches; ids for kept texts follow.
+    Nothing may touch it while a pass runs.
 
     Attributes:
-        model: whose cache this is. It must outlive the context.
-        answers: how many lots there are.
-        capacity: tokens that one answer may have, prompt included. All answers and kept texts
-            together have `cells`; tokens that they share count once.
+        model: must outlive the context.
+        answers: count of lots.
+        capacity: most tokens of an answer, prompt included. All texts together have `cells`, shared
+            tokens counted once.
         leaves: sequence ids of a lot.
         batch: most tokens of a pass; `rows` the most rows of logits.
 
@@ -102,38 +100,31 @@ class SharedContext(OverNative):
         self._tapped: set[int] = set()
 
     def want_inputs(self, layers: Iterable[int]) -> None:
-        """Have passes from now on give what goes into these layers, and into those that anybody
-        else has asked for.
-
-        Raises:
-            NativeError: as `Context.want_hidden`.
-        """
+        """Provide inputs of these layers in later passes, besides those asked for before. A
+        NativeError as for `Context.want_hidden`."""
         if not self._tapped.issuperset(layers):
             self._tapped.update(layers)
             self._taps.want(tuple(sorted(self._tapped)))
 
     def lot(self, number: int) -> Lot:
-        """The sequence ids of one answer."""
         return Lot(self.memory, number * self.leaves, self.leaves)
 
     def kept_id(self, number: int) -> int:
-        """The sequence id of a text that is kept, 0 … `kept` - 1."""
+        """The sequence id of a kept text, 0 … `kept` - 1."""
         return self.answers * self.leaves + number
 
     def share(self, source: int, destination: int, length: int) -> None:
-        """Have a sequence begin with the first tokens of another one, without copying them."""
+        """Have a sequence begin with another's first tokens, without copying."""
         _sequence_copy(self.memory, source, destination, 0, length)
 
     def drop(self, sequence: int) -> None:
-        """Take all tokens out of a sequence."""
         sequence_remove(self.memory, sequence, 0, -1)
 
     def longest(self, sequence: int) -> int:
-        """How many tokens a sequence has."""
         return self._native.length(sequence)
 
     def decode(self, parts: Sequence[PassPart]) -> list[Rows]:
-        """One pass over all of these, at most `batch` tokens and `rows` outputs.
+        """One pass over at most `batch` tokens and `rows` outputs.
 
         Returns:
             For each part float32 [outputs, vocabulary], views that the next pass overwrites.
@@ -151,7 +142,7 @@ class SharedContext(OverNative):
         return self._rows(parts, address)
 
     def undo(self, parts: Sequence[PassPart]) -> None:
-        """Drop what a pass that failed may have read of these."""
+        """Drop what a failed pass may have read."""
         for part in parts:
             starts: dict[int, int] = {}
             ids = (
@@ -175,7 +166,7 @@ class SharedContext(OverNative):
 
 
 class Lot(Sequences):
-    """The sequence ids of one answer, numbered from 0; those of others are left alone.
+    """The sequence ids of one answer, numbered from 0.
 
     Args:
         first: the id that is number 0.
@@ -212,7 +203,7 @@ class Lot(Sequences):
 
 
 class _Filled:
-    """A llama_batch over numpy arrays, which are reused from pass to pass.
+    """A llama_batch over reusable arrays.
 
     Args:
         capacity: most tokens.
@@ -260,7 +251,7 @@ class _Filled:
         return self._batch
 
     def _fill_one(self, part: PassPart) -> Any:
-        """The same for a single token: what plain decoding of one answer is made of."""
+        """The same for a single token, as in plain decoding."""
         self._token[0] = part.tokens[0]
         self._position[0] = part.positions[0]
         self._output[0] = part.outputs

@@ -1,10 +1,10 @@
-"""The positions of the cells in a state, as llama_state_seq_get_data writes it.
+"""Positions of the cells in a state of llama_state_seq_get_data.
 
-Follows llama.cpp's llama-context.cpp (`state_seq_get_data`) and llama-kv-cache.cpp (`state_write`):
-a magic number, the sequence, then for each KV cache the count of its streams, and for each of these
-the count of its cells, the cells (position, how many sequences, an extension where positions have
-several dimensions, the sequences), and their keys and values. Windows of attention have a second
-cache behind the first; what a recurrent memory writes comes last.
+Layout (llama-context.cpp `state_seq_get_data`, llama-kv-cache.cpp `state_write`): a magic
+number, the sequence; for each KV cache its count of streams; for each stream its count of
+cells, the cells (position, count of sequences, an extension for positions of several
+dimensions, the sequences), keys and values. A window's cache comes second, recurrent memory
+last.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ _MOST_STREAMS, _MOST_LAYERS = 256, 1 << 16
 
 
 def positions(state: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32] | None:
-    """The positions of the cells, int32 [cells], in the order of the state; None where it is not
-    understood, has no cells, or has several caches that differ, as those of a window and of all
-    tokens may."""
+    """Positions, int32 [cells], in the state's order; None if it is not understood, empty, or has
+    several caches that differ."""
     reader = _Reader(state)
     found: list[npt.NDArray[np.int32]] = []
     try:
@@ -44,12 +43,10 @@ def positions(state: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32] | None:
 
 
 class _NotUnderstood(Exception):
-    """This is no KV cache, or one of another version."""
+    """No KV cache, or another version's."""
 
 
 class _Reader:
-    """Numbers out of bytes, one after the other."""
-
     def __init__(self, state: npt.NDArray[np.uint8]) -> None:
         self._bytes = np.ascontiguousarray(state).data.cast("B")
         self.offset = 0
@@ -70,7 +67,7 @@ class _Reader:
 
 
 def _cache(reader: _Reader, sequence: int) -> Iterator[npt.NDArray[np.int32]]:
-    """The positions in each stream of a cache that is not empty."""
+    """Positions in each stream of a cache."""
     (streams,) = reader.numbers("I")
     if not 0 < streams <= _MOST_STREAMS:
         raise _NotUnderstood
@@ -93,7 +90,7 @@ def _cells(reader: _Reader, cells: int, sequence: int) -> npt.NDArray[np.int32]:
 
 
 def _skip_data(reader: _Reader, cells: int) -> None:
-    """Keys of all layers, then values of all, or of none where keys stand for both."""
+    """Keys of all layers, then values, unless keys stand for both."""
     transposed, layers = reader.numbers("II")
     if transposed > 1 or not 0 < layers <= _MOST_LAYERS:
         raise _NotUnderstood

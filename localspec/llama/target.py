@@ -1,5 +1,3 @@
-"""The target model as the decoding loop sees it."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -27,7 +25,7 @@ class LlamaTarget:
 
     @property
     def why_not_draft(self) -> str | None:
-        """Why drafting is left off for this model, None where it is not."""
+        """Why this model is not drafted for, None if it is."""
         if not self._context.max_draft:
             return "--exact is on, and no pass over several tokens rounds like single ones here"
         if not self._context.restores:
@@ -42,16 +40,15 @@ class LlamaTarget:
         return self._context.told()
 
     def look(self, pictures: Sequence[Picture]) -> None:
-        """From now on prompts have these pictures: the cache has them, and what it holds is
-        compared with a prompt, by their ids."""
+        """The pictures of prompts to come."""
         self._pictures = pictures
 
     def seen(self, prompt: Sequence[int]) -> Sequence[int]:
         return seen(prompt, self._pictures)
 
     def reuse(self, prompt: Sequence[int]) -> int:
-        """Keep what the cache shares with a new prompt; return how many tokens that is. At least
-        one token of the prompt is left to decode, for its logits."""
+        """Keep what the cache shares with a prompt; its count of tokens. At least one token is left
+        to decode."""
         kept = min(self.holds_of(prompt), len(prompt) - 1)
         for picture in self._pictures:
             if picture.start < kept < picture.end:  # a part of it may have been seen whole
@@ -64,11 +61,10 @@ class LlamaTarget:
         return len(self._context.tokens)
 
     def forget(self) -> None:
-        """Empty the cache: the next prompt is read from its beginning."""
         self._context.clear()
 
     def holds_of(self, prompt: Sequence[int]) -> int:
-        """How many tokens of a prompt are in the cache."""
+        """Tokens of a prompt that are in the cache."""
         return shared_prefix(self._context.tokens, self.seen(prompt))
 
     def forward(self, request: PassRequest) -> PassResult:
@@ -100,7 +96,7 @@ class LlamaTarget:
         self._context.truncate(shared_prefix(self._context.tokens, self.seen(context)))
 
     def _read(self, prompt: Sequence[int], picture: Picture) -> None:
-        """Read a picture, and what is before it, where the cache does not hold it."""
+        """Read a picture and what precedes it, unless cached."""
         held = len(self._context.tokens)
         if held <= picture.start:
             if held < picture.start:
@@ -109,7 +105,7 @@ class LlamaTarget:
 
 
 def shared_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """Length of the longest common beginning, found by halves: slices are compared in C."""
+    """Length of the longest common prefix; by halves, as slices compare in C."""
     low, high = 0, min(len(a), len(b))
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,5 +1,3 @@
-"""Counts of threads worth choosing among on this machine."""
-
 from __future__ import annotations
 
 import subprocess
@@ -12,8 +10,8 @@ _PERFORMANCE = Path("/sys/devices/cpu_core/cpus")
 
 
 def thread_counts() -> list[int]:
-    """All physical cores that this process may use, half of them, one; and the performance cores
-    alone where the system tells them apart."""
+    """Counts worth choosing among: all physical cores, half of them, one, and the performance
+    cores."""
     cores = library.default_threads()
     counts = {cores, max(1, cores // 2), 1}
     fast = performance_cores()
@@ -23,7 +21,7 @@ def thread_counts() -> list[int]:
 
 
 def performance_cores() -> int | None:
-    """How many there are beside slower ones; None where all are alike, or nobody tells."""
+    """Their count; None if cores are alike, or unknown."""
     try:
         if sys.platform == "darwin":
             command = ["sysctl", "-n", "hw.perflevel0.physicalcpu"]
@@ -34,7 +32,7 @@ def performance_cores() -> int | None:
 
 
 def _physical(cpus: str) -> set[str]:
-    """Cores among the processors of a list like 0-15: those that share one count once."""
+    """Cores of a list of processors like 0-15; siblings count once."""
     cores = set()
     for part in cpus.strip().split(","):
         first, _, last = part.partition("-")

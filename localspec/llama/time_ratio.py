@@ -1,5 +1,3 @@
-"""What a pass of one model costs in passes of another, on a machine whose pace changes."""
-
 from __future__ import annotations
 
 import statistics
@@ -13,14 +11,13 @@ from localspec.llama.options import ModelOptions
 
 ROUNDS, LEAST = 15, 5
 SECONDS = 4.0
-"""Large models, and a busy machine, get fewer rounds, but LEAST of them."""
+"""Large models and busy machines get fewer rounds, at least LEAST."""
 
 
 def time_ratio(model: Model, path: Path, options: ModelOptions) -> float:
-    """Seconds of a pass over one token: a draft's ÷ the model's.
+    """Seconds of a single-token pass: a draft's ÷ the model's.
 
-    The median of ratios within a round, so that a change of the machine's pace cancels out; each is
-    first every other time.
+    The median of ratios within rounds of alternating order, so that changes of pace cancel out.
     """
     # On the model's device, too: the two differ in their weights alone.
     options = ModelOptions(threads=options.threads, gpu_layers=options.gpu_layers, context=64)

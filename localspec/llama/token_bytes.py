@@ -1,5 +1,3 @@
-"""The tokens of a model as bytes."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -12,14 +10,13 @@ from localspec.llama.vocabulary import Vocabulary
 
 @dataclass(frozen=True, slots=True)
 class TokenBytes:
-    """What the tokens of a vocabulary stand for, and what some of them are for.
+    """A vocabulary as bytes.
 
     Attributes:
-        pieces: bytes of each token, of a control token its name; empty where it has none.
-        controls: tokens that are no text, whatever their name.
-        single_bytes: tokens that stand for one byte, where others may spell it too.
-        bos, eot, eos: beginning of text, end of turn (that of the text where there is none), end of
-            text; -1 for one that there is not.
+        pieces: bytes of each token, of a control token its name.
+        controls: tokens that are no text.
+        single_bytes: tokens that stand for one byte.
+        bos, eot, eos: beginning of text, end of turn (else of text), end of text; -1 if missing.
     """
 
     pieces: Sequence[bytes]
@@ -33,7 +30,6 @@ class TokenBytes:
 
 
 def token_bytes(vocabulary: Vocabulary) -> TokenBytes:
-    """All tokens of a vocabulary as bytes."""
     unspoken = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
     tokens = range(vocabulary.size)
     attributes = [llama_cpp.llama_vocab_get_attr(vocabulary.handle, token) for token in tokens]

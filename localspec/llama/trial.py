@@ -1,7 +1,7 @@
-"""What is tried in a process that may die of it: `python -m localspec.llama.trial TRIAL ARGUMENT`.
+"""Trials that may crash: `python -m localspec.llama.trial TRIAL ARGUMENT`.
 
-`file PATH` opens a model and decodes a token (`crash_test`), `amx` makes a batched pass with ggml's
-own weight layouts (`amx_check`), `kernels ORDER` is the self-test of the kernels (`kernels`).
+`file PATH` opens a model and decodes a token, `amx` makes a batched pass with ggml's own weight
+layouts, `kernels ORDER` is the kernels' self-test.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 
 REFUSED = 3
-"""Exit status for a file that is refused in the ordinary way, which loading will tell."""
+"""Exit status for a file that is refused in the ordinary way."""
 _THREADS = 2
 
 
@@ -49,8 +49,7 @@ def main(trial: str, argument: str = "") -> int:
 def passes(
     path: Path, tokens: Sequence[int], *, kernels: str = "auto", weight_buffers: bool | None = None
 ) -> int:
-    """Open a model and decode these tokens at once, on the CPU: devices may be in use, and full,
-    and would survive whatever the CPU's code is like."""
+    """Open a model and decode these tokens in one pass, on the CPU alone."""
     options = ModelOptions(context=64, gpu_layers=0, kernels=kernels)
     try:
         with Model(path, options, weight_buffers=weight_buffers, cpu_alone=True) as model:

@@ -1,4 +1,4 @@
-"""Text to token ids and back, for one model."""
+"""Text to token ids and back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SpecialToken:
     """A token that llama.cpp looks for in a text before all others.
 
     Attributes:
-        control: whether it is one of those that are text only where they are not to be parsed.
+        control: whether it is parsed only on demand.
         strips_left, strips_right: whether white space beside it goes.
     """
 
@@ -30,7 +30,7 @@ class SpecialToken:
 
 
 class Vocabulary:
-    """The tokens of a model, `size` of them; `bos` and `eos` are -1 where it has none."""
+    """The tokens of a model; `bos` and `eos` are -1 if missing."""
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
@@ -42,8 +42,8 @@ class Vocabulary:
         self._ends: dict[int, bool] = {}
 
     def checked(self, tokens: Sequence[int]) -> list[int]:
-        """Token ids of the caller's; a UsageError for one that the model does not have, which would
-        take the process down."""
+        """The caller's token ids; a UsageError for an unknown one, which would crash the
+        process."""
         for token in tokens:
             if not 0 <= token < self.size:
                 raise UsageError(f"There is no token {token}. Ids go from 0 to {self.size - 1}.")
@@ -53,15 +53,14 @@ class Vocabulary:
         """Token ids of a text; lone surrogates become question marks.
 
         Args:
-            special: read `<|…|>` and the like as the control tokens they name, not as text.
-            add_bos: put BOS (and whatever else the model asks for) around it, where the model's
-                metadata say so.
+            special: read `<|…|>` and the like as the control tokens they name.
+            add_bos: add BOS, and whatever else the metadata say.
         """
         return self._tokenize(text.encode("utf-8", "replace"), special, add_bos)
 
     @cached_property
     def special_tokens(self) -> dict[str, SpecialToken]:
-        """Control tokens, and those that are defined beside the vocabulary, by their spelling."""
+        """Control tokens and user-defined ones, by spelling."""
         attribute = llama_cpp.llama_vocab_get_attr
         control = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
         special = control | llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED
@@ -94,7 +93,7 @@ class Vocabulary:
             capacity = -count
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
-        """Bytes of one token, possibly part of a character; control tokens are empty unless
+        """Bytes of a token, possibly part of a character; control tokens are empty unless
         `special`."""
         found = None if special else self._pieces.get(token)
         if found is None:
@@ -109,12 +108,12 @@ class Vocabulary:
         return found
 
     def text(self, token: int) -> str:
-        """The token as the vocabulary writes it, for messages."""
+        """The token as the vocabulary writes it."""
         raw = llama_cpp.llama_vocab_get_text(self.handle, token)
         return (raw or b"").decode("utf-8", "replace")
 
     def ends(self, token: int) -> bool:
-        """Whether the token ends a generation (EOS, end of turn …)."""
+        """Whether the token ends an answer (EOS, end of turn …)."""
         found = self._ends.get(token)
         if found is None:
             found = self._ends[token] = bool(llama_cpp.llama_vocab_is_eog(self.handle, token))
@@ -130,9 +129,8 @@ class Vocabulary:
         return found
 
     def filling(self) -> dict[str, int]:
-        """The control tokens for filling in the middle, by name, as far as the model has them:
-        "pre", "suf" and "mid" around prefix, suffix and what is to come, "rep" before a repository
-        and "sep" before a file of it."""
+        """The control tokens for filling in the middle that the model has: "pre", "suf", "mid",
+        "rep", "sep"."""
         found = {
             name: getattr(llama_cpp, f"llama_vocab_fim_{name}")(self.handle)
             for name in ("pre", "suf", "mid", "rep", "sep")
@@ -140,11 +138,10 @@ class Vocabulary:
         return {name: int(token) for name, token in found.items() if token >= 0}
 
     def difference(self, draft: Vocabulary) -> str | None:
-        """How a token id means something else to a draft model than to the target, this one: half a
-        sentence that names the first token that differs, or None.
+        """How a token id means something else to a draft model, half a sentence; None if none does.
 
-        Control tokens may differ in their names, and either may have more tokens at the end: the
-        target only padding, as it is what the draft model reads.
+        Control tokens may differ in name. Either may have more tokens at the end, the target only
+        padding, as the draft model reads its tokens.
         """
         text, attribute = llama_cpp.llama_vocab_get_text, llama_cpp.llama_vocab_get_attr
         mine, other = self.handle, draft.handle
@@ -164,8 +161,7 @@ class Vocabulary:
         return None
 
     def fingerprint(self) -> str:
-        """A name for what the token ids mean, hexadecimal; another number of padding tokens at the
-        end, as models of one family have, changes nothing."""
+        """Identity of what token ids mean, hexadecimal; padding at the end does not count."""
         text, attribute = llama_cpp.llama_vocab_get_text, llama_cpp.llama_vocab_get_attr
         size = self.size
         while size and attribute(self.handle, size - 1) & llama_cpp.LLAMA_TOKEN_ATTR_UNUSED:
@@ -176,8 +172,7 @@ class Vocabulary:
         return digest.hexdigest()[:24]
 
     def require_shared_with(self, draft: Vocabulary) -> None:
-        """Check that a token id means the same to target (this one) and draft model; a
-        DraftMismatch names the first token that differs."""
+        """A DraftMismatch that names the first token that differs, see `difference`."""
         difference = self.difference(draft)
         if difference is not None:
             raise DraftMismatch(
@@ -187,5 +182,5 @@ class Vocabulary:
             )
 
     def special_text(self, token: int) -> str:
-        """A control token as text, as chat templates want it; empty where there is none."""
+        """A control token as text, for chat templates; empty without one."""
         return self.piece(token, special=True).decode("utf-8", "replace") if token >= 0 else ""

@@ -1,8 +1,7 @@
-"""What a model says when some of its layers are left out, without writing a model that lacks them.
+"""What a model predicts when layers are left out, without writing a file.
 
-A block adds to the residual stream, so leaving it out means that what went into it comes out of it.
-ggml shows every tensor of a graph as soon as it is computed, and lets it be changed. All blocks are
-computed all the same, so this tells what a draft without them says, not what it costs.
+A block adds to the residual stream; leaving it out means that its output is its input, which a
+callback of ggml sets. All blocks are still computed.
 """
 
 from __future__ import annotations
@@ -24,13 +23,12 @@ from localspec.llama.native_context import NativeContext
 from localspec.llama.options import ModelOptions
 
 MOST_TOKENS = 128
-"""Tokens of a text; as many rows of logits have to have room."""
+"""Tokens of a text."""
 _OUT = re.compile(r"l_out-(\d+)")
 
 
 class WithoutLayers:
-    """A cache of a model whose passes leave out layers. All its blocks have to add to the residual
-    stream, see `localspec.gguf.architectures.ALIKE`."""
+    """A cache whose passes leave out layers; for architectures in `gguf.architectures.ALIKE`."""
 
     def __init__(self, model: Model, options: ModelOptions) -> None:
         self._left_out: frozenset[int] = frozenset()
@@ -47,12 +45,8 @@ class WithoutLayers:
         self._native.close()
 
     def choices(self, tokens: Sequence[int], left_out: Sequence[int]) -> npt.NDArray[np.int64]:
-        """The most probable token behind each token of a text, int64 [tokens].
-
-        Args:
-            tokens: at most MOST_TOKENS.
-            left_out: layers; never the first one, which is 0.
-        """
+        """The most probable next token after each of up to MOST_TOKENS tokens, int64 [tokens].
+        `left_out`: layers, never 0."""
         self._native.clear()
         self._left_out, self._outcomes = frozenset(left_out), []
         count = len(tokens)
@@ -61,8 +55,8 @@ class WithoutLayers:
         return found
 
     def influences(self, tokens: Sequence[int]) -> dict[int, float]:
-        """How much each layer but the first turns what passes through it: 1 − the mean cosine of
-        what goes in and what comes out (Men et al. 2024, ShortGPT, section 3.1)."""
+        """1 − the mean cosine of each layer's input and output, without layer 0 (Men et al. 2024,
+        ShortGPT, section 3.1)."""
         self.choices(tokens, ())
         between = [outcome.reshape(len(tokens), -1) for outcome in self._outcomes]
         return {

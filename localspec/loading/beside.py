@@ -1,4 +1,4 @@
-"""Further caches over the weights of an engine that is open."""
+"""Further caches over the weights of an open engine."""
 
 from __future__ import annotations
 
@@ -22,19 +22,17 @@ from localspec.policy.store import ProfileStore
 from localspec.text import gibibytes
 
 _PASSES = 24
-"""Of each, to compare how fast they are."""
+"""Passes of each engine to compare."""
 
 if TYPE_CHECKING:
     from localspec.llama.embeddings import Embedder
 
 
 def load_beside(engine: Engine, options: ModelOptions) -> Engine:
-    """A second engine for plain decoding beside an open one, with a KV cache of its own and no
-    draft model. Close it before that one.
+    """A second engine for plain decoding. Close it before the first.
 
-    Where localspec's kernels compute, it is llama.cpp as it comes: the same file once more, without
-    them. Else, and where a copy of the weights has no room, of which `notices` tell, it shares the
-    open one's weights.
+    Where localspec's kernels compute, it opens the file again with stock llama.cpp. Otherwise, and
+    where memory is too short for that (see `notices`), it shares the weights.
 
     Args:
         engine: an open engine.
@@ -75,10 +73,9 @@ def load_beside(engine: Engine, options: ModelOptions) -> Engine:
 
 
 def measure_stock(engine: Engine, options: ModelOptions) -> None:
-    """Measure how much slower plain passes of stock llama.cpp are, for `PairProfile.stock`.
+    """Measure how much slower stock llama.cpp decodes plainly, for `PairProfile.stock`.
 
-    Does nothing where that is known, where localspec's kernels are not in use, or where there is no
-    room for the weights once more. Empties the engine's caches.
+    Does nothing if that is known, without the kernels, or without room. Empties the caches.
     """
     if not engine.model.kernels.in_use or engine.profile.stock is not None:
         return
@@ -113,11 +110,7 @@ class _NoRoom(Exception):
 
 
 def _load_stock(engine: Engine, options: ModelOptions) -> Engine:
-    """The same model opened once more, without localspec's kernels and drafts.
-
-    Raises:
-        _NoRoom: main memory has none for a second copy of the weights.
-    """
+    """The same model without localspec's kernels and drafts; _NoRoom if memory is too short."""
     from localspec.llama.kernels_file import OFF
     from localspec.loading.load import load
 
@@ -140,16 +133,15 @@ def _load_stock(engine: Engine, options: ModelOptions) -> Engine:
 
 
 def embedder_beside(engine: Engine, options: ModelOptions) -> Embedder:
-    """What makes vectors of texts with the weights of an open engine, in a cache of its own. Close
-    it before that one.
+    """Makes vectors with the weights of an open engine, in its own cache. Close it before the
+    engine.
 
     Args:
-        engine: an open engine.
-        options: those that it was opened with.
+        options: those that the engine was opened with.
 
     Raises:
-        NativeError: there is no memory for another cache, or llama.cpp does not give out the last
-            layer of this architecture.
+        NativeError: there is no memory, or llama.cpp does not provide this architecture's last
+            layer.
         ServerUnreachable: an RPC server does not answer.
     """
     from localspec.llama.embeddings import LONGEST, Embedder
@@ -159,8 +151,8 @@ def embedder_beside(engine: Engine, options: ModelOptions) -> Embedder:
 
 
 def _require_room(engine: Engine, options: ModelOptions) -> None:
-    """Return unless main memory is too short for another cache: the system would end the process,
-    as memory is promised before it is there."""
+    """A NativeError if main memory is too short for another cache: memory is promised before it is
+    there, and the system would end the process."""
     from localspec.llama import library
 
     if options.gpu_layers != 0 and library.accelerated():
@@ -179,8 +171,7 @@ def _require_room(engine: Engine, options: ModelOptions) -> None:
 
 
 def _need(engine: Engine, options: ModelOptions) -> MemoryNeed | None:
-    """What an engine's target takes in main memory with these options; None where the reader knows
-    less of the file than llama.cpp, which has opened it."""
+    """What the target takes in main memory; None if the reader does not understand the file."""
     try:
         file = read_gguf(engine.model.path)
     except LocalspecError:

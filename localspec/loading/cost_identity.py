@@ -1,5 +1,3 @@
-"""What measured costs of passes belong to."""
-
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,5 +1,3 @@
-"""Choosing and opening the draft model."""
-
 from __future__ import annotations
 
 import os
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def choose_draft(target: Path, options: ModelOptions) -> Choice:
-    """What -d auto means for a target."""
+    """What `-d auto` means for a target."""
     from localspec.pairing.choice import Choice
 
     # Looking around takes a while, and the embedded target has its own draft, or one that was
@@ -48,7 +46,7 @@ def choose_draft(target: Path, options: ModelOptions) -> Choice:
 def takes_own_mtp(
     target: Path, reference: str | os.PathLike[str] | None, options: ModelOptions
 ) -> bool:
-    """Whether what was said about drafts means MTP layers that the target's own file has."""
+    """Whether the reference means MTP layers in the target's own file."""
     if reference is None or options.rpc or options.draft_adapters or options.mmproj is not None:
         return False
     from localspec.self_draft.recipe import SELF
@@ -61,9 +59,9 @@ class NamedDraft(NamedTuple):
     """A draft model that was asked for.
 
     Attributes:
-        path: None where nothing that could be made of the target's own file pays.
-        name: what to call it, see `localspec.hub.resolution.name_of`.
-        notices: what the user should know about it, sentences.
+        path: None if no draft made from the target's own file pays.
+        name: see `localspec.hub.resolution.name_of`.
+        notices: sentences for the user.
     """
 
     path: Path | None
@@ -79,7 +77,7 @@ def find_draft(
     offline: bool | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> NamedDraft:
-    """What any other -d means for a target: a file, or what is made of the target's own.
+    """What any other `-d` means: a file, or a draft made from the target's own.
 
     Args:
         progress: as for `localspec.loading.load.load`.
@@ -102,12 +100,7 @@ def find_draft(
 
 
 class OpenDraft(NamedTuple):
-    """A draft model that is open.
-
-    Attributes:
-        cache: its context.
-        vocabulary_map: what translates where its tokens are not the target's.
-    """
+    """A draft model's cache, and the map of its vocabulary if that differs."""
 
     cache: Context | SharedContext
     vocabulary_map: VocabularyMap | None
@@ -119,12 +112,7 @@ def open_draft(
     options: ModelOptions,
     progress: Callable[[float], None] | None,
 ) -> OpenDraft:
-    """Open a draft model.
-
-    Args:
-        target: empty, and left empty.
-        options: those of the pair.
-    """
+    """Open a draft model; `target` is empty, `options` are those of the pair."""
     from localspec.drafters.vocabulary_match import match
     from localspec.llama.model import Model
     from localspec.llama.token_bytes import token_bytes

@@ -1,4 +1,4 @@
-"""Opening a trained head beside its target."""
+"""Opens trained heads."""
 
 from __future__ import annotations
 
@@ -33,14 +33,7 @@ if TYPE_CHECKING:
 
 
 class OpenHead:
-    """A head's weights, and the caches over them.
-
-    Args:
-        build: makes the head of one answer, and its cache.
-
-    Attributes:
-        model: the weights; the target's own where it has MTP layers itself.
-    """
+    """A head's weights, and the caches over them; `build` makes an answer's head and cache."""
 
     def __init__(
         self, model: Model, target: Context | SharedContext, build: Callable[[Model], FedHead]
@@ -50,13 +43,11 @@ class OpenHead:
         self._made: list[FedHead] = []
 
     def make(self) -> FedHead:
-        """The head, with a cache for one answer."""
         head = self._build(self.model)
         self._made.append(head)
         return head
 
     def close(self) -> None:
-        """Free everything but the target."""
         for head in self._made:
             head.cache.close()
         if self.model is not self._target.model:
@@ -64,18 +55,13 @@ class OpenHead:
 
 
 class OpenMedusa:
-    """The same for Medusa's heads.
-
-    Attributes:
-        model: the weights.
-    """
+    """The same for Medusa's heads."""
 
     def __init__(self, weights: MedusaWeights, target: Context | SharedContext) -> None:
         self.model = weights
         self._target = target
 
     def make(self) -> Medusa:
-        """The heads, for one answer."""
         size = self._target.model.vocabulary.size
         cache = MedusaCache(self.model, size, self._target.capacity)
         return Medusa(cache, self._target.model.layers, size)
@@ -90,10 +76,10 @@ def open_head(
     options: ModelOptions,
     progress: Callable[[float], None] | None,
 ) -> OpenHead | OpenMedusa:
-    """A head, whose caches are as long as the target's, or Medusa's heads.
+    """A head, with caches as long as the target's.
 
     Raises:
-        DraftMismatch: it was made for another target, or this one gives no hidden states.
+        DraftMismatch: it was made for another target, or this one provides no hidden states.
         UsageError: an adapter for it.
         ModelInvalid, ModelNotFound, NativeError: it cannot be opened.
     """

@@ -1,4 +1,4 @@
-"""Opening a pair: from references to an engine."""
+"""Opens a pair: from references to an engine."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
     from localspec.scheduling.seats import Seats
 
 Reference = str | os.PathLike[str]
-"""A model as people name it: a path, `user/repo:quant`, a name in the catalogue, "demo" for the
-embedded pair (see `localspec.hub.reference`)."""
+"""A path, `user/repo:quant`, a catalogue name, or "demo" for the embedded pair (see
+`localspec.hub.reference`)."""
 
 OWN = ("model", "draft", "options", "drafting", "wait", "progress", "offline")
-"""What `load` takes besides the fields of the options objects."""
+"""Parameters of `load` besides the fields of the options."""
 
 _NO_DRAFT = (DraftMismatch, ModelInvalid, ModelNotFound, NativeError)
-"""What is wrong where a draft model that nobody asked for is left out."""
+"""Errors for which a draft model that nobody named is left out."""
 
 
 def load(
@@ -158,12 +158,12 @@ def load(
 
 @dataclass
 class _Chosen:
-    """The draft that is to be opened.
+    """The draft to open.
 
     Attributes:
         path: its file, None without one.
-        own_mtp: whether it is the MTP layers in the target's own file.
-        automatic: whether nobody named it, so that the target alone is as good.
+        own_mtp: whether it is the MTP layers in the target's file.
+        automatic: whether nobody named it.
         why: why this one; why_none: why none.
     """
 
@@ -176,7 +176,7 @@ class _Chosen:
     notices: tuple[str, ...] = ()
 
     def leave_out(self, what: str, error: Exception | None = None) -> None:
-        """Go on without it: nobody asked for it, and something is wrong."""
+        """Go on without it."""
         cause = "" if error is None else f": {str(error).rstrip('.')}"
         self.why_none = f"only the n-gram drafter is used: {what}{cause}"
         self.why = self.path = None
@@ -185,7 +185,7 @@ class _Chosen:
 
 @dataclass(frozen=True)
 class _Drafts:
-    """What drafts were opened: a draft model's cache, or a trained head."""
+    """The opened drafts: a draft model's cache, or a trained head."""
 
     cache: Context | SharedContext | None = None
     vocabulary_map: VocabularyMap | None = None
@@ -206,11 +206,7 @@ def _choose(
     offline: bool | None,
     progress: Callable[[float], None] | None,
 ) -> _Chosen:
-    """Which draft to open with the target at `path`; `draft`, `offline`, `progress`: see `load`.
-
-    Raises:
-        UsageError: an adapter for a draft model that is not named.
-    """
+    """Which draft to open; a UsageError for an adapter without a named draft model."""
     if options.draft_adapters and draft in (None, "auto", "none"):
         raise UsageError(
             "An adapter of the draft model fits one model. Name that with -d (draft=), or leave "

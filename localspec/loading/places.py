@@ -1,4 +1,4 @@
-"""The target and the caches, here or on RPC servers."""
+"""Opens targets and caches here or on RPC servers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def open_target(
     *,
     mtp: bool = False,
 ) -> Model:
-    """The target, here or on RPC servers; here with its MTP layers, if they are wanted."""
+    """The target, here (if wanted with its MTP layers) or on RPC servers."""
     from localspec.llama.model import Model
 
     require_fitting(options.adapters, path)
@@ -45,7 +45,7 @@ def open_target(
 
 
 def open_projector(model: Model, options: ModelOptions) -> Projector | None:
-    """What shows the target images; None where none was asked for.
+    """The target's projector, None unless asked for.
 
     Raises:
         UsageError: the target is on RPC servers, or has a recurrent memory.
@@ -67,7 +67,7 @@ def open_projector(model: Model, options: ModelOptions) -> Projector | None:
 
 
 def open_cache(model: Model, options: ModelOptions, *, cells: int = 1) -> Context | SharedContext:
-    """A cache for one answer, or for several; `cells`: as many times the context."""
+    """A cache for one answer or several, with `cells` times the context."""
     from localspec.llama.shared_context import SharedContext
 
     if options.parallel > 1:

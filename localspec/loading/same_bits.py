@@ -1,14 +1,10 @@
-"""How many tokens a pass may have and still round as passes over one token do.
+"""Up to how many tokens a pass rounds as single-token passes do, tried once per model and machine.
 
-Greedy answers part from plain decoding's where a pass over several tokens runs through other
-kernels than one over a single token. localspec's round alike whatever shares a pass, where they
-compute all that could tell: what they leave to llama.cpp is counted. With an F16 cache and from 512
-cells on, llama.cpp's attention on a processor splits a single token's keys among the threads and
-sums 16-bit numbers, and does neither for several tokens
-(`ggml_compute_forward_flash_attn_ext_f16`, ggml-cpu/ops.cpp); with keys and values of two types it
-sums 32-bit numbers in one order always, which `localspec.llama.context_params.kv_types` sees to.
-What is left are the kernels of the weights: some types have others for four rows or more, and some
-localspec's leave to llama.cpp. So it is tried here, once for each model and machine.
+localspec's kernels are batch-invariant; operations they leave to llama.cpp are counted. Stock
+CPU attention with an F16 cache splits and sums differently for a single token from 512 cells on
+(`ggml_compute_forward_flash_attn_ext_f16`, ggml-cpu/ops.cpp), which two KV types avoid
+(`localspec.llama.context_params.kv_types`). Some weight types have other kernels for four rows
+or more.
 """
 
 from __future__ import annotations
@@ -33,25 +29,21 @@ if TYPE_CHECKING:
     from localspec.llama.options import ModelOptions
 
 MOST = 17
-"""Tokens of the largest pass that is tried; drafts that pay are hardly ever longer."""
+"""Tokens of the largest pass tried; useful drafts are hardly ever longer."""
 _CELLS = 512
 _BEHIND = 300
-"""Tokens in the cache meanwhile: llama.cpp takes 512 cells then, where its kernels for long texts
+"""Tokens in the cache meanwhile: llama.cpp then takes 512 cells, where its kernels for long texts
 begin."""
 
 _BRANCH = 4
-"""Tokens of a pass that are kept of a tree."""
+"""Tokens of a tree that are kept per pass."""
 
 logger = logging.getLogger("localspec.loading.same_bits")
 
 
 def equal_passes(model: Model, options: ModelOptions, identity: dict[str, Any]) -> int | None:
-    """Up to how many tokens every pass of a target gives the bits of single-token passes; None
-    where all do, in trees and beside other answers too.
-
-    Args:
-        identity: everything that decides about kernels, see `cost_identity`.
-    """
+    """The size up to which every pass of a target gives the bits of single-token passes; None if
+    all do, trees and shared passes included. `identity`: see `cost_identity`."""
     from localspec.llama import kernels
 
     context = min(options.context or model.trained_context, _CELLS)
@@ -83,27 +75,23 @@ def equal_passes(model: Model, options: ModelOptions, identity: dict[str, Any]) 
 
 
 def batch_invariant(model: Model, options: ModelOptions, identity: dict[str, Any]) -> bool:
-    """Whether a token's row has the same bits whatever shares its passes: other tokens, branches of
-    trees, answers at once; and however a text was cut into passes, cut back or restored."""
+    """Whether a row has the same bits whatever shares its pass, and however the text was cut into
+    passes, cut back or restored."""
     if options.rpc or not model.kernels.in_use or model.offloaded or model.recurrent:
         return False
     return equal_passes(model, options, identity) is None
 
 
 def keep_same_bits(context: Context, largest: int) -> None:
-    """Let a target verify only drafts whose passes have so many tokens at most.
-
-    Trees are left out: one that was committed leaves cells in another order, in which llama.cpp's
-    sums round otherwise.
-    """
+    """Limit drafts to passes of `largest` tokens, without trees: these leave cells in another
+    order, in which stock sums round otherwise."""
     context.max_leaves = 1
     context.max_draft = min(context.max_draft, largest - 1)
 
 
 def equal_behind_trees(context: Context) -> bool:
-    """Whether rows are those of single-token passes, bit for bit, where a tree's second branch was
-    kept, whose cells lie in another order then. The context is empty before and after.
-    """
+    """Whether rows after a kept second branch, whose cells are in another order, equal those of
+    single-token passes. The context is empty before and after."""
     behind = max(1, min(_BEHIND, context.capacity - 2 * _BRANCH))
     text = context.filler(behind + 2 * _BRANCH)
     context.clear()
@@ -128,9 +116,8 @@ def equal_behind_trees(context: Context) -> bool:
 
 
 def largest_equal_pass(context: Context) -> int:
-    """The number of tokens up to which every pass gives the rows of single-token passes, bit for
-    bit; 1 where not even two do. The context is empty before and after.
-    """
+    """The size up to which every pass gives the bits of single-token passes, at least 1. The
+    context is empty before and after."""
     if context.recurrent:  # cutting it back runs passes of its own
         return 1
     behind = max(1, min(_BEHIND, context.capacity - MOST))

@@ -1,4 +1,4 @@
-"""How many threads passes run on, and whether two may run at once."""
+"""Thread counts of passes, and whether two may run at once."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 def thread_choice(
     options: ModelOptions, target: Model, others: OtherProcesses
 ) -> tuple[ThreadController, dict[str, int]]:
-    """Who decides how many threads passes run on, and whose are given.
-
-    Args:
-        others: watches what other processes use.
-    """
+    """What decides the thread counts, and the counts that are fixed."""
     from localspec.llama import library
     from localspec.llama.thread_counts import thread_counts
 

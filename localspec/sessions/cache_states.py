@@ -1,4 +1,4 @@
-"""What an engine holds of a conversation: taken out of its caches, and put back into them."""
+"""The caches of a conversation, collected and restored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TARGET, DRAFT = "target", "draft"
 
 
 class StatefulCache(Protocol):
-    """A cache whose memory can be had as bytes; `localspec.llama.context.Context` is one."""
+    """A cache whose memory can be had as bytes, such as `localspec.llama.context.Context`."""
 
     tokens: list[int]
 
@@ -38,9 +38,8 @@ class CacheStates:
     """The caches of a pair, and what else belongs to a conversation.
 
     Args:
-        target, draft: the caches; no draft without a draft model.
-        mapped: what stands between, where the draft model has another vocabulary.
-        profile: whose estimates are kept as well: how often drafts are right in this conversation.
+        mapped: the map to a draft model of another vocabulary.
+        profile: its estimates of this conversation are kept too.
         identity: what the states depend on, see `identity`.
     """
 
@@ -58,7 +57,6 @@ class CacheStates:
 
     @property
     def tokens(self) -> list[int]:
-        """What the target's cache holds."""
         return self._target.tokens
 
     @property
@@ -66,8 +64,8 @@ class CacheStates:
         return self._target.capacity
 
     def save(self, path: Path, conversation: Any = None) -> None:
-        """Write all of it, and a conversation as JSON values, into a file. A damaged session that
-        is there is kept aside.
+        """Write all of it, and a conversation as JSON values. A damaged session at `path` is kept
+        aside.
 
         Raises:
             SessionError: it cannot be written, or would replace something that is no session.
@@ -82,7 +80,7 @@ class CacheStates:
         write(path, facts, parts)
 
     def collect(self, conversation: Any = None) -> tuple[dict[str, Any], dict[str, Part]]:
-        """What is to be written: facts, and parts. A SessionError where it cannot be had."""
+        """Facts and parts to write; a SessionError if they cannot be had."""
         try:
             parts: dict[str, Part] = {f"{TARGET}.tokens": _numbers(self._target.tokens)}
             if self._target.tokens:
@@ -108,8 +106,8 @@ class CacheStates:
         return facts, parts
 
     def misfits(self, file: SessionFile) -> dict[str, str]:
-        """Which parts of a file cannot serve here, and why, as parts of a sentence: TARGET, without
-        which none can, and DRAFT. What is damaged shows only in `restore`."""
+        """Parts of a file that cannot serve here, and why: TARGET, without which none can, and
+        DRAFT. Damage shows only in `restore`."""
         found = self._differs(file, TARGET)
         if found is None and file.facts["lengths"][TARGET] > self._target.capacity:
             found = (
@@ -126,14 +124,10 @@ class CacheStates:
         return {} if found is None else {DRAFT: found}
 
     def restore(self, file: SessionFile) -> list[str]:
-        """Put what a file has into the caches, as far as it fits.
-
-        Returns:
-            Why some of what fits was left out, as parts of a sentence; the next answer decodes it
-            anew.
+        """Put what fits into the caches. Returns why some of it was left out, parts of a sentence.
 
         Raises:
-            CacheFull: there is no room now, beside what else is in the same context.
+            CacheFull: a shared context has no room now.
         """
         misfits, notes = self.misfits(file), []
         try:
@@ -152,7 +146,6 @@ class CacheStates:
         return notes
 
     def _differs(self, file: SessionFile, of: str) -> str | None:
-        """Why a file's part cannot serve here."""
         theirs = file.facts.get("identity")
         if not isinstance(theirs, dict) or theirs.get("format") != FORMAT:
             return "it was written by another version of localspec"
@@ -175,7 +168,6 @@ class CacheStates:
         return None
 
     def _put(self, file: SessionFile, of: str, cache: StatefulCache) -> None:
-        """Put a part into a cache; a SessionError or NativeError where it cannot be."""
         tokens = file.part(f"{of}.tokens").tolist()
         state = file.part(of) if tokens else None
         mapped = self._mapped if of == DRAFT else None
@@ -191,7 +183,7 @@ class CacheStates:
 
 
 def identity(known: Mapping[str, Any]) -> dict[str, Any]:
-    """What the states of caches depend on, of all that the cost of a pass does."""
+    """What the states of caches depend on, out of `cost_identity`."""
     target, draft = [*known["models"], None][:2]
     return {
         "library": known["library"],

@@ -1,6 +1,5 @@
-"""Files of conversations that come back, in the cache folder: found by their beginning, and removed
-where all of them together would take more than their share of the disk, those that were not used
-for longest first."""
+"""Stored conversations in the cache folder, found by their beginning; least recently used go
+first."""
 
 from __future__ import annotations
 
@@ -21,19 +20,18 @@ from localspec.sessions.cache_states import TARGET, CacheStates
 from localspec.sessions.session_file import Part, SessionFile, discard, write
 
 LEAST = 256
-"""Tokens that are worth a file: fewer are decoded as fast as a file is found."""
+"""Tokens worth a file: fewer are decoded as fast as a file is found."""
 
 logger = logging.getLogger("localspec.sessions")
 
 
 class ConversationFiles:
-    """The files that fit one pair, in a folder that all engines share.
+    """The files of one pair, in a folder that all engines share.
 
     Args:
-        name: of what the states in them depend on; the beginning of their names.
+        name: prefix of file names, for what the states depend on.
         size: bytes that all files may have together.
-        recurrent: the memory cannot be cut back: only a file all of which a prompt begins with
-            serves.
+        recurrent: the memory cannot be cut back: a prompt has to begin with all of a file.
     """
 
     def __init__(self, name: str, size: int, *, recurrent: bool) -> None:
@@ -41,8 +39,8 @@ class ConversationFiles:
         self._known: dict[Path, Part] = {}
 
     def best(self, prompt: Sequence[int], here: int, capacity: int) -> Path | None:
-        """The file that has most of a prompt, if that is enough more than what is `here`, and the
-        file no more tokens than the capacity."""
+        """The file that has most of a prompt, if at least LEAST more tokens than `here` and at most
+        `capacity`."""
         wanted = np.array(prompt, np.int32)
         best, most = None, here + LEAST - 1
         for path, tokens in self._entries():
@@ -54,8 +52,8 @@ class ConversationFiles:
         return best
 
     def write(self, facts: dict[str, object], parts: dict[str, Part]) -> None:
-        """Keep what `CacheStates.collect` gave, in place of what it goes on from. A SessionError or
-        OSError where it cannot be written."""
+        """Store what `CacheStates.collect` gave, in place of the conversation's earlier file. A
+        SessionError or OSError if it cannot be written."""
         size = sum(part.nbytes for part in parts.values()) + (1 << 16)
         if size > self._size:
             logger.info("%d MB of one conversation are more than is kept", size >> 20)
@@ -71,8 +69,7 @@ class ConversationFiles:
         write(folder() / f"{self._name}-{name}.session", facts, parts)
 
     def read(self, path: Path, states: CacheStates) -> list[str]:
-        """Put what a file has into caches; returns what the user should know, sentences. One that
-        is damaged is removed."""
+        """Restore a file into caches; notices, sentences. A damaged file is removed."""
         try:
             notes = states.restore(SessionFile(path))
             os.utime(path)
@@ -93,7 +90,7 @@ class ConversationFiles:
                 yield path, tokens
 
     def _tokens(self, path: Path) -> Part | None:
-        """The tokens of a file; None, and the file is gone, where it cannot be used."""
+        """The tokens of a file; one that cannot be used is removed."""
         try:
             if path not in self._known:  # its name is made of them
                 self._known[path] = np.array(SessionFile(path).part(f"{TARGET}.tokens"))
@@ -106,7 +103,7 @@ class ConversationFiles:
         return None
 
     def _trim(self, most: int) -> None:
-        """Remove what was not used for longest, until all have so many bytes at most."""
+        """Remove the least recently used until at most `most` bytes are left."""
         remove_abandoned(folder())
         found = []
         for path in folder().glob("*.session"):
@@ -122,12 +119,11 @@ class ConversationFiles:
 
 
 def folder() -> Path:
-    """Where all the files are."""
     return paths.cache_folder() / "conversations"
 
 
 def _shared(one: Part, other: Part) -> int:
-    """Length of the longest common beginning."""
+    """Length of the longest common prefix."""
     length = min(len(one), len(other))
     differing = np.flatnonzero(one[:length] != other[:length])
     return int(differing[0]) if len(differing) else length

@@ -1,14 +1,13 @@
-"""The file of a session: facts as JSON, then the parts, each with its checksum.
+"""The file of a session: facts as JSON, then parts, each with its checksum.
 
     magic       8 bytes
     length      of the facts, 8 bytes, little endian
     checksum    of length and facts, 4 bytes
-    facts       UTF-8 JSON; says of each part its name, type, number of bytes and checksum
-    parts       one behind the other, each from a multiple of 64 on
+    facts       UTF-8 JSON, with each part's name, type, size in bytes and checksum
+    parts       one after the other, each at a multiple of 64
 
-llama.cpp reads the states of its memory as it finds them, so nothing is given to it whose checksum
-is not right. The facts can be read by themselves: the conversation is still there where a part is
-damaged.
+llama.cpp trusts the states that it reads, so checksums are compared first. The facts survive a
+damaged part.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from localspec.files import remove_abandoned, replacing
 
 MAGIC = b"lspecSES"
 FORMAT = 1
-"""Counts up when a file means something else; the parts of older ones are not used then."""
+"""Increased when the meaning changes; older parts are then not used."""
 _HEAD = struct.Struct("<8sQI")
 _ALIGNED = 64
 _PIECE = 1 << 24
@@ -41,11 +40,11 @@ Part = npt.NDArray[Any]
 
 
 class SessionFile:
-    """A file as it was found; `facts` is what it says besides its parts.
+    """An existing file; `facts` is its content besides the parts.
 
     Raises:
         FileNotFoundError: there is none.
-        SessionError: it cannot be read, is none of ours, or its facts are damaged.
+        SessionError: it cannot be read, is no session, or its facts are damaged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -79,8 +78,8 @@ class SessionFile:
         return name in self._parts
 
     def part(self, name: str) -> Part:
-        """A part, its checksum compared. It is read when it is used, and must not be kept longer
-        than the file is there. A SessionError where it is missing, or damaged."""
+        """A part, mapped, with its checksum compared. Use it only while the file exists. A
+        SessionError if it is missing or damaged."""
         try:
             said = self._parts[name]
             kind, size = said["type"], int(said["size"])
@@ -105,16 +104,15 @@ class Damaged(SessionError):
 
 
 def write(path: Path, facts: Mapping[str, Any], parts: Mapping[str, Part]) -> None:
-    """Write a session; whoever reads, at whatever moment this process is killed, finds the old file
-    or the new one.
+    """Write a session; a reader sees the old file or the new one, also if this process is killed.
 
     Args:
-        path: the file; another session there is replaced.
+        path: a session there is replaced.
         facts: JSON values.
         parts: one-dimensional arrays, uint8 or int32.
 
     Raises:
-        SessionError: no room, no permission …; what was there stays.
+        SessionError: no room, no permission …; the old file stays.
     """
     described, offsets, offset = {}, {}, 0
     for name, part in parts.items():

@@ -1,8 +1,7 @@
-"""The sessions of one engine: those in files that somebody named, and those kept by themselves.
+"""The sessions of one engine: named files, and conversations stored by themselves.
 
-When a prompt is about to push a conversation out of the caches, and when the engine is closed, what
-they hold is written into a file of the cache folder. When a prompt begins like one of the files,
-that is read instead of decoding the prompt.
+What the caches hold is stored when another prompt is about to displace it and when the engine
+closes. It is restored when a prompt begins like it.
 """
 
 from __future__ import annotations
@@ -25,12 +24,10 @@ logger = logging.getLogger("localspec.sessions")
 
 @dataclass(frozen=True, slots=True)
 class OpenedSession:
-    """What was found in a file.
-
-    Attributes:
-        conversation: what was kept with it, None where there was nothing.
-        tokens: how many of it need not be decoded again.
-        notices: what could not be used, sentences.
+    """Attributes:
+    conversation: stored with it, or None.
+    tokens: that need not be decoded again.
+    notices: what could not be used, sentences.
     """
 
     conversation: Any
@@ -39,15 +36,9 @@ class OpenedSession:
 
 
 class Sessions:
-    """What an engine asks for its sessions.
-
-    Args:
-        states: its caches.
-        size: bytes on disk for what is kept by itself; 0 keeps nothing.
-        recurrent: see `ConversationFiles`.
-
-    Attributes:
-        files: of what is kept by itself; None where nothing is.
+    """Args:
+    size: bytes on disk for conversations stored by themselves; 0 stores none.
+    recurrent: see `ConversationFiles`.
     """
 
     def __init__(self, states: CacheStates, size: int, *, recurrent: bool) -> None:
@@ -59,7 +50,7 @@ class Sessions:
         self._named: SessionFile | None = None
 
     def open(self, path: Path) -> OpenedSession:
-        """Take up a session: the next prompt that goes on from it finds it in the caches.
+        """Open a session; the next prompt that continues it finds it in the caches.
 
         Raises:
             SessionError: the file is something else, or cannot be read.
@@ -86,18 +77,17 @@ class Sessions:
         return OpenedSession(conversation, file.facts["lengths"][TARGET], tuple(notices))
 
     def leave(self) -> None:
-        """The file that was opened serves no more."""
+        """Close the session that was opened."""
         self._named = None
 
     def save(self, path: Path, conversation: Any) -> None:
-        """Keep what the caches hold. A SessionError where it cannot be written, or would replace
+        """Store what the caches hold. A SessionError if it cannot be written, or would replace
         something else."""
         self.states.save(path, conversation)
         self._named = SessionFile(path)
 
     def recall(self, prompt: Sequence[int]) -> list[str]:
-        """Have the caches hold as much of a prompt as was kept of it; returns what the user should
-        know, sentences."""
+        """Restore what is stored of a prompt; notices, sentences."""
         notes = self._recall_named(prompt)
         if self.files is None:
             return notes
@@ -116,7 +106,7 @@ class Sessions:
         self._keep()
 
     def _keep(self) -> list[str]:
-        """Write what the caches hold, if it is worth that and not written yet; notices."""
+        """Store what the caches hold, if it is worth that and new; notices."""
         tokens = list(self.states.tokens)
         if self.files is None or len(tokens) < LEAST or tokens == self._kept:
             return []
@@ -129,8 +119,8 @@ class Sessions:
         return []
 
     def _recall_named(self, prompt: Sequence[int]) -> list[str]:
-        """From the session that was opened: not then, as what is measured before an answer may
-        empty the caches."""
+        """Restore the opened session: only now, as measuring before an answer may empty the
+        caches."""
         file = self._named
         if file is None:
             return []

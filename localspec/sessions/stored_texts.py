@@ -1,6 +1,4 @@
-"""Conversations that come back, of an engine that answers several prompts at once: texts that have
-no room any more beside those of answers go to disk, and come back where a prompt begins like them.
-"""
+"""Conversations of an engine with several answers, displaced to disk."""
 
 from __future__ import annotations
 
@@ -18,10 +16,7 @@ logger = logging.getLogger("localspec.sessions")
 
 
 class StoredTexts:
-    """Writes texts in a thread of its own, as answers wait for whoever drops one.
-
-    `profile` and `identity` are those of `CacheStates`.
-    """
+    """Writes texts in its own thread, as answers wait for whoever drops one."""
 
     def __init__(
         self, files: ConversationFiles, profile: PairProfile, identity: Mapping[str, Any]
@@ -31,7 +26,7 @@ class StoredTexts:
         self._known: list[list[int]] = []
 
     def write(self, target: StatefulCache, draft: StatefulCache | None) -> None:
-        """Keep what these hold, if it is worth that and did not come from disk."""
+        """Store these, if worth it and not from disk."""
         if len(target.tokens) < LEAST or target.tokens in self._known:
             return
         try:
