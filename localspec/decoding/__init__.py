@@ -1,5 +1,1 @@
-"""The algorithm: plan, draft, verify, accept, commit, over token trees.
-
-Token ids in, token ids out. Nothing here knows of text, files, llama.cpp or a screen, so that the
-whole of it can be tested on toy distributions where the right answer is known exactly.
-"""
+"""The algorithm over token trees: token ids in, token ids out; no text, files or llama.cpp."""

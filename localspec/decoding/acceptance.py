@@ -1,8 +1,6 @@
-"""Lossless acceptance rules: which proposed tokens stay, and which token follows them.
+"""Lossless acceptance rules: the generated text keeps the distribution p of the target.
 
-p is the target's distribution, q the drafter's, as in the papers. Every rule here leaves the
-distribution of the generated text exactly as the target alone would have it.
-"""
+p is the target's distribution, q the drafter's, as in the papers."""
 
 from __future__ import annotations
 
@@ -23,8 +21,7 @@ class Verdict(NamedTuple):
     Attributes:
         path: accepted nodes, from the first level down.
         token: the target's own token after them.
-        tested: nodes whose acceptance was decided, accepted ones included. A node behind the
-            first rejection is untested, not rejected.
+        tested: nodes whose acceptance was decided; those behind the first rejection are not.
     """
 
     path: list[int]
@@ -33,7 +30,7 @@ class Verdict(NamedTuple):
 
 
 class Verification:
-    """p at the root and at every node of a verified tree, worked out only where it is asked for."""
+    """p at the root and at every node of a verified tree, computed on demand."""
 
     __slots__ = ("_constraints", "_largest", "_p", "raw", "rows", "session", "tree")
 
@@ -49,8 +46,8 @@ class Verification:
         """Whether the best token of a row is that of its logits as they are: `argmax` says it."""
 
     def p(self, node: int) -> Distribution:
-        """The target's distribution after `node`; ask from the root downwards, and stop where the
-        probability of a token is 0."""
+        """The target's distribution after `node`; ask from the root downwards, and stop where a
+        token has probability 0."""
         found = self._p.get(node)
         if found is None:
             if self.raw:
@@ -63,7 +60,6 @@ class Verification:
         return found
 
     def best(self, node: int) -> int:
-        """The token greedy decoding picks after `node`."""
         if self.raw:
             return self.argmax(node)
         return self.session.sampler.best(
@@ -71,7 +67,6 @@ class Verification:
         )
 
     def constraint(self, node: int) -> Constraint | None:
-        """The grammar behind `node`."""
         known = self._constraints
         if known is None:
             return None
@@ -82,7 +77,7 @@ class Verification:
         return known[node]
 
     def constraint_after(self, node: int, token: int) -> Constraint | None:
-        """A copy of the grammar behind `node`, one (allowed) token further."""
+        """A copy of the grammar behind `node`, advanced by an allowed token."""
         constraint = self.constraint(node)
         if constraint is None:
             return None
@@ -91,14 +86,14 @@ class Verification:
         return further
 
     def argmax(self, node: int) -> int:
-        """Where the largest of the logits after `node` is, of them as they are."""
+        """The largest of the unmodified logits after `node`."""
         found = self._largest.get(node)
         if found is None:
             found = self._largest[node] = int(self.rows[node + 1].argmax())
         return found
 
     def position(self, node: int) -> int:
-        """Of the token behind `node`, in the text."""
+        """Tokens of the text before the one behind `node`."""
         return self.session.position + (0 if node == ROOT else self.tree.depths[node])
 
     def _recent(self, node: int) -> Occurrences:
@@ -113,8 +108,8 @@ class AcceptanceRule(Protocol):
 
     Attributes:
         trees: whether it takes more than one branch.
-        coupled: whether a draft may be drawn with the noise that the target's token will be drawn
-            with: only where the text is the same whatever is drafted.
+        coupled: whether drafts may be drawn with the noise of the target's own token; only where
+            the text does not depend on the draft.
     """
 
     name: str
@@ -122,14 +117,11 @@ class AcceptanceRule(Protocol):
     trees: bool
     coupled: bool
 
-    def accept(self, target: Verification, random: RandomSource) -> Verdict:
-        """Walk down the tree and stop where the target disagrees."""
-        ...
+    def accept(self, target: Verification, random: RandomSource) -> Verdict: ...
 
 
 def walk(tree: TokenTree, accepts: Callable[[int, int], bool]) -> tuple[list[int], list[int], int]:
-    """Down a tree, at each node to the first child that is accepted: the accepted path, the nodes
-    that were tested, and the node where no child was accepted."""
+    """Accepted path, tested nodes, and the node none of whose children was accepted."""
     node = ROOT
     path: list[int] = []
     tested: list[int] = []
@@ -170,12 +162,10 @@ class GreedyMatch:
 
 
 class SampleMatch:
-    """Draw the token as plain decoding would, and accept the draft that is the same.
+    """Draw the token as plain decoding would, and accept the draft that equals it.
 
-    So the text is a function of logits and seed, whatever is drafted. A token drawn with the same
-    noise (`Session.coupled`) is accepted with a probability of s/(2 − s) at least, where
-    s = Σ min(p, q) is the most that any rule can do (Daliri et al. 2024, arXiv 2408.07978).
-    """
+    The text is a function of logits and seed alone. A coupled draft is accepted with probability at
+    least s/(2 − s), s = Σ min(p, q) (Daliri et al. 2024, arXiv 2408.07978)."""
 
     name = "match"
     lossless = True
@@ -200,10 +190,8 @@ class SampleMatch:
 class SpeculativeSampling:
     """Accept with min(1, p/q), else resample from (p − q)+.
 
-    For a chain: Leviathan et al. 2023, algorithm 1; Chen et al. 2023, algorithm 2. For several
-    candidates at a node: multi-step speculative sampling, SpecInfer (Miao et al. 2023), algorithm
-    2, with candidates drawn without replacement.
-    """
+    Chains: Leviathan et al. 2023, algorithm 1; Chen et al. 2023, algorithm 2. Several candidates at
+    a node, drawn without replacement: SpecInfer (Miao et al. 2023), algorithm 2."""
 
     name = "token"
     lossless = True
@@ -229,9 +217,7 @@ class SpeculativeSampling:
 
 class BlockVerification:
     """Accept the longest prefix that the draft as a whole supports: Sun et al. 2024, algorithm 2.
-
-    Never accepts fewer tokens in expectation than token-level verification. For chains.
-    """
+    For chains."""
 
     name = "block"
     lossless = True

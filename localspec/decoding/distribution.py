@@ -10,7 +10,7 @@ Probabilities = npt.NDArray[np.float64]
 
 
 class Distribution:
-    """Probabilities of the tokens that a truncation left; every other token has none.
+    """Probabilities of the tokens that a truncation left; the others have none.
 
     Attributes:
         ids: int32 [n], ascending and unique.
@@ -25,44 +25,43 @@ class Distribution:
 
     @classmethod
     def certain(cls, token: int) -> Distribution:
-        """All mass on one token: what greedy decoding, or a deterministic draft, draws from."""
+        """All mass on one token."""
         return cls(np.array([token], np.int32), np.ones(1))
 
     @classmethod
     def normalised(cls, ids: Ids, weights: Probabilities) -> Distribution:
-        """From weights that need not sum to 1. `ids` ascending; the sum must be positive."""
+        """From ascending ids and weights with a positive sum."""
         return cls(ids, weights / np.add.reduce(weights))
 
     def prob(self, token: int) -> float:
-        """Probability of one token, 0 where the truncation dropped it."""
         i = int(self.ids.searchsorted(token))
         return float(self.probs[i]) if i < len(self.ids) and self.ids[i] == token else 0.0
 
     def mode(self) -> int:
-        """The most probable token; the lowest id where several tie."""
+        """The most probable token, the lowest id on ties."""
         return int(self.ids[self.probs.argmax()])
 
     def quantile(self, u: float) -> int:
-        """The token at cumulative probability `u` in [0, 1): inverse transform sampling."""
+        """The token at cumulative probability `u` in [0, 1)."""
         cumulative = np.add.accumulate(self.probs)
         i = int(cumulative.searchsorted(u * cumulative[-1], side="right"))
         return int(self.ids[min(i, len(self.ids) - 1)])
 
     def at(self, ids: Ids) -> Probabilities:
-        """Probabilities of the given ids, float64 [len(ids)]."""
+        """Probabilities of ids, float64 [len(ids)]."""
         places = self.ids.searchsorted(ids)
         places[places == len(self.ids)] = 0
         found: Probabilities = np.where(self.ids[places] == ids, self.probs[places], 0.0)
         return found
 
     def without(self, token: int) -> Distribution | None:
-        """This distribution given that `token` is not drawn; None where nothing is left."""
+        """The distribution given that `token` is not drawn; None where nothing is left."""
         keep = self.ids != token
         weights = self.probs[keep]
         return Distribution.normalised(self.ids[keep], weights) if weights.sum() > 0.0 else None
 
     def excess(self, other: Distribution, scale: float = 1.0) -> tuple[Probabilities, float]:
-        """(scale · self − other)+ over `self.ids`, and its sum: the mass a draft left over."""
+        """(scale · self − other)+ over `self.ids`, and its sum."""
         weights = self.probs * scale
         weights -= other.at(self.ids)
         np.maximum(weights, 0.0, out=weights)
@@ -73,9 +72,6 @@ class Distribution:
         return self.left_over(*self.excess(other, scale))
 
     def left_over(self, weights: Probabilities, total: float) -> Distribution:
-        """What `excess` gave, normalised.
-
-        Where rounding leaves no mass at all (the two are equal up to the last bits, so that the
-        rejection which leads here had no probability either) the answer is `self`.
-        """
+        """What `excess` gave, normalised; `self` where rounding leaves no mass, as the rejection
+        had no probability then."""
         return Distribution(self.ids, weights / total) if total > 0.0 else self

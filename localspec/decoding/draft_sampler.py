@@ -15,17 +15,13 @@ from localspec.decoding.session import Session
 
 
 class DraftSampler:
-    """Draws draft tokens from rows of the draft model as the session would from the target's.
-
-    It walks along one path: grammar and penalties see the committed tokens and the path so far.
+    """Draws draft tokens along one path, with the session's sampler, grammar and penalties.
 
     Args:
         greedy: choose the most probable token even where the session samples.
 
     Attributes:
-        greedy: whether the most probable token is chosen.
-        coupled: whether tokens are drawn with the noise that the target's will be drawn with. Then
-            they count as chosen.
+        coupled: tokens are drawn with the target's noise, and count as chosen.
         open: False once the path has ended, or a grammar does not allow it.
     """
 
@@ -45,7 +41,6 @@ class DraftSampler:
             self.advance(token)
 
     def advance(self, token: int) -> None:
-        """Move along the path by one token."""
         self._path.append(token)
         if self._session.ends(token):
             self.open = False
@@ -56,7 +51,7 @@ class DraftSampler:
                 self.open = False
 
     def forked(self, token: int) -> DraftSampler:
-        """One for the branch that goes on with a token, while this one stays where it is."""
+        """A copy that has advanced by a token."""
         further = DraftSampler.__new__(DraftSampler)
         further.__dict__.update(self.__dict__)  # as `copy` does, without its detours
         further._path = list(self._path)
@@ -66,17 +61,12 @@ class DraftSampler:
         return further
 
     def best(self, row: Row) -> int:
-        """The most probable token."""
         if self._raw:
             return int(row.argmax())
         return self._sampler.best(row, self._recent(), self._constraint)
 
     def top(self, row: Row, most: int, best: int) -> list[int]:
-        """The most probable tokens (fewer if fewer are possible), best first.
-
-        Args:
-            best: the arg-max of the row.
-        """
+        """Up to `most` most probable tokens, best first; `best` is the arg-max of the row."""
         if self._raw:
             if row.item(best) == NEVER:
                 return []
@@ -90,10 +80,8 @@ class DraftSampler:
         return self._sampler.distribution(row, self._recent(), self._constraint)
 
     def candidates(self, row: Row, width: int) -> list[tuple[int, Distribution | None]]:
-        """Up to `width` different tokens with the q each was drawn from, first one first.
-
-        None instead of q where tokens are chosen (greedy), or count as chosen (coupled).
-        """
+        """Up to `width` different tokens and the q each was drawn from, None where they are (or
+        count as) chosen."""
         if self.greedy:
             if width == 1:
                 return [(self.best(row), None)]
@@ -108,7 +96,7 @@ class DraftSampler:
         return drawn
 
     def ranked(self, row: Row, most: int) -> RankedLogits:
-        """What the row says of the next token, and of up to `most` best ones."""
+        """What is known before a token is drawn, of up to `most` best ones."""
         if not self.coupled:
             return DraftLogits(row, self, most)
         q = self.distribution(row)
@@ -119,7 +107,7 @@ class DraftSampler:
 
 
 class DraftLogits:
-    """What a row of the draft model says before anything is drawn from it.
+    """A row before anything is drawn from it.
 
     Attributes:
         tokens: the most probable tokens that may come, best first.
@@ -146,20 +134,14 @@ class DraftLogits:
         self.probs = [weights.item(token) / whole for token in self.tokens]
 
     def prob(self, token: int) -> float:
-        """Probability of any token."""
         return float(self._weights.item(token)) / self._whole
 
 
 class CoupledLogits:
-    """The same of a row whose token is drawn with the target's noise g, which makes sampled text
-    greedy text of the logits log q + g, of the tokens that truncation leaves.
+    """The same of a coupled row: the softmax of log q + g, g the target's noise.
 
     Args:
         race: see `RandomSource.race`; proportional to −exp(log q + g).
-
-    Attributes:
-        tokens, probs, entropy: as of `DraftLogits`, the softmax of these. The more the first token
-            leads, the likelier the target draws it as well.
     """
 
     __slots__ = ("_ids", "_weights", "entropy", "probs", "tokens")
@@ -174,7 +156,6 @@ class CoupledLogits:
         self.entropy = -float(np.dot(some, np.log(some)))
 
     def prob(self, token: int) -> float:
-        """Probability of any token."""
         return Distribution(self._ids, self._weights).prob(token)
 
 

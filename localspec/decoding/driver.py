@@ -1,4 +1,4 @@
-"""Answers what one answer asks for; a scheduler would answer those of many in one pass."""
+"""Answers what one answer asks for."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from localspec.decoding.session import Session
 def drive(session: Session, requests: Requests, target: Target) -> Generator[Step, None, None]:
     """The steps of one answer, with a target of its own.
 
-    However the iteration ends (finished, closed, an exception in any part), the caches hold a
-    beginning of `session.context` and nothing else.
-    """
+    However the iteration ends, the caches hold a beginning of `session.context` and nothing
+    else."""
     result: PassResult | None = None
     try:
         while True:
@@ -44,7 +43,7 @@ def with_shifts(
     """All steps of an answer, also behind shifts of its context (`Session.shift`).
 
     Args:
-        steps: the steps to the end, or until the context is full.
+        steps: the steps until the answer ends or the context is full.
         again: called behind a shift, brings the caches to the text that is left.
     """
     yield from steps()

@@ -1,9 +1,5 @@
-"""What the parts of speculative decoding say to each other: records and protocols, no behaviour.
-
-A step goes `Planner` → `Plan` → `Drafter` → `Draft` → `PassRequest` → whoever answers passes →
-`PassResult` → acceptance rule → `Commit` → `Step`. What proposes tokens is
-a source, see `localspec.decoding.sources`.
-"""
+"""Records and protocols of a step, no behaviour: `Planner` → `Plan` → `Drafter` → `Draft` →
+`PassRequest` → `PassResult` → acceptance rule → `Commit` → `Step`."""
 
 from __future__ import annotations
 
@@ -34,9 +30,9 @@ class Plan:
         drafter: who is to draft, None to decode plainly.
         depth: longest path, in tokens.
         width: most candidates at one place; 1 makes a chain.
-        reason: why, in words; always given where nothing is drafted.
-        min_confidence, min_likelihood: a draft model stops where its best token, or all its tokens
-            together, are less probable than this. 0 turns either off.
+        reason: why, for people; always given where nothing is drafted.
+        min_confidence, min_likelihood: a draft model stops where its best token, or the whole path,
+            is less probable; 0 turns either off.
         overlaps: whether the drafter goes on while the target verifies.
     """
 
@@ -58,7 +54,7 @@ class Expectation:
 
     Attributes:
         tokens, seconds: of the step, the target's own token and drafting included.
-        chances: of each drafted node, to be accepted if its parent is.
+        chances: by node, to be accepted if its parent is.
         plain: seconds of a plain step.
     """
 
@@ -70,7 +66,7 @@ class Expectation:
 
 @record(frozen=True, slots=True)
 class Draft:
-    """What a drafter made of a plan: a tree, or the reason why it is empty ("": the plan's)."""
+    """A tree, or the reason why it is empty ("": the plan's)."""
 
     tree: TokenTree
     reason: str = ""
@@ -83,8 +79,8 @@ class PassRequest(NamedTuple):
     Attributes:
         context: the committed tokens, a view that grows with the answer: read it at once.
         tree: what to verify behind them.
-        hidden: layers whose hidden rows are wanted as well: i for the input of layer i, the number
-            of layers for the state after the last norm, NEXTN for what MTP layers read.
+        hidden: layers whose hidden rows are wanted: i for the input of layer i, the number of
+            layers for the state after the last norm, NEXTN for what MTP layers read.
     """
 
     context: Sequence[int]
@@ -106,8 +102,8 @@ class PassResult(NamedTuple):
             node. Valid until the next pass.
         seconds: of native work; of a shared pass, this answer's share.
         hidden: by layer, float32 [1 + nodes, width of the model], in the same order.
-        before: hidden rows of the tokens read before those, of a prompt mostly: by layer, float32
-            [k, width], the latest HIDDEN_BEFORE at most. None of the state after the last norm.
+        before: by layer, float32 [k, width]: of the latest tokens read before those, at most
+            HIDDEN_BEFORE; none of the state after the last norm.
     """
 
     rows: Rows
@@ -121,7 +117,7 @@ HIDDEN_BEFORE = 2048
 
 
 class Commit(NamedTuple):
-    """Keep a path of the tree that was verified last in the target's cache, and drop the rest."""
+    """Keep a path of the tree that was verified last in the target's cache; drop the rest."""
 
     tree: TokenTree
     path: Sequence[int]
@@ -129,15 +125,15 @@ class Commit(NamedTuple):
 
 @record(frozen=True, slots=True)
 class Step:
-    """What one pass of the target brought; everything a user sees is made from these.
+    """What one pass of the target brought.
 
     Attributes:
         tokens: the newly committed tokens, accepted drafts first.
-        sources: who proposed each of them: a source's name, or TARGET.
+        sources: who proposed each: a source's name, or TARGET.
         path: accepted nodes of the tree, padding included (see `TokenTree.pad`).
         tests: nodes whose acceptance was decided, likewise.
         context_length: committed tokens before the step.
-        seconds: wall time of the step.
+        seconds: wall time.
         target_seconds, draft_seconds: of that, in native passes of target and draft models.
         logprobs: of the tokens, by the target, where the session asks for them.
     """
@@ -156,32 +152,28 @@ class Step:
 
     @property
     def tree(self) -> TokenTree:
-        """What was verified."""
         return self.draft.tree
 
     @property
     def reads_prompt(self) -> bool:
-        """Whether this is the first one, whose token comes with the prompt's own pass."""
+        """Whether its token comes with the prompt's own pass."""
         return self.plan is PROMPT
 
     @property
     def why_not_drafted(self) -> str | None:
-        """The reason in words; None where something was drafted."""
+        """For people; None where something was drafted."""
         return None if self.drafted else self.draft.reason or self.plan.reason
 
     @property
     def drafted(self) -> int:
-        """Tokens proposed."""
         return self.tree.proposed
 
     @property
     def tested(self) -> int:
-        """Proposed tokens whose acceptance was decided."""
         return len(self.tested_nodes)
 
     @property
     def accepted(self) -> int:
-        """Proposed tokens accepted."""
         return len(self.accepted_nodes)
 
     @property
@@ -202,8 +194,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a target can verify: tokens of its cache, a tree's included; tokens and branches of a
-    tree."""
+    """Tokens of a target's cache; tokens and branches of a tree that it can verify."""
 
     capacity: int
     max_draft: int
@@ -211,31 +202,27 @@ class Limits:
 
 
 class Target(Protocol):
-    """The model whose text is generated, with its KV cache; it answers what `speculate` yields."""
+    """The model whose text is generated, with its KV cache."""
 
     def forward(self, request: PassRequest) -> PassResult:
         """One pass over the committed tokens that the cache lacks and over the tree."""
         ...
 
     def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
-        """Keep what the last pass added for the committed tokens and the path, drop the rest."""
+        """Keep the committed tokens and the path of the last pass, drop the rest."""
         ...
 
     def rollback(self, context: Sequence[int]) -> None:
-        """Drop everything from the cache that is not a beginning of `context`."""
+        """Drop what is not a beginning of `context`."""
         ...
 
 
 class Planner(Protocol):
     """Decides before each step and learns from each."""
 
-    def plan(self, session: Session) -> Plan:
-        """The decision for the step that comes."""
-        ...
+    def plan(self, session: Session) -> Plan: ...
 
-    def observe(self, step: Step) -> None:
-        """What the step brought."""
-        ...
+    def observe(self, step: Step) -> None: ...
 
 
 class Drafter(Protocol):
@@ -243,7 +230,7 @@ class Drafter(Protocol):
 
     Attributes:
         hidden: layers of the target whose rows it wants with every pass.
-        reads: whether it wants to see the logits of every pass, see `verified`.
+        reads: whether `verified` is to be called.
     """
 
     @property
@@ -254,25 +241,23 @@ class Drafter(Protocol):
 
     @property
     def native_seconds(self) -> float:
-        """Seconds spent in native passes so far."""
+        """In native passes so far."""
         ...
 
     def begin(self, prompt: Sequence[int]) -> None:
-        """Catch up with the prompt of a new generation, before its first step."""
+        """Catch up with the prompt of a new answer."""
         ...
 
-    def draft(self, session: Session, plan: Plan) -> Draft:
-        """Propose what may follow the committed tokens."""
-        ...
+    def draft(self, session: Session, plan: Plan) -> Draft: ...
 
     def verifying(
         self, session: Session, plan: Plan, draft: Draft
     ) -> AbstractContextManager[object]:
-        """Entered before the target's pass and left after it."""
+        """Entered before the target's pass and left after it, if the plan overlaps."""
         ...
 
     def verified(self, rows: Rows) -> None:
-        """Called with the rows of every pass while they are valid, if `reads` says so."""
+        """The rows of a pass, valid during the call."""
         ...
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:

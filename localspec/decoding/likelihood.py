@@ -1,4 +1,4 @@
-"""What a model makes of a text that is there already, token by token."""
+"""What a model makes of a given text, token by token."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from localspec.decoding.tree import TokenTree
 from localspec.errors import Cancelled
 
 _NOBODY = ""
-"""Who proposed the text."""
 _AT_ONCE = 32
 """Tokens of a pass: each gives a row of the whole vocabulary."""
 
@@ -18,8 +17,8 @@ _AT_ONCE = 32
 def first_wrong(
     target: Target, limits: Limits, prompt: Sequence[int], answer: Sequence[int]
 ) -> int | None:
-    """The first token of an answer that is not the target's best there; None where all are. With
-    batch-invariant passes that proves that plain greedy decoding says the answer.
+    """The first token of an answer that is not the target's arg-max there; None where all are. With
+    batch-invariant passes that proves the answer to be plain greedy decoding's.
 
     Args:
         target: holds the text as far as it was read afterwards.
@@ -48,13 +47,11 @@ def likelihood(
     *,
     stopped: Callable[[], bool] = lambda: False,
 ) -> list[TokenLogprob]:
-    """Log-probabilities of the tokens of a text but the first, before which there is nothing.
-
-    The text is verified as if it had been drafted.
+    """Log-probabilities of the tokens of a text but the first, verified as if it were a draft.
 
     Args:
         target: holds all but the last token afterwards.
-        alternatives: how many of the most probable tokens to tell with each.
+        alternatives: how many of the most probable tokens to give with each.
         stopped: asked between two passes.
 
     Raises:

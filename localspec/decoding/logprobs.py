@@ -1,4 +1,4 @@
-"""What the target itself thought of the tokens of a step."""
+"""Log-probabilities of the tokens of a step, by the target."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from localspec.decoding.sampling import Rows, top_ids
 
 
 class TokenLogprob(NamedTuple):
-    """One committed token, and what might have come in its place.
+    """One committed token.
 
     Attributes:
-        token: its id.
         logprob: natural logarithm of its probability.
         top: the most probable tokens with theirs, best first.
     """
@@ -29,16 +28,13 @@ class TokenLogprob(NamedTuple):
 def told_along(
     rows: Rows, path: Sequence[int], tokens: Sequence[int], alternatives: int
 ) -> tuple[TokenLogprob, ...]:
-    """Log-probabilities of the tokens of one step: of the target, whoever proposed them.
-
-    They are of the softmax of its logits as they are: at temperature 1, before bias, grammar,
+    """Of the softmax of the target's logits as they are: temperature 1, before bias, grammar,
     penalties and truncation.
 
     Args:
         rows: of the pass, float32 [1 + nodes, vocabulary].
         path: the accepted nodes, whose tokens `tokens` begins with.
-        tokens: what was committed.
-        alternatives: how many of the most probable tokens to tell with each.
+        alternatives: how many of the most probable tokens to give with each.
     """
     found = []
     for token, row_number in zip(tokens, [0, *(node + 1 for node in path)], strict=False):
@@ -59,13 +55,10 @@ def told_along(
 def told_as_sampled(
     targets: Sequence[Distribution], tokens: Sequence[int], alternatives: int
 ) -> tuple[TokenLogprob, ...]:
-    """The same of what the tokens were drawn from: behind bias, grammar, penalties, truncation and
-    temperature. Tokens that could not come are not told.
+    """The same of what the tokens were drawn from; tokens that could not come are left out.
 
     Args:
         targets: the target's distribution at each token.
-        tokens: what was committed.
-        alternatives: how many of the most probable tokens to tell with each.
     """
     found = []
     for target, token in zip(targets, tokens, strict=False):

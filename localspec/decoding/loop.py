@@ -1,7 +1,5 @@
-"""Speculative decoding: plan, draft, verify, accept, commit; one token tree at a time.
-
-It does no input or output: whoever drives it answers the passes, see `localspec.decoding.driver`.
-"""
+"""Speculative decoding without input or output: `localspec.decoding.driver` or a scheduler answers
+the passes."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ from localspec.decoding.session import Session
 from localspec.decoding.tree import PADDING, ROOT, TokenTree
 
 Requests: TypeAlias = Generator[PassRequest | Commit | Step, PassResult | None, None]
-"""What `speculate` asks for and tells; a `PassRequest` is answered, the others are not."""
+"""What `speculate` yields; a `PassRequest` is answered, the others are not."""
 
 
 def speculate(
@@ -49,7 +47,7 @@ def speculate(
     a beginning of `session.context` and nothing else.
 
     Args:
-        clock: tells seconds; steps are timed by it, and nothing is decided by it.
+        clock: seconds; nothing is decided by it.
     """
     session.coupled = rule.coupled
     reads = drafter.reads
@@ -112,7 +110,7 @@ def _told(
     verification: Verification,
     path: list[int],
 ) -> tuple[list[int], tuple[TokenLogprob, ...]]:
-    """As `Session.extend`, and how likely the target found the tokens that were committed."""
+    """As `Session.extend`, with log-probabilities of what was committed."""
     count = session.logprobs
     assert count is not None, "they were asked for"
     if not session.as_sampled:
@@ -145,7 +143,7 @@ def _step(
     seconds: tuple[float, float, float],
     told: tuple[TokenLogprob, ...],
 ) -> Step:
-    """The record of a step; `seconds`: of all of it, of the target and of the draft models."""
+    """`seconds`: of the step, of the target and of the draft models."""
     path, tests, tree = verdict.path, verdict.tested, draft.tree
     if len(tokens) <= len(path):  # the answer ended inside the accepted path
         path = path[: len(tokens)]

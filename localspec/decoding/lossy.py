@@ -1,5 +1,5 @@
-"""Acceptance rules that can change the output: a proposed token stays when the target finds it good
-enough. Used when asked for by name alone; whatever reports their work says "lossy"."""
+"""Acceptance rules that can change the output, used when named alone; whatever reports them says
+"lossy"."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from localspec.errors import UsageError
 
 
 class LossyRule(ABC):
-    """Walks down a tree, taking at each node the first child that is good enough."""
+    """Takes at each node the first child that is good enough."""
 
     name: str
     lossless = False
@@ -67,7 +67,7 @@ class TopKMembership(LossyRule):
 
 
 class TopPMembership(LossyRule):
-    """The token is in the target's nucleus: those more probable hold less than `mass`."""
+    """Those more probable than the token hold less than `mass`."""
 
     name = "top-p"
 
@@ -92,10 +92,7 @@ class ConfidenceThreshold(LossyRule):
 
 
 def judged(target: Verification, node: int) -> Distribution:
-    """p at `node`, at temperature 1 where the text itself is picked greedily.
-
-    At temperature 0 all mass is on one token and nothing could be "good enough" beside it.
-    """
+    """p at `node`; at temperature 1 where the text is greedy, as all mass would be on one token."""
     params = target.session.sampler.params
     if params.temperature > 0.0:
         return target.p(node)

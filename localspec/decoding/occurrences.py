@@ -1,4 +1,4 @@
-"""How often tokens occurred lately: what repetition penalties are made of."""
+"""How often tokens occurred lately, for repetition penalties."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Counts = npt.NDArray[np.int64] | npt.NDArray[np.int32]
 
 
 class Occurrences:
-    """Some tokens, and how often each occurred.
+    """Counts of tokens.
 
     Attributes:
         ids: int64 [n], ascending and unique.
@@ -27,7 +27,6 @@ class Occurrences:
 
     @classmethod
     def of(cls, tokens: Iterable[int]) -> Occurrences:
-        """Those of a whole text."""
         return cls(*np.unique(np.array(list(tokens), np.int64), return_counts=True))
 
 
@@ -35,11 +34,11 @@ NONE = Occurrences.of(())
 
 
 class PenaltyWindow:
-    """What penalties look at of a growing text; a look costs the same however long the text is.
+    """What penalties look at of a growing text.
 
     Args:
-        text: the text, which may only grow.
-        last: tokens that count; -1 for all of them.
+        text: may only grow.
+        last: tokens that count; -1 for all of them, at the same cost for any length.
         vocabulary: token ids lie below this.
     """
 

@@ -1,8 +1,4 @@
-"""What a user may say about how tokens are picked.
-
-Apart from `localspec.decoding.sampling`, which does it, so that the command line can read the
-defaults without importing numpy.
-"""
+"""Options of sampling, apart from what does it: the command line reads them without numpy."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ class SamplingParams:
     """How a token is picked. The defaults are llama.cpp's.
 
     Attributes:
-        temperature: 0 picks the most probable token (greedy); divides the logits otherwise.
+        temperature: divides the logits; 0 picks the most probable token (greedy).
         top_k: keep the k most probable tokens; 0 keeps all.
         top_p: keep the smallest set of tokens with at least this probability; 1 keeps all.
         min_p: keep tokens at least this probable relative to the best one; 0 keeps all.

@@ -1,9 +1,6 @@
 """The only source of chance in a generation.
 
-Coins and draws are asked for at a place in the text: what comes out is a function of the seed and
-the place, whatever was drawn before. A test can put in a source that walks through *every* outcome
-with its exact probability.
-"""
+Coins and draws are functions of the seed and a place in the text, whatever was drawn before."""
 
 from __future__ import annotations
 
@@ -18,28 +15,22 @@ class RandomSource(Protocol):
     """Chance, as the algorithm asks for it. A position is the number of tokens before a place."""
 
     def coin(self, probability: float, position: int, node: int) -> bool:
-        """True with the given probability (clipped to [0, 1]).
-
-        Args:
-            position: where the draft begins; `node` is the drafted token it is thrown for.
-        """
+        """True with the given probability (clipped to [0, 1]), for a drafted node of the draft that
+        begins at `position`."""
         ...
 
-    def draw(self, distribution: Distribution, position: int) -> int:
-        """The target's own token at a position."""
-        ...
+    def draw(self, distribution: Distribution, position: int) -> int: ...
 
     def propose(self, distribution: Distribution, position: int, depth: int) -> int:
         """A drafter's token, `depth` tokens into the draft that begins at a position.
 
-        It is independent of all that the target draws, and of other drafts. Asked again for what
-        is left of the distribution without that token, it draws without replacement.
-        """
+        Independent of all that the target draws, and of other drafts. Asked again for what is left
+        without that token, it draws without replacement."""
         ...
 
     def race(self, distribution: Distribution, position: int) -> Probabilities:
-        """What `draw` decides by at a position, float64 [n]: −p/E for each of the n tokens, E
-        exponential; the smallest one wins. E belongs to the token, whatever else is possible."""
+        """What `draw` decides by, float64 [n]: −p/E for each token, E exponential and the token's
+        own; the smallest one wins."""
         ...
 
 
@@ -52,8 +43,7 @@ _WIDE = 32
 
 def splitmix64(state: int, number: int) -> int:
     """Output `number` (from 0 on) of the generator that starts at `state`, 64 bits: Steele, Lea and
-    Flood 2014, "Fast splittable pseudorandom number generators", with the constants of Vigna's
-    splitmix64.c. Its state is a counter, so that any output is had at once."""
+    Flood 2014, with the constants of Vigna's splitmix64.c."""
     z = (state + (number + 1) * _GAMMA) & _MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -70,8 +60,7 @@ _HALF, _UNIT = np.array(0.5), np.array(2.0**-52)
 
 
 def uniforms(ids: Ids, state: int) -> Probabilities:
-    """Outputs of `splitmix64` by number, as multiples of 2⁻⁵² and half of that: float64 [n],
-    uniform, never 0 or 1."""
+    """Outputs of `splitmix64` by number: float64 [n], uniform in (0, 1), odd multiples of 2⁻⁵³."""
     z = ids.astype(np.uint64)
     z *= _FACTOR
     z += np.array((state + _GAMMA) & _MASK, np.uint64)
@@ -87,14 +76,10 @@ def uniforms(ids: Ids, state: int) -> Probabilities:
 
 
 class SeededRandom:
-    """Pseudo-random numbers by counter: each is a hash of the seed, of what it is for, of its place
-    and, where a token is drawn, of the token.
+    """Pseudo-random numbers by counter: hashes of seed, purpose, place and token.
 
-    A token is drawn as arg max (log p + g) with Gumbel noise g of its own (Gumbel-max; the same as
-    arg max p/E with E exponential). So whoever draws from another distribution with the same noise
-    mostly draws the same token: Daliri et al. 2024, "Coupling without communication and
-    drafter-invariant speculative decoding", arXiv 2408.07978.
-    """
+    A token is drawn as arg max (log p + g), g Gumbel noise of the token (the same as arg max p/E, E
+    exponential), so that coupled drafts mostly agree: Daliri et al. 2024, arXiv 2408.07978."""
 
     __slots__ = ("_coin", "_draft", "_target")
 

@@ -1,4 +1,4 @@
-"""Records that are made at every step: frozen to the type checker, quick to make when they are."""
+"""Records that are made at every step."""
 
 from __future__ import annotations
 

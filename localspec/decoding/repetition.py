@@ -7,14 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 LOOKED_AT = 512
-"""Tokens at the end of an answer that are looked at."""
+"""Tokens at the end of an answer."""
 LEAST, TIMES = 64, 4
-"""What is repeated fills as many tokens at least, and comes as often: rows of a table, or a chorus,
-do neither."""
+"""Tokens that the repetition fills, and how often it comes, at least."""
 
 
 def period(tokens: Sequence[int]) -> int:
-    """How many tokens the end of an answer repeats over and over; 0 where it does not."""
+    """Length of what the end of an answer repeats over and over; 0 where it does not."""
     tail = np.asarray(tokens[-LOOKED_AT:])
     for length in range(1, len(tail) // TIMES + 1):
         differs = np.flatnonzero(tail[length:] != tail[:-length])

@@ -1,4 +1,4 @@
-"""Acceptance rules by name, and the choice between them where none is named."""
+"""Acceptance rules by name."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ LOSSY = ("typical", "top-k", "top-p", "threshold")
 
 
 class BestLossless:
-    """Block verification for chains, speculative sampling for trees: what measured best.
+    """Block verification for chains, speculative sampling for trees.
 
-    The choice rests on the shape of the tree alone, never on a coin, so it stays lossless.
-    """
+    Lossless, as the choice rests on the shape of the tree alone."""
 
     name = "auto"
     lossless = True
@@ -43,9 +42,7 @@ def acceptance_rule(name: str, *, greedy: bool, threshold: float | None = None) 
     """The rule to verify with.
 
     Args:
-        name: one of LOSSLESS or LOSSY. The lossless ones are all the greedy match at
-            temperature 0.
-        greedy: whether the text is picked greedily.
+        name: one of LOSSLESS or LOSSY; at temperature 0 the lossless ones are all the greedy match.
         threshold: of a lossy rule; None takes its default.
 
     Raises:

@@ -1,8 +1,6 @@
 """From a row of logits to the distribution that is sampled from, for target and drafters alike.
 
-The order is llama.cpp's: logit bias, grammar, penalties, top-k, top-p, min-p, temperature. Both p
-and q go through the same `Sampler`, so the acceptance rules compare like with like.
-"""
+The order is llama.cpp's: logit bias, grammar, penalties, top-k, top-p, min-p, temperature."""
 
 from __future__ import annotations
 
@@ -33,31 +31,31 @@ GROUPS = 1024
 
 
 class Constraint(Protocol):
-    """What may follow: a grammar, at one place in the text."""
+    """A grammar at one place in the text."""
 
     def allows(self, token: int) -> bool:
         """Whether a token may come next; far cheaper than `masked`."""
         ...
 
     def masked(self, row: Row) -> Row:
-        """A copy of a row with minus infinity for all tokens that may not come next."""
+        """A copy of a row, minus infinity for all tokens that may not come next."""
         ...
 
     def likeliest(self, row: Row, k: int) -> Ids:
-        """As `top_ids`, of the tokens that may come next alone, fewer where there are fewer."""
+        """As `top_ids`, of the allowed tokens alone."""
         ...
 
     def advance(self, token: int) -> None:
-        """Move past a token, which must be allowed."""
+        """Move past an allowed token."""
         ...
 
     def fork(self) -> Constraint:
-        """An independent copy at the same place."""
+        """An independent copy."""
         ...
 
     def forced(self) -> Sequence[int]:
-        """Tokens of the text that has to follow, where there is no choice; others may spell it too.
-        Cheap while it is asked of places that follow one another."""
+        """Tokens of the only text that may follow; other tokens may spell it too. Cheap at places
+        that follow one another."""
         ...
 
 
@@ -99,7 +97,7 @@ class Sampler:
     def best(
         self, row: Row, recent: Occurrences = NONE, constraint: Constraint | None = None
     ) -> int:
-        """The token greedy decoding picks, lowest id on ties. `recent`: what penalties look at."""
+        """The token greedy decoding picks, lowest id on ties."""
         row = self._adjusted(row, recent) if self.adjusts else row
         best = int(row.argmax())
         if constraint is None or (row.item(best) != NEVER and constraint.allows(best)):
@@ -109,7 +107,7 @@ class Sampler:
     def top(
         self, row: Row, recent: Occurrences, k: int, constraint: Constraint | None = None
     ) -> list[int]:
-        """The k most probable tokens (fewer if fewer are allowed), best first."""
+        """Up to k most probable allowed tokens, best first."""
         row = self._adjusted(row, recent) if self.adjusts else row
         ids = top_ids(row, k) if constraint is None else constraint.likeliest(row, k)
         top: list[int] = _possible(row, ids).tolist()
@@ -158,7 +156,7 @@ class Sampler:
         )
 
     def _adjusted(self, row: Row, recent: Occurrences) -> Row:
-        """A copy of the row with bias and penalties; the original belongs to llama.cpp."""
+        """A copy of the row with bias and penalties."""
         row = row.copy()
         if self._bias_ids.size:
             row[self._bias_ids] += self._bias
@@ -174,7 +172,7 @@ class Sampler:
 
 def _nucleus(row: Row, top_p: float) -> tuple[Ids, float]:
     """Ids, best first, that hold at least `top_p` of the mass, and the softmax normaliser relative
-    to the largest logit. Only the head is sorted, and widened where the mass is not in it."""
+    to the largest logit. Only the head is sorted."""
     best = row.max()
     if best == -np.inf:
         best = np.float32(0.0)  # `_possible` says what is wrong
@@ -189,7 +187,7 @@ def _nucleus(row: Row, top_p: float) -> tuple[Ids, float]:
 
 
 def _possible(row: Row, ids: Ids) -> Ids:
-    """Drops the tokens whose logit is -inf. `ids` best first, so they stand at the end."""
+    """Drops tokens with logit -inf from `ids`, best first."""
     if len(ids) and row.item(ids.item(-1)) == NEVER:
         ids = ids[row[ids] > -np.inf]
     if not len(ids):
@@ -203,9 +201,7 @@ def _possible(row: Row, ids: Ids) -> Ids:
 def top_ids(row: Row, k: int) -> Ids:
     """Ids of the k largest logits, descending, the lower id first among equals.
 
-    The k-th largest of the maxima of GROUPS interleaved groups is a bound that at least k logits
-    reach and few others do: five times cheaper than a partition of the whole row.
-    """
+    The k-th largest of the maxima of GROUPS interleaved groups bounds the k-th largest logit."""
     n = len(row)
     if k >= n:
         return (-row).argsort(kind="stable").astype(np.int32)
@@ -226,8 +222,8 @@ def top_ids(row: Row, k: int) -> Ids:
 
 
 def _top_of_long(row: Row, k: int) -> tuple[npt.NDArray[np.int64], Row]:
-    """The tokens that reach the bound of `top_ids`, ascending, and their logits. What reaches it
-    is in few of the groups, and nothing else is looked at again."""
+    """Tokens that reach the bound of `top_ids`, ascending, and their logits; only groups whose
+    maximum does are searched."""
     whole = len(row) - len(row) % GROUPS
     grid = row[:whole].reshape(-1, GROUPS)
     maxima = np.maximum.reduce(grid, axis=0)
@@ -249,7 +245,7 @@ def _top_of_long(row: Row, k: int) -> tuple[npt.NDArray[np.int64], Row]:
 
 
 def top_few(row: Row, k: int, best: int) -> list[int]:
-    """As `top_ids` for one to three: an argmax each is cheaper than sorting anything.
+    """As `top_ids` for one to three, by an arg-max each.
 
     Args:
         row: is overwritten where k is above 1.
@@ -266,5 +262,5 @@ def top_few(row: Row, k: int, best: int) -> list[int]:
 
 
 def confidence(row: Row) -> float:
-    """Softmax probability of the most probable token at temperature 1, before any truncation."""
+    """Softmax probability of the most probable token at temperature 1, before truncation."""
     return float(1.0 / np.exp(row - row.max()).sum())

@@ -13,9 +13,8 @@ from localspec.decoding.sampling import Constraint, Sampler
 
 @dataclass(frozen=True, slots=True)
 class ContextShift:
-    """What leaves a context that is full, so that the answer can go on: llama.cpp's context shift
-    (`n_keep`, `n_discard`). What is left is read again as a text of its own, not moved within the
-    cache: the model goes on from what it would have made of the shortened text.
+    """What leaves a full context: llama.cpp's context shift (`n_keep`, `n_discard`). What is left
+    is prefilled again as a text of its own.
 
     Attributes:
         keep: tokens at the beginning that stay; -1 for all of the prompt.
@@ -29,8 +28,8 @@ class ContextShift:
     discard: int = 0
 
     def gone(self, tokens: int, prompt: int) -> slice:
-        """Which of so many tokens leave, where so many of them are the prompt's; at least one, and
-        never the last."""
+        """The part of `tokens` tokens, of which `prompt` are the prompt's, that leaves: at least
+        one, never the last."""
         keep = max(0, min(prompt if self.keep < 0 else self.keep, tokens - self.LEAST))
         behind = tokens - keep
         return slice(keep, keep + max(1, min(self.discard or behind // 2, behind - 1)))
@@ -40,21 +39,18 @@ class Session:
     """The state that plan, draft, verify and accept share while one answer is generated.
 
     Attributes:
-        context: every committed token, prompt first. Its last one is in no KV cache yet: the
-            next pass begins with it.
+        context: every committed token, prompt first. Its last one is in no KV cache yet: the next
+            pass begins with it.
         prompt_length: how many of them came with the prompt, or were left by a shift.
         dropped: how many tokens shifts took out of it.
         sampler: turns rows of logits into distributions, for target and drafters alike.
-        random: the source of chance.
-        coupled: whether drafters draw with the noise that the target's own token is drawn with;
-            `speculate` sets it, by the rule. Other rules need drafts that tell nothing of it.
+        coupled: whether drafters draw with the noise of the target's own token; set by `speculate`.
         constraint: the grammar at the end of `context`, or None.
         limit: `context` may grow to this many tokens.
         ends: whether a token ends the generation by itself.
-        logprobs: how many of the target's most probable tokens every step tells with each of its
-            own; None where none are asked for.
-        finish: why the generation ended, None while it goes on: "stop" after an
-            end-of-generation token or a complete stop string, "length" at the limit.
+        logprobs: alternatives in `Step.logprobs`; None for no log-probabilities.
+        finish: None while the generation goes on, "stop" after an end-of-generation token or a
+            complete stop string, "length" at the limit.
     """
 
     __slots__ = (
@@ -94,8 +90,8 @@ class Session:
         capacity: int = 0,
     ) -> None:
         """`limit`: of prompt and answer together, of which `capacity` fit into the context at a
-        time (0 for all of them). `completes` is called once with each committed token, in their
-        order, and tells whether the answer's text is complete with it."""
+        time (0 for all). `completes`: called once with each committed token in order, whether the
+        text of the answer is complete with it."""
         self.context = list(prompt)
         self.prompt_length = self._asked = len(self.context)
         self.dropped = 0
@@ -112,7 +108,7 @@ class Session:
 
     @property
     def at_prompt(self) -> bool:
-        """Whether nothing is generated yet: the first token comes with the prompt's own pass."""
+        """Whether nothing is generated yet."""
         return len(self.context) == self.prompt_length
 
     @property
@@ -122,17 +118,17 @@ class Session:
 
     @property
     def position(self) -> int:
-        """Tokens before the next one, those that shifts took out included: where its noise is."""
+        """Tokens before the next one, shifted ones included: the place of its noise."""
         return len(self.context) + self.dropped
 
     def propose(self, distribution: Distribution, depth: int) -> int:
-        """A drafter's token, so many tokens into its draft; see `RandomSource.propose`."""
+        """A drafter's token at a depth of its draft; see `RandomSource.propose`."""
         if self.coupled:
             return self.random.draw(distribution, self.position + depth)
         return self.random.propose(distribution, self.position, depth)
 
     def race(self, distribution: Distribution, depth: int) -> Probabilities:
-        """What decides about the token so many tokens on, see `RandomSource.race`."""
+        """What decides about the token at a depth, see `RandomSource.race`."""
         assert self.coupled, "only drafters that share the noise draw with it"
         return self.random.race(distribution, self.position + depth)
 
@@ -142,7 +138,6 @@ class Session:
 
     def extend(self, tokens: list[int], constraint: Constraint | None) -> list[int]:
         """Commit the tokens of one step up to the first that ends the generation; return those.
-        This alone decides where an answer ends.
 
         Args:
             tokens: accepted drafts and the target's own token after them, at least one.
@@ -162,8 +157,8 @@ class Session:
         return kept
 
     def shift(self) -> bool:
-        """Make room in a context that is full, if that is wanted and more may be generated; whether
-        it was. What was read of the text holds up to where tokens left it."""
+        """Make room in a full context, if that is wanted and more may be generated; whether it
+        was."""
         longest = self._longest - self.dropped
         if self._shift is None or self.finish != "length" or longest <= len(self.context):
             return False

@@ -1,8 +1,7 @@
-"""What proposes tokens, and how a policy uses it: by name or in `auto`, the same way.
+"""What proposes tokens, used the same way by name and in `auto`.
 
-A `LookupSource` says what it expects at a place of the text. Of a `ModelSource` the policy asks
-rows behind the candidates that it picks, and draws or chooses tokens from them.
-"""
+A `LookupSource` predicts what follows a place of the text. Of a `ModelSource` the policy asks rows
+behind candidates, and draws or chooses tokens from them."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 
 FIRM = 2.0
-"""Weight of a prediction that is worth verifying unless its chance is known to be small."""
+"""Weight of a prediction that a named drafter proposes."""
 TAIL = 64
 """Tokens that a place of a text holds, unless a source says otherwise."""
 
@@ -26,9 +25,8 @@ class Source:
 
     Attributes:
         name: in options, statistics, colours and reports.
-        priors: weights that the acceptance estimators start from, by kind of candidate, see
-            `localspec.policy.acceptance_estimator`. The profile of a pair keeps what is learned
-            under these names.
+        priors: by kind of candidate, initial weights of an acceptance estimator
+            (`localspec.policy.acceptance_estimator`); profiles are stored under these names.
         hidden: layers of the target whose rows it reads, see `PassRequest`.
     """
 
@@ -38,7 +36,7 @@ class Source:
 
     @property
     def native_seconds(self) -> float:
-        """Seconds spent in native passes so far."""
+        """In native passes so far."""
         return 0.0
 
     def kind(self, session: Session) -> str:
@@ -53,9 +51,9 @@ class Source:
         """Drop what was proposed beyond the committed text; after every step and every answer.
 
         Args:
-            hidden: rows [n, width] of the layers asked for, behind the n tokens before the last
-                one. They go back to what was the last token before this step, after a prompt
-                further. Empty where the step did not end as planned.
+            hidden: by layer, rows [n, width] behind the n tokens before the last one, back to the
+                last token before this step, after a prompt further. Empty where the step was
+                interrupted.
         """
 
 
@@ -80,16 +78,14 @@ class LookupSource(Source, ABC):
     """
 
     def place(self, session: Session) -> Any:
-        """The end of the committed text."""
         return list(session.context[-TAIL:])
 
     def follow(self, place: Any, token: int) -> Any:
-        """The place one imagined token further."""
         return [*place, token]
 
     @abstractmethod
     def expected(self, place: Any) -> Iterator[Prediction]:
-        """What most likely follows: a chain, worked out as far as it is asked for."""
+        """What most likely follows: a chain, computed on demand."""
 
     def others(self, place: Any, most: int) -> list[tuple[int, float]]:
         """What else may follow, likeliest first: tokens and rough probabilities."""
@@ -97,12 +93,11 @@ class LookupSource(Source, ABC):
 
 
 class WindowSource(LookupSource):
-    """A source that learns from the target's rows behind tokens that nobody proposes. These are
-    padding in the tree that is verified: they count as nothing."""
+    """A source that learns from the target's rows behind padding, see `TokenTree.pad`."""
 
     @abstractmethod
     def open_window(self, session: Session, tree: TokenTree, columns: int, levels: int) -> None:
-        """Add up to columns · levels tokens of padding, in up to so many branches as columns."""
+        """Add up to columns · levels tokens of padding, in at most `columns` branches."""
 
     @abstractmethod
     def verified(self, rows: Rows) -> None:
@@ -136,8 +131,7 @@ class Drafted(Protocol):
 
     def primes(self, node: int, unread: int) -> list[int]:
         """Expected tokens to read along behind a candidate, in the pass over the `unread` tokens
-        before them: where the model says the same, the rows behind them need no other pass (staged
-        drafting: Spector & Ré 2023, section 3.2)."""
+        before them (staged drafting: Spector & Ré 2023, section 3.2)."""
         ...
 
     def read(self, size: int) -> None:
@@ -149,25 +143,22 @@ class DraftPasses(Protocol):
     """Passes of a model over one draft, and the rows behind its candidates."""
 
     def knows(self, draft: Drafted, node: int) -> bool:
-        """Whether the row behind a candidate needs no other pass. Asked of the candidates that came
-        last."""
+        """Whether the row behind one of the latest candidates needs no other pass."""
         ...
 
     def read(self, draft: Drafted, nodes: Sequence[int]) -> None:
-        """One pass for the rows behind these candidates, whose parents' are known. Without room for
-        some of them theirs stay unknown."""
+        """One pass for the rows behind candidates whose parents' are known. Without room for some
+        of them theirs stay unknown."""
         ...
 
-    def row(self, node: int) -> Row:
-        """The row behind a candidate that is known."""
-        ...
+    def row(self, node: int) -> Row: ...
 
 
 class ModelSource(Source, ABC):
-    """A source whose proposals take passes of a model, and so time.
+    """A source whose proposals take passes of a model.
 
-    `priors` has the kind "second" as well, for its second and further choices, or one of that name
-    and the kind of the first, with the features of `localspec.policy.growing.further_choices`.
+    `priors` also has the kind "second", for further choices, with the features of
+    `localspec.policy.growing.further_choices`; "second" and the kind of the first takes precedence.
 
     Attributes:
         greedy: whether it chooses its tokens where the answer is sampled, too.
@@ -177,7 +168,7 @@ class ModelSource(Source, ABC):
 
     @property
     def credit(self) -> str:
-        """The name under which its proposals are counted: `name`, with a suffix perhaps."""
+        """The name under which its proposals are counted."""
         return self.name
 
     @property
@@ -187,7 +178,7 @@ class ModelSource(Source, ABC):
 
     @abstractmethod
     def reads(self, prompt: Sequence[int], known: int) -> int:
-        """Tokens of a prompt that `begin` has the model read, if it has the first `known`."""
+        """Tokens of a prompt that `begin` reads, if the first `known` are cached."""
 
     @abstractmethod
     def unread(self, session: Session) -> int:

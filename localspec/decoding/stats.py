@@ -1,4 +1,4 @@
-"""The figures of one generation, added up from its steps; nothing is measured twice."""
+"""The figures of one generation, added up from its steps."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from localspec.decoding.interfaces import TARGET, Step
 
 @dataclass(slots=True)
 class DrafterStats:
-    """What one source proposed: tokens drafted, of those tested, of those accepted.
+    """What one source proposed: tokens drafted, tested, accepted.
 
     Attributes:
-        accepted_per_position, tested_per_position: by depth, the first drafted token of a pass
-            first, whoever proposed what is before it.
+        accepted_per_position, tested_per_position: by depth in the draft, whoever proposed what is
+            before.
     """
 
     drafted: int = 0
@@ -25,7 +25,6 @@ class DrafterStats:
     tested_per_position: list[int] = field(default_factory=list)
 
     def add(self, other: DrafterStats) -> None:
-        """Count what is counted there as well."""
         self.drafted += other.drafted
         self.tested += other.tested
         self.accepted += other.accepted
@@ -45,11 +44,11 @@ class AccountStatement:
     """What drafting saved and risked in one answer, see `localspec.policy.budget`.
 
     Attributes:
-        saved: seconds, against plain decoding at the same pace; less than 0 where it cost more.
+        saved: seconds, against plain decoding at the same pace; negative where it cost more.
         risked: seconds by which slower steps were slower; `saved` is less by that already.
         fund: seconds that may be risked at its end.
-        refused: steps that were not drafted because the fund did not cover what was at risk.
-        pair_saved: seconds saved with this pair so far, earlier answers and sessions included.
+        refused: steps not drafted because the fund did not cover them.
+        pair_saved: seconds saved with this pair in all answers and sessions.
     """
 
     saved: float = 0.0
@@ -67,8 +66,8 @@ class GenerationStats:
         prompt_tokens, cached_tokens: of the prompt, and of those that the KV cache still held.
         generated_tokens: tokens of the answer, an end-of-generation token included.
         target_passes: passes of the target that yielded tokens; the prompt's own counts as one.
-        drafted, tested, accepted: draft tokens proposed, decided on, kept. A token behind the first
-            rejection is untested, not rejected.
+        drafted, tested, accepted: draft tokens proposed, decided on, kept; those behind the first
+            rejection are untested.
         accepted_per_position, tested_per_position: the same by depth, first drafted token first.
         prompt_seconds: from the start to the first token: the prompt through target and draft.
         calibration_seconds: spent before that on measuring what passes cost.
@@ -76,13 +75,11 @@ class GenerationStats:
         draft_seconds, verify_seconds: of that, in native passes of draft model and target.
         overhead_seconds: the rest of `decode_seconds`: localspec's own work.
         by_drafter: counts by the name of the source.
-        rule: the acceptance rule; `lossless` tells whether it leaves the output as it is.
+        rule, lossless: the acceptance rule, and whether it leaves the output as it is.
         vocabulary: how a draft model with another vocabulary drafts.
-        threads: how many threads the last pass ran on, and why.
-        kernels: whose compute with the target's weights on the CPU, and why.
-        seed: of the random numbers; giving it again repeats the answer where passes and drafts are
-            the same, by rule "match" whatever is drafted, or where answers are exact
-            (`ModelOptions.exact`).
+        threads, kernels: of the last pass on the CPU, and why.
+        seed: of the random numbers. It repeats the answer where passes and drafts are the same, by
+            rule "match" or with `ModelOptions.exact` whatever is drafted.
         reasons: why steps were not drafted, and how many.
         notices: what the user should know, one sentence each.
         account: what drafting saved and risked; None where nothing was planned.
@@ -116,12 +113,12 @@ class GenerationStats:
 
     @property
     def tokens_per_pass(self) -> float:
-        """Generated tokens per target pass; 1.0 is plain decoding."""
+        """1.0 is plain decoding."""
         return self.generated_tokens / self.target_passes if self.target_passes else 0.0
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens after the first ÷ seconds after the first: generation only, without the prompt."""
+        """Tokens after the first ÷ seconds after the first."""
         return (self.generated_tokens - 1) / self.decode_seconds if self.decode_seconds else 0.0
 
     @property
@@ -178,6 +175,5 @@ class GenerationStats:
 
 
 def _count_at(positions: list[int], depth: int) -> None:
-    """Count one token at a depth, from 1."""
     positions.extend([0] * (depth - len(positions)))
     positions[depth - 1] += 1

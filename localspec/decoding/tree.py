@@ -13,21 +13,18 @@ PADDING = "padding"
 
 
 class TokenTree:
-    """Proposed continuations of the committed tokens, sharing their common beginnings.
+    """Proposed continuations of the committed tokens, sharing common beginnings.
 
-    A chain is a tree with one branch; plain decoding is the empty tree. Nodes are numbered in the
-    order they were added, so a parent comes before its children, and siblings come in the order
-    they were drawn: an acceptance rule has to test them in that order.
+    A chain is a tree with one branch, plain decoding the empty tree. Parents come before children,
+    and siblings in the order they were drawn, in which an acceptance rule has to test them.
 
     Attributes:
         tokens: token id of each node.
         parents: node each node hangs from, ROOT for the first level.
-        proposals: distribution q that a node's token was drawn from, given that its earlier
-            siblings had been drawn already (without replacement); None for a token that was
-            chosen, not drawn, which counts as q = 1 on that token.
-        sources: name of the source that proposed each node; PADDING for those behind `proposed`.
-        proposed: how many were proposed. The nodes behind them are padding: where a pass over more
-            tokens costs less, they fill it up.
+        proposals: q that a node's token was drawn from, given its earlier siblings (without
+            replacement); None for a chosen token: q = 1.
+        sources: name of the source that proposed each node, or PADDING.
+        proposed: how many were proposed; the nodes behind them are padding.
     """
 
     __slots__ = (
@@ -81,8 +78,7 @@ class TokenTree:
         return node
 
     def pad(self, token: int, parent: int) -> int:
-        """The same for a token that fills a slot and counts as nothing. Nothing may be added
-        behind it but further padding."""
+        """Add a token that fills a slot and counts as nothing; only padding may follow."""
         proposed = self.proposed
         node = self.add(token, parent, PADDING)
         self.proposed = proposed
@@ -93,7 +89,6 @@ class TokenTree:
         return self._children[node + 1]
 
     def child_with(self, node: int, token: int) -> int | None:
-        """The child of `node` that carries `token`, if there is one."""
         return next((c for c in self._children[node + 1] if self.tokens[c] == token), None)
 
     def path(self, node: int) -> list[int]:
@@ -121,11 +116,10 @@ class TokenTree:
         return not self._branches
 
     def leaf_numbers(self) -> list[list[int]]:
-        """For each node the numbers 0 … leaves − 1 of the leaves below it, itself if it is one.
+        """For each node the numbers of the leaves below it (itself if it is one), main branch
+        first.
 
-        These are the sequence ids that let llama.cpp's ordinary mask show a node exactly its
-        ancestors. Leaves are numbered along the main branch first, so leaf 0 is its tip.
-        """
+        These are the sequence ids that make llama.cpp's mask show a node exactly its ancestors."""
         below: list[list[int]] = [[] for _ in self.tokens]
         count = 0
         stack = list(reversed(self._children[0]))
