@@ -1,8 +1,7 @@
-"""Block diffusion heads as sources: DFlash and DSpark say several tokens in one pass.
+"""Block diffusion heads as sources (DFlash, DSpark): several tokens in one pass.
 
-A block is computed before anything is drawn. A DSpark head biases each row by the token that it
-thinks likeliest at the place before.
-"""
+A block is computed before anything is drawn. A DSpark head biases each row by its likeliest token
+at the place before."""
 
 from __future__ import annotations
 
@@ -27,17 +26,16 @@ class BlockRows(HeadCache, Protocol):
         ...
 
     def read(self) -> None:
-        """Take in the states that wait."""
+        """Read the states that wait."""
         ...
 
     def draft(self, last: int, count: int) -> Rows:
-        """Logits of up to so many tokens behind the text, which ends with `last`; valid until the
-        next draft."""
+        """Logits of up to `count` tokens behind `last`; valid until the next draft."""
         ...
 
 
 class BlockHead(FedHead, DepthHead):
-    """A head's cache, kept in step with a session; see `FedHead`."""
+    """A head's cache, kept in step with a session."""
 
     cache: BlockRows
 

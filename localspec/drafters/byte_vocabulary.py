@@ -1,9 +1,6 @@
-"""A vocabulary as bytes: what its tokens spell, and how it writes a text.
+"""A vocabulary as bytes, in which different vocabularies compare.
 
-Two vocabularies meet where their tokens spell the same bytes, whatever marks either writes its
-spaces with. A control token spells its name between marks that no text contains, so that the two
-meet there as well.
-"""
+A control token spells its name between marks that no text contains."""
 
 from __future__ import annotations
 
@@ -15,21 +12,21 @@ OPENS, CLOSES = b"\xff\xfe", b"\xfe\xff"
 """Around the name of a control token; neither occurs in UTF-8."""
 _CONTROL = re.compile(rb"\xff\xfe.*?\xfe\xff", re.DOTALL)
 _LEAD = b"\n"
-"""Written before a text that a tokenizer would otherwise put a space of its own before."""
+"""Written before a text that a tokenizer would otherwise put a space before."""
 _ALL = b"\xff" * 8
 """Sorts behind everything that is spelled."""
 
 Piece = tuple[int, int]
-"""A token, and how many bytes of the text it and those before it cover."""
+"""A token, and the end of its text in bytes."""
 
 
 def control(name: bytes) -> bytes:
-    """What the control token of that name spells; nothing where there is no name."""
+    """What the control token of a name spells; nothing without a name."""
     return OPENS + name + CLOSES if name else b""
 
 
 class Sorted:
-    """Some tokens in the order of what they spell."""
+    """Tokens in the order of their bytes."""
 
     __slots__ = ("_keys", "tokens")
 
@@ -38,7 +35,7 @@ class Sorted:
         self._keys = [spelled[token] for token in self.tokens]
 
     def beyond(self, start: bytes) -> slice:
-        """Those of `tokens` that begin with these bytes and go on."""
+        """Those of `tokens` that begin with `start` and go on."""
         keys = self._keys
         low = bisect_right(keys, start)
         if low == len(keys) or not keys[low].startswith(start):
@@ -61,13 +58,11 @@ class ByteVocabulary:
         *,
         second_best: Collection[int] = (),
     ) -> None:
-        """
-        Args:
-            spelled: bytes of each token, see `control`.
-            tokenize: tokens of UTF-8 text without control tokens; None takes the longest token
-                that fits, again and again.
-            second_best: tokens that others are preferred to which spell the same, as those that
-                stand for a single byte.
+        """Args:
+        spelled: bytes of each token, see `control`.
+        tokenize: tokens of UTF-8 text without control tokens; None takes the longest token that
+            fits.
+        second_best: tokens that others with the same bytes are preferred to.
         """
         self.spelled = spelled
         self._tokenize = tokenize
@@ -92,12 +87,12 @@ class ByteVocabulary:
         return found
 
     def first(self, text: bytes) -> int:
-        """The first of these tokens, -1 where there is none."""
+        """The first token of a text, -1 where there is none."""
         pieces = self.encode(text)
         return pieces[0][0] if pieces else -1
 
     def _plain(self, text: bytes, start: int, found: list[Piece]) -> None:
-        """Encode what has no control tokens in it; `start` is where it begins in the whole."""
+        """Encode text without control tokens, which begins at byte `start` of the whole."""
         while text:
             try:
                 text.decode()

@@ -1,4 +1,4 @@
-"""From what a user says about drafting to the planner and the drafter of one answer."""
+"""From `Drafting` to the planner and the drafter of one answer."""
 
 from __future__ import annotations
 
@@ -37,23 +37,20 @@ def compose(
 ) -> tuple[Planner, Drafter]:
     """The planner for one generation, and the drafter that carries its plans out.
 
-    Both share what is learned, so nothing else may generate meanwhile. A source by name, a depth,
-    a width or a threshold forces the choice; else what was measured decides over all registered
-    sources that can take part.
+    Both share what is learned, so nothing else may generate meanwhile. A source by name, a depth, a
+    width or a threshold forces the choice; else the policy decides over all sources.
 
     Args:
-        parts: what sources can be made of here.
+        parts: what sources can be made of.
         profile: what is known of the pair on this machine.
         limits: of the target.
-        greedy: whether the answer is greedy.
         trees: whether the acceptance rule takes branches.
-        coupled: whether model sources draw with the target's noise, so that the drafts are chosen
-            as in a greedy answer.
-        cannot: why this target should not be drafted for, None if it can be. A source asked for
-            by name is used all the same.
-        session: of the answer, with its prompt: draft models that cannot earn back reading that are
-            left out. None has them all take part.
-        known: tokens of the prompt that need not be read any more.
+        coupled: whether model sources draw with the target's noise.
+        cannot: why this target should not be drafted for, or None; a source named is used all the
+            same.
+        session: of the answer, with its prompt; then draft models that cannot earn back reading it
+            are left out.
+        known: tokens of the prompt that are cached.
 
     Raises:
         UsageError: as `require`.
@@ -100,7 +97,7 @@ def require(drafting: Drafting, parts: Parts) -> str:
     """The name of what drafts: "none", "auto", or that of a source.
 
     Raises:
-        UsageError: a source by name that needs what there is not: a draft model, learned texts.
+        UsageError: a source by name lacks what it needs.
     """
     name = drafting.drafter
     if name == "auto" and drafting.shaped:

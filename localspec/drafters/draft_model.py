@@ -1,8 +1,7 @@
-"""The draft model: a small language model that guesses what the target will say.
+"""The draft model: a small language model, whose cache is kept in step with the text.
 
 Of a long text it reads the first few tokens (attention sinks: Xiao et al. 2024, section 3) and the
-latest ones, at the places right behind those: what it drafts depends on the latest text mostly.
-"""
+latest ones, at the positions right behind those."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from localspec.drafters.excerpt import SINKS, Excerpt, left_out_of
 
 
 class Cache(Protocol):
-    """A model's KV cache, as a drafter needs it; `localspec.llama.context.Context` is one.
+    """A model's KV cache; `localspec.llama.context.Context` is one.
 
     Attributes:
         tokens: what the cache holds.
@@ -42,17 +41,17 @@ class Cache(Protocol):
         ...
 
     def truncate(self, length: int) -> None:
-        """Drop the tokens from `length` on; more than that where the memory is recurrent."""
+        """Drop the tokens from `length` on; more where the memory is recurrent."""
         ...
 
     def checkpoint(self) -> None:
-        """Make `truncate` to the present length, or beyond it, possible for any memory."""
+        """Make `truncate` to at least the present length possible for any memory."""
         ...
 
 
 @runtime_checkable
 class BranchingCache(Cache, Protocol):
-    """A cache behind whose tokens a tree can grow, of up to so many branches."""
+    """A cache behind whose tokens a tree of up to `max_leaves` branches can grow."""
 
     @property
     def max_leaves(self) -> int: ...
@@ -64,8 +63,7 @@ class BranchingCache(Cache, Protocol):
 
         Args:
             parents: the node that each hangs from, or ROOT; nodes are numbered over all calls.
-            pending: tokens that join `tokens` first, in the same pass; only while there are no
-                nodes.
+            pending: tokens that join `tokens` first, in the same pass; only before the first node.
 
         Returns:
             Rows after each new node; with `pending`, one after the last of those before them.
@@ -78,26 +76,21 @@ class BranchingCache(Cache, Protocol):
 
 
 class DraftModel:
-    """A cache that is kept in step with a session, shared by the sources that use the model.
-
-    What the target accepted of a draft is never decoded again.
+    """A cache kept in step with a session; accepted drafts are not decoded again.
 
     Attributes:
-        reads_along: whether it can read tokens in one pass that it did not propose itself.
+        reads_along: whether it can read expected tokens of others in the same pass.
     """
 
     reads_along = True
     WINDOW = 256
-    """Where more of a text is unread, so many of the latest tokens are read. SmolLM2-135M behind
-    prompts of 450 to 770 tokens is right in 0.79 of the places with all of them, 0.77 with 512,
-    0.72 with 256, 0.73 with 128; 512 more take as long to read as a hundred to draft."""
+    """Where more of a text is unread, so many of the latest tokens are read."""
     LONGEST = 2048
-    """Tokens that it holds at most: a pass behind them takes two to three times as long as behind
-    256."""
+    """Tokens that it holds at most; passes behind more of them are slow."""
 
     def __init__(self, cache: Cache, vocabulary: int, *, window: int | None = WINDOW) -> None:
         """Args:
-        vocabulary: tokens of the *target*; rows are cut to ids that both models have.
+        vocabulary: tokens of the *target*; rows are cut or padded to it.
         window: see WINDOW; None has it read everything.
         """
         self.cache = cache
@@ -110,16 +103,15 @@ class DraftModel:
 
     @property
     def suffix(self) -> str:
-        """Behind the name of a source where its tokens come from this model in a special way."""
+        """Behind the name of a source, where tokens come from this model in a special way."""
         return ""
 
     def draws(self, *, greedy: bool) -> bool:
-        """Asked before an answer, a greedy one or not: whether its tokens may be drawn from the
-        rows, or are chosen."""
+        """Asked before an answer: whether its tokens may be drawn, or are chosen."""
         return True
 
     def begin(self, prompt: Sequence[int]) -> None:
-        """Bring the cache up to a new prompt, all but its last token."""
+        """Read a new prompt, all but its last token."""
         self._agreed = 0
         self._left_out = 0 if self._window is None else left_out_of(prompt, self.cache.tokens)
         self.sync(prompt)
@@ -130,7 +122,7 @@ class DraftModel:
             self._agreed = len(self.cache.tokens)
 
     def reads(self, prompt: Sequence[int], known: int) -> int:
-        """Tokens that `begin` reads of a prompt, if the cache has the first `known`."""
+        """Tokens of a prompt that `begin` reads, if the first `known` are cached."""
         missing = len(prompt) - 1 - known
         return max(0, missing if self._window is None else min(missing, SINKS + self._window - 1))
 
@@ -141,7 +133,7 @@ class DraftModel:
         row is wanted.
 
         Args:
-            beyond: tokens that are imagined to follow; the next `sync` looks at them again.
+            beyond: tokens that are imagined to follow, until the next `sync`.
             whole: the row behind the last token is known.
         """
         if self._grown:
@@ -158,17 +150,17 @@ class DraftModel:
         self._agreed = min(known, len(self.cache.tokens))
 
     def forget(self) -> None:
-        """Let go of the whole text, between two drafts; it is read again when it is wanted."""
+        """Drop the whole text, between two drafts; it is read again when it is wanted."""
         self._grown.clear()
         self._left_out = 0
         self.cache.truncate(0)
 
     def text(self, context: Sequence[int]) -> Sequence[int]:
-        """What it reads of a text: what the cache holds agrees with the beginning of that."""
+        """What it reads of a text: the cache agrees with the beginning of that."""
         return Excerpt(context, self._left_out) if self._left_out else context
 
     def to_read(self, context: Sequence[int]) -> Sequence[int]:
-        """The same where the text is to be read to its end now, which may leave out more of it."""
+        """The same before reading to the end of the text, which may leave out more of it."""
         if self._begins_anew(context):
             assert self._window is not None
             self.cache.truncate(min(len(self.cache.tokens), SINKS))
@@ -201,7 +193,7 @@ class DraftModel:
         return self.cache.capacity - len(context) + self._left_out
 
     def read(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
-        """Logits after the last `outputs` of the tokens, which join the cache."""
+        """Append tokens; logits after the last `outputs` of them."""
         rows = self.cache.extend(tokens, outputs)
         return rows if rows.shape[1] == self._vocabulary else self._cut(rows)
 
@@ -216,7 +208,7 @@ class DraftModel:
 
     @property
     def branches(self) -> int:
-        """Most branches of a tree; 1 where it can only be a chain."""
+        """Most branches of a tree; 1 for a chain."""
         return 1 if self._branching is None else self._branching.max_leaves
 
     @property

@@ -1,9 +1,7 @@
-"""The passes of a draft model over one draft: which rows are known, and how more are read.
+"""The passes of a draft model over one draft.
 
-A chain is appended to the cache and cut off again where it turns out otherwise, which every model
-can do. A tree grows behind the committed text, level by level, several candidates to a pass, and
-nothing in it is read twice.
-"""
+A chain is appended to the cache and cut back. A tree grows behind the committed text, level by
+level, and nothing in it is read twice."""
 
 from __future__ import annotations
 
@@ -17,18 +15,17 @@ from localspec.drafters.draft_model import DraftModel
 
 
 class RowsAhead(NamedTuple):
-    """Rows behind a text, and behind each token that was expected to follow.
+    """Rows behind a text and its expected continuation.
 
     Attributes:
         rows: float32 [1 + len(expected), vocabulary].
-        expected: the tokens.
     """
 
     rows: Rows
     expected: list[int]
 
     def behind(self, tokens: Sequence[int]) -> RowsAhead | None:
-        """What is left once the text went on with `tokens`; None where it went on otherwise."""
+        """What is left behind `tokens`; None where other ones were expected."""
         n = len(tokens)
         if n > len(self.expected) or self.expected[:n] != list(tokens):
             return None

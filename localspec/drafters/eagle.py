@@ -1,9 +1,7 @@
-"""A trained head as a source: it drafts from what the target made of the text.
+"""EAGLE-3 heads (Li et al. 2025) and MTP layers (DeepSeek-V3, section 2.2) as sources.
 
-An EAGLE-3 head (Li et al. 2025), or an MTP layer that the target was trained with (DeepSeek-V3,
-section 2.2). It is asked as a draft model is; accepted tokens are read again with the target's
-hidden states in place of its own guesses at them.
-"""
+Used as a draft model is; accepted tokens are read again with the target's hidden states in place of
+the head's own."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ class StateCache(HeadCache, BranchingCache, Protocol):
 
 
 class EagleHead(FedHead):
-    """A head's cache, kept in step with a session; see `FedHead`."""
+    """A head's cache, kept in step with a session."""
 
     cache: StateCache
 

@@ -1,4 +1,4 @@
-"""A text without a part behind its beginning, which is what a draft model reads of a long one."""
+"""A text without a part behind its beginning, as a draft model reads a long one."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ NEEDLE = 16
 
 
 class Excerpt(Sequence[int]):
-    """The first SINKS tokens of a text, and those behind what is left out.
+    """The first SINKS tokens of a text, and those behind `left_out` more.
 
     Args:
         text: more than SINKS + left_out tokens.
-        left_out: so many of them.
     """
 
     __slots__ = ("_left_out", "_text")
@@ -49,8 +48,7 @@ class Excerpt(Sequence[int]):
 
 
 def left_out_of(text: Sequence[int], held: Sequence[int]) -> int:
-    """How many tokens of a text were left out of what a cache holds of it; 0 where it holds the
-    text's beginning, or nothing else of it than the first tokens."""
+    """How many tokens of a text a cache left out; 0 where it holds the beginning, or too little."""
     needle = held[SINKS : SINKS + NEEDLE]
     if not needle or list(held[:SINKS]) != list(text[:SINKS]):
         return 0

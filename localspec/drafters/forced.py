@@ -8,16 +8,13 @@ from localspec.decoding.session import Session
 from localspec.decoding.sources import LookupSource, Prediction
 
 _WEIGHTS = (3.5, -2.0)
-"""Of a token, and of the last one of a forced text, which what follows may be spelled with."""
+"""Of a token, and of the last one, which what follows may be spelled with."""
 _PRIORS = {"greedy": _WEIGHTS, "sampled": _WEIGHTS}
 
 
 class ForcedSource(LookupSource):
-    """Follows the only text that may come, in the spelling that the vocabulary gives it; a place is
-    what has to follow there.
-
-    llguidance calls it fast-forward; here the target says whether it spells the text that way.
-    """
+    """The only text that may come (llguidance's fast-forward), in the vocabulary's spelling; the
+    target may spell it otherwise. A place is what has to follow there."""
 
     name = "grammar"
     priors = _PRIORS

@@ -1,4 +1,4 @@
-"""A draft model with another vocabulary than the target's, and which way its words are taken."""
+"""A draft model with another vocabulary than the target's."""
 
 from __future__ import annotations
 
@@ -25,24 +25,21 @@ def total(values, start=0):
 2. Nevertheless, unexpectedly few measurements were unavailable.
 {"name": "Zoë", "tags": ["a", "b"], "count": 3}
 """
-"""Text of several kinds, on which two vocabularies are compared before there is any other."""
+"""Text of several kinds, on which two vocabularies are compared."""
 
 
 class HeterogeneousDraftModel(DraftModel):
-    """A `DraftModel` that speaks another vocabulary, through a `MappedCache`.
+    """A `DraftModel` with another vocabulary, through a `MappedCache`.
 
-    On the shared tokens (TLI) a row costs one pass. Through text (SLEM) a target token that the
-    draft model lacks can be drafted too, in further passes. Which way an answer takes is decided
-    when it begins: by how many tokens of the text the draft model lacks, and by how often what it
-    would have written came true where the shared token did not.
-
-    In sampled text drafts are drawn from the rows, but where the draft model lacks a great part of
-    the tokens the written one is chosen (q = 1, as in the paper).
+    On the shared tokens (TLI) a row costs one pass. Through text (SLEM) target tokens that the
+    draft model lacks can be drafted too, in further passes. "auto" decides before each answer, by
+    how often the written token came where the shared one did not. Sampled drafts are drawn, but the
+    written token is chosen (q = 1) where the draft model lacks many tokens.
 
     Args:
         cache: the draft model's, over target tokens.
         vocabulary: tokens of the target.
-        way: "text", "shared", or "auto" for whichever serves better.
+        way: "text", "shared", or "auto".
     """
 
     WORTHWHILE = 0.04
@@ -50,7 +47,7 @@ class HeterogeneousDraftModel(DraftModel):
     FEW = 0.25
     """Part of the tokens lacking from which on written ones are chosen."""
     RIGHT = 0.6
-    """How often a token that is put together is taken to be right before that is known."""
+    """How often a written token is right, before that is known."""
     PRIOR = 64
     """Rows that this, and the sample, count for."""
 
@@ -116,7 +113,7 @@ class HeterogeneousDraftModel(DraftModel):
         return won >= self.WORTHWHILE
 
     def _compare(self, context: Sequence[int]) -> None:
-        """See which of the two, the shared token or the written one, was what came."""
+        """See which of the shared token and the written one came."""
         cache = self.mapped
         held, at = cache.tokens, self._agreed
         for place in sorted(cache.said):
@@ -137,7 +134,7 @@ def draft_model(
 
     Args:
         vocabulary_map: where its tokens are not the target's, which are `size`.
-        way: how drafts are made then, see `ModelOptions.cross_vocabulary`.
+        way: see `ModelOptions.cross_vocabulary`.
     """
     if vocabulary_map is None:
         return DraftModel(cache, size)

@@ -1,13 +1,9 @@
-"""Lookahead decoding: n-grams that the target itself makes beside its verifying passes.
+"""Lookahead decoding: n-grams that the target makes in extra rows of its passes.
 
-Fu et al. 2024 (Break the sequential dependency of LLM inference using lookahead decoding). A window
-of guesses goes along with every pass: a trunk of tokens that may come, and behind each of them what
-the target said there in the passes before (Jacobi iteration). It is a tree, a branch for each
-column, so that llama.cpp's ordinary mask serves. What the target says behind the columns completes
-an n-gram in each; these go into a pool, and those that begin with the last token are proposed.
-
-All tokens are chosen by what was said in earlier passes, so q is 1 on each.
-"""
+Fu et al. 2024. A window of guesses goes along with every pass as a tree: a trunk of guessed tokens,
+and behind each a column of what the target said there in earlier passes (Jacobi iteration). The
+rows behind the columns complete an n-gram each. Those that begin with the last token are proposed,
+with q = 1."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ from localspec.decoding.sources import Prediction, WindowSource
 from localspec.decoding.tree import ROOT, TokenTree
 
 KEPT = 8
-"""N-grams of one first token; the paper's G, the most that are ever verified at once."""
+"""N-grams of one first token: the paper's G."""
 FARTHEST = 16
 """Tokens of a chain of n-grams, which may run in a circle."""
 _STRIDE = 7
@@ -30,7 +26,7 @@ _NONE: OrderedDict[tuple[int, ...], int] = OrderedDict()
 
 
 class WindowPlace(NamedTuple):
-    """Where the text, and what was imagined behind it, ends.
+    """The end of the text and what was imagined behind it.
 
     Attributes:
         token: its last token.
@@ -127,8 +123,8 @@ class LookaheadSource(WindowSource):
 
 
 def _guesses(context: Sequence[int], count: int) -> list[int]:
-    """So many tokens of a text, different ones as far as it has them, others at every place of it:
-    any do, as they improve from pass to pass."""
+    """So many tokens of a text, different ones as far as it has them; they improve from pass to
+    pass."""
     near = context[: -1 - _STRIDE * count : -1]
     spread = [token for first in range(_STRIDE) for token in near[first::_STRIDE]]
     found = list(dict.fromkeys(spread))[:count]

@@ -16,7 +16,7 @@ from localspec.drafters.vocabulary_map import FLOOR, VocabularyMap
 MOST_ROWS = 64
 """Rows of logits that a pass may be asked for."""
 KEPT = 24
-"""Rows of the draft model that are kept: the text may turn out to stop where one of them ends."""
+"""Rows of the draft model that are kept."""
 LONGEST = 16
 """Most tokens of the draft model that one token of the target is put together from."""
 WORD = 12
@@ -27,23 +27,21 @@ _SPACE = b" \t\r\n"
 class MappedCache:
     """Implements `localspec.drafters.draft_model.Cache` in target ids over a draft model's cache.
 
-    The draft model reads its own tokens of the same text, written from the beginning of the word
-    on: where the target's token ends inside one of the draft model's, the last of them change as
-    the word goes on, and are read anew. Or, where the draft model has the rest of a longer token in
-    mind, that is what follows, without a pass.
+    The draft model reads its own tokens of the same text. Where a target token ends inside a word,
+    its last ones are read anew as the word goes on. Where it expects the rest of a longer token,
+    that is what follows, without a pass.
 
     Args:
         inner: the draft model's cache. Nobody else appends to it.
         recurrent: it cannot be cut back cheaply: what was read stays, and nothing is looked ahead.
 
     Attributes:
-        recurrent: the same.
         tokens: what was appended, target ids.
-        by_text: whether a row is for the token that the draft model would *write* next, in as many
-            passes as that takes (SLEM), or for those of its tokens that both have (TLI).
-        chosen: whether the token written heads its row, as the best token of a row is taken.
-        said: by tokens before a row, what it held most probable: the best shared token, and the one
-            written (-1 unless `by_text`).
+        by_text: whether a row is for the token that the draft model would *write* next (SLEM), in
+            as many passes as that takes, or for the shared tokens (TLI).
+        chosen: whether the token written heads its row.
+        said: by tokens before a row, its most probable shared token and the one written (-1 for
+            none).
     """
 
     def __init__(self, inner: Cache, mapping: VocabularyMap, *, recurrent: bool = False) -> None:
@@ -63,12 +61,12 @@ class MappedCache:
 
     @property
     def native_seconds(self) -> float:
-        """Seconds in native passes, and in translating: both are the price of a row here."""
+        """Seconds in native passes and in translating."""
         return self.inner.native_seconds + self._own
 
     @property
     def capacity(self) -> int:
-        """Tokens of the target for which there is room, as far as can be told."""
+        """Tokens of the target for which there is room, an estimate."""
         if self._full:
             return 0
         held, spent = len(self.tokens), len(self.inner.tokens)
@@ -77,11 +75,10 @@ class MappedCache:
 
     @property
     def max_draft(self) -> int:
-        """As the draft model's own."""
         return self.inner.max_draft
 
     def filler(self, count: int) -> list[int]:
-        """Tokens of an ordinary text: what they cost to translate depends on it."""
+        """Tokens of an ordinary text, to measure with."""
         sample = self.mapping.sample
         return (sample * (1 + count // len(sample)))[:count]
 
@@ -98,7 +95,6 @@ class MappedCache:
             self._own += max(0.0, perf_counter() - started - native)
 
     def truncate(self, length: int) -> None:
-        """As `Cache.truncate`."""
         if length >= len(self.tokens):
             return
         self._forget(length)
@@ -106,11 +102,9 @@ class MappedCache:
         self._cut(bisect_right(self._stops, len(self._text)))
 
     def checkpoint(self) -> None:
-        """As `Cache.checkpoint`."""
         self.inner.checkpoint()
 
     def clear(self) -> None:
-        """Drop everything."""
         self._forget(0)
         self._full = False
         self._cut(0)
@@ -121,8 +115,7 @@ class MappedCache:
         return list(self.tokens), list(self._stops)
 
     def align(self, tokens: Sequence[int], stops: Sequence[int]) -> None:
-        """Hold these tokens: `inner` was given what it held when `alignment` said so. Its rows are
-        lost, and the token that one is wanted behind is read once more."""
+        """Hold these tokens, `inner` being what it was when `alignment` said so; rows are lost."""
         self._forget(0)
         self._kept.clear()
         for token in tokens:
@@ -182,10 +175,8 @@ class MappedCache:
         self.said = {at: said for at, said in self.said.items() if at <= length}
 
     def _agreeing(self, before: int) -> int:
-        """How many of the draft model's tokens the text bears out.
-
-        Up to `before` it does; beyond that the draft model went on by itself.
-        """
+        """How many of the draft model's tokens the text bears out. Up to `before` it does; beyond
+        that the draft model went on by itself."""
         count = bisect_right(self._stops, before)
         spelled, text = self.mapping.draft.spelled, self._text
         while count < len(self._stops):
@@ -296,7 +287,7 @@ class MappedCache:
         return np.zeros(len(self.mapping.same), np.float32)
 
     def _without_a_pass(self, end: int) -> Row | None:
-        """The row behind the text if it is likely to have stopped inside a longer draft token."""
+        """The row behind the text if it likely stopped inside a longer draft token."""
         place = len(self._stops)
         row = self._kept.get(place)
         start = self._stops[-1] if place else 0
@@ -333,8 +324,8 @@ class MappedCache:
         self.said[at] = (int(base.argmax()), written)
 
     def _write(self, place: int, *, last: bool) -> tuple[int, float]:
-        """The target token that the draft model would write next, and how likely it finds it: most
-        probable tokens for as long as the target might read all of them as one.
+        """The target token that the draft model would write next, and its probability: its arg-max
+        tokens for as long as the target might read all of them as one.
 
         Args:
             last: whether the text ends here, so that it may read on.
@@ -371,13 +362,8 @@ class MappedCache:
 
 
 def _with(base: Row, token: int, chance: float, began: int, *, leads: bool) -> Row:
-    """The row with a token that takes its probability from the one that it begins with.
-
-    Args:
-        chance: of the token.
-        began: what the row has in its place, -1 for nothing.
-        leads: it is to be the best one.
-    """
+    """The row with a token that takes its probability `chance` from `began` (-1 for none), the one
+    it begins with; `leads`: it is to be the best one."""
     best = base.max()
     row: Row = base - (best + np.log(np.exp(base - best).sum()))
     likely = np.float32(np.log(max(chance, 1e-6)))

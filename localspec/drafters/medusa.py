@@ -1,8 +1,7 @@
-"""Medusa heads as a source: each says the token at one distance, from the target's last state.
+"""Medusa heads as a source (Cai et al. 2024): each predicts the token at one distance.
 
-Cai et al. 2024. A head is a few residual blocks and a projection, computed in numpy when its row is
-first asked for. One row serves all candidates of a depth.
-"""
+A head is a few residual blocks and a projection, computed in numpy on demand; one row serves all
+candidates of a depth."""
 
 from __future__ import annotations
 
@@ -39,7 +38,6 @@ class MedusaWeights:
     ids: npt.NDArray[np.int64] | None
 
     def logits(self, head: int, state: Row) -> Row:
-        """What a head says of a state, for each of its rows."""
         for weight, bias in self.blocks[head]:
             inner = weight @ state
             if bias is not None:
@@ -49,18 +47,15 @@ class MedusaWeights:
         return found
 
     def close(self) -> None:
-        """Nothing that the interpreter would not do by itself."""
+        pass
 
 
 class MedusaCache:
-    """The heads behind one state, used like the cache of a draft model; see
-    `localspec.policy.calibration.MeasuredCache`.
+    """The heads behind one state, used like the cache of a draft model.
 
     Attributes:
-        model: the weights.
-        tokens: that were measured with.
         place: tokens of the text behind which it can draft; -1 where no state is known.
-        native_seconds: seconds of computing rows so far.
+        native_seconds: of computing rows so far.
     """
 
     recurrent = False
@@ -80,14 +75,13 @@ class MedusaCache:
         self._blas = ThreadpoolController()
 
     def know(self, place: int, state: Row) -> None:
-        """The target's last hidden state before the last one of so many tokens."""
+        """The target's last hidden state, in a text of `place` tokens."""
         self.place = place
         self._state = state
         self._computed.clear()
 
     def row(self, head: int) -> Row:
-        """Logits of the token so far behind the text, 0 for the next one; valid until another state
-        is known."""
+        """Logits of a token behind the text, 0 for the next; valid until another state is known."""
         row = self._rows[head]
         if head not in self._computed:
             started = perf_counter()
@@ -104,7 +98,6 @@ class MedusaCache:
         return row
 
     def knows(self, head: int) -> bool:
-        """Whether a row is computed."""
         return head in self._computed
 
     # To be measured: a row costs what it costs, however many tokens are read.
@@ -127,21 +120,21 @@ class MedusaCache:
         self.place = -1
 
     def checkpoint(self) -> None:
-        """Nothing is lost."""
+        pass
 
     # As a context is used.
 
     def close(self) -> None:
-        """Nothing to free."""
+        pass
 
     def cancel(self) -> None:
-        """Rows take no time worth breaking off."""
+        pass
 
     def resume(self) -> None:
-        """See `cancel`."""
+        pass
 
     def set_threads(self, count: int) -> None:
-        """One computes them."""
+        pass
 
 
 class Medusa(DepthHead):
@@ -178,7 +171,6 @@ class Medusa(DepthHead):
         )
 
     def take(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        """The last one of them is what it reads."""
         self.heads.know(len(context), hidden[self.layers[0]][-1])
 
     def has(self, depth: int) -> bool:

@@ -21,14 +21,10 @@ PRIORS = {
     "second": (1.1, 1.0, 2.4),
     "second coupled": (-0.26, 0.38, -0.08),
 }
-"""Where a pair begins, not where it stays. Features: see `localspec.policy.growing`.
+"""Where a pair begins. Features: see `localspec.policy.growing`.
 
-"greedy" and "chosen" were fitted to the embedded pair (`stories:even`) and
-SmolLM2, Q4_0 drafted by Q4_1 (`questions-tuning`), the coupled ones to the embedded pair at
-T = 0.8; the others are the weights before, to which nothing fitted was better. On drafts with 3 or
-6 layers fewer all of them expect too much (greedy 0.64 where 0.50 comes true) until they have
-learned. Margin of the best two, entropy of the target's last row and whether the last token was
-right take 0.0085 ± 0.004 off the log-loss together: not worth computing."""
+Fitted: greedy and chosen to the embedded pair and SmolLM2 (Q4_0 drafted by Q4_1), coupled ones to
+the embedded pair at T = 0.8."""
 
 
 class DraftModelSource(ModelSource):
@@ -37,8 +33,7 @@ class DraftModelSource(ModelSource):
     Args:
         model: the cache, shared.
         greedy: choose the most probable token even where the session samples. Sampled drafts are
-            accepted with probability Σ min(p, q), greedy ones with p of their token; coupled ones
-            see `localspec.decoding.acceptance.SampleMatch`.
+            accepted with probability Σ min(p, q), greedy ones with p of their token.
         reader: reads on while the target verifies, where the two can run side by side.
     """
 

@@ -25,8 +25,8 @@ class Staged(Source):
 
     Args:
         first: drafts half of the tokens, or all of them where there is no `then`.
-        then: goes on with the other half.
-        primer: says what the first one, a model, may read along in a pass.
+        then: drafts the other half.
+        primer: what the first one, a model, may read along in a pass.
     """
 
     def __init__(
@@ -55,8 +55,7 @@ class Staged(Source):
 
 
 class NamedDrafter:
-    """Implements `localspec.decoding.interfaces.Drafter`, and is the `Drafted` of the model that it
-    asks.
+    """Implements `localspec.decoding.interfaces.Drafter`, and `Drafted` for its model.
 
     Args:
         limits: of the target.
@@ -210,7 +209,7 @@ class Undrafted:
     native_seconds = 0.0
 
     def begin(self, prompt: Sequence[int]) -> None:
-        """Nothing to catch up with."""
+        pass
 
     def draft(self, session: Session, plan: Plan) -> Draft:
         return Draft(TokenTree(), plan.reason)
@@ -221,7 +220,7 @@ class Undrafted:
         return nullcontext()
 
     def verified(self, rows: Rows) -> None:
-        """Nothing to read."""
+        pass
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        """Nothing to keep."""
+        pass

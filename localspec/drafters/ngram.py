@@ -1,7 +1,4 @@
-"""Prompt lookup: what followed the last time the text stood at this point.
-
-Saxena 2023 (prompt lookup decoding), over a suffix automaton instead of n-grams of a fixed length.
-"""
+"""Prompt lookup (Saxena 2023), over a suffix automaton instead of n-grams of a fixed length."""
 
 from __future__ import annotations
 
@@ -19,28 +16,22 @@ PRIORS = {
     "greedy": (-0.74, 0.36, 1.11, 0.59),
     "sampled": (-1.12, 0.48, 0.95, 0.3),
 }
-"""Fitted as those of the draft model, see `localspec.drafters.model`. Features: see `_features`."""
+"""Fitted as those of `localspec.drafters.model`. Features: see `_features`."""
 _LEAD = 8
 """Tokens at the end of a prompt that a prediction is hung on."""
 
 
 class NgramIndex:
-    """A suffix automaton that is kept equal to a session's committed tokens.
-
-    Before them it may hold a text that is expected to come (see `expect`), which is looked up as if
-    it had been said before.
-    """
+    """A suffix automaton kept equal to the committed tokens, behind a text that is expected."""
 
     def __init__(self) -> None:
         self.automaton = SuffixAutomaton()
         self._expected: list[int] = []
 
     def expect(self, prompt: Sequence[int], prediction: Sequence[int]) -> None:
-        """Take a text for what will be said behind a prompt, until another one is expected; none to
-        expect nothing.
+        """Expect a text behind a prompt, until another one is expected; an empty one for none.
 
-        The end of the prompt is put before it, so that it is found from the first token on.
-        """
+        The end of the prompt is put before it, so that it is found from the first token on."""
         expected = [*prompt[-_LEAD:], *prediction] if prediction else []
         if expected != self._expected:
             self._expected = expected
@@ -57,7 +48,7 @@ class NgramIndex:
             self.automaton.extend(context[n:])
 
     def begin(self, context: Sequence[int]) -> None:
-        """A new generation: keep the automaton only if `context` really goes on from its text."""
+        """A new generation: start anew unless `context` goes on from the text."""
         known = self.automaton.tokens[len(self._expected) :]
         if list(context[: len(known)]) != known:
             self._start_anew()
@@ -69,7 +60,7 @@ class NgramIndex:
 
 
 class Streak:
-    """How many tokens in a row, up to now, a lookup source said right.
+    """How many tokens in a row, up to now, a lookup source predicted rightly.
 
     Attributes:
         length: tokens in a row.
@@ -81,7 +72,6 @@ class Streak:
         self.begin()
 
     def begin(self) -> None:
-        """A new text."""
         self.length = 0
         self._said: list[int] | None = None
         self._at = -1
@@ -92,8 +82,8 @@ class Streak:
             self._said, self._at = None, count
 
     def noted(self, predictions: Iterator[Prediction]) -> Iterator[Prediction]:
-        """The same predictions; those behind the committed text are noted the first time, as far
-        as they are asked for."""
+        """The same predictions; those behind the committed text are noted the first time, as far as
+        they are asked for."""
         if self._said is not None:
             return predictions
         self._said = []
@@ -105,7 +95,6 @@ class Streak:
             yield prediction
 
     def committed(self, context: Sequence[int]) -> None:
-        """What came."""
         for said, token in zip(self._said or (), context[self._at :], strict=False):
             if said != token:
                 self.length = 0
@@ -115,10 +104,7 @@ class Streak:
 
 
 class _Expected:
-    """A chain of predictions, worked out once and as far as it is asked for.
-
-    A place and those that it expects to come to have one in common: behind a token that was
-    expected, the same follows as before.
+    """A chain of predictions, computed once and on demand, shared by the places along it.
 
     Args:
         chain: see `SuffixAutomaton.chain`.
@@ -133,7 +119,7 @@ class _Expected:
         self._known: list[Prediction] = []
 
     def behind(self, n: int) -> Iterator[Prediction]:
-        """The predictions behind the first n, for as long as anything is known."""
+        """The predictions behind the first n."""
         known, streak = self._known, self._streak
         while True:
             if n == len(known):
@@ -149,7 +135,7 @@ class _Expected:
 
 
 class _Place:
-    """Where the text, and what was imagined behind it, ends.
+    """The end of the text and what was imagined behind it.
 
     Args:
         streak: tokens in a row, up to here, that were predicted.
@@ -175,7 +161,6 @@ class _Place:
         self.committed = committed
 
     def expected(self) -> Iterator[Prediction]:
-        """What most likely follows, and what that."""
         return self._expected.behind(self._passed)
 
     def followed(self, token: int) -> _Place:
@@ -187,7 +172,6 @@ class _Place:
         return _Place(self._automaton, match, streak, expected=self._expected, passed=passed)
 
     def others(self, most: int) -> list[tuple[int, float]]:
-        """What may follow, with rough probabilities."""
         best = self._automaton.best(self.match)
         total = 2 if best is None else max(2, best[3])
         found = self._automaton.continuations(self.match, most)
@@ -197,7 +181,7 @@ class _Place:
 class NgramSource(LookupSource):
     """Copies the continuation of the longest earlier occurrence, several of them for a tree.
 
-    Its tokens are chosen, not drawn: q is 1 on each, and one is accepted with probability p(token).
+    Its tokens are chosen: q is 1, and a token is accepted with probability p.
 
     Args:
         index: shared with every other source that looks things up in the text.
@@ -247,8 +231,8 @@ class NgramSource(LookupSource):
 def _features(
     length: int, count: int, total: int, streak: int
 ) -> tuple[float, float, float, float]:
-    """Of a token that followed an ending of so many tokens `count` times, where anything did so
-    `total` times, behind so many predictions in a row that were right."""
+    """Of a token that followed an ending of `length` tokens `count` times, where anything did so
+    `total` times, behind `streak` right predictions."""
     return 1.0, _LOG2[length], logit(count / (total + 1)), _LOG2[streak + 1]
 
 

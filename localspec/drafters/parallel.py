@@ -18,8 +18,7 @@ FARTHEST = 8
 
 
 class ParallelReader:
-    """Reads rows along the most probable tokens, as if all that is drafted were accepted. A row is
-    a function of the text before it, so using it later changes nothing."""
+    """Reads rows along the most probable tokens, as if all that is drafted were accepted."""
 
     def __init__(self, model: DraftModel) -> None:
         self._model = model
@@ -46,7 +45,7 @@ class ParallelReader:
             self._ahead = running.result()
 
     def forget(self) -> None:
-        """Drop what was read: another text begins."""
+        """Another text begins."""
         self._ahead = None
 
     def take(self, context: Sequence[int]) -> RowsAhead | None:
@@ -60,7 +59,6 @@ class ParallelReader:
         return self._behind(context) is not None
 
     def close(self) -> None:
-        """End the thread."""
         self.stop()
         self._thread.shutdown()
 

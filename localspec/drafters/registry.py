@@ -1,9 +1,7 @@
-"""The sources by name: the one place where they are registered.
+"""The sources by name: a new one is a file here, its test, and one line in REGISTRY.
 
-A new source is one file here (see `localspec.decoding.sources`), its test, and one line
-in REGISTRY. What sources are made of is imported when one is made, so that the command line can
-name them without that.
-"""
+What sources are made of is imported when one is made, so that the command line can name them
+without that."""
 
 from __future__ import annotations
 
@@ -35,12 +33,12 @@ def _trial() -> ExploreThenCommit:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What sources are made of; shared, so that the text is indexed and the model fed once.
+    """What sources are made of; shared by all of them.
 
     Attributes:
         greedy: draft the model's most probable tokens even where the answer is sampled.
-        reader: reads on in the draft model while the target verifies; None where the two cannot
-            run side by side.
+        reader: reads on in the draft model while the target verifies; None where the two cannot run
+            side by side.
         overlap: whether that pays here.
         datastore: what was learned for this vocabulary.
     """
@@ -59,8 +57,7 @@ class Parts:
         return "" if self.head is None else self.head.source
 
     def lack(self, registered: Registration) -> str | None:
-        """What a source would need that there is not, and what to do, for people; None where it
-        can be made."""
+        """What a source lacks, and what to do, for people; None where it can be made."""
         if registered.needs_model and self.model is None:
             return "needs a draft model. Give one with --draft."
         if registered.needs_head and self.head_source != registered.needs_head:

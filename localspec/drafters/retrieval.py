@@ -1,8 +1,6 @@
-"""Retrieval: what followed the text's ending in all that was learned, see `localspec.retrieval`.
+"""Retrieval: what followed the longest ending of the text that was learned.
 
-He et al. 2023 (REST), section 3: the longest ending that stands in the datastore, and the ways in
-which the text went on there, the most frequent first.
-"""
+He et al. 2023 (REST), section 3; continuations most frequent first."""
 
 from __future__ import annotations
 
@@ -22,12 +20,11 @@ PRIORS = {
     "greedy": (-0.74, 0.36, 1.11, 0.59, 0.0),
     "sampled": (-1.12, 0.48, 0.95, 0.3, 0.0),
 }
-"""Those of the n-gram as far as the features are the same; how much a count says beside them is
-learned. Features: see `_features`."""
+"""Those of the n-gram, and of the count. Features: see `_features`."""
 
 
 class _Place:
-    """Where the text, and what was imagined behind it, ends; looked up when it is asked for.
+    """The end of the text and what was imagined behind it; looked up on demand.
 
     Attributes:
         tail: the last tokens.
@@ -53,8 +50,7 @@ class _Place:
         self.committed = committed
 
     def endings(self) -> Iterator[StoredOccurrences]:
-        """Where the longest ending occurs, and shorter ones, as far as it is asked for: mostly the
-        longest is enough, and each takes as long as the one before."""
+        """Where the longest ending occurs, and shorter ones, on demand: each takes equally long."""
         for number in count():
             while number >= len(self._endings):
                 found = next(self._searched, None)
@@ -87,10 +83,7 @@ class _Place:
 
 
 class RetrievalSource(LookupSource):
-    """Copies what followed the longest ending of the text that was learned.
-
-    Its tokens are chosen, not drawn: q is 1 on each. Looking up takes some 30 µs for each segment
-    of the datastore.
+    """Copies what followed the longest ending of the text that was learned, with q = 1.
 
     Args:
         datastore: of the target's vocabulary; what is in it when an answer begins is used.
@@ -151,8 +144,7 @@ class RetrievalSource(LookupSource):
 def _features(
     length: int, count: int, total: int, streak: int
 ) -> tuple[float, float, float, float, float]:
-    """Of a token that followed an ending of so many tokens `count` times, where anything did so
-    `total` times, behind so many predictions in a row that were right."""
+    """As those of the n-gram, and the count."""
     return (
         1.0,
         math.log2(length),

@@ -1,10 +1,8 @@
 """An online suffix automaton over token ids: what followed the longest repeated ending.
 
 Blumer et al. 1985; appending a token takes amortised constant time. The suffix link of the state
-for the whole text *is* the longest ending that occurred before. Counts follow the update rule of
-PPM (Cleary & Witten 1984, "update exclusion"): what followed is counted at the longest repeated
-ending only.
-"""
+for the whole text *is* the longest repeated ending. Tokens are counted behind that alone, as in PPM
+(Cleary & Witten 1984, "update exclusion")."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from typing import NamedTuple
 
 START = 0
 KEPT = 4
-"""Followers of a state whose order is kept, as many as a draft tree looks at in one place."""
+"""Followers of a state whose order is kept, as many as a tree looks at in one place."""
 
 
 class Match(NamedTuple):
@@ -26,10 +24,10 @@ class Match(NamedTuple):
 
 
 class Followers(dict[int, int]):
-    """How often each token was counted behind a state, and which of them are the likeliest.
+    """How often each token was counted behind a state.
 
-    A token is likelier than another if it followed more often, see `SuffixAutomaton`, and among
-    equals if it did so first.
+    A token is likelier than another if it followed more often (see `SuffixAutomaton`), among equals
+    if it did so first.
 
     Attributes:
         best: the likeliest, or the newest if that followed as often.
@@ -48,7 +46,6 @@ class Followers(dict[int, int]):
         self.repeated: tuple[int, ...] = ()
 
     def copy(self) -> Followers:
-        """Another one that says the same."""
         made = Followers(self.best)
         made.update(self)
         made.newest, made.most, made.further = self.newest, self.most, self.further
@@ -60,8 +57,7 @@ class SuffixAutomaton:
     """All substrings of a growing token sequence.
 
     A token followed a state as often as it was counted there. The first one to follow did so once
-    more, before there was a repeat, and those that were never counted did so once.
-    """
+    more, before there was a repeat; those that were never counted did so once."""
 
     __slots__ = ("_first", "_follows", "_last", "_length", "_link", "_next", "tokens")
 
@@ -78,7 +74,6 @@ class SuffixAutomaton:
         return len(self.tokens)
 
     def extend(self, tokens: Iterable[int]) -> None:
-        """Append tokens, amortised O(1) each."""
         for token in tokens:
             self._count(self._link[self._last], token)
             self._append(token)
@@ -102,8 +97,7 @@ class SuffixAutomaton:
         """What may follow a match: up to `most` pairs of token and count.
 
         Those of the longest match come first, by count, the most recent first among equals; then
-        those of its shorter endings, down to `shortest` tokens.
-        """
+        those of its shorter endings, down to `shortest` tokens."""
         found: dict[int, int] = {}
         state, length = match
         while length >= shortest and state != START and len(found) < most:
@@ -116,17 +110,12 @@ class SuffixAutomaton:
         return list(found.items())
 
     def best(self, match: Match, shortest: int = 1) -> tuple[int, int, int, int] | None:
-        """What most likely follows a match, None where nothing is known.
-
-        Returns:
-            The token, the length of the ending it followed, how often it did, and how often
-            anything did.
-        """
+        """The token that most likely follows a match, length of the ending it followed, how often
+        it did, and how often anything did; None where nothing is known."""
         return next(self.chain(match, shortest), None)
 
     def chain(self, match: Match, shortest: int = 1) -> Iterator[tuple[int, int, int, int]]:
-        """What most likely follows a match, and what that, for as long as anything is known; see
-        `best`. Worked out as far as it is asked for."""
+        """`best`, and what follows that, for as long as anything is known; on demand."""
         state, length = match
         while length >= shortest and state != START:
             options = self._next[state]
@@ -144,8 +133,8 @@ class SuffixAutomaton:
             state, length = options[token], length + 1
 
     def _likeliest(self, state: int, most: int) -> list[tuple[int, int]]:
-        """Up to so many of the tokens that followed a state, and how often, likeliest first, the
-        newest first among equals. Looks at few of them unless asked for more than KEPT."""
+        """Up to `most` tokens that followed a state, with counts, likeliest first, the newest first
+        among equals."""
         options, follows = self._next[state], self._follows[state]
         if follows is None:
             return [(token, 1) for token in islice(options, most)]
@@ -167,7 +156,7 @@ class SuffixAutomaton:
         return found[:most]
 
     def _count(self, state: int, token: int) -> None:
-        """Note that `token` followed the longest repeated ending, which `state` stands for."""
+        """Note that `token` followed the longest repeated ending, `state`."""
         if state <= START:
             return
         options, follows = self._next[state], self._follows[state]
@@ -193,7 +182,7 @@ class SuffixAutomaton:
         follows.best = token if count == most else leader
 
     def _likelier(self, state: int, one: int, count: int, token: int) -> bool:
-        """Whether one that was counted behind a state is likelier than a token with a count."""
+        """Whether a counted token is likelier than another one with a count."""
         options, follows = self._next[state], self._follows[state]
         assert follows is not None
         other = follows[one] + (one == next(iter(options)))

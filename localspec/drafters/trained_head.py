@@ -19,7 +19,7 @@ MAX_LEAVES = 16
 
 class HeadCache(Cache, Protocol):
     """The cache of a head that is fed the target's states of the whole text:
-    `localspec.llama.head_cache.HeadCache`, where `watch` and `beside` are explained."""
+    `localspec.llama.head_cache.HeadCache`."""
 
     watch: Any
     beside: Sequence[Any]
@@ -32,11 +32,11 @@ class HeadCache(Cache, Protocol):
     def close(self) -> None: ...
 
     def begin(self, prompt: Sequence[int]) -> None:
-        """Another text: what is known of the target's states in what both begin with stays."""
+        """Another text: states of a common beginning stay."""
         ...
 
     def feed(self, context: Sequence[int], inputs: Rows) -> None:
-        """Take what the target made of the latest tokens of a text before its last one."""
+        """The target's states of the latest tokens of a text before its last one."""
         ...
 
     def known_from(self) -> int:
@@ -63,14 +63,13 @@ class TrainedHead(DraftModel, ABC):
 
     @abstractmethod
     def take(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        """Hidden rows of the latest tokens, see `localspec.decoding.sources.Source.committed`."""
+        """Hidden rows, see `localspec.decoding.sources.Source.committed`."""
 
 
 class FedHead(TrainedHead):
     """One whose cache is fed the states of all the text.
 
     Args:
-        cache: of the head.
         layers: of the target, whose inputs it reads.
         vocabulary: tokens of the target.
         source: the name of what it serves.
@@ -87,7 +86,7 @@ class FedHead(TrainedHead):
         self._at_prompt = False
 
     def begin(self, prompt: Sequence[int]) -> None:
-        """Only what it has of another text is dropped: it reads a prompt once the target has."""
+        """It reads a prompt once the target has."""
         self._agreed = 0
         self.cache.begin(prompt)
         self.sync(prompt)
@@ -106,7 +105,7 @@ class FedHead(TrainedHead):
 
     @abstractmethod
     def catch_up(self, context: Sequence[int]) -> None:
-        """Read what of a text can be read, all but its last token at most."""
+        """Read what can be read of a text, all but its last token at most."""
 
     def forget(self) -> None:
         super().forget()
@@ -114,13 +113,12 @@ class FedHead(TrainedHead):
 
 
 class DepthHead(TrainedHead):
-    """One that says several tokens at once from one state of the target, each at its depth.
+    """One that predicts several tokens at once from one state of the target.
 
-    A row serves all candidates of a depth: no pass is needed to follow a branch.
-    """
+    A row serves all candidates of a depth."""
 
     def unread(self, session: Session) -> int:
-        """What it drafts takes the same however long ago it did."""
+        """A draft takes the same however long ago the last one was."""
         return 1
 
     @property
@@ -140,7 +138,7 @@ class DepthHead(TrainedHead):
 
 
 class _Depths:
-    """Rows of candidates by how far behind the text they are; implements `DraftPasses`."""
+    """Rows of candidates by depth; implements `DraftPasses`."""
 
     def __init__(self, head: DepthHead) -> None:
         self._head = head

@@ -1,15 +1,12 @@
-"""What the rows of a draft model say in the token ids of a target with another vocabulary.
+"""Rows of a draft model in the token ids of a target with another vocabulary.
 
-Timor et al. 2025, "Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for
-Heterogeneous Vocabularies" (arXiv 2502.05202), is the source of both ways:
+Timor et al. 2025 (arXiv 2502.05202):
 
-* On the intersection (TLI): a token that both have keeps its probability. Here a token that only
-  the draft model has also counts, for the first of the target's tokens that it is written with.
-* Through text (SLEM): what the draft model would say is read as the target's tokens, see
-  `localspec.drafters.mapped_cache`.
+* On the intersection (TLI): a token that both have keeps its probability. A token that only the
+  draft model has counts for the first of the target's tokens that it is written with.
+* Through text (SLEM): see `localspec.drafters.mapped_cache`.
 
-Either way q is a function of the text, so that ordinary speculative sampling is lossless.
-"""
+Either way q is a function of the text, so that speculative sampling is lossless."""
 
 from __future__ import annotations
 
@@ -22,16 +19,16 @@ from localspec.decoding.sampling import Row
 from localspec.drafters.byte_vocabulary import CLOSES, OPENS, ByteVocabulary, Sorted
 
 FLOOR = -1e4
-"""Logits below the best one of a token that the draft model has no word for: a probability of 0.
-Not minus infinity, as a grammar may leave nothing else."""
+"""Logits below the best one of a token that the draft model has no word for. Not minus infinity, as
+a grammar may leave nothing else."""
 FAINT = 12.0
-"""Logits below the best one at which a draft token that the target lacks is not looked at."""
+"""Logits below the best one at which a draft token that the target lacks is ignored."""
 MOST_LOOSE = 64
 """So many of those at most are looked at in one row."""
 SPARE = 1.15
 """One text is not written quite like another."""
 LEAST_INSIDE = 0.02
-"""As probable, next to the best token, as a token has to be that the text may have stopped in."""
+"""Least probability, relative to the best token, of one that the text may have stopped in."""
 
 
 class VocabularyMap:
@@ -53,11 +50,10 @@ class VocabularyMap:
         bos: int = -1,
         dropped: int = -1,
     ) -> None:
-        """
-        Args:
-            sample: an ordinary text.
-            bos: the draft token that its texts begin with, -1 where they begin with nothing.
-            dropped: a target token that the draft model is not told of where it has no such one.
+        """Args:
+        sample: an ordinary text.
+        bos: the draft token that its texts begin with, -1 for none.
+        dropped: a target token that is left out of what the draft model reads if it lacks it.
         """
         self.target = target
         self.draft = draft
@@ -105,7 +101,7 @@ class VocabularyMap:
         return self._written[token]
 
     def room(self, tokens: int) -> int:
-        """Tokens of the draft model that a text of so many target tokens takes, with some spare."""
+        """Draft tokens that a text of so many target tokens takes, with some spare."""
         return tokens if self._longer <= 1.0 else int(tokens * self._longer * SPARE) + 8
 
     def shared_part(self, tokens: Sequence[int]) -> float:
@@ -137,8 +133,9 @@ class VocabularyMap:
             start: what there is of the token.
 
         Returns:
-            Logits over the target's tokens, and how many times as probable the draft model finds
-            it that such a token is meant than that one ends here; None where it has none.
+            Logits over the target's tokens, and the odds that such a token is meant rather than one
+                that
+            ends here; None where there is none.
         """
         found = self._loose.beyond(start)
         ids = self._loose_ids[found]
@@ -155,8 +152,8 @@ class VocabularyMap:
     def _spread(
         self, row: Row, ids: npt.NDArray[np.int64], start: int, ours: npt.NDArray[np.float32]
     ) -> float:
-        """Give what these draft tokens have to the target's tokens that they go on with; returns
-        their probability, relative to that of the best token of the row."""
+        """Give the logits of these draft tokens to the target's tokens that they go on with;
+        returns their probability, relative to that of the best token of the row."""
         best = float(row.max())
         logits = row[ids]
         near = (logits > best - FAINT).nonzero()[0]
@@ -171,7 +168,7 @@ class VocabularyMap:
         return mass
 
     def _next(self, draft: int, start: int) -> int:
-        """The target token that a draft token goes on with after so many of its bytes, or -1."""
+        """The target token that a draft token goes on with after `start` bytes, or -1."""
         key = (draft, start)
         found = self._nexts.get(key)
         if found is None:
@@ -189,7 +186,7 @@ class VocabularyMap:
 
 
 def _floored(row: Row) -> Row:
-    """The row with finite logits only; no preference at all where there is none."""
+    """The row with finite logits; no preference at all where there is none."""
     best = row.max()
     if best == -np.inf:
         return np.zeros_like(row)

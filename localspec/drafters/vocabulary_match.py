@@ -1,4 +1,4 @@
-"""Two models' vocabularies put side by side: which token of one is which of the other."""
+"""Matching the vocabularies of two models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class VocabularyBytes(Protocol):
         controls: tokens that are no text, whatever their name.
         single_bytes: tokens that stand for one byte, where others may spell it too.
         tokenize: tokens of UTF-8 text, without control tokens.
-        bos, eot, eos: beginning of text, end of turn, end of text; -1 for one that there is not.
+        bos, eot, eos: beginning of text, end of turn, end of text; -1 for none.
         adds_bos: whether a text begins with `bos`.
     """
 
@@ -52,10 +52,9 @@ class VocabularyBytes(Protocol):
 
 
 def match(target: VocabularyBytes, draft: VocabularyBytes) -> VocabularyMap:
-    """The way from a draft model's tokens to a target's.
+    """The map from a draft model's tokens to a target's.
 
-    Control tokens of the same name are the same, and so are those that begin a text, and those
-    that end a turn or a text, whatever they are called.
+    Control tokens match by name, and by role: beginning of text, end of turn, end of text.
 
     Raises:
         DraftMismatch: the draft model has no tokens for ordinary text.

@@ -14,7 +14,7 @@ from localspec.retrieval.manifest import Manifest, SegmentRecord
 from localspec.retrieval.segment import Segment, SegmentMatch, encoded
 
 LONGEST = 32
-"""Tokens of an ending that are looked for: a longer match predicts no better."""
+"""Tokens of an ending that are looked for."""
 LOOKED_AT = 48
 """Occurrences that are looked at, evenly spread where there are more."""
 
@@ -23,10 +23,10 @@ logger = logging.getLogger("localspec.retrieval")
 
 @dataclass(frozen=True, slots=True)
 class StoredOccurrences:
-    """Where an ending of `length` tokens stands, `total` times, as far as it is looked at.
+    """Where an ending of `length` tokens stands, `total` times.
 
     Attributes:
-        places: segments and positions in them.
+        places: segments and positions in them, as far as they are looked at.
         ahead: tokens behind the ending that all of these places went on with.
     """
 
@@ -36,7 +36,7 @@ class StoredOccurrences:
     ahead: int = 0
 
     def followers(self) -> dict[int, StoredOccurrences]:
-        """By each token that followed, the occurrences that it did; the most frequent first."""
+        """By each token that followed, the occurrences that it did; most frequent first."""
         groups: dict[bytes, list[tuple[Segment, int]]] = {}
         ahead = self.ahead + 1
         for place in self.places:
@@ -62,13 +62,11 @@ class Snapshot:
 
     @cached_property
     def tokens(self) -> int:
-        """How much was learned."""
         return sum(segment.count for segment in self.segments)
 
     def longest(self, ending: Sequence[int]) -> Iterator[StoredOccurrences]:
-        """Where the longest ending of a text stands, and one of about half its tokens, and so on:
-        the longest first, each looked for when it is asked for. Nothing where the last token occurs
-        nowhere.
+        """Where the longest ending of a text stands, and one of about half its tokens, and so on,
+        on demand. Nothing where the last token occurs nowhere.
 
         Args:
             ending: of the text, at least its last LONGEST tokens where it has so many.
@@ -115,8 +113,7 @@ class Datastore:
         now: what there is.
 
     Args:
-        fingerprint: gives the vocabulary's; asked once there is any datastore at all, as it takes
-            a tenth of a second.
+        fingerprint: computes the vocabulary's; asked once there is any datastore, as it is slow.
         size: of the vocabulary; what has higher ids is not proposed.
     """
 

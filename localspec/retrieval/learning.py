@@ -1,10 +1,8 @@
 """Changing a datastore: texts come, go, and are sorted into segments.
 
-Every change is sorted at once, a second per 3 million tokens, and the smallest segments along with
-it until all others are larger than FACTOR times what comes (log-structured merge: O'Neil et al.
-1996). Files are written before the manifest that names them, and removed after it: killed in
-between, a datastore is what it was.
-"""
+Small segments are merged with what comes (log-structured merge: O'Neil et al. 1996). Files are
+written before the manifest that names them, and removed after it, so that a kill changes
+nothing."""
 
 from __future__ import annotations
 
@@ -34,12 +32,7 @@ Texts = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class LearnedVocabulary:
-    """Whose tokens are learned.
-
-    Attributes:
-        fingerprint, size: see `localspec.llama.vocabulary`.
-        model: where it was read from, for people.
-    """
+    """Whose tokens are learned; `model` is for people."""
 
     fingerprint: str
     size: int
@@ -47,7 +40,7 @@ class LearnedVocabulary:
 
 
 def require() -> None:
-    """Return where the packages that learning takes are installed.
+    """Check that the packages that learning takes are installed.
 
     Raises:
         UsageError: one is not.
@@ -64,9 +57,6 @@ def learn(
     Args:
         texts: tokens of each text, by the name under which they are listed and forgotten.
         patience: seconds to wait for another process that learns.
-
-    Returns:
-        What the datastore consists of now.
 
     Raises:
         DatastoreError: it is damaged, no room, another process keeps it locked.
@@ -89,7 +79,7 @@ def learn(
 
 
 def forget(folder: Path, names: Iterable[str]) -> Manifest:
-    """Remove what was learned under these names, from the disk too; what is not there is ignored.
+    """Remove what was learned under these names, from the disk too; unknown ones are ignored.
 
     Raises:
         DatastoreError, UsageError: as `learn`.
@@ -159,7 +149,7 @@ def _rewritten(
 
 
 def _parts(folder: Path, record: SegmentRecord, width: int) -> list[tuple[str, Bytes]]:
-    """What a segment consists of; what is damaged is not carried on."""
+    """What a segment consists of, once its checksum is right."""
     path = folder / record.file
     try:
         if checksum_of(path) != record.checksum:
@@ -179,11 +169,7 @@ def _repair(folder: Path) -> str:
 
 
 def _groups(parts: Iterable[tuple[str, Bytes]], most: int) -> Iterator[list[tuple[str, Bytes]]]:
-    """Parts that can be sorted together.
-
-    Raises:
-        UsageError: one that is too large.
-    """
+    """Parts that can be sorted together."""
     group: list[tuple[str, Bytes]] = []
     size = 0
     for name, part in parts:
@@ -210,7 +196,7 @@ def _clean(folder: Path, manifest: Manifest) -> None:
 
 @contextmanager
 def _changing(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
-    """Be the only process that changes a datastore; failures of the disk are told."""
+    """Hold the lock of a datastore; failures of the disk become sentences."""
     locks = _locks()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -229,7 +215,6 @@ def _changing(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
 
 
 def _locks() -> Any:
-    """The library that keeps other processes out."""
     try:
         import filelock
     except ImportError:

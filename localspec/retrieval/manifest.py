@@ -16,13 +16,13 @@ from localspec.files import read_file, write_atomically
 FORMAT = 1
 FILE = "manifest.json"
 CONVERSATION = "conversation "
-"""What the names of what was learned of conversations begin with; the id follows."""
+"""Begins the names of learned conversations; the id follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentRecord:
     """A segment: its file, tokens with the ends of texts, checksum (`sorting.write_segment`), and
-    names and counts of what was learned, in the order in which it stands there."""
+    names and counts of what was learned, in order."""
 
     file: str
     count: int
@@ -65,11 +65,6 @@ class Manifest:
         return sum(segment.count for segment in self.segments)
 
     def write(self, folder: Path) -> None:
-        """Take the place of the one before.
-
-        Raises:
-            OSError: no room, no permission …
-        """
         write_atomically(
             folder / FILE, json.dumps({"format": FORMAT, **asdict(self)}), private=True
         )
@@ -81,7 +76,7 @@ def root() -> Path:
 
 
 def exist() -> bool:
-    """Whether anything was ever learned; a folder that cannot be looked into counts as none."""
+    """Whether anything was ever learned; an unreadable folder counts as none."""
     return os.path.isdir(root())  # Path.is_dir raises where permission is missing
 
 

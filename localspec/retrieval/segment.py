@@ -1,17 +1,14 @@
 """One sorted text on disk: where an ending of some other text stands in it, and how often.
 
-He et al. 2023 (REST), section 3.2, over a suffix array (Manber & Myers 1990) of the text
-*reversed*: the context's end, newest token first, is then the beginning of suffixes, so its longest
-match is found by one binary search and a count is the width of an interval.
+He et al. 2023 (REST), section 3.2, over a suffix array (Manber & Myers 1990) of the *reversed*
+text: the newest tokens of the context are the beginning of suffixes, so that one binary search
+finds the longest match, and a count is the width of an interval.
 
-The file, all of it little-endian but for the tokens, whose bytes have to sort as their ids do:
+The file, little-endian but for the tokens, whose bytes have to sort as their ids do:
 
     magic                      16 bytes
     suffix array               int32 [count], in the order of the suffixes' bytes
-    tokens, the newest first   big-endian, `width` bytes each
-
-The tokens stand last so that a slice that is longer than what is left of them ends with the file.
-"""
+    tokens, the newest first   big-endian, `width` bytes each"""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ def width_for(vocabulary: int) -> int:
 
 
 def encoded(texts: Sequence[Sequence[int] | npt.NDArray[np.int32]], width: int) -> Bytes:
-    """Texts as a segment has them: reversed, and nothing that runs from one into the next.
+    """Texts as a segment has them: reversed, each with an end.
 
     Returns:
         uint8 [width × (tokens + texts)].
@@ -52,7 +49,7 @@ class SegmentMatch(NamedTuple):
 
     Attributes:
         low: the place in the suffix array before which everything is smaller.
-        length: tokens of the longest beginning of the (reversed) ending that stands in the text.
+        length: tokens of the (reversed) ending's longest beginning that stands in the text.
     """
 
     low: int
@@ -60,8 +57,7 @@ class SegmentMatch(NamedTuple):
 
 
 class Segment:
-    """A segment's file, mapped. Damage inside raises nothing: it makes proposals that are not
-    accepted.
+    """A segment's file, mapped. Damage inside makes proposals that are not accepted.
 
     Attributes:
         count: tokens, the ends of texts included.
@@ -110,8 +106,8 @@ class Segment:
         return SegmentMatch(low, length)
 
     def interval(self, low: int, beginning: bytes) -> tuple[int, int]:
-        """The places around one that `find` gave whose suffixes have a beginning: from, to; looked
-        for outwards in steps that double."""
+        """The places around `low` whose suffixes have a beginning, by galloping search: from,
+        to."""
         lower, step = low, 1
         while lower - step >= 0 and self._begins(lower - step, beginning):
             lower, step = lower - step, 2 * step
@@ -139,8 +135,8 @@ class Segment:
         return self._base + self._order[place] * self.width
 
     def before(self, position: int, count: int) -> bytes:
-        """The token that stands `count` tokens before a position, so followed it in the text; none
-        behind the end of a text."""
+        """The token `count` tokens before a position, which followed it; none behind a text's
+        end."""
         start = position - count * self.width
         if start < self._base:
             return b""

@@ -1,7 +1,6 @@
 """Sorting texts into segments, with pydivsufsort.
 
-libdivsufsort sorts bytes; the suffixes that begin inside of a token are dropped in pieces.
-"""
+libdivsufsort sorts bytes; suffixes that begin inside of a token are dropped."""
 
 from __future__ import annotations
 
@@ -29,7 +28,6 @@ def write_segment(path: Path, text: Bytes, width: int) -> int:
 
     Raises:
         UsageError: pydivsufsort is not installed.
-        OSError: no room, no permission …
     """
     order = sorter().divsufsort(text)
     checksum = zlib.crc32(MAGIC)
@@ -46,11 +44,6 @@ def write_segment(path: Path, text: Bytes, width: int) -> int:
 
 
 def sorter() -> Any:
-    """The library that sorts.
-
-    Raises:
-        UsageError: it is not installed.
-    """
     try:
         import pydivsufsort
     except ImportError:
@@ -62,11 +55,6 @@ def sorter() -> Any:
 
 
 def checksum_of(path: Path) -> int:
-    """Of a whole file, as `write_segment` returned it.
-
-    Raises:
-        OSError: it cannot be read.
-    """
     checksum = 0
     with path.open("rb") as file:
         while block := file.read(_PIECE):

@@ -1,4 +1,4 @@
-"""The texts in folders: what a person would call the text and code in them."""
+"""The texts in folders."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ class SkippedFiles:
     unreadable: list[Path] = field(default_factory=list)
 
     def sentence(self) -> str | None:
-        """In words, None for nothing."""
         parts = [
             f"{count} {what}"
             for count, what in (
@@ -45,8 +44,8 @@ class SkippedFiles:
 def texts_in(path: Path, skipped: SkippedFiles) -> Iterator[str]:
     """The texts of a file, or of all files in a folder that git would not ignore, by path.
 
-    Links are not followed. `.gitignore` files count from the folder that git works in down, each
-    for what is below it, the deeper before the higher.
+    Links are not followed. `.gitignore` files count from the folder that git works in down, the
+    deeper before the higher.
 
     Args:
         skipped: counts what is left out.
@@ -103,7 +102,7 @@ class _Ignored:
                 self.enter(parent)
 
     def enter(self, folder: Path) -> None:
-        """Read what a folder says."""
+        """Read a folder's `.gitignore`."""
         try:
             lines = read_file(folder / ".gitignore").decode("utf-8", "replace")
         except OSError:
