@@ -77,7 +77,6 @@ class Verification:
         return known[node]
 
     def constraint_after(self, node: int, token: int) -> Constraint | None:
-        """A copy of the grammar behind `node`, advanced by an allowed token."""
         constraint = self.constraint(node)
         if constraint is None:
             return None
@@ -93,7 +92,6 @@ class Verification:
         return found
 
     def position(self, node: int) -> int:
-        """Tokens of the text before the one behind `node`."""
         return self.session.position + (0 if node == ROOT else self.tree.depths[node])
 
     def _recent(self, node: int) -> Occurrences:
@@ -121,7 +119,7 @@ class AcceptanceRule(Protocol):
 
 
 def walk(tree: TokenTree, accepts: Callable[[int, int], bool]) -> tuple[list[int], list[int], int]:
-    """Accepted path, tested nodes, and the node none of whose children was accepted."""
+    """Accepted path, tested nodes, and the node where no child was accepted."""
     node = ROOT
     path: list[int] = []
     tested: list[int] = []

@@ -25,12 +25,10 @@ class Distribution:
 
     @classmethod
     def certain(cls, token: int) -> Distribution:
-        """All mass on one token."""
         return cls(np.array([token], np.int32), np.ones(1))
 
     @classmethod
     def normalised(cls, ids: Ids, weights: Probabilities) -> Distribution:
-        """From ascending ids and weights with a positive sum."""
         return cls(ids, weights / np.add.reduce(weights))
 
     def prob(self, token: int) -> float:
@@ -48,7 +46,6 @@ class Distribution:
         return int(self.ids[min(i, len(self.ids) - 1)])
 
     def at(self, ids: Ids) -> Probabilities:
-        """Probabilities of ids, float64 [len(ids)]."""
         places = self.ids.searchsorted(ids)
         places[places == len(self.ids)] = 0
         found: Probabilities = np.where(self.ids[places] == ids, self.probs[places], 0.0)

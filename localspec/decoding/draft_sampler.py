@@ -51,7 +51,6 @@ class DraftSampler:
                 self.open = False
 
     def forked(self, token: int) -> DraftSampler:
-        """A copy that has advanced by a token."""
         further = DraftSampler.__new__(DraftSampler)
         further.__dict__.update(self.__dict__)  # as `copy` does, without its detours
         further._path = list(self._path)
@@ -76,7 +75,6 @@ class DraftSampler:
         return self._sampler.top(row, self._recent(), most, self._constraint)
 
     def distribution(self, row: Row) -> Distribution:
-        """q at this place."""
         return self._sampler.distribution(row, self._recent(), self._constraint)
 
     def candidates(self, row: Row, width: int) -> list[tuple[int, Distribution | None]]:
@@ -96,7 +94,6 @@ class DraftSampler:
         return drawn
 
     def ranked(self, row: Row, most: int) -> RankedLogits:
-        """What is known before a token is drawn, of up to `most` best ones."""
         if not self.coupled:
             return DraftLogits(row, self, most)
         q = self.distribution(row)

@@ -27,7 +27,7 @@ class Plan:
     """One step's decision.
 
     Attributes:
-        drafter: who is to draft, None to decode plainly.
+        drafter: None decodes plainly.
         depth: longest path, in tokens.
         width: most candidates at one place; 1 makes a chain.
         reason: why, for people; always given where nothing is drafted.
@@ -128,13 +128,11 @@ class Step:
     """What one pass of the target brought.
 
     Attributes:
-        tokens: the newly committed tokens, accepted drafts first.
-        sources: who proposed each: a source's name, or TARGET.
+        sources: who proposed each of `tokens`: a source's name, or TARGET.
         path: accepted nodes of the tree, padding included (see `TokenTree.pad`).
         tests: nodes whose acceptance was decided, likewise.
         context_length: committed tokens before the step.
-        seconds: wall time.
-        target_seconds, draft_seconds: of that, in native passes of target and draft models.
+        target_seconds, draft_seconds: of `seconds`, in native passes of the models.
         logprobs: of the tokens, by the target, where the session asks for them.
     """
 
@@ -178,13 +176,11 @@ class Step:
 
     @property
     def tested_nodes(self) -> list[int]:
-        """`tests` without padding."""
         proposed = self.draft.tree.proposed
         return [node for node in self.tests if node < proposed]
 
     @property
     def accepted_nodes(self) -> list[int]:
-        """`path` without padding."""
         proposed = self.draft.tree.proposed
         return [node for node in self.path if node < proposed]
 
@@ -204,13 +200,9 @@ class Limits:
 class Target(Protocol):
     """The model whose text is generated, with its KV cache."""
 
-    def forward(self, request: PassRequest) -> PassResult:
-        """One pass over the committed tokens that the cache lacks and over the tree."""
-        ...
+    def forward(self, request: PassRequest) -> PassResult: ...
 
-    def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
-        """Keep the committed tokens and the path of the last pass, drop the rest."""
-        ...
+    def commit(self, tree: TokenTree, path: Sequence[int]) -> None: ...
 
     def rollback(self, context: Sequence[int]) -> None:
         """Drop what is not a beginning of `context`."""
@@ -218,8 +210,6 @@ class Target(Protocol):
 
 
 class Planner(Protocol):
-    """Decides before each step and learns from each."""
-
     def plan(self, session: Session) -> Plan: ...
 
     def observe(self, step: Step) -> None: ...
@@ -240,13 +230,9 @@ class Drafter(Protocol):
     def reads(self) -> bool: ...
 
     @property
-    def native_seconds(self) -> float:
-        """In native passes so far."""
-        ...
+    def native_seconds(self) -> float: ...
 
-    def begin(self, prompt: Sequence[int]) -> None:
-        """Catch up with the prompt of a new answer."""
-        ...
+    def begin(self, prompt: Sequence[int]) -> None: ...
 
     def draft(self, session: Session, plan: Plan) -> Draft: ...
 

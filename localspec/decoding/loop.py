@@ -29,7 +29,7 @@ from localspec.decoding.session import Session
 from localspec.decoding.tree import PADDING, ROOT, TokenTree
 
 Requests: TypeAlias = Generator[PassRequest | Commit | Step, PassResult | None, None]
-"""What `speculate` yields; a `PassRequest` is answered, the others are not."""
+"""What `speculate` yields; only a `PassRequest` is answered."""
 
 
 def speculate(
@@ -110,7 +110,6 @@ def _told(
     verification: Verification,
     path: list[int],
 ) -> tuple[list[int], tuple[TokenLogprob, ...]]:
-    """As `Session.extend`, with log-probabilities of what was committed."""
     count = session.logprobs
     assert count is not None, "they were asked for"
     if not session.as_sampled:
@@ -143,7 +142,6 @@ def _step(
     seconds: tuple[float, float, float],
     told: tuple[TokenLogprob, ...],
 ) -> Step:
-    """`seconds`: of the step, of the target and of the draft models."""
     path, tests, tree = verdict.path, verdict.tested, draft.tree
     if len(tokens) <= len(path):  # the answer ended inside the accepted path
         path = path[: len(tokens)]

@@ -35,7 +35,7 @@ class LossyRule(ABC):
 
     @abstractmethod
     def good_enough(self, p: Distribution, token: int) -> bool:
-        """Whether `token` stays, given the target's distribution at its place."""
+        pass
 
 
 class TypicalAcceptance(LossyRule):
@@ -80,8 +80,6 @@ class TopPMembership(LossyRule):
 
 
 class ConfidenceThreshold(LossyRule):
-    """The target gives the token at least this probability."""
-
     name = "threshold"
 
     def __init__(self, probability: float = 0.3) -> None:

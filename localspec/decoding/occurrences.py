@@ -49,7 +49,6 @@ class PenaltyWindow:
         self._counts = np.zeros(vocabulary if last < 0 else 0, np.int32)
 
     def behind(self, path: Sequence[int]) -> Occurrences:
-        """What occurred, were these tokens to follow the text."""
         if self._last >= 0:
             start = max(0, len(self._text) + len(path) - self._last)
             seen = [*self._text[start:], *path]

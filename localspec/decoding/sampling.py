@@ -45,13 +45,9 @@ class Constraint(Protocol):
         """As `top_ids`, of the allowed tokens alone."""
         ...
 
-    def advance(self, token: int) -> None:
-        """Move past an allowed token."""
-        ...
+    def advance(self, token: int) -> None: ...
 
-    def fork(self) -> Constraint:
-        """An independent copy."""
-        ...
+    def fork(self) -> Constraint: ...
 
     def forced(self) -> Sequence[int]:
         """Tokens of the only text that may follow; other tokens may spell it too. Cheap at places
@@ -89,7 +85,6 @@ class Sampler:
         """Whether logits depend on more than the row: argmax over raw rows is then not enough."""
 
     def window(self, text: Sequence[int]) -> PenaltyWindow | None:
-        """What penalties look at behind a text; None where there are none."""
         if not self._penalises:
             return None
         return PenaltyWindow(text, self.params.penalty_last_n, self._vocabulary)
@@ -107,7 +102,6 @@ class Sampler:
     def top(
         self, row: Row, recent: Occurrences, k: int, constraint: Constraint | None = None
     ) -> list[int]:
-        """Up to k most probable allowed tokens, best first."""
         row = self._adjusted(row, recent) if self.adjusts else row
         ids = top_ids(row, k) if constraint is None else constraint.likeliest(row, k)
         top: list[int] = _possible(row, ids).tolist()
@@ -156,7 +150,6 @@ class Sampler:
         )
 
     def _adjusted(self, row: Row, recent: Occurrences) -> Row:
-        """A copy of the row with bias and penalties."""
         row = row.copy()
         if self._bias_ids.size:
             row[self._bias_ids] += self._bias
@@ -262,5 +255,5 @@ def top_few(row: Row, k: int, best: int) -> list[int]:
 
 
 def confidence(row: Row) -> float:
-    """Softmax probability of the most probable token at temperature 1, before truncation."""
+    """Softmax probability of the most probable token, before truncation."""
     return float(1.0 / np.exp(row - row.max()).sum())

@@ -43,7 +43,6 @@ class Session:
             pass begins with it.
         prompt_length: how many of them came with the prompt, or were left by a shift.
         dropped: how many tokens shifts took out of it.
-        sampler: turns rows of logits into distributions, for target and drafters alike.
         coupled: whether drafters draw with the noise of the target's own token; set by `speculate`.
         constraint: the grammar at the end of `context`, or None.
         limit: `context` may grow to this many tokens.
@@ -108,12 +107,10 @@ class Session:
 
     @property
     def at_prompt(self) -> bool:
-        """Whether nothing is generated yet."""
         return len(self.context) == self.prompt_length
 
     @property
     def room(self) -> int:
-        """Tokens that may still be generated."""
         return self.limit - len(self.context)
 
     @property
@@ -122,18 +119,15 @@ class Session:
         return len(self.context) + self.dropped
 
     def propose(self, distribution: Distribution, depth: int) -> int:
-        """A drafter's token at a depth of its draft; see `RandomSource.propose`."""
         if self.coupled:
             return self.random.draw(distribution, self.position + depth)
         return self.random.propose(distribution, self.position, depth)
 
     def race(self, distribution: Distribution, depth: int) -> Probabilities:
-        """What decides about the token at a depth, see `RandomSource.race`."""
         assert self.coupled, "only drafters that share the noise draw with it"
         return self.random.race(distribution, self.position + depth)
 
     def recent(self, path: Sequence[int] = ()) -> Occurrences:
-        """What penalties look at behind the context and such a path."""
         return NONE if self._window is None else self._window.behind(path)
 
     def extend(self, tokens: list[int], constraint: Constraint | None) -> list[int]:
@@ -157,8 +151,7 @@ class Session:
         return kept
 
     def shift(self) -> bool:
-        """Make room in a full context, if that is wanted and more may be generated; whether it
-        was."""
+        """Make room in a full context, if wanted and more may be generated; whether it did."""
         longest = self._longest - self.dropped
         if self._shift is None or self.finish != "length" or longest <= len(self.context):
             return False

@@ -36,7 +36,6 @@ class Source:
 
     @property
     def native_seconds(self) -> float:
-        """In native passes so far."""
         return 0.0
 
     def kind(self, session: Session) -> str:
@@ -45,7 +44,7 @@ class Source:
         return kind if kind in self.priors else next(iter(self.priors))
 
     def begin(self, prompt: Sequence[int]) -> None:
-        """Catch up with the prompt of a new answer."""
+        pass
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
         """Drop what was proposed beyond the committed text; after every step and every answer.
@@ -85,7 +84,7 @@ class LookupSource(Source, ABC):
 
     @abstractmethod
     def expected(self, place: Any) -> Iterator[Prediction]:
-        """What most likely follows: a chain, computed on demand."""
+        """What most likely follows, computed on demand."""
 
     def others(self, place: Any, most: int) -> list[tuple[int, float]]:
         """What else may follow, likeliest first: tokens and rough probabilities."""
@@ -117,9 +116,7 @@ class Drafted(Protocol):
         ...
 
     @property
-    def branching(self) -> bool:
-        """Whether more than one branch is read."""
-        ...
+    def branching(self) -> bool: ...
 
     def token(self, node: int) -> int: ...
 
@@ -134,14 +131,10 @@ class Drafted(Protocol):
         before them (staged drafting: Spector & Ré 2023, section 3.2)."""
         ...
 
-    def read(self, size: int) -> None:
-        """Count a pass over so many tokens."""
-        ...
+    def read(self, size: int) -> None: ...
 
 
 class DraftPasses(Protocol):
-    """Passes of a model over one draft, and the rows behind its candidates."""
-
     def knows(self, draft: Drafted, node: int) -> bool:
         """Whether the row behind one of the latest candidates needs no other pass."""
         ...
@@ -186,7 +179,7 @@ class ModelSource(Source, ABC):
 
     @abstractmethod
     def held(self, session: Session) -> int:
-        """Tokens that its passes look back at."""
+        pass
 
     @abstractmethod
     def room(self, session: Session) -> int:
@@ -198,8 +191,7 @@ class ModelSource(Source, ABC):
 
     @abstractmethod
     def start(self, draft: Drafted) -> DraftPasses:
-        """Another draft begins."""
+        pass
 
     def verifying(self, session: Session, tree: TokenTree) -> AbstractContextManager[object]:
-        """Entered before the target's pass and left after it, where the plan overlaps."""
         return nullcontext()

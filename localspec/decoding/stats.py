@@ -113,7 +113,6 @@ class GenerationStats:
 
     @property
     def tokens_per_pass(self) -> float:
-        """1.0 is plain decoding."""
         return self.generated_tokens / self.target_passes if self.target_passes else 0.0
 
     @property
@@ -123,11 +122,9 @@ class GenerationStats:
 
     @property
     def acceptance_rate(self) -> float:
-        """accepted ÷ tested; 0 where nothing was tested."""
         return self.accepted / self.tested if self.tested else 0.0
 
     def add(self, step: Step) -> None:
-        """Count one step."""
         self.generated_tokens += len(step.tokens)
         self.target_passes += 1
         if step.reads_prompt:
@@ -166,7 +163,6 @@ class GenerationStats:
         return found
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, derived figures included, ready for JSON."""
         return asdict(self) | {
             "tokens_per_pass": self.tokens_per_pass,
             "tokens_per_second": self.tokens_per_second,

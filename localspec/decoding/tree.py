@@ -63,7 +63,6 @@ class TokenTree:
     def add(
         self, token: int, parent: int, source: str, proposal: Distribution | None = None
     ) -> int:
-        """Append a node below `parent` and return its number."""
         node = len(self.tokens)
         self.tokens.append(token)
         self.parents.append(parent)
@@ -85,14 +84,14 @@ class TokenTree:
         return node
 
     def children(self, node: int) -> list[int]:
-        """Nodes below `node` (or below ROOT), in the order they were drawn."""
+        """In the order they were drawn."""
         return self._children[node + 1]
 
     def child_with(self, node: int, token: int) -> int | None:
         return next((c for c in self._children[node + 1] if self.tokens[c] == token), None)
 
     def path(self, node: int) -> list[int]:
-        """Nodes from the first level down to `node`, itself included; empty for ROOT."""
+        """Nodes from the first level down to `node`; empty for ROOT."""
         nodes: list[int] = []
         while node != ROOT:
             nodes.append(node)
@@ -101,18 +100,17 @@ class TokenTree:
         return nodes
 
     def path_tokens(self, node: int) -> list[int]:
-        """Tokens from the first level down to `node`; empty for ROOT."""
+        """Their tokens."""
         return [self.tokens[n] for n in self.path(node)]
 
     def tip(self) -> int:
-        """The end of the main branch (first children all the way), ROOT for an empty tree."""
+        """The end of the main branch (first children), ROOT for an empty tree."""
         node = ROOT
         while self._children[node + 1]:
             node = self._children[node + 1][0]
         return node
 
     def is_chain(self) -> bool:
-        """Whether no node has a sibling."""
         return not self._branches
 
     def leaf_numbers(self) -> list[list[int]]:

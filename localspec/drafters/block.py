@@ -16,18 +16,14 @@ class BlockRows(HeadCache, Protocol):
     """The cache of such a head: `localspec.llama.block_cache.BlockCache`."""
 
     @property
-    def most(self) -> int:
-        """Tokens of a draft at most."""
-        ...
+    def most(self) -> int: ...
 
     @property
     def place(self) -> int:
         """Tokens of the text behind which it can draft; 0 where no state is known."""
         ...
 
-    def read(self) -> None:
-        """Read the states that wait."""
-        ...
+    def read(self) -> None: ...
 
     def draft(self, last: int, count: int) -> Rows:
         """Logits of up to `count` tokens behind `last`; valid until the next draft."""
@@ -35,8 +31,6 @@ class BlockRows(HeadCache, Protocol):
 
 
 class BlockHead(FedHead, DepthHead):
-    """A head's cache, kept in step with a session."""
-
     cache: BlockRows
 
     def __init__(
@@ -60,13 +54,11 @@ class BlockHead(FedHead, DepthHead):
         super().forget()
 
     def room(self, context: Sequence[int]) -> int:
-        """A block, where the states of the text are known."""
         if self.cache.place != len(context):
             return 0
         return min(self.cache.most, self.cache.capacity - len(context))
 
     def open(self, context: Sequence[int], most: int) -> None:
-        """A shorter draft takes a shorter block."""
         most = min(most, self.room(context))
         if self._rows is not None and len(self._rows) < most:
             self._rows = None

@@ -21,7 +21,6 @@ Piece = tuple[int, int]
 
 
 def control(name: bytes) -> bytes:
-    """What the control token of a name spells; nothing without a name."""
     return OPENS + name + CLOSES if name else b""
 
 
@@ -87,7 +86,6 @@ class ByteVocabulary:
         return found
 
     def first(self, text: bytes) -> int:
-        """The first token of a text, -1 where there is none."""
         pieces = self.encode(text)
         return pieces[0][0] if pieces else -1
 

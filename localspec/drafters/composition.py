@@ -110,7 +110,6 @@ def require(drafting: Drafting, parts: Parts) -> str:
 
 
 def asks_model(drafting: Drafting, parts: Parts) -> bool:
-    """Whether the draft model may be asked for an answer."""
     name = require(drafting, parts)
     if name == "auto":
         return parts.model is not None
@@ -137,7 +136,6 @@ def _columns(plan: Plan, profile: PairProfile, limits: Limits) -> int:
 
 
 def _overlap(drafting: Drafting, parts: Parts) -> ExploreThenCommit | None:
-    """Who says whether to overlap; None where it is out of the question."""
     if parts.reader is None or drafting.overlap == "off":
         return None
     return ExploreThenCommit(decided=True) if drafting.overlap == "on" else parts.overlap

@@ -103,7 +103,7 @@ class DraftModel:
 
     @property
     def suffix(self) -> str:
-        """Behind the name of a source, where tokens come from this model in a special way."""
+        """Behind the name of a source in statistics."""
         return ""
 
     def draws(self, *, greedy: bool) -> bool:
@@ -111,7 +111,6 @@ class DraftModel:
         return True
 
     def begin(self, prompt: Sequence[int]) -> None:
-        """Read a new prompt, all but its last token."""
         self._agreed = 0
         self._left_out = 0 if self._window is None else left_out_of(prompt, self.cache.tokens)
         self.sync(prompt)
@@ -122,7 +121,6 @@ class DraftModel:
             self._agreed = len(self.cache.tokens)
 
     def reads(self, prompt: Sequence[int], known: int) -> int:
-        """Tokens of a prompt that `begin` reads, if the first `known` are cached."""
         missing = len(prompt) - 1 - known
         return max(0, missing if self._window is None else min(missing, SINKS + self._window - 1))
 
@@ -150,13 +148,13 @@ class DraftModel:
         self._agreed = min(known, len(self.cache.tokens))
 
     def forget(self) -> None:
-        """Drop the whole text, between two drafts; it is read again when it is wanted."""
+        """Drop the whole text, between two drafts."""
         self._grown.clear()
         self._left_out = 0
         self.cache.truncate(0)
 
     def text(self, context: Sequence[int]) -> Sequence[int]:
-        """What it reads of a text: the cache agrees with the beginning of that."""
+        """What it reads of a text."""
         return Excerpt(context, self._left_out) if self._left_out else context
 
     def to_read(self, context: Sequence[int]) -> Sequence[int]:
@@ -169,38 +167,32 @@ class DraftModel:
         return self.text(context)
 
     def length(self, context: Sequence[int]) -> int:
-        """Tokens that it holds once it has read the text."""
         if self._begins_anew(context):
             assert self._window is not None
             return SINKS + self._window
         return len(context) - self._left_out
 
     def unread(self, session: Session) -> int:
-        """Tokens to read before it can draft."""
         context, held = session.context, len(self.cache.tokens)
         kept = min(held, SINKS) if self._begins_anew(context) else held
         return self.length(context) - kept
 
     def _begins_anew(self, context: Sequence[int]) -> bool:
-        """Whether too much is unread, or held, to go on from what is held."""
         window, length = self._window, len(context) - self._left_out
         if window is None or length <= window + SINKS:
             return False
         return length - len(self.cache.tokens) > window or length > self.LONGEST
 
     def room(self, context: Sequence[int]) -> int:
-        """Tokens that fit behind `context`."""
         return self.cache.capacity - len(context) + self._left_out
 
     def read(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
-        """Append tokens; logits after the last `outputs` of them."""
         rows = self.cache.extend(tokens, outputs)
         return rows if rows.shape[1] == self._vocabulary else self._cut(rows)
 
     def grow(
         self, tokens: Sequence[int], parents: Sequence[int], pending: Sequence[int] = ()
     ) -> Rows:
-        """As `BranchingCache.grow`."""
         assert self._branching is not None, "it has a single branch"
         rows = self._branching.grow(tokens, parents, pending)
         self._grown += zip(parents, tokens, strict=True)
@@ -208,16 +200,13 @@ class DraftModel:
 
     @property
     def branches(self) -> int:
-        """Most branches of a tree; 1 for a chain."""
         return 1 if self._branching is None else self._branching.max_leaves
 
     @property
     def grown(self) -> int:
-        """Nodes of the tree so far."""
         return len(self._grown)
 
     def _settle(self, context: Sequence[int]) -> None:
-        """Keep the branch of the tree that was committed."""
         path: list[int] = []
         parent, at = ROOT, len(self.cache.tokens)
         for node, (above, token) in enumerate(self._grown):

@@ -33,11 +33,7 @@ class RowsAhead(NamedTuple):
 
 
 class ChainPasses:
-    """Of a draft that is one branch.
-
-    Args:
-        ahead: rows that are known already.
-    """
+    """Of a draft that is one branch; `ahead`: rows that are known already."""
 
     def __init__(self, model: DraftModel, ahead: RowsAhead | None = None) -> None:
         self._model = model
@@ -81,8 +77,6 @@ class ChainPasses:
 
 
 class TreePasses:
-    """Of a draft that may branch."""
-
     def __init__(self, model: DraftModel) -> None:
         self._model = model
         self._grown: dict[int, int] = {ROOT: ROOT}  # nodes of the model's tree, by candidate
@@ -143,7 +137,6 @@ class TreePasses:
 
 
 def _primes(model: DraftModel, draft: Drafted, node: int, unread: int) -> list[int]:
-    """What is read along behind a candidate."""
     primes = draft.primes(node, unread)
     if primes:
         room = model.room(draft.session.context) - len(draft.path(node))

@@ -21,8 +21,6 @@ class StateCache(HeadCache, BranchingCache, Protocol):
 
 
 class EagleHead(FedHead):
-    """A head's cache, kept in step with a session."""
-
     cache: StateCache
 
     def __init__(

@@ -67,18 +67,15 @@ class HeterogeneousDraftModel(DraftModel):
 
     @property
     def suffix(self) -> str:
-        """The way of the moment, as statistics name it."""
         return ":text" if self.mapped.by_text else ":shared"
 
     @property
     def summary(self) -> str:
-        """The vocabularies and the way, in words."""
         shared = math.floor(100 * self.mapped.mapping.shared)
         way = "through text" if self.mapped.by_text else "on the shared ones"
         return f"different vocabulary: {shared} % of tokens shared, drafting {way}"
 
     def draws(self, *, greedy: bool) -> bool:
-        """Decide on the way of the next answer."""
         cache = self.mapped
         cache.by_text = self._by_text()
         chooses = cache.by_text and self._lacks >= self.FEW

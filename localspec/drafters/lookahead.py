@@ -38,8 +38,6 @@ class WindowPlace(NamedTuple):
 
 
 class LookaheadSource(WindowSource):
-    """Proposes from the pool, and keeps the window that fills it."""
-
     name = "lookahead"
     priors = _PRIORS
 
@@ -132,6 +130,5 @@ def _guesses(context: Sequence[int], count: int) -> list[int]:
 
 
 def _below(tree: TokenTree, parent: int, token: int) -> int:
-    """The node of a token below another one: what is proposed there already, or padding."""
     existing = tree.child_with(parent, token)
     return tree.pad(token, parent) if existing is None else existing

@@ -16,7 +16,6 @@ from localspec.drafters.vocabulary_map import FLOOR, VocabularyMap
 MOST_ROWS = 64
 """Rows of logits that a pass may be asked for."""
 KEPT = 24
-"""Rows of the draft model that are kept."""
 LONGEST = 16
 """Most tokens of the draft model that one token of the target is put together from."""
 WORD = 12
@@ -32,11 +31,10 @@ class MappedCache:
     that is what follows, without a pass.
 
     Args:
-        inner: the draft model's cache. Nobody else appends to it.
+        inner: nobody else appends to it.
         recurrent: it cannot be cut back cheaply: what was read stays, and nothing is looked ahead.
 
     Attributes:
-        tokens: what was appended, target ids.
         by_text: whether a row is for the token that the draft model would *write* next (SLEM), in
             as many passes as that takes, or for the shared tokens (TLI).
         chosen: whether the token written heads its row.
@@ -61,7 +59,6 @@ class MappedCache:
 
     @property
     def native_seconds(self) -> float:
-        """Seconds in native passes and in translating."""
         return self.inner.native_seconds + self._own
 
     @property
@@ -78,7 +75,6 @@ class MappedCache:
         return self.inner.max_draft
 
     def filler(self, count: int) -> list[int]:
-        """Tokens of an ordinary text, to measure with."""
         sample = self.mapping.sample
         return (sample * (1 + count // len(sample)))[:count]
 
@@ -168,7 +164,6 @@ class MappedCache:
         self._kept = {place: row for place, row in self._kept.items() if place <= count}
 
     def _forget(self, length: int) -> None:
-        """Drop target tokens."""
         del self.tokens[length:]
         del self._ends[length:]
         del self._text[self._ends[-1] if length else 0 :]

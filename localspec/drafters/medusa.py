@@ -75,7 +75,6 @@ class MedusaCache:
         self._blas = ThreadpoolController()
 
     def know(self, place: int, state: Row) -> None:
-        """The target's last hidden state, in a text of `place` tokens."""
         self.place = place
         self._state = state
         self._computed.clear()
@@ -138,11 +137,7 @@ class MedusaCache:
 
 
 class Medusa(DepthHead):
-    """The heads, kept in step with a session.
-
-    Args:
-        layers: how many the target has.
-    """
+    """The heads, kept in step with a session; `layers`: how many the target has."""
 
     source = "medusa"
 
@@ -157,14 +152,12 @@ class Medusa(DepthHead):
     def sync(
         self, context: Sequence[int], beyond: Sequence[int] = (), *, whole: bool = False
     ) -> None:
-        """A state serves for one place."""
         self.heads.clear()
 
     def forget(self) -> None:
         self.heads.clear()
 
     def room(self, context: Sequence[int]) -> int:
-        """As many tokens as heads, where the state is known."""
         known = self.heads.place == len(context)
         return (
             min(len(self.heads.model.outputs), self.heads.capacity - len(context)) if known else 0

@@ -116,7 +116,6 @@ class NamedDrafter:
         self._staged.committed(context, hidden)
 
     def _extend(self, source: Source, plan: Plan, depth: int, width: int) -> None:
-        """Have one source extend the draft's main branch."""
         if isinstance(source, ModelSource):
             self._ask(source, plan, depth, width)
         elif isinstance(source, LookupSource):
@@ -186,7 +185,7 @@ class NamedDrafter:
         return _firm(primer, self._place(primer, node), min(MOST_PRIMES, left))
 
     def read(self, size: int) -> None:
-        """Nothing depends on what it costs."""
+        pass
 
     def _place(self, source: LookupSource, node: int) -> Any:
         place = source.place(self.session)
@@ -196,14 +195,11 @@ class NamedDrafter:
 
 
 def _firm(source: LookupSource, place: Any, most: int) -> list[int]:
-    """Tokens that a source firmly expects."""
     expected = islice(source.expected(place), max(0, most))
     return [each.token for each in takewhile(lambda each: each.weight >= FIRM, expected)]
 
 
 class Undrafted:
-    """The drafter of plain decoding, which is never asked."""
-
     hidden: tuple[int, ...] = ()
     reads = False
     native_seconds = 0.0

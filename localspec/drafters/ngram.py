@@ -38,7 +38,6 @@ class NgramIndex:
             self._start_anew()
 
     def sync(self, context: Sequence[int]) -> None:
-        """Append what is new in `context`; start anew where it is another text."""
         known = self.automaton.tokens
         n = len(known) - len(self._expected)
         if n and (n > len(context) or context[n - 1] != known[-1]):
@@ -77,7 +76,6 @@ class Streak:
         self._at = -1
 
     def at(self, count: int) -> None:
-        """The committed text has so many tokens."""
         if self._at != count:
             self._said, self._at = None, count
 
@@ -119,7 +117,6 @@ class _Expected:
         self._known: list[Prediction] = []
 
     def behind(self, n: int) -> Iterator[Prediction]:
-        """The predictions behind the first n."""
         known, streak = self._known, self._streak
         while True:
             if n == len(known):
@@ -164,7 +161,6 @@ class _Place:
         return self._expected.behind(self._passed)
 
     def followed(self, token: int) -> _Place:
-        """The place one token further."""
         match, first = self._automaton.follow(self.match, token), next(self.expected(), None)
         if first is None or first.token != token:
             return _Place(self._automaton, match, 0)

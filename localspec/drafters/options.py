@@ -55,7 +55,6 @@ class Drafting:
 
     @property
     def forced(self) -> bool:
-        """Whether options leave nothing to the adaptive planner."""
         return self.drafter != "auto" or self.shaped
 
     def exactly(self) -> Drafting:

@@ -38,14 +38,12 @@ class ParallelReader:
         self._running = self._thread.submit(self._read, context)
 
     def stop(self) -> None:
-        """Let the pass that runs end, and keep what was read."""
         self._enough.set()
         running, self._running = self._running, None
         if running is not None:
             self._ahead = running.result()
 
     def forget(self) -> None:
-        """Another text begins."""
         self._ahead = None
 
     def take(self, context: Sequence[int]) -> RowsAhead | None:
@@ -55,7 +53,6 @@ class ParallelReader:
         return found
 
     def holds(self, context: Sequence[int]) -> bool:
-        """Whether there are rows for this text."""
         return self._behind(context) is not None
 
     def close(self) -> None:

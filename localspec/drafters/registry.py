@@ -53,7 +53,6 @@ class Parts:
 
     @property
     def head_source(self) -> str:
-        """The source that the trained head serves; "" without one."""
         return "" if self.head is None else self.head.source
 
     def lack(self, registered: Registration) -> str | None:
@@ -78,10 +77,10 @@ class Registration:
 
     Attributes:
         build: makes it, for one answer. A `LookupSource` or a `ModelSource` takes part in `auto`.
-        about: what it does, for people.
+        about: for people.
         needs_datastore: whether something has to have been learned.
         needs_head: its own name, where there has to be a trained head for it.
-        depth: tokens that it drafts where it is asked for by name, and no depth is.
+        depth: of its drafts, where it is asked for by name and no depth is.
     """
 
     build: Callable[[Parts], Source]

@@ -61,7 +61,6 @@ class _Place:
 
     @cached_property
     def best(self) -> tuple[StoredOccurrences, dict[int, StoredOccurrences]] | None:
-        """The longest ending that anything followed, and what did, most frequent first."""
         if self._known is not None:
             followers = self._known.followers()
             if followers:
@@ -73,7 +72,6 @@ class _Place:
         return None
 
     def followed(self, token: int) -> _Place:
-        """The place one token further."""
         known, streak = None, 0
         if self.best is not None:
             followers = self.best[1]

@@ -79,7 +79,6 @@ class SuffixAutomaton:
             self._append(token)
 
     def match(self) -> Match:
-        """The longest ending of the text that occurred before."""
         state = max(self._link[self._last], START)
         return Match(state, self._length[state])
 
@@ -156,7 +155,6 @@ class SuffixAutomaton:
         return found[:most]
 
     def _count(self, state: int, token: int) -> None:
-        """Note that `token` followed the longest repeated ending, `state`."""
         if state <= START:
             return
         options, follows = self._next[state], self._follows[state]
@@ -182,7 +180,6 @@ class SuffixAutomaton:
         follows.best = token if count == most else leader
 
     def _likelier(self, state: int, one: int, count: int, token: int) -> bool:
-        """Whether a counted token is likelier than another one with a count."""
         options, follows = self._next[state], self._follows[state]
         assert follows is not None
         other = follows[one] + (one == next(iter(options)))

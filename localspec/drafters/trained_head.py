@@ -25,9 +25,7 @@ class HeadCache(Cache, Protocol):
     beside: Sequence[Any]
 
     @property
-    def model(self) -> Any:
-        """The weights, to be closed behind it."""
-        ...
+    def model(self) -> Any: ...
 
     def close(self) -> None: ...
 
@@ -39,9 +37,7 @@ class HeadCache(Cache, Protocol):
         """The target's states of the latest tokens of a text before its last one."""
         ...
 
-    def known_from(self) -> int:
-        """The first token whose state is known."""
-        ...
+    def known_from(self) -> int: ...
 
 
 class TrainedHead(DraftModel, ABC):
@@ -58,7 +54,6 @@ class TrainedHead(DraftModel, ABC):
     layers: tuple[int, ...]
 
     def reads(self, prompt: Sequence[int], known: int) -> int:
-        """None before the target has."""
         return 0
 
     @abstractmethod
@@ -86,14 +81,12 @@ class FedHead(TrainedHead):
         self._at_prompt = False
 
     def begin(self, prompt: Sequence[int]) -> None:
-        """It reads a prompt once the target has."""
         self._agreed = 0
         self.cache.begin(prompt)
         self.sync(prompt)
         self._at_prompt = True
 
     def take(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        """A prompt is read at once."""
         held = len(self.cache.tokens)
         rows = [hidden[i] for i in self.layers]
         self.cache.feed(context, rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1))
@@ -118,7 +111,6 @@ class DepthHead(TrainedHead):
     A row serves all candidates of a depth."""
 
     def unread(self, session: Session) -> int:
-        """A draft takes the same however long ago the last one was."""
         return 1
 
     @property
@@ -138,7 +130,7 @@ class DepthHead(TrainedHead):
 
 
 class _Depths:
-    """Rows of candidates by depth; implements `DraftPasses`."""
+    """Implements `DraftPasses`."""
 
     def __init__(self, head: DepthHead) -> None:
         self._head = head
@@ -160,12 +152,7 @@ class _Depths:
 
 
 class TrainedHeadSource(DraftModelSource):
-    """A head as a source.
-
-    Args:
-        head: its cache, shared.
-        greedy: as of `DraftModelSource`.
-    """
+    """A head as a source; see `DraftModelSource`."""
 
     def __init__(self, head: TrainedHead, *, greedy: bool = False) -> None:
         super().__init__(head, name=head.source, greedy=greedy)

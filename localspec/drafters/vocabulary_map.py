@@ -24,9 +24,8 @@ a grammar may leave nothing else."""
 FAINT = 12.0
 """Logits below the best one at which a draft token that the target lacks is ignored."""
 MOST_LOOSE = 64
-"""So many of those at most are looked at in one row."""
+"""At most so many of those are looked at in one row."""
 SPARE = 1.15
-"""One text is not written quite like another."""
 LEAST_INSIDE = 0.02
 """Least probability, relative to the best token, of one that the text may have stopped in."""
 
@@ -101,7 +100,6 @@ class VocabularyMap:
         return self._written[token]
 
     def room(self, tokens: int) -> int:
-        """Draft tokens that a text of so many target tokens takes, with some spare."""
         return tokens if self._longer <= 1.0 else int(tokens * self._longer * SPARE) + 8
 
     def shared_part(self, tokens: Sequence[int]) -> float:
@@ -118,7 +116,6 @@ class VocabularyMap:
         return bool(found.start < found.stop)
 
     def on_shared(self, row: Row) -> Row:
-        """A row of the draft model over the target's tokens, float32 [target tokens]."""
         ours = np.full(len(self.same), -np.inf, np.float32)
         ours[self._ours] = row[self._theirs]
         if len(self._loose_ids):
@@ -133,9 +130,8 @@ class VocabularyMap:
             start: what there is of the token.
 
         Returns:
-            Logits over the target's tokens, and the odds that such a token is meant rather than one
-                that
-            ends here; None where there is none.
+            Logits over the target's tokens, and the odds of such a token against one that ends
+                here; None where there is none.
         """
         found = self._loose.beyond(start)
         ids = self._loose_ids[found]
@@ -168,7 +164,6 @@ class VocabularyMap:
         return mass
 
     def _next(self, draft: int, start: int) -> int:
-        """The target token that a draft token goes on with after `start` bytes, or -1."""
         key = (draft, start)
         found = self._nexts.get(key)
         if found is None:
@@ -186,7 +181,6 @@ class VocabularyMap:
 
 
 def _floored(row: Row) -> Row:
-    """The row with finite logits; no preference at all where there is none."""
     best = row.max()
     if best == -np.inf:
         return np.zeros_like(row)

@@ -22,7 +22,7 @@ class VocabularyBytes(Protocol):
         controls: tokens that are no text, whatever their name.
         single_bytes: tokens that stand for one byte, where others may spell it too.
         tokenize: tokens of UTF-8 text, without control tokens.
-        bos, eot, eos: beginning of text, end of turn, end of text; -1 for none.
+        bos, eot, eos: -1 for none.
         adds_bos: whether a text begins with `bos`.
     """
 

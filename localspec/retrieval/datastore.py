@@ -36,7 +36,7 @@ class StoredOccurrences:
     ahead: int = 0
 
     def followers(self) -> dict[int, StoredOccurrences]:
-        """By each token that followed, the occurrences that it did; most frequent first."""
+        """By each token that followed, its occurrences; the most frequent first."""
         groups: dict[bytes, list[tuple[Segment, int]]] = {}
         ahead = self.ahead + 1
         for place in self.places:

@@ -32,19 +32,12 @@ Texts = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class LearnedVocabulary:
-    """Whose tokens are learned; `model` is for people."""
-
     fingerprint: str
     size: int
     model: str
 
 
 def require() -> None:
-    """Check that the packages that learning takes are installed.
-
-    Raises:
-        UsageError: one is not.
-    """
     _locks()
     sorter()
 
@@ -96,11 +89,6 @@ def forget(folder: Path, names: Iterable[str]) -> Manifest:
 
 
 def forget_conversations(ids: Iterable[str]) -> None:
-    """Forget what was learned of conversations, for every vocabulary.
-
-    Raises:
-        DatastoreError, UsageError: as `learn`.
-    """
     names = {manifests.CONVERSATION + id for id in ids}
     for folder in manifests.folders():
         manifest = manifests.read(folder)
@@ -169,7 +157,6 @@ def _repair(folder: Path) -> str:
 
 
 def _groups(parts: Iterable[tuple[str, Bytes]], most: int) -> Iterator[list[tuple[str, Bytes]]]:
-    """Parts that can be sorted together."""
     group: list[tuple[str, Bytes]] = []
     size = 0
     for name, part in parts:
@@ -185,7 +172,6 @@ def _groups(parts: Iterable[tuple[str, Bytes]], most: int) -> Iterator[list[tupl
 
 
 def _clean(folder: Path, manifest: Manifest) -> None:
-    """Remove files that nothing names any more."""
     remove_abandoned(folder)
     named = {record.file for record in manifest.segments}
     for path in folder.glob("*.segment"):
@@ -196,7 +182,6 @@ def _clean(folder: Path, manifest: Manifest) -> None:
 
 @contextmanager
 def _changing(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
-    """Hold the lock of a datastore; failures of the disk become sentences."""
     locks = _locks()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

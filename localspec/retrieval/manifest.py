@@ -61,7 +61,6 @@ class Manifest:
 
     @property
     def tokens(self) -> int:
-        """Of all segments, the ends of texts included."""
         return sum(segment.count for segment in self.segments)
 
     def write(self, folder: Path) -> None:
@@ -81,7 +80,6 @@ def exist() -> bool:
 
 
 def folders() -> list[Path]:
-    """Those that hold a datastore."""
     return sorted(path.parent for path in root().glob(f"*/{FILE}"))
 
 

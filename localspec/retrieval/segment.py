@@ -86,7 +86,6 @@ class Segment:
         self._order = memoryview(self._bytes)[len(MAGIC) : self._base].cast("i")
 
     def text(self) -> Bytes:
-        """The tokens' bytes as `encoded` gave them, a copy."""
         return np.frombuffer(self._bytes[self._base :], np.uint8)
 
     def find(self, ending: bytes) -> SegmentMatch:
@@ -148,7 +147,6 @@ class Segment:
         return self._bytes[start : start + len(beginning)] == beginning
 
     def _shared(self, place: int, ending: bytes) -> int:
-        """Tokens that a suffix and an ending have in common."""
         start, width = self.position(place), self.width
         suffix = self._bytes[start : start + len(ending)]
         if suffix == ending:

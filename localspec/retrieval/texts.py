@@ -62,7 +62,6 @@ def texts_in(path: Path, skipped: SkippedFiles) -> Iterator[str]:
 
 
 def files_in(path: Path, skipped: SkippedFiles) -> Iterator[Path]:
-    """The files that `texts_in` looks into."""
     if not path.is_dir():
         yield path
         return
@@ -85,8 +84,6 @@ def files_in(path: Path, skipped: SkippedFiles) -> Iterator[Path]:
 
 
 class _Ignored:
-    """Whether git would ignore a path."""
-
     def __init__(self, top: Path) -> None:
         try:
             from pathspec import GitIgnoreSpec
@@ -102,7 +99,6 @@ class _Ignored:
                 self.enter(parent)
 
     def enter(self, folder: Path) -> None:
-        """Read a folder's `.gitignore`."""
         try:
             lines = read_file(folder / ".gitignore").decode("utf-8", "replace")
         except OSError:
@@ -120,7 +116,6 @@ class _Ignored:
 
 
 def _text(file: Path, skipped: SkippedFiles) -> str:
-    """Of a file; empty where it is none."""
     try:
         if file.stat().st_size > MOST_BYTES:
             skipped.large += 1
