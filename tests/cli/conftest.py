@@ -21,24 +21,20 @@ from tests.support.ggufs import tiny_llama
 
 @dataclass(frozen=True)
 class Result:
-    """What one call left behind."""
-
     code: int
     out: str
     err: str
 
     @property
     def json(self) -> Any:
-        """Standard output as one JSON value."""
         return json.loads(self.out)
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """Standard output as JSON lines."""
         return [json.loads(line) for line in self.out.splitlines()]
 
     def sentence(self) -> str:
-        """The only thing that was said on standard error: one line, no traceback."""
+        """The only line on standard error."""
         assert self.err.endswith("\n")
         assert self.err.count("\n") == 1, self.err
         assert self.err.startswith("localspec: ")
@@ -63,10 +59,7 @@ class Terminal(io.TextIOWrapper):
 
 @pytest.fixture(scope="session", autouse=True)
 def _signals_arrive() -> Iterator[None]:
-    """A shell starts background jobs with Ctrl+C ignored, and children inherit that.
-
-    The command honours it, so the tests that interrupt would wait for ever.
-    """
+    """A shell's background jobs ignore Ctrl+C, and children inherit that."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -74,7 +67,7 @@ def _signals_arrive() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_environment() -> Iterator[None]:
-    """One thread: two on a machine that is busy wait for each other most of the time."""
+    """One thread: on a busy machine two wait for each other."""
     with pytest.MonkeyPatch.context() as patch:
         for name in os.environ:
             if name.startswith("LOCALSPEC_") and name != "LOCALSPEC_HOME":
@@ -109,6 +102,6 @@ def plain_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model with so much context that reading or filling it takes many seconds."""
+    """With so much context that reading or filling it takes many seconds."""
     path = tmp_path_factory.mktemp("long") / "long.gguf"
     return tiny_llama(path, context=65536, chat_template="")

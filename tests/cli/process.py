@@ -25,7 +25,7 @@ def environment(**more: str) -> dict[str, str]:
 def finished(
     *arguments: str, command: tuple[str, ...] = LOCALSPEC, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run to the end, with nothing on standard input unless `options` say otherwise."""
+    """Run to the end, without standard input unless `options` say otherwise."""
     options = {"stdin": subprocess.DEVNULL, "timeout": TIMEOUT, **options}
     if "stdout" not in options:
         options["stdout"] = subprocess.PIPE
@@ -93,7 +93,7 @@ def event(process: subprocess.Popen[str], name: str) -> dict[str, Any]:
 
 
 def on_terminal(*arguments: str, command: tuple[str, ...] = LOCALSPEC, **more: str) -> bytes:
-    """Everything that a process with all of its streams on a terminal prints there."""
+    """All that a process prints on a terminal."""
     master, slave = pty.openpty()
     try:
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""`localspec bench`: a real run on the embedded pair, as short as can be, and its refusals."""
+"""`localspec bench`: a real run on the embedded pair, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`localspec distill`: what is recorded and forgotten, and what is said where it cannot be done."""
+"""`localspec distill`: what is recorded, forgotten and refused."""
 
 from __future__ import annotations
 

@@ -22,12 +22,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> str:
-    """On standard error since the last time."""
     return capsys.readouterr().err
 
 
 def listed(capsys: pytest.CaptureFixture[str]) -> dict[str, int]:
-    """Texts by name."""
     capsys.readouterr()
     assert main(["learn", "--list", "--json"]) == 0
     stores = json.loads(capsys.readouterr().out)["datastores"]

@@ -1,5 +1,4 @@
-"""Whatever an option is given, it is refused in words or works: never an internal error, never a
-wait for what does not come. The options are those that the verbs declare."""
+"""Any value of any option is refused in words or works: no internal error, no endless wait."""
 
 from __future__ import annotations
 

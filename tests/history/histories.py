@@ -19,7 +19,6 @@ from localspec.history.statements import Statements
 def conversation_of(
     *texts: str, id: str | None = None, created: float | None = None
 ) -> Conversation:
-    """One whose messages take turns, the user first."""
     conversation = Conversation(id=id or new_id())
     for number, text in enumerate(texts):
         conversation.add(ASSISTANT if number % 2 else USER, text)
@@ -31,13 +30,12 @@ def conversation_of(
 
 
 def rows(path: Path, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-    """What SQLite itself says about a file."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         return connection.execute(sql, values).fetchall()
 
 
 def fill(path: Path, count: int) -> None:
-    """A store with that many conversations of four messages each, ids 0000… and up."""
+    """A store of that many conversations with four messages each, ids 0000… and up."""
     history = History(path)
     for number in range(count):
         conversation = conversation_of(
@@ -56,7 +54,7 @@ def fill(path: Path, count: int) -> None:
 
 
 def steps_of(path: Path, count: int, question: Callable[[History], object]) -> int:
-    """How many steps of SQLite's machine a question takes, of a store of that many."""
+    """Steps of SQLite's machine for a question to a store of that size."""
     fill(path, count)
     history = History(path)
     question(history)  # what is read once per connection is not meant
@@ -77,7 +75,6 @@ def steps_of(path: Path, count: int, question: Callable[[History], object]) -> i
 
 
 def writer_of(history: History) -> Statements:
-    """What a history whose file is open writes with."""
     writer = history._file._writer
     assert writer is not None
     return writer
@@ -88,7 +85,7 @@ PATIENCE = 0.05
 
 
 def opened(path: Path, *, repair: bool = True) -> History:
-    """A history that does not wait, and tries again each time."""
+    """A history that does not wait, and always tries again."""
     return History(path, repair=repair, patience=PATIENCE, retry=0.0)
 
 
@@ -97,7 +94,7 @@ def said(history: History) -> str:
 
 
 def talk(history: History, *texts: str) -> tuple[Conversation, bool]:
-    """A conversation written, and whether all of it was kept."""
+    """Write a conversation; whether all of it was kept."""
     conversation = conversation_of(*texts)
     kept = history.save(conversation)
     for message in conversation.path():
@@ -106,7 +103,7 @@ def talk(history: History, *texts: str) -> tuple[Conversation, bool]:
 
 
 def holds(path: Path, *conversations: Conversation) -> None:
-    """Whether somebody who opens the file finds them all."""
+    """Whether they are all in the file."""
     history = opened(path)
     try:
         for conversation in conversations:
@@ -118,7 +115,7 @@ def holds(path: Path, *conversations: Conversation) -> None:
 
 @contextmanager
 def as_nobody() -> Iterator[None]:
-    """Without the rights of root, who may write whatever is read-only."""
+    """Without the rights of root, who may write read-only files."""
     if os.geteuid() != 0:
         yield
         return
@@ -131,7 +128,6 @@ def as_nobody() -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path, begin: str = "BEGIN EXCLUSIVE") -> Iterator[None]:
-    """Another connection that keeps it to itself."""
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute(begin)
         other.execute("CREATE TABLE IF NOT EXISTS other (x)")
@@ -160,6 +156,5 @@ def damage(path: Path, how: str) -> None:
 
 
 def asides(folder: Path) -> list[Path]:
-    """Files that were set aside, but for those that belong to them."""
     found = (file for file in folder.iterdir() if ".corrupt-" in file.name)
     return [file for file in found if not file.name.endswith(("-wal", "-shm"))]

@@ -1,5 +1,4 @@
-"""What can be wrong with the file: the chat goes on, the user is told, and nothing is lost that
-could be kept."""
+"""Trouble with the file: the chat goes on, the user is told, nothing is lost needlessly."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ SVGImageExtension.file_extension = "svg"
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the history and the preferences of this test lie."""
+    """For the history and preferences of this test."""
     folder = tmp_path / "home"
     monkeypatch.setenv("LOCALSPEC_HOME", str(folder))
     for name in ("NO_COLOR", "COLORFGBG"):
@@ -23,6 +23,5 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def looked_at_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether the app is idle yet is looked at after each key, twice, every 20 ms: half of what
-    these tests took was spent waiting for that."""
+    """The pilot looks every 20 ms whether the app is idle: half of a test's time."""
     monkeypatch.setattr("textual._wait.SLEEP_GRANULARITY", 0.01)

@@ -18,26 +18,26 @@ from tests.tui.terminals import PLAIN, SLOW_CHAT, TIMEOUT, Terminal, chat
 SIDEBAR, MIDDLE = (0, 32), (32, 108)
 """Cells of a screen of 140."""
 LATEST = 1.0
-"""Seconds of an answer that may be lost, as the issue has it."""
+"""Seconds of an answer that may be lost."""
 NOTES = ("reading the prompt", "measuring what")
-"""What stands below the head of an answer that has no text yet."""
+"""Below the head of an answer without text."""
 ANIMALS = ("fox", "bear", "duck", "cat", "frog")
 
 
 @dataclass
 class Seen:
-    """What a person at the screen has seen of one message.
+    """What was seen of one message.
 
     Attributes:
         sent: whether it was shown as sent.
-        answers: the answer's text, as it stood at moments of the clock.
+        answers: the answer's text at moments of the clock.
     """
 
     sent: bool = False
     answers: list[tuple[float, str]] = field(default_factory=list)
 
     def look(self, terminal: Terminal, asked: str) -> None:
-        """Look at a screen that is drawn completely."""
+        """Look at a completely drawn screen."""
         lines = terminal.column(*MIDDLE)
         said = next((n for n, line in enumerate(lines) if line == asked), None)
         if said is None:
@@ -63,19 +63,18 @@ class Seen:
 
 
 def drawn(terminal: Terminal) -> bool:
-    """Take in what there is; True once the program has paused."""
+    """Take in output; True once the program has paused."""
     before = len(terminal.raw)
     assert terminal.take(0.02), f"gone:\n{terminal.text}"
     return len(terminal.raw) == before
 
 
 def listed(terminal: Terminal, title: str) -> None:
-    """Wait until a conversation is in the list."""
     terminal.until(lambda: any(title in line for line in terminal.column(*SIDEBAR)))
 
 
 def only_found(terminal: Terminal, title: str) -> bool:
-    """Whether the list shows what a search for one conversation finds, and no more."""
+    """Whether the list shows nothing but one conversation's hits."""
     below_search = terminal.column(*SIDEBAR)[2:]
     titles = [line for line in below_search if "Story" in line]
     return bool(titles) and all(title in line for line in titles)
@@ -96,12 +95,12 @@ Opened = Callable[[], AbstractContextManager[Terminal]]
 
 @dataclass(frozen=True)
 class Kill:
-    """One chat that was killed.
+    """A killed chat.
 
     Attributes:
         sent: whether its question was seen as sent.
         shown: characters of the answer that were seen.
-        interrupted: whether the answer had not come to its end.
+        interrupted: whether the answer was incomplete.
         lost: what is not in the history, in words.
     """
 
@@ -112,7 +111,6 @@ class Kill:
 
 
 def slow_chat(home: Path) -> Opened:
-    """Opens a chat whose answers take some seconds."""
     return partial(chat, *PLAIN, "-n", "300", command=SLOW_CHAT, home=home, columns=140, lines=45)
 
 
@@ -121,7 +119,7 @@ def title_of(number: int) -> str:
 
 
 def kills(home: Path, opened: Opened, count: int, dice: random.Random) -> Iterator[Kill]:
-    """Kill so many chats of one history, each in its answer, and look at what each left there."""
+    """Kill so many chats of one history, each in its answer, and look at what is left."""
     kept_before: str | None = None
     for number in range(count):
         asked = f"{title_of(number)}: tell me about a {dice.choice(ANIMALS)}."
@@ -147,7 +145,7 @@ def kills(home: Path, opened: Opened, count: int, dice: random.Random) -> Iterat
 
 
 def _killed(terminal: Terminal, asked: str, seen: Seen, enough: int, delay: float) -> float:
-    """Ask, look on for a while, and kill; the moment of that."""
+    """Ask, look on, and kill; the moment of that."""
     terminal.until("Write a message")
     terminal.type(f"{asked}\r")
     latest = time.monotonic() + TIMEOUT
@@ -166,7 +164,6 @@ def _killed(terminal: Terminal, asked: str, seen: Seen, enough: int, delay: floa
 
 
 def _lost(said: list[tuple[str, str]], asked: str, shown: str) -> str | None:
-    """What is missing of a question and of the answer that was shown."""
     if said[0] != (USER, asked):
         return f"{asked!r} became {said[0]!r}"
     if not shown:

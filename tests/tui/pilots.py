@@ -20,15 +20,13 @@ from localspec.tui.session.events import PairReference
 from tests.tui.scripted import Scripted
 
 PATIENCE = 6_000
-"""Looks at a condition before a test gives up; each takes at least 10 ms."""
+"""Looks at a condition, each of at least 10 ms, before a test gives up."""
 
 KEYS = {" ": "space", "\n": "ctrl+j", "/": "slash", "?": "question_mark", ".": "full_stop"}
 
 
 @dataclass
 class Told:
-    """A sentence that was shown."""
-
     text: str
     error: bool
 
@@ -38,7 +36,7 @@ class Chat:
     """A running chat.
 
     Attributes:
-        told: all sentences that were shown so far, for a while each.
+        told: all sentences shown so far.
         copied: all that went to the clipboard.
     """
 
@@ -48,7 +46,7 @@ class Chat:
     copied: list[str] = field(default_factory=list)
 
     async def until(self, condition: Callable[[], object], what: str = "") -> None:
-        """Wait for it; fail after a long time, with what is on the screen."""
+        """Wait for it; in the end fail with what is on the screen."""
         for _ in range(PATIENCE):
             if condition():
                 return
@@ -56,7 +54,7 @@ class Chat:
         raise AssertionError(f"in vain: {what or condition}\n{self.told}\n{self.text}")
 
     async def settle(self) -> None:
-        """Let everything be done that is due."""
+        """Do everything that is due."""
         await self.pilot.pause()
         await self.pilot.pause()
         await self.until(self.at_rest, "all laid out")
@@ -66,21 +64,18 @@ class Chat:
         await self.until(self.at_rest, "all that keys changed laid out")
 
     async def click(self, widget: type[Widget] | None = None, *, offset: tuple[int, int]) -> None:
-        """Click on a cell of a widget, or of the screen."""
         await self.pilot.click(widget, offset=offset)
         await self.until(self.at_rest, "all that the click changed laid out")
 
     async def resize(self, width: int, height: int) -> None:
-        """Make the terminal larger or smaller."""
         await self.pilot.resize_terminal(width, height)
         screen = self.app.screen
         await self.until(lambda: screen.size == (width, height) and self.at_rest(), "resized")
 
     def at_rest(self) -> bool:
-        """Whether no message waits for anyone, and nothing to be laid out or drawn.
+        """Whether no message waits, and nothing is to be drawn.
 
-        The pilot takes an app whose processor another process has for an idle one. One that ends
-        leaves messages unread.
+        The pilot takes an app that gets no processor time for an idle one.
         """
         if self.app._exit:
             return True
@@ -96,14 +91,12 @@ class Chat:
             self.app.post_message(events.Key(key, None if key == "ctrl+j" else character))
 
     async def type(self, text: str) -> None:
-        """Type into the input."""
         before = self.app.parts.prompt.text
         self.burst(text)
         await self.until(lambda: self.app.parts.prompt.text == before + text, f"typed {text!r}")
         await self.pilot.pause()
 
     async def command(self, line: str) -> None:
-        """Give a slash command."""
         await self.type(line)
         # The list of completions would take Enter for itself.
         if self.app.parts.prompt.completing:
@@ -111,7 +104,6 @@ class Chat:
         await self.press("enter")
 
     async def send(self, text: str, *, answered: bool = True) -> None:
-        """Send a message."""
         await self.type(text)
         await self.press("enter")
         await self.until(lambda: self.says(text), f"sent {text!r}")
@@ -119,7 +111,6 @@ class Chat:
             await self.answered()
 
     async def answered(self) -> None:
-        """Wait for the end of the answer."""
         await self.until(lambda: self.app.conversing.running is None, "the answer's end")
         await self.pilot.pause()
 
@@ -144,55 +135,47 @@ class Chat:
 
     @property
     def path(self) -> list[Message]:
-        """The branch that is shown."""
         return self.app.conversing.conversation.path()
 
     @property
     def said(self) -> list[str]:
-        """What its messages say."""
         return [message.content for message in self.path]
 
     @property
     def answer(self) -> Message:
-        """The last answer."""
         return next(m for m in reversed(self.path) if m.role == ASSISTANT)
 
     def says(self, text: str) -> bool:
-        """Whether a message of the branch shown says that."""
+        """Whether a message of the shown branch has that text."""
         return text in self.said
 
     def listed(self) -> list[str]:
-        """The list of conversations, line by line."""
         options = self.app.parts.sidebar.query_one(OptionList)
         return [_plain(options.get_option_at_index(n).prompt) for n in range(options.option_count)]
 
     @property
     def text(self) -> str:
-        """What is on the screen, dialogs and notices included."""
+        """On the screen, dialogs and notices included."""
         return screen_text(self.app.screen)
 
     @property
     def below(self) -> str:
-        """What is on the screen that dialogs lie over."""
+        """On the screen below dialogs."""
         return screen_text(self.app.screen_stack[0])
 
     def errors(self) -> list[str]:
-        """The errors that were told."""
         return [told.text for told in self.told if told.error]
 
     def notices(self) -> list[str]:
-        """What else was told."""
         return [told.text for told in self.told if not told.error]
 
 
 def screen_text(screen: Screen[Any]) -> str:
-    """A screen, row by row."""
     rows = screen._compositor.render_strips()
     return "\n".join(row.text.rstrip() for row in rows)
 
 
 def option_texts(options: OptionList) -> list[str]:
-    """What a list offers."""
     return [_plain(options.get_option_at_index(n).prompt) for n in range(options.option_count)]
 
 
@@ -217,8 +200,8 @@ async def chat(
         size: cells of the screen.
         pair: what to open; None goes by the preferences.
         ready: wait until a model is open.
-        app: another app than one with the scripted engine.
-        toasts: show what is told, over whatever else is on the screen.
+        app: instead of one with the scripted engine.
+        toasts: show notices over the screen.
     """
     app = app or ChatApp(pair, loader=(script or Scripted()).load)
     told: list[Told] = []

@@ -1,7 +1,6 @@
-"""An engine that says what a test wrote, in real steps, and waits where the test wants it to.
+"""An engine that gives written answers in real steps, and waits where a test wants it to.
 
-Its streams are localspec's own `Stream`; only the passes are made up: which words come in which
-step, proposed by whom, after how many seconds. Nothing here waits for time to go by.
+Streams are localspec's own `Stream`; only passes are made up. Nothing waits for time to go by.
 """
 
 from __future__ import annotations
@@ -29,17 +28,16 @@ from localspec.tui.session.events import PairReference
 PLAIN = 0.05
 """Seconds of a plain pass."""
 WRONG = "(wrong) "
-"""What is proposed in vain."""
+"""A rejected proposal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One pass of the target: how much of a draft is right, how much wrong.
+    """One pass of the target.
 
     Attributes:
         source: who drafts; None for a plain pass.
-        right, wrong: proposed words that are accepted, and words behind them, of which the first
-            is rejected and the others are never tested.
+        right, wrong: proposed words that are accepted, and words after them that are not.
     """
 
     source: str | None = None
@@ -56,26 +54,24 @@ PASSES = (
     Pass("cascade", right=2, wrong=1),
 )
 NEVER = "drafts would not pay here"
-"""Why the plain passes are plain."""
 
 
 class Hold:
-    """A place where the engine waits for the test, or the other way round."""
+    """Where the engine waits for the test, or the test for it."""
 
     def __init__(self) -> None:
         self._reached, self._let_go = threading.Event(), threading.Event()
 
     @property
     def reached(self) -> bool:
-        """Whether the engine waits here, or has."""
+        """Whether the engine waits here, or did."""
         return self._reached.is_set()
 
     def release(self) -> None:
-        """Let the engine go on."""
         self._let_go.set()
 
     def wait(self, going_on: Callable[[], object] = lambda: None) -> None:
-        """Called by the engine; `going_on` may raise, and is asked again and again."""
+        """Called by the engine; `going_on` may raise, and is called repeatedly."""
         self._reached.set()
         while not self._let_go.wait(0.01):
             going_on()
@@ -86,12 +82,11 @@ class Says:
     """One answer.
 
     Attributes:
-        text: the whole of it.
         holds: by steps after which the engine waits; 0 is while it reads the prompt.
         error: raised after the last step, or instead of the stream (`at_once`).
         passes: repeated over the text.
-        unmeasured: what passes cost is not known before.
-        notices: what the stream tells the user.
+        unmeasured: the cost of passes is not known before.
+        notices: of the stream.
     """
 
     text: str
@@ -105,8 +100,6 @@ class Says:
 
 @dataclass(frozen=True)
 class Asked:
-    """What the engine was asked."""
-
     messages: Sequence[Mapping[str, Any]]
     sampling: SamplingParams
     max_tokens: int | None
@@ -114,13 +107,13 @@ class Asked:
 
     @property
     def last(self) -> str:
-        """What the user said last."""
+        """The user's last message."""
         return str(self.messages[-1]["content"])
 
 
 @dataclass(frozen=True)
 class Weights:
-    """What the chat wants to know of a model."""
+    """What the chat uses of a model."""
 
     name: str
     path: Path
@@ -129,15 +122,15 @@ class Weights:
 
 
 class Scripted:
-    """Stands in for `localspec.load`, and is the script of all engines that it opens.
+    """Replaces `localspec.load`, and is the script of all its engines.
 
     Attributes:
-        answers: what is said next; when there is nothing left, "Answer N." with N counting.
+        answers: in order; after them "Answer N." with N counting.
         asked: all questions so far.
-        loaded: all pairs that were wanted so far.
+        loaded: all pairs so far.
         troubles: why a model does not load, by reference.
-        loading: where loading a model waits, by reference.
-        closed: how many engines were closed.
+        loading: where loading waits, by reference.
+        closed: engines that were closed.
     """
 
     def __init__(self, *answers: Says | str) -> None:
@@ -159,7 +152,6 @@ class Scripted:
         drafting: object,
         progress: Callable[[float], None],
     ) -> Engine:
-        """As `localspec.load`."""
         self.loaded.append(PairReference(model, draft))
         progress(0.25)
         hold = self.loading.get(model)
@@ -216,7 +208,6 @@ class ScriptedEngine:
         progress: Callable[[int, int], None],
         logprobs: int | None = None,
     ) -> Stream:
-        """As `Engine.stream`."""
         script = self._script
         script.asked.append(Asked(list(messages), sampling, max_tokens, overflow))
         said = script.answers.popleft() if script.answers else Says(f"Answer {len(script.asked)}.")
@@ -283,7 +274,7 @@ class ScriptedEngine:
             raise said.error
 
     def _step(self, each: Pass | None, words: list[str], length: int) -> Step:
-        """The last of the words is the target's own."""
+        """The last word is the target's own."""
         tokens = [self._id(word) for word in words]
         tree, drafted = TokenTree(), 0
         if each is None:
@@ -320,8 +311,6 @@ class ScriptedEngine:
 
 
 class _Pieces(Pieces):
-    """What a stream reads."""
-
     ready, runs, cancelled = True, False, False
 
     def __init__(self, start: Callable[[], Iterator[Piece]], interrupted: threading.Event) -> None:
@@ -341,8 +330,6 @@ class _Pieces(Pieces):
 
 
 class _Ending:
-    """Of a session, the part that a stream asks for."""
-
     context: Sequence[int] = ()
     dropped = 0
 

@@ -1,4 +1,4 @@
-"""`localspec` on a pseudo-terminal, and what a person would see there."""
+"""`localspec` on a pseudo-terminal, as a person sees it."""
 
 from __future__ import annotations
 
@@ -32,11 +32,13 @@ SLOW_CHAT = (
     "Stream.__next__ = slowly\n"
     "sys.exit(main(['chat', *sys.argv[1:]]))\n",
 )
-"""`localspec chat` at 25 tokens per second, without keeping a core busy for that. Plain decoding
-of the embedded target (`PLAIN`) then takes some seconds for an answer."""
+"""`localspec chat` at 25 tokens per second, which keeps no core busy.
+
+Plain decoding (`PLAIN`) of the embedded target then takes some seconds for an answer.
+"""
 PLAIN = ("-d", "none", "--drafter", "none", "--temp", "0")
 LAST_WORDS = 5.0
-"""Seconds in which something may still be written when the program is gone."""
+"""Seconds for output after the program's end."""
 QUIET = 0.05
 """Seconds without output after which the screen counts as drawn."""
 
@@ -46,7 +48,7 @@ class Terminal:
 
     Attributes:
         screen: what it shows.
-        raw: everything that was written to it.
+        raw: all output.
     """
 
     def __init__(
@@ -81,19 +83,18 @@ class Terminal:
 
     @property
     def display(self) -> list[str]:
-        """The lines of the screen, put together once for whatever was written: it takes a while."""
+        """The lines of the screen, cached: putting them together takes a while."""
         if not self._display:
             self._display = self.screen.display
         return self._display
 
     @property
     def text(self) -> str:
-        """What the screen shows, line by line."""
         return "\n".join(line.rstrip() for line in self.display)
 
     @property
     def words(self) -> str:
-        """The same with single spaces for all white space, as lines break anywhere."""
+        """With single blanks for all white space, as lines break anywhere."""
         return " ".join(self.text.split())
 
     def column(self, first: int, end: int) -> list[str]:
@@ -101,17 +102,16 @@ class Terminal:
         return [line[first:end].strip() for line in self.display]
 
     def flow(self, first: int, end: int) -> str:
-        """The text of a part of the screen, with single spaces for all white space."""
+        """As `words`, of a part of the screen."""
         return " ".join(" ".join(self.column(first, end)).split())
 
     def told(self, sentence: str) -> bool:
-        """Whether a notice with that sentence is shown, at the right of whatever lies below."""
+        """Whether a notice with that sentence is shown."""
         told = "".join(line.rpartition("▌")[2] for line in self.display)
         # It is broken at spaces, and within what has none.
         return "".join(sentence.split()) in "".join(told.split())
 
     def until_told(self, sentence: str) -> None:
-        """Wait for a notice."""
         try:
             self.until(lambda: self.told(sentence))
         except AssertionError as error:
@@ -119,25 +119,23 @@ class Terminal:
 
     @property
     def alternate(self) -> bool:
-        """Whether the program has the terminal's other screen, and the user sees nothing else."""
+        """Whether the program has the alternate screen."""
         return self.raw.rfind(b"\x1b[?1049h") > self.raw.rfind(b"\x1b[?1049l")
 
     @property
     def cursor_shown(self) -> bool:
-        """Whether the terminal's cursor is shown."""
         return self.raw.rfind(b"\x1b[?25h") >= self.raw.rfind(b"\x1b[?25l")
 
     @property
     def modes(self) -> list[Any]:
-        """How the terminal treats what is typed; see termios."""
+        """See termios."""
         return list(termios.tcgetattr(self.child.child_fd))
 
     def type(self, text: str) -> None:
-        """Press keys."""
         self.child.send(text)
 
     def take(self, timeout: float = QUIET) -> bool:
-        """Take in what is written within that time; False where the program is gone."""
+        """Take in the output of that time; False where the program is gone."""
         try:
             data = self.child.read_nonblocking(65536, timeout)
         except pexpect.TIMEOUT:
@@ -150,13 +148,13 @@ class Terminal:
         return True
 
     def rest(self, seconds: float) -> None:
-        """Take in all that is written for so long."""
+        """Take in all output of that time."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and self.take():
             pass
 
     def until(self, condition: Callable[[], object] | str, *, timeout: float = TIMEOUT) -> None:
-        """Wait until something holds, or a text is shown (however its lines break)."""
+        """Wait until something holds, or a text is shown, however its lines break."""
         deadline = time.monotonic() + timeout
         gone: float | None = None
         wanted = condition
@@ -179,13 +177,11 @@ class Terminal:
         return -self.child.signalstatus if status is None else int(status)
 
     def resize(self, columns: int, lines: int) -> None:
-        """As if somebody pulled at the window's corner."""
         self.child.setwinsize(lines, columns)
         self.screen.resize(lines, columns)
         self._display = []
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """Send a signal to the program."""
         os.kill(self.child.pid, number)
 
 

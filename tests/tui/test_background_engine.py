@@ -45,7 +45,7 @@ E = TypeVar("E", bound=Event)
 
 
 class Desk:
-    """An engine thread, and what it tells."""
+    """An engine thread and its events."""
 
     def __init__(self, script: Scripted) -> None:
         self.script = script
@@ -55,7 +55,6 @@ class Desk:
         self.kept: list[str] = []
 
     def until(self, kind: type[E], holds: Callable[[E], object] = lambda _: True) -> E:
-        """Wait for an event."""
         while True:
             try:
                 event = self._events.get(timeout=PATIENCE)
@@ -329,7 +328,6 @@ def test_the_last_word_comes_before_the_models_are_freed() -> None:
 
 
 def wait_for(holds: Callable[[], object]) -> None:
-    """Wait until the engine is where the test wants it."""
     pause = threading.Event()
     for _ in range(round(PATIENCE / 0.01)):
         if holds():

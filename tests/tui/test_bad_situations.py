@@ -25,7 +25,7 @@ LEFT_SUDDENLY = "localspec ended suddenly last time; all messages until then are
 
 @contextmanager
 def opened(*arguments: str, home: Path, **options: Any) -> Iterator[Terminal]:
-    """A chat without panels that has to end in order, whatever happens in it."""
+    """A chat without panels that has to end in order."""
     with chat(*arguments, home=home, **{"columns": 90, **options}) as terminal:
         yield terminal
         terminal.type(CTRL_Q)
@@ -34,7 +34,6 @@ def opened(*arguments: str, home: Path, **options: Any) -> Iterator[Terminal]:
 
 
 def answered(terminal: Terminal, text: str = "hello") -> None:
-    """Say something, and see it answered."""
     shown = terminal.text.count("tok/s")
     terminal.type(f"{text}\r")
     terminal.until(lambda: text in terminal.words)
@@ -46,7 +45,7 @@ def history(home: Path) -> Path:
 
 
 def said(home: Path) -> list[str]:
-    """What is in the history, oldest first."""
+    """The history, oldest first."""
     with closing(History(history(home), repair=False)) as kept:
         assert kept.trouble is None
         return list(kept.recent_prompts())
@@ -111,7 +110,6 @@ def test_leaving_while_a_file_is_tried(tmp_path: Path) -> None:
 
 @pytest.fixture
 def overflowed(tmp_path: Path) -> Iterator[Terminal]:
-    """A conversation whose last message does not fit the context any more."""
     with opened("-c", "256", "-n", "30", home=tmp_path, lines=40) as terminal:
         terminal.until(EMBEDDED)
         answered(terminal, "First " + "one two three " * 25)

@@ -22,12 +22,12 @@ WIDE = (140, 40)
 
 @pytest.fixture(autouse=True)
 def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two on a machine that is busy wait for each other most of the time."""
+    """On a busy machine two wait for each other."""
     monkeypatch.setenv("LOCALSPEC_THREADS", "1")
 
 
 def the_app(max_tokens: int | None = None) -> ChatApp:
-    """With the embedded pair, greedy, and always drafting: it does the same on every machine."""
+    """The embedded pair, greedy, always drafting: the same on every machine."""
     return ChatApp(
         options=ModelOptions(context=1024),
         drafting=Drafting(depth=4),
@@ -37,7 +37,6 @@ def the_app(max_tokens: int | None = None) -> ChatApp:
 
 
 async def open_first(shown: Chat) -> None:
-    """Show the newest conversation of the list."""
     await shown.until(lambda: "No conversations" not in shown.listed()[0])
     shown.app.parts.sidebar.query_one(OptionList).focus()
     await shown.press("home", "enter")

@@ -83,7 +83,6 @@ async def test_what_the_terminal_would_obey_is_made_harmless() -> None:
 
 
 async def overflow(shown: Chat, answer: str) -> None:
-    """Give this answer to the question about the context."""
     await shown.until(lambda: isinstance(shown.app.screen, QuestionScreen), "the question")
     await shown.until(lambda: "The conversation has outgrown the context." in shown.text)
     assert "Shorten it." in shown.text

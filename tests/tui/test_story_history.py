@@ -40,7 +40,6 @@ def stored() -> list[Conversation]:
 
 
 async def choose(shown: Chat, answer: str) -> None:
-    """Give this answer to the question that is on the screen."""
     await shown.until(lambda: isinstance(shown.app.screen, QuestionScreen), "a question")
     options = shown.app.screen.query_one(OptionList)
     number = option_texts(options).index(answer)

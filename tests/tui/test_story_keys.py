@@ -21,7 +21,6 @@ pytestmark = pytest.mark.nightly
 
 
 def offered(shown: Chat) -> list[str]:
-    """Rows of the list of completions."""
     completions = shown.app.parts.widget(Completions)
     return option_texts(completions) if completions.display else []
 

@@ -26,7 +26,6 @@ pytestmark = pytest.mark.nightly
 
 
 def a_model(name: str, size: int, *, problem: str | None = None) -> LocalModel:
-    """One that was found in a folder."""
     return LocalModel(
         path=Path("/models") / f"{name}.gguf",
         reference=f"/models/{name}.gguf",
@@ -56,19 +55,16 @@ LYNX = Entry(
     source="https://example.org",
     checked="2026-01-01",
 )
-"""One that can be downloaded, and its draft model."""
+"""One to download, and its draft model."""
 
 
 class Room:
     """The models on this machine.
 
     Attributes:
-        models: all of them.
-        finding: where looking for them waits, None if it does not.
-        judging: where judging a pair waits, None if it does not.
-        trouble: what judging a pair raises.
+        finding, judging, pulling: where looking, judging and downloading wait.
+        trouble: what judging raises.
         pulled: what was downloaded.
-        pulling: where a download waits, None if it does not.
     """
 
     def __init__(self) -> None:
@@ -82,7 +78,6 @@ class Room:
     def pull(
         self, reference: str, *, offline: bool | None, progress: Callable[[PullProgress], None]
     ) -> None:
-        """Ten megabytes in two pieces."""
         for done in (5_000_000, 10_000_000):
             told = PullProgress(f"{reference}.gguf", 1, 1, done, 10_000_000, "download")
             progress(told)
@@ -118,25 +113,21 @@ def room(monkeypatch: pytest.MonkeyPatch) -> Room:
 
 
 def lists(shown: Chat) -> tuple[OptionList, OptionList]:
-    """Of the picker: targets and drafts."""
     screen = shown.app.screen
     return screen.query_one("#targets", OptionList), screen.query_one("#drafts", OptionList)
 
 
 def about(shown: Chat) -> str:
-    """What the picker says below its lists."""
     return str(shown.app.screen.query_one("#about", Static).content)
 
 
 async def pick(shown: Chat, key: str = "ctrl+o") -> None:
-    """Open the picker, and wait for what it finds."""
     await shown.press(key)
     await shown.until(lambda: isinstance(shown.app.screen, ModelPicker), "the picker")
     await shown.until(lambda: lists(shown)[0].option_count, "models")
 
 
 def judged(shown: Chat) -> Callable[[], bool]:
-    """Whether all drafts have their verdicts."""
     return lambda: not any(text.startswith("…") for text in option_texts(lists(shown)[1]))
 
 

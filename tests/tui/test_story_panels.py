@@ -20,7 +20,6 @@ LONG = "\n\n".join(f"Paragraph {number} of the answer." for number in range(60))
 
 
 def panels(shown: Chat) -> tuple[bool, bool]:
-    """Whether the list and the figures are seen."""
     return shown.app.parts.sidebar.display, shown.app.parts.widget(FiguresPanel).display
 
 

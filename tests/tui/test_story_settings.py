@@ -17,7 +17,6 @@ pytestmark = pytest.mark.nightly
 
 
 def field(shown: Chat, name: str) -> Input:
-    """Of the settings screen."""
     return shown.app.screen.query_one(f"#{name}", Input)
 
 

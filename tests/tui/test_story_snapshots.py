@@ -1,5 +1,7 @@
-"""What the chat looks like. After a change that is meant: `pytest tests/tui -k snapshots
---snapshot-update`, and look at the pictures."""
+"""Pictures of the chat.
+
+After a wanted change: `pytest tests/tui -k snapshots --snapshot-update`, and look at them.
+"""
 
 from __future__ import annotations
 

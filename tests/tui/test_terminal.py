@@ -29,7 +29,6 @@ def answering(tmp_path: Path) -> Iterator[Terminal]:
 
 
 def restored(terminal: Terminal) -> bool:
-    """Whether the terminal is as it was before."""
     return terminal.modes == terminal.before and not terminal.alternate and terminal.cursor_shown
 
 
