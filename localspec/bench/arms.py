@@ -27,8 +27,6 @@ GROUPS = ("plain", "planner", "first", "cold", "drafters", "depths", "trees")
 
 
 class Memory(Enum):
-    """What an arm knows when it answers."""
-
     KEEPS = "what it learned before, in this run and in earlier sessions"
     BEGINS = "nothing when a turn begins; it learns through the turn, as in a first session"
     FORGETS = "nothing, as the first answer on a new machine"

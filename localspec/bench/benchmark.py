@@ -94,7 +94,6 @@ def benchmark(
 
 
 def measure(pair: BenchPair, settings: BenchSettings, tell: Tell) -> PairResults:
-    """Measure one pair; errors as of `benchmark`."""
     target, draft = _written(pair, tell)
     with ExitStack() as stack:
 
@@ -153,7 +152,6 @@ def measure(pair: BenchPair, settings: BenchSettings, tell: Tell) -> PairResults
 
 
 def _written(pair: BenchPair, tell: Tell) -> tuple[str | None, str]:
-    """References of target and draft; scale models are written."""
     if pair.scale is not None:
         disk = find_pair(pair.scale).disk
         tell(f"{pair.name}: the scale models; a minute and {disk:g} GB of disk where they are new")

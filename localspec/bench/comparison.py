@@ -15,7 +15,6 @@ DEFAULT = "(default)"
 """How the name of the server's default draft mode ends."""
 
 _Speeds = Mapping[str, float]
-"""Speed-up over plain decoding by suite."""
 
 
 def comparison_table(summary: PairSummary, temperature: float) -> Table:

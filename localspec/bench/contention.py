@@ -68,5 +68,4 @@ class Contention(ExitStack):
 
     @property
     def lost(self) -> int:
-        """How many ended too early."""
         return len(self._processes) - len(self.pids)

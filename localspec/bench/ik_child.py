@@ -25,8 +25,6 @@ TOP_K, TOP_P, MIN_P = 40, 0.95, 0.05
 
 
 class IkModel:
-    """An open model with an empty cache."""
-
     def __init__(self, path: str, threads: int, context: int) -> None:
         """Open it; weights are repacked as they are read.
 

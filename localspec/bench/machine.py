@@ -110,7 +110,6 @@ def _commit() -> str | None:
 
 
 def _output(*command: str) -> str | None:
-    """Standard output of a command, None where it fails or prints nothing."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, ValueError, subprocess.SubprocessError):

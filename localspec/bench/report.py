@@ -61,7 +61,6 @@ class Report:
         return self.interrupted or any(pair.partial for pair in self.pairs)
 
     def to_json(self) -> str:
-        """All samples and figures."""
         data: dict[str, Any] = {"format": FORMAT, "interval": METHOD} | asdict(self)
         for shown, pair in zip(data["pairs"], self.pairs, strict=True):
             shown["summary"] = asdict(pair.summary)
@@ -99,7 +98,6 @@ def file_lines(pair: PairResults) -> list[str]:
 
 
 def warnings(report: Report) -> list[str]:
-    """What a reader must not miss."""
     found = list(report.notices)
     for pair in report.pairs:
         if pair.partial:

@@ -141,7 +141,6 @@ class _Padded:
 
     @property
     def size(self) -> int:
-        """Bytes."""
         return math.prod(self.shape) * self.kind.itemsize
 
     def of(self, values: _Tensor | None) -> _Tensor:
@@ -154,7 +153,6 @@ class _Padded:
 def write_f16(
     path: Path, destination: Path, name: str, dim: int, layers: int, feed_forward: int
 ) -> None:
-    """Write the model in f16; see `localspec.bench.scale.scale_model`."""
     gguf = gguf_package()
     source = LlamaFile(path)
     old_dim, old_layers = source.number("embedding_length"), source.number("block_count")

@@ -175,7 +175,6 @@ class ServerProcess:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without the variables that llama-server takes for options."""
     return {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_")}
 
 

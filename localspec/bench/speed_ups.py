@@ -40,7 +40,6 @@ def log_ratios(mine: Iterable[Sample], base: Iterable[Sample]) -> NDArray[np.flo
 
 
 def geometric_mean(values: Iterable[float]) -> float:
-    """Of positive numbers, at least one."""
     return float(np.exp(np.mean(np.log(list(values)))))
 
 
@@ -72,7 +71,6 @@ def mean_interval(logs: Sequence[NDArray[np.float64]]) -> tuple[float, float] | 
 
 
 def _paces(samples: Iterable[Sample]) -> dict[tuple[str, str], dict[int, float]]:
-    """Seconds per token by prompt and turn."""
     found: dict[tuple[str, str], dict[int, float]] = {}
     for sample in samples:
         if sample.tokens > 0 and sample.seconds > 0:

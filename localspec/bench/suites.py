@@ -28,7 +28,6 @@ TruthfulQA) are for judging: nothing may be fitted to them.
 """
 
 SUITES = ("story", "continue", "math", "qa", "code", "copy", "noise")
-"""The suites of BUILT_IN, in order."""
 
 _SHAPE = '{"prompt": "…", "suite": "…", "id": "…"}'
 _TURN = re.compile(r"<\|user\|>(.*)<\|end\|><\|assistant\|>", re.DOTALL)

@@ -88,7 +88,6 @@ class PairSummary:
         return distinct(cell.temperature for cell in self.cells)
 
     def cell(self, arm: str, suite: str, temperature: float) -> Cell | None:
-        """None where nothing ran."""
         wanted = (arm, suite, temperature)
         found = (c for c in self.cells if (c.arm, c.suite, c.temperature) == wanted)
         return next(found, None)
@@ -185,7 +184,6 @@ def _prompts(samples: Iterable[Sample]) -> list[tuple[float, float]]:
 
 
 def _ratio(samples: Sequence[Sample], part: str, whole: str) -> float | None:
-    """Of the samples that know the whole."""
     known = [s for s in samples if getattr(s, whole) is not None]
     total = sum(getattr(s, whole) for s in known)
     return sum(getattr(s, part) or 0 for s in known) / total if total else None

@@ -28,9 +28,7 @@ from localspec.retrieval.texts import SkippedFiles
 from localspec.text import gigabytes
 
 SEATS = 24
-"""Answers at once."""
 CONTEXT = 640
-"""Tokens of prompt and answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +146,6 @@ def distill(request: DistillRequest, progress: training.OnProgress, notice: Noti
 def _tokens(
     request: DistillRequest, target: GGUFFile, trace: Trace
 ) -> tuple[FrequentPart | None, Answers]:
-    """The requested part of the vocabulary, and the answers in its tokens."""
     if request.vocabulary is None or request.vocabulary >= trace.header.size:
         return None, trace
     part = frequent_part(target, trace, request.vocabulary)

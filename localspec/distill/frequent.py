@@ -117,7 +117,6 @@ class FrequentPart:
         return TraceRecord(record.key, prompt, written, ids, log_p, rest, *facts)
 
     def tokenizer(self) -> list[Fact]:
-        """The tokenizer's part of the draft's metadata."""
         facts = (
             (key, kind, self._told(key, value)) for key, kind, value in tokenizer_of(self._file)
         )

@@ -16,7 +16,6 @@ from localspec.distill.weights import F32, STRING, U32, Fact, Trained, Weights
 from localspec.gguf.file import Array, GGUFFile
 
 HEADS = 4
-"""Of Medusa."""
 _ARRAY, _I32 = 9, 5  # GGUF's value types
 OWN, NORMS = ("attn_q", "attn_k", "attn_v"), ("attn_norm", "ffn_norm")
 

@@ -20,7 +20,6 @@ from localspec.gguf.file import GGUFFile
 from localspec.llama.options import ModelOptions
 
 CALIBRATION = 1.4
-"""Seconds."""
 
 
 @dataclass(frozen=True, slots=True)

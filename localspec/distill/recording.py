@@ -70,13 +70,11 @@ def likeliest(rows: Rows, k: int) -> tuple[Array, Array, Array]:
 
 
 def log_softmax(rows: Rows) -> Rows:
-    """Natural logarithms of p, float32 [n, vocabulary]."""
     shifted = rows - rows.max(1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(1, keepdims=True)), np.float32)
 
 
 def drawn(rows: Rows, temperature: float, random: np.random.Generator) -> int:
-    """A token of one row of logits."""
     if not temperature:
         return int(rows.argmax())
     p = np.exp((rows - rows.max()) / temperature, dtype=np.float64)
@@ -85,8 +83,6 @@ def drawn(rows: Rows, temperature: float, random: np.random.Generator) -> int:
 
 @dataclass(slots=True)
 class _Answer:
-    """An answer in progress, in a seat."""
-
     question: RecordedQuestion
     sequence: int
     temperature: float
@@ -166,7 +162,6 @@ class Recorder:
         return _Answer(question, sequence, self._temperatures[which], random)
 
     def _pass(self, at_work: list[_Answer]) -> None:
-        """A token of each answer, and as much of prompts as there is room for."""
         context = self._context
         room, rows = context.batch - len(at_work), context.rows - len(at_work)
         parts, whose = [], []
@@ -190,7 +185,6 @@ class Recorder:
                 answer.generated.append(drawn(logits[-1], answer.temperature, answer.random))
 
     def _part(self, answer: _Answer, room: int, rows: int) -> PassPart:
-        """What an answer adds to the next pass."""
         question = answer.question
         text = question.tokens + question.given[:-1]
         ids = ((answer.sequence,),)

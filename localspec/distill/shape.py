@@ -15,7 +15,6 @@ LAYERS = (1, 2, 3, 4, 6, 8)
 PARTS = (1.0, 0.75, 0.5, 1 / 3, 0.25)
 """Widths to try, ÷ the target's."""
 BYTES = 34 / 32
-"""Of a weight, in Q8_0."""
 BLOCK = 32
 """Weights that are quantized together: every width is a multiple."""
 _SHAPE = re.compile(r"(\d{1,5})x(\d{1,3})x(\d{1,6})", re.IGNORECASE)

@@ -95,20 +95,14 @@ class Answers(Protocol):
 
     def __len__(self) -> int: ...
 
-    def numbers(self, *, held_back: bool) -> list[int]:
-        """Records of one part."""
-        ...
+    def numbers(self, *, held_back: bool) -> list[int]: ...
 
-    def lengths(self, number: int) -> tuple[int, int]:
-        """Prompt and answer tokens of a record."""
-        ...
+    def lengths(self, number: int) -> tuple[int, int]: ...
 
     def record(self, number: int) -> TraceRecord: ...
 
 
 class _Row(NamedTuple):
-    """A record without its body."""
-
     number: int
     key: bytes
     flags: int
@@ -171,7 +165,6 @@ class Trace:
         self._file.close()
 
     def tokens(self, *, held_back: bool) -> int:
-        """Of all answers of one part."""
         return sum(self._rows[n].answer for n in self.numbers(held_back=held_back))
 
     def numbers(self, *, held_back: bool) -> list[int]:
@@ -187,7 +180,6 @@ class Trace:
         return row.prompt, row.answer
 
     def record(self, number: int) -> TraceRecord:
-        """Raises TraceError."""
         row = self._rows[number]
         with self._read():
             found = self._file.execute("SELECT body FROM records WHERE number = ?", row[:1])
@@ -280,7 +272,6 @@ class Trace:
 
 
 def bytes_of(header: TraceHeader, prompt: int, answer: int) -> int:
-    """What an answer takes on disk, about."""
     return -(-(60 + header.layout(prompt, answer).itemsize) // 4096) * 4096
 
 

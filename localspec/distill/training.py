@@ -239,7 +239,6 @@ class _Training:
             tensor.grad = None
 
     def _rate(self, step: int) -> float:
-        """Linear warm-up, then a cosine."""
         plan = self._plan
         warm = max(1, round(WARM_UP * plan.steps))
         if step <= warm:
@@ -271,7 +270,6 @@ class _Training:
         return point
 
     def _tokens(self, step: int) -> int:
-        """Of answers, about: those of a whole training by the steps' share."""
         whole = sum(self._trace.lengths(n)[1] for n in self._numbers) * self._plan.epochs
         return round(whole * step / max(1, self._plan.steps))
 

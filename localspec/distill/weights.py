@@ -25,7 +25,6 @@ Weights = dict[str, npt.NDArray[np.float32]]
 STRING, U32, FLOAT = 8, 4, 6
 """GGUF's value types."""
 QUANTIZATION_VERSION = 2
-"""Of ggml's blocks: GGML_QNT_VERSION."""
 Q8_0, F16, F32 = "Q8_0", "F16", "F32"
 PER_TOKEN = ("token_embd.weight", "output.weight")
 """Matrices with a row for each token."""
@@ -92,7 +91,6 @@ def read(path: Path) -> tuple[Shape, Weights]:
 
 
 def target_facts(file: GGUFFile) -> ShapeTarget:
-    """Of a target of any architecture."""
     tokens = file.array("tokenizer.ggml.tokens")
     width = file.own_integer("embedding_length")
     if tokens is None or width is None:
@@ -243,7 +241,6 @@ def quantized_as(kind: str) -> list[Fact]:
 
 
 def tokenizer_of(target: GGUFFile) -> list[Fact]:
-    """The tokenizer's part of a target's metadata."""
     return [
         (key, target.kinds[key], value)
         for key, value in target.metadata.items()

@@ -105,7 +105,6 @@ def files_in(snapshot: Path) -> list[str]:
 
 
 def folders_in(folder: Path) -> list[Path]:
-    """Sorted; none where it cannot be read."""
     try:
         return sorted(path for path in folder.iterdir() if path.is_dir())
     except OSError:

@@ -65,7 +65,6 @@ class CatalogHead(_Record):
     """Where it is, or whose file contains it."""
     gguf: bool = False
     size: Count | None = None
-    """Bytes to download."""
     licence: Line | None = None
     """Of the weights; absent where the source names none."""
     source: Url
@@ -75,7 +74,6 @@ class CatalogHead(_Record):
 
 class Entry(_Record):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=60)]
-    """What to type for it."""
     family: Line
     parameters: Count
     """Weights in all, of a mixture of experts too."""
@@ -123,11 +121,9 @@ class Catalog:
         return tuple(sorted(by_family, key=lambda e: e.family.casefold()))
 
     def find(self, name: str) -> Entry | None:
-        """In any case."""
         return self._entries.get(name.casefold())
 
     def similar(self, name: str) -> list[str]:
-        """Names that may have been meant."""
         return difflib.get_close_matches(name.casefold(), self._entries, n=3, cutoff=0.6)
 
     def of_repository(self, repository: str) -> Entry | None:
@@ -178,7 +174,6 @@ def shipped_file() -> Path:
 
 
 def user_file() -> Path:
-    """It need not exist."""
     return paths.config_file().with_name(FILE)
 
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from localspec.hub.remote import Listing, RemoteFile, Retries
 
 _SPARE = 64 << 20
-"""Bytes to leave free on the disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +185,6 @@ def _teller(
 
 
 class _File:
-    """One file on its way into the repository's folder of the cache."""
-
     def __init__(self, folder: Path, found: Listing, file: RemoteFile, tell: Tell) -> None:
         self._folder, self._found, self._file, self._tell = folder, found, file, tell
         self._blob = folder / "blobs" / file.checksum
@@ -264,11 +261,6 @@ class _File:
         return self._file.size
 
     def _check(self, path: Path) -> None:
-        """Compare the checksum with the announced one.
-
-        Raises:
-            LocalspecError: it differs; the file is removed.
-        """
         file, done = self._file, 0
         git = len(file.checksum) == 40  # small files are git's own, with a header
         digest = hashlib.sha1(f"blob {file.size}\0".encode()) if git else hashlib.sha256()

@@ -31,7 +31,6 @@ class PackagedModel:
 
     @property
     def path(self) -> Path | None:
-        """None where it is not installed."""
         try:
             # Only looked up: importing this one brings llama_cpp, llm and openai with it.
             spec = find_spec(self.module)

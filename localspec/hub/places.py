@@ -124,7 +124,6 @@ def _ollama() -> Iterator[ModelPlace]:
 
 
 def _blob(manifest: Path) -> str | None:
-    """The digest of the model that a manifest names."""
     try:
         layers = json.loads(_read(manifest, _MOST_MANIFEST))["layers"]
         digests = [layer["digest"] for layer in layers if layer["mediaType"] == _OLLAMA_MODEL]
@@ -181,7 +180,6 @@ def _files(root: Path, depth: int) -> Iterator[Path]:
 
 
 def _read(path: Path, most: int) -> str:
-    """The beginning of a small text file; empty where there is none."""
     try:
         if not path.is_file():
             return ""

@@ -340,7 +340,6 @@ def _explanation(error: HTTPError, repository: Repository, typed: str) -> Locals
 
 
 def _token() -> str:
-    """What to do about the credentials."""
     if get_token() is None:
         return (
             "set HF_TOKEN to a token from https://huggingface.co/settings/tokens "
@@ -350,6 +349,5 @@ def _token() -> str:
 
 
 def _said(error: HTTPError) -> str:
-    """The server's own message."""
     text = printable(getattr(error, "server_message", None) or "")
     return f": {text.rstrip('.')}" if text else ""

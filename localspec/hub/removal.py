@@ -38,7 +38,6 @@ class Removal:
     _act: Callable[[], None] = field(repr=False)
 
     def execute(self) -> None:
-        """Remove it, or raise a LocalspecError."""
         try:
             self._act()
         except OSError as error:
@@ -161,7 +160,6 @@ def _require_inside(repository: CachedRepoInfo, files: list[CachedFileInfo]) -> 
 
 
 def _file(path: Path) -> Removal:
-    """What a path means: a file of a cache, or nothing that is ours."""
     if not path.exists():
         raise ModelNotFound(f"There is no file {printable(str(path), 1000)}. Check the path.")
     place = Path(os.path.abspath(path))

@@ -35,7 +35,6 @@ Reference = str | os.PathLike[str] | None
 def resolve(
     reference: Reference, *, offline: bool | None = None, embedded: str = paths.EMBEDDED_TARGET
 ) -> Path:
-    """The path alone of what `find` finds."""
     return find(reference, offline=offline, embedded=embedded).path
 
 

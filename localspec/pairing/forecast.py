@@ -75,7 +75,6 @@ def best(
 
 
 def speed_ups(cost: float, acceptance: float, curve: Sequence[float]) -> list[float]:
-    """At each depth from 1 on."""
     found, tokens = [], 1.0
     for depth in range(1, min(DEEPEST, len(curve) - 1) + 1):
         tokens += acceptance**depth

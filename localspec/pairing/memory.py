@@ -56,7 +56,6 @@ class MemoryNeed:
 
     @property
     def least(self) -> int:
-        """Without what may be taken back."""
         return self.total - self.reclaimable
 
     def __add__(self, other: MemoryNeed) -> MemoryNeed:

@@ -245,7 +245,6 @@ def active_share(file: GGUFFile) -> Iterator[tuple[TensorInfo, float]]:
 
 
 def active_parameters(file: GGUFFile) -> int:
-    """Weights that a token passes through."""
     return int(sum(tensor.elements * share for tensor, share in active_share(file)))
 
 
@@ -268,7 +267,6 @@ def _family(target: GGUFFile, draft: GGUFFile) -> Check:
 
 
 def _memory(target: GGUFFile, draft: GGUFFile, use: PairUse) -> Check:
-    """In main memory, beside what devices hold."""
     rule = "memory"
     mine, other = memory_of_pair(target, draft, use)
     tokens = default_context(target, use.context or 0)

@@ -147,7 +147,6 @@ def _answer(
     drafting: Drafting,
     sampling: SamplingParams,
 ) -> tuple[tuple[int, ...], str]:
-    """Tokens and text; speed is counted."""
     said = subject.answer(prompt, item.most, drafting, sampling=sampling)
     way.tokens += sum(len(step.tokens) for step in said.steps[1:])
     way.seconds += sum(step.seconds for step in said.steps[1:])

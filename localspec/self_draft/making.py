@@ -91,8 +91,6 @@ class _Made(NamedTuple):
 
 
 class _Finding:
-    """Tries, makes and keeps drafts of one model; `record` is the file with the result."""
-
     def __init__(
         self, target: Path, file: GGUFFile, trial: DraftTrial, options: ModelOptions, record: Path
     ) -> None:
@@ -114,7 +112,6 @@ class _Finding:
         return self._best()
 
     def _best(self) -> SelfDraft:
-        """What pays most; what else was written is removed."""
         made: list[_Made] = []
         best: _Made | None = None
         try:
@@ -179,7 +176,6 @@ class _Finding:
         return SelfDraft(path, words)
 
     def _make(self, recipe: Recipe) -> Path:
-        """Write a draft, whole or not at all."""
         folder = self._record.parent
         name = f"{self._target.stem}-self-{recipe.label}-{self._record.stem[-12:]}.gguf"
         path = folder / name
@@ -256,7 +252,6 @@ def _no_room(path: Path, why: str) -> str:
 
 
 def _record_of(target: Path, wish: Wish, options: ModelOptions) -> Path:
-    """Named after everything that the result depends on."""
     facts = {
         "file": adapted_identity(target, options.adapters),
         "machine": machine(),
@@ -269,7 +264,6 @@ def _record_of(target: Path, wish: Wish, options: ModelOptions) -> Path:
 
 
 def _known(record: Path, target: Path) -> SelfDraft | None:
-    """An earlier result, if its draft is still there."""
     try:
         known = json.loads(read_file(record))
         if known["format"] != FORMAT or known["source"] != str(target.resolve()):

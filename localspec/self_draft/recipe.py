@@ -11,7 +11,6 @@ from localspec.gguf.file import Array, GGUFFile
 from localspec.text import listed, printable
 
 SELF = "self"
-"""What to type after -d."""
 
 
 def is_self(reference: object) -> bool:

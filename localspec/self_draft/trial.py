@@ -108,7 +108,6 @@ class DraftTrial:
         return sorted(inner, key=lambda layer: influences[layer])
 
     def _read(self, of: Sequence[str]) -> list[_Read]:
-        """Texts, and the model's likeliest token behind each of theirs."""
         found = []
         for text in of:
             self._going_on()

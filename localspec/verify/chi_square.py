@@ -23,7 +23,6 @@ class Bins:
 
     @property
     def freedom(self) -> int:
-        """Degrees of freedom."""
         return len(self.counts) - 1
 
 

@@ -28,7 +28,6 @@ class Best:
 
     @property
     def token(self) -> int:
-        """The best one."""
         return int(self.ids[0])
 
     def gap(self, token: int) -> float:

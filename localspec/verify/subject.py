@@ -97,7 +97,6 @@ class Subject:
 
     @property
     def branches(self) -> bool:
-        """Whether the target verifies trees."""
         return self.limits.max_leaves >= _BRANCHES
 
     def ways(self) -> dict[str, Drafting]:
@@ -168,7 +167,6 @@ class Subject:
         grammar: str | None = None,
         reuse: bool = False,
     ) -> SubjectAnswer:
-        """Ask the engine as a user does."""
         stream = self.engine.stream(
             Tokens(prompt),
             max_tokens=count,
