@@ -36,16 +36,13 @@ HYBRID = frozenset(
 """Some layers are recurrent, others attend."""
 
 DIFFUSION = frozenset(["dream", "llada", "llada-moe", "rnd1"])
-"""Text diffusion."""
 
 ENCODERS = frozenset({"t5", "t5encoder"})
 EMBEDDERS = frozenset(
     {name for name in KNOWN if "bert" in name} | {"gemma-embedding", "llama-embed"}
 )
-"""Vectors instead of text."""
 
 SOUND = frozenset({"wavtokenizer-dec", "qwen3tts", "pockettts"})
-"""Audio instead of text."""
 
 ALIKE = frozenset(
     """

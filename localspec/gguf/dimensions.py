@@ -19,7 +19,6 @@ from localspec.llama.options import DEFAULT_CONTEXT, ModelOptions
 ROWS = 65
 """Rows of logits of a context; see `localspec.llama.context_params.MAX_TREE`."""
 SNAPSHOTS = 8
-"""Snapshots of a recurrent memory."""
 SNAPSHOTTED = frozenset(
     """
     kimi-k3 qwen35 qwen35moe qwen4exp deepseek4 glm5-next nemotron_h nemotron_h_moe lfm2 lfm2moe
@@ -204,7 +203,6 @@ class Dimensions:
         )
 
     def _widths(self, layer: int, tensors: dict[str, TensorInfo]) -> tuple[int, int]:
-        """Numbers per token of keys and of values."""
         own = [tensors.get(name) for name in ("attn_k.weight", "attn_v.weight")]
         keys = own[0].shape[1] if own[0] is not None and len(own[0].shape) > 1 else 0
         values = own[1].shape[1] if own[1] is not None and len(own[1].shape) > 1 else keys
@@ -219,7 +217,6 @@ class Dimensions:
         )
 
     def _at(self, layer: int, key: str, default: int = 0) -> int:
-        """A number that may be given by layer."""
         value = self.file.own(key)
         if isinstance(value, Array):
             value = value[layer] if layer < len(value) else None

@@ -1,5 +1,3 @@
-"""The content of a GGUF file without weights."""
-
 from __future__ import annotations
 
 import struct
@@ -97,7 +95,6 @@ class Array(Sequence[Scalar]):
         return self._format, self._length
 
     def bytes_of(self, index: int) -> bytes:
-        """One text as the file has it."""
         start = self._offsets()[index]
         return self.raw[start + 8 : start + 8 + _U64.unpack_from(self.raw, start)[0]]
 
@@ -114,7 +111,6 @@ class Array(Sequence[Scalar]):
         return None
 
     def all_bytes(self) -> Iterator[bytes]:
-        """All texts as the file has them."""
         raw, at, unpack = self.raw, 0, _U64.unpack_from
         for _ in range(self._length):
             end = at + 8 + unpack(raw, at)[0]
@@ -122,7 +118,6 @@ class Array(Sequence[Scalar]):
             at = end
 
     def taken(self, indices: Sequence[int]) -> Array:
-        """An array of these elements."""
         if self.strings:
             texts = [self.bytes_of(index) for index in indices]
             raw = b"".join(_U64.pack(len(text)) + text for text in texts)

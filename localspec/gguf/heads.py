@@ -22,8 +22,6 @@ _AGAIN = "Download it again, or convert it again."
 
 
 class HeadTarget(Protocol):
-    """What heads have to fit, such as `localspec.llama.model.Model`."""
-
     @property
     def path(self) -> Path: ...
 

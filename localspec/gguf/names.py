@@ -74,7 +74,6 @@ class ModelFiles:
 
     @property
     def name(self) -> str:
-        """The first part."""
         return parts_of(self.files[0])[0]
 
     @property

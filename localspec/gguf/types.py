@@ -1,5 +1,3 @@
-"""Weight types of the bound llama.cpp."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -43,8 +43,6 @@ _EOS: Mapping[str, int] = {"llama": 2, "gpt2": 11, "t5": 1, "plamo2": 2}
 
 @dataclass(frozen=True, slots=True)
 class TokenDifference:
-    """A token that two vocabularies do not share: its id, and its texts, escaped."""
-
     token: int
     target: str
     draft: str
@@ -112,15 +110,12 @@ class VocabularyFacts:
         return None if self.tokens is None else self.tokens.index_of(text.encode())
 
     def beginning(self) -> int | None:
-        """BOS, None if missing."""
         return self._special("bos", _BOS)
 
     def end(self) -> int | None:
-        """EOS."""
         return self._special("eos", _EOS)
 
     def turn_end(self) -> int | None:
-        """EOT."""
         named = self._special("eot", {})
         if named is not None:
             return named

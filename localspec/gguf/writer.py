@@ -20,8 +20,6 @@ _DROPPED = ("general.alignment", "split.")
 
 @dataclass(frozen=True, slots=True)
 class NewTensor:
-    """A tensor to write, as in `TensorInfo`; `data`: all of its bytes."""
-
     name: str
     shape: tuple[int, ...]
     type: str

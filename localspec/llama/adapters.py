@@ -1,5 +1,3 @@
-"""LoRA adapters as users name them."""
-
 from __future__ import annotations
 
 import math
@@ -18,8 +16,7 @@ _SCALED = re.compile(r"(.+\.gguf):([^/\\]*)", re.IGNORECASE | re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A LoRA adapter (GGUF). Passes add it to the weights, multiplied by `scale`, a finite
-    number."""
+    """A LoRA adapter (GGUF), added to the weights in passes, times `scale`, a finite number."""
 
     path: Path
     scale: float = 1.0
@@ -55,7 +52,6 @@ class Adapter:
 
 
 Said = str | os.PathLike[str] | Adapter
-"""`FILE`, `FILE:SCALE`, or the record."""
 
 
 def adapters(said: Said | Iterable[Said]) -> tuple[Adapter, ...]:

@@ -1,7 +1,7 @@
 """Whether this build's AMX code works; if not, this process does without.
 
-gcc before 13 drops most of the tile configuration as dead stores. The first batched pass of
-quantized weights on a CPU with AMX then kills the process, so a child process tries one.
+gcc before 13 drops most of the tile configuration as dead stores, and the first batched pass of
+quantized weights then kills the process. A child process tries one.
 """
 
 from __future__ import annotations
@@ -54,8 +54,6 @@ def _build() -> str:
 
 
 class _Stack(ctypes.Structure):
-    """stack_t of signal.h on Linux."""
-
     _fields_ = (
         ("address", ctypes.c_void_p),
         ("flags", ctypes.c_int),
@@ -70,11 +68,8 @@ _SMALL = 4096
 def refused(first: Callable[[], object] = lambda: None) -> bool:
     """Make ggml believe that this process may not use AMX; returns whether that worked.
 
-    ggml asks the kernel for AMX (arch_prctl) once, when it lists its buffers. The kernel refuses
-    while a thread's signal stack is too small for AMX's registers.
-
-    Args:
-        first: called before ggml lists its buffers.
+    ggml asks the kernel (arch_prctl) once, when it lists its buffers, before which `first` is
+    called. The kernel refuses while a thread's signal stack is too small for AMX's registers.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -94,7 +89,6 @@ def refused(first: Callable[[], object] = lambda: None) -> bool:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Suppress standard error, where ggml prints without its log."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)

@@ -14,12 +14,9 @@ from localspec.decoding.tree import TokenTree
 
 
 class Batch:
-    """Reusable arrays for one pass.
+    """Reusable arrays for passes of up to `capacity` tokens, in up to `leaves` sequences each.
 
-    Args:
-        capacity: most tokens of a pass.
-        leaves: most sequence ids of a token.
-        width: width of the state that goes in with each token, for trained heads.
+    `width`: of the state that goes in with each token, for trained heads.
     """
 
     def __init__(self, capacity: int, leaves: int, width: int = 0) -> None:

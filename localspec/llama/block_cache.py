@@ -41,11 +41,9 @@ class BlockShape:
 
     @property
     def most(self) -> int:
-        """Most tokens of a draft."""
         return min(self.size, MOST) - (not self.anchored)
 
     def tokens(self, rows: int) -> int:
-        """The smallest block that gives so many rows."""
         return rows + (not self.anchored)
 
 
@@ -69,7 +67,6 @@ class BlockCache(HeadCache):
 
     @property
     def place(self) -> int:
-        """Length of the text that it can draft after; 0 without known states."""
         return len(self._text) + 1 if len(self._text) > self._start else 0
 
     def read(self) -> None:

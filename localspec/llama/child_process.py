@@ -41,12 +41,8 @@ def run(
 def start(
     module: str, *arguments: str, pipe: int = subprocess.DEVNULL, keep: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start `python -m module` with our import path.
-
-    Args:
-        pipe: its standard input and output.
-        keep: file descriptors that it inherits; not on Windows.
-    """
+    """Start `python -m module` with our import path; `pipe`: its standard input and output, `keep`:
+    file descriptors that it inherits (not on Windows)."""
     return subprocess.Popen(
         command(module, *arguments),
         stdin=pipe,

@@ -37,10 +37,9 @@ class Context(NativeCache):
         flag: two characters that outlive the context, set by `cancel`; None makes them.
 
     Attributes:
-        max_leaves, max_draft: most branches and tokens of a tree; a recurrent memory has one
-            branch.
+        max_leaves, max_draft: most branches and tokens of a tree.
         recurrent: whether the memory, or a part, cannot be cut back token by token.
-        restores: whether cutting back may cost a pass, as llama.cpp keeps no snapshots.
+        restores: whether cutting back may cost a pass.
     """
 
     def __init__(
@@ -91,14 +90,8 @@ class Context(NativeCache):
     # Hidden states.
 
     def want_hidden(self, layers: tuple[int, ...]) -> None:
-        """Collect hidden states in later passes; see `hidden`.
-
-        Args:
-            layers: 0 … `model.layers`. New ones cost a reservation of buffers in the next pass.
-
-        Raises:
-            NativeError: llama.cpp does not provide them for this architecture.
-        """
+        """Collect hidden states of layers 0 … `model.layers` in later passes; see `hidden`. A
+        NativeError if llama.cpp does not provide them for this architecture."""
         self._gives_hidden = self._gives_hidden or bool(layers)
         self._hidden.want(layers)
 
@@ -123,15 +116,12 @@ class Context(NativeCache):
         outputs: int = 1,
         progress: Callable[[int, int], None] | None = None,
     ) -> Rows:
-        """Append tokens, in chunks.
+        """Append one or more tokens, in chunks.
 
-        Args:
-            tokens: at least one.
-            outputs: rows of logits, for the last tokens; at most MAX_TREE + 1.
-            progress: called after each chunk with tokens done and total.
-
-        Returns:
-            float32 [outputs, vocabulary], a view that the next pass overwrites.
+        Returns logits after the last `outputs` tokens, at most MAX_TREE + 1: float32 [outputs,
+        vocabulary], a view that the next pass overwrites. `progress` is called after each chunk
+        with
+        tokens done and total.
 
         Raises:
             Cancelled, CacheFull, NativeError: earlier chunks are in the cache, this one is not.
@@ -209,15 +199,12 @@ class Context(NativeCache):
         `settle` ends the tree. Any other pass, any cut and a pass that fails drop its nodes.
 
         Args:
-            tokens: of the new nodes, 1 … MAX_TREE; nodes are numbered over all calls from 0.
-            parents: the node that each hangs from, of an earlier call, or ROOT.
-            pending: tokens that join `tokens` in the same pass, before first nodes that are a
-                chain.
+            tokens: of 1 … MAX_TREE new nodes; nodes are numbered over all calls from 0.
+            parents: the earlier node that each hangs from, or ROOT.
+            pending: tokens to append before; the new nodes are then the first ones, and a chain.
 
         Returns:
-            float32 [new nodes, vocabulary], a view that the next pass overwrites; with `pending`
-            one
-            row more in front, after its last token.
+            As `extend`: a row for each new node; with `pending` one more in front.
 
         Raises:
             ValueError: more branches than `max_leaves`, or no such parents.
@@ -357,7 +344,6 @@ class Context(NativeCache):
         self.discard_branches()
 
     def _restore(self, length: int) -> None:
-        """Go back to `length` tokens from a saved state, or to none at all."""
         held = self._saved.restore(length)
         if held is None or not self._sequences.remove(0, held):
             self.clear()

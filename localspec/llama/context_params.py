@@ -1,5 +1,3 @@
-"""Parameters of a native context."""
-
 from __future__ import annotations
 
 import ctypes

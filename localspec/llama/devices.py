@@ -10,7 +10,6 @@ from localspec.llama import ggml
 from localspec.llama.kernels import weight_buffers_work
 
 KINDS = {0: "CPU", ggml.GPU: "GPU", ggml.INTEGRATED_GPU: "integrated GPU", 3: "accelerator"}
-"""ggml_backend_dev_type of ggml-backend.h."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,6 @@ def free_memory() -> int:
 
 
 def backends() -> list[str]:
-    """Names of the backends that are built in, e.g. "CUDA" and "CPU"."""
     handles = map(ggml.registry_at, range(ggml.registry_count()))
     return [ggml.text(ggml.registry_name(handle)) for handle in handles]
 

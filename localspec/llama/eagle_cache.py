@@ -120,7 +120,6 @@ class EagleCache(HeadCache):
             self._drop_failed()
 
     def drop_drafted(self) -> None:
-        """Drop what was read with the head's own states."""
         self.truncate(self._true)
 
     def truncate(self, length: int) -> None:
@@ -162,7 +161,6 @@ class EagleCache(HeadCache):
         super()._drop_failed()
 
     def _own_rows(self, count: int) -> Rows:
-        """States that the last pass made, copies."""
         found = llama_cpp_ext.llama_get_embeddings_nextn(self._native.handle)
         if not found:
             raise NativeError(

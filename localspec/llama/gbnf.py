@@ -17,7 +17,6 @@ from localspec.errors import UsageError
 MOST_RULES = 500
 """llguidance recurses along chains of rules: thousands overflow its stack."""
 DEEPEST = 100
-"""Nested parentheses."""
 
 _TOKEN = re.compile(
     r'\s+|#[^\n]*|(?P<rule>[\w-]+)\s*::=|(?P<name>[\w-]+)|(?P<literal>"(?:[^"\\]|\\.)*")'
@@ -31,8 +30,6 @@ _LETTERS = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "[": "[", "]"
 
 @dataclass(slots=True)
 class _Item:
-    """A regular expression, a reference, or a group."""
-
     text: str = ""
     rule: str | None = None
     group: list[list[_Item]] | None = None

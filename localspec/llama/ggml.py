@@ -57,7 +57,6 @@ def tensor_values(tensor: int) -> npt.NDArray[np.float32]:
 
 
 def set_tensor_values(tensor: int, values: npt.NDArray[np.float32]) -> None:
-    """Overwrite the values of a tensor in f32."""
     _tensor_set(tensor, values.ctypes.data, 0, values.nbytes)
 
 
@@ -70,7 +69,6 @@ def processor() -> int:
 
 
 def device_memory(device: int) -> tuple[int, int]:
-    """Bytes free and total; 0 if unknown."""
     free, total = _Size(0), _Size(0)
     _device_memory(device, ctypes.byref(free), ctypes.byref(total))
     return int(free.value), int(total.value)
@@ -91,8 +89,6 @@ def cpu_weight_buffers() -> dict[str, int]:
 
 
 class _Place(ctypes.Structure):
-    """Dl_info of dlfcn.h."""
-
     _fields_ = (("library", _Text), ("base", _Pointer), ("symbol", _Text), ("address", _Pointer))
 
 

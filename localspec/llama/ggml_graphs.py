@@ -18,19 +18,15 @@ _NAMED = """
     F32=0 F16=1 Q4_0=2 Q4_1=3 Q5_0=6 Q5_1=7 Q8_0=8 Q2_K=10 Q3_K=11 Q4_K=12 Q5_K=13 Q6_K=14 IQ4_NL=20
     IQ4_XS=23 I32=26 BF16=30 MXFP4=39
 """
-"""ggml_type of ggml.h."""
 _TYPES = {name: int(number) for name, number in (one.split("=") for one in _NAMED.split())}
 
 _POINTER, _SIZE, _INT, _LONG = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int64
 _TENSORS = 64
-"""Most tensors of a graph."""
 _BUFFER = 8
 """Offset of `buffer` in ggml_tensor."""
 
 
 class _InitParams(ctypes.Structure):
-    """ggml_init_params."""
-
     _fields_ = (("size", _SIZE), ("memory", _POINTER), ("no_alloc", ctypes.c_bool))
 
 
@@ -59,7 +55,6 @@ _backend = function("ggml_backend_dev_init", _POINTER, _POINTER, ctypes.c_char_p
 _free_backend = function("ggml_backend_free", None, _POINTER)
 _compute = function("ggml_backend_graph_compute", _INT, *[_POINTER] * 2)
 plain_buffer = function("ggml_backend_cpu_buffer_type", _POINTER)
-"""Weights as in files."""
 
 Bytes = npt.NDArray[np.uint8]
 Values = npt.NDArray[np.float32]
@@ -76,8 +71,6 @@ def quantized(name: str, values: npt.NDArray[Any]) -> Bytes:
 
 
 class Backend:
-    """The CPU backend, a context manager."""
-
     def __init__(self, threads: int) -> None:
         self.device = ggml.processor()
         self.handle = _backend(self.device, None)
@@ -149,7 +142,6 @@ class Tensors(ExitStack):
             raise RuntimeError("ggml does not compute the graph")
 
     def values(self, tensor: int, shape: Sequence[int]) -> Values:
-        """The computed values, float32, a copy."""
         out = np.empty(shape, np.float32)
         assert out.nbytes == _bytes(tensor)
         _get(tensor, out.ctypes.data, 0, out.nbytes)

@@ -55,11 +55,8 @@ class Grammar:
     __slots__ = ("_bits", "_ends", "_forcing", "_matcher", "_said")
 
     def __init__(self, vocabulary: Vocabulary, text: str, *, thinks: bool = False) -> None:
-        """A grammar in GBNF or in llguidance's Lark; a UsageError says why it is refused.
-
-        Args:
-            thinks: whether a thought comes first, whose beginning is in the prompt.
-        """
+        """A grammar in GBNF or in llguidance's Lark; a UsageError says why it is refused. `thinks`:
+        a thought comes first, whose beginning is in the prompt."""
         if "\0" in text or not text.strip():
             raise UsageError("The grammar is empty or has a NUL in it. Give GBNF text.")
         _require_short(text, "grammar", _LONGEST)
@@ -207,7 +204,6 @@ class _Forcing:
         self._said: _Said = ()
 
     def behind(self, said: _Said) -> Sequence[int]:
-        """Tokens that have to follow."""
         if self._matcher is None:
             self._matcher = self._begin()
         new, known = list[int](), said
@@ -242,7 +238,6 @@ def _without_anchors(pattern: str) -> str:
 
 
 def _in_lark(found: re.Match[str]) -> str:
-    """A part of a regular expression, for between the slashes of Lark's."""
     return {"/": r"\/", "\n": r"\n", "\\\n": r"\n"}.get(found[0], found[0])
 
 
@@ -259,8 +254,6 @@ def _require_short(text: str, what: str, most: int) -> None:
 
 
 class _Spelling:
-    """A vocabulary, as `LLTokenizer` wants it."""
-
     is_tokenizer_wrapper = True
     bos_token_id = None
 

@@ -1,5 +1,3 @@
-"""The KV cache of a trained head, fed with hidden states of the target."""
-
 from __future__ import annotations
 
 import ctypes
@@ -25,7 +23,7 @@ PIECE = 72
 
 
 class HeadCache(NativeCache, ABC):
-    """What a head has read of a text.
+    """The KV cache of a trained head, fed with hidden states of the target.
 
     `tokens` are read, from the text's beginning on; positions whose states are unknown are skipped.
 

@@ -1,5 +1,3 @@
-"""Hidden states of a pass: layer inputs and the final state."""
-
 from __future__ import annotations
 
 import ctypes
@@ -80,11 +78,10 @@ def _layer_getter() -> Any:
 
 
 class HiddenStates:
-    """The hidden states that passes of a context provide.
+    """Hidden states of a context's passes: layer inputs, and the output norm's result.
 
     Attributes:
-        final: whether the output norm's result is wanted, for which every token of a pass has to
-            be an output.
+        final: whether the latter is wanted, for which every token has to be an output.
     """
 
     def __init__(self, model: Model, context: Any) -> None:

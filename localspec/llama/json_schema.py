@@ -212,7 +212,6 @@ def _compiled_apart(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, 
 
 
 def _compiled(schema: Mapping[str, Any]) -> tuple[str, UsageError | None]:
-    """A grammar, and why there is none."""
     from llguidance import LLMatcher
 
     options = {"whitespace_pattern": WHITESPACE}
@@ -262,7 +261,6 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def _mapped(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    """Change every schema in a schema, from the inside out."""
     if isinstance(schema, list):
         return [_mapped(part, change) for part in schema]
     if not isinstance(schema, Mapping):

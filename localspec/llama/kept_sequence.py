@@ -9,11 +9,9 @@ from localspec.llama.shared_context import SharedContext
 
 
 class KeptSequence:
-    """A sequence of a `SharedContext` that belongs to no answer.
+    """A sequence of a `SharedContext` that belongs to no answer; `number`: 0 … `shared.kept` - 1.
 
-    Args:
-        number: 0 … `shared.kept` - 1.
-        make_room: frees cells; False if there are none to free.
+    `make_room` frees cells; False if there are none to free.
     """
 
     def __init__(

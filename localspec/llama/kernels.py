@@ -59,7 +59,6 @@ class KernelStatus:
 _lock = threading.Lock()
 _decided: tuple[KernelStatus, bool] | None = None
 _library: Any = None
-"""Never unloaded: ggml may call it."""
 
 
 def status() -> KernelStatus:
@@ -148,7 +147,6 @@ def _decide() -> tuple[KernelStatus, bool]:
 
 
 def _start() -> KernelStatus:
-    """Put them into ggml if all is well."""
     global _library
     try:
         facts = _facts()
@@ -205,7 +203,6 @@ def _digest(path: Path) -> str:
 
 
 def _features() -> str:
-    """The CPU flags that the operating system reports."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -214,7 +211,6 @@ def _features() -> str:
 
 
 def _tested(facts: dict[str, Any]) -> dict[str, Any]:
-    """Run the self-test; its "instruction_set" or "why_not"."""
     with tempfile.TemporaryDirectory() as folder:
         told = Path(folder) / "outcome.json"
         order = facts | {"library": str(library_path()), "outcome": str(told)}

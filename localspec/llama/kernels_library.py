@@ -9,7 +9,6 @@ from typing import Any
 from localspec.llama.kernels_file import AUTO, VARIABLE
 
 BUFFER = "LOCALSPEC"
-"""ggml's name of the layout."""
 
 _FUNCTIONS = {
     "built_for": (ctypes.c_char_p,),

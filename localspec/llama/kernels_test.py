@@ -43,15 +43,12 @@ _ATTENTION_ERROR = {"F16": 4e-3, "BF16": 4e-3, "Q8_0": 1e-2}
 
 
 _Cache = tuple[str, Sequence[npt.NDArray[Any]]]
-"""Its type, keys and values."""
 _Results = list[tuple[int, tuple[int, ...]]]
 """Tensors and shapes: the result, then others, the product of the weight last."""
 
 
 class _Build(Protocol):
-    def __call__(self, tensors: Tensors, weight: int, count: int) -> _Results:
-        """A pass of a weight over `count` rows."""
-        ...
+    def __call__(self, tensors: Tensors, weight: int, count: int) -> _Results: ...
 
 
 class SelfTest:
@@ -81,7 +78,6 @@ class SelfTest:
                 yield from self._attention(name, size)
 
     def _activations(self) -> Values:
-        """Rows of several magnitudes, one of zeros, one with an outlier."""
         rows = self._random.standard_normal((self._most, _COLUMNS), np.float32)
         rows *= np.exp(self._random.standard_normal((self._most, 1), np.float32))
         rows[3 % self._most] = 0.0
@@ -212,7 +208,6 @@ class SelfTest:
 
 
 def _dequantized(name: str, stored: Bytes) -> Values:
-    """Values of a cache of F16, BF16 or Q8_0."""
     if name == "F16":
         return stored.view(np.float16).astype(np.float32)
     if name == "BF16":

@@ -1,8 +1,7 @@
 """Shorter spinning at barriers, where llama.cpp is built with GNU OpenMP.
 
-libgomp spins 300,000 times, some 15 ms, at each of a pass's hundreds of barriers; beside another
-computing process that costs most of the time. It reads the variable when it is loaded; child
-processes do not inherit it.
+libgomp spins some 15 ms at each of a pass's hundreds of barriers, which costs most of the time
+beside another computing process. It reads the variable when loaded; children do not inherit it.
 """
 
 from __future__ import annotations

@@ -40,8 +40,6 @@ class PicturePart:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A part of an image from `start` to `end` in a prompt."""
-
     start: int
     part: PicturePart
 
@@ -110,7 +108,6 @@ def require_image(image: bytes) -> None:
 
 
 def _size(image: bytes) -> tuple[int, int] | None:
-    """Width and height; None for an unknown format."""
     if image[:8] == b"\x89PNG\r\n\x1a\n":
         width, height = struct.unpack_from(">II", image, 16)
     elif image[:6] in (b"GIF87a", b"GIF89a"):
@@ -125,7 +122,6 @@ def _size(image: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg_size(image: bytes) -> tuple[int, int] | None:
-    """Those of the first frame."""
     at = 2
     while image[at] == 0xFF:
         kind, length = image[at + 1], struct.unpack_from(">H", image, at + 2)[0]

@@ -1,5 +1,3 @@
-"""Images as a model sees them, by llama.cpp's mtmd."""
-
 from __future__ import annotations
 
 import ctypes
@@ -25,14 +23,13 @@ from localspec.llama.options import ModelOptions
 from localspec.llama.pictures import PicturePart
 
 MOST_KEPT = 16
-"""Encoded images that are kept."""
 _TEXT, _IMAGE = 0, 1  # mtmd_input_chunk_type
 _NOWHERE = b"/nonexistent"
 """Where llama.cpp looks for ffmpeg, which it would run on what is no image."""
 
 
 class Projector:
-    """An open projector. Thread-safe.
+    """A projector for images, by llama.cpp's mtmd. Thread-safe.
 
     Args:
         path: a file that passed `localspec.gguf.projectors`.

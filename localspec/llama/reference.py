@@ -1,5 +1,3 @@
-"""llama-cpp-python's own `Llama`, to compare with."""
-
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
@@ -16,14 +14,13 @@ from localspec.llama.vocabulary import Vocabulary
 
 
 class Reference:
-    """An open `Llama`. Close it.
+    """llama-cpp-python's own `Llama`, to compare with. Close it.
 
     Args:
         lookup: draft up to so many tokens by prompt lookup; None decodes plainly.
 
     Attributes:
-        lookups: searches for a draft in the last answer, one per pass after the prompt's.
-        drafted: tokens that they found.
+        lookups, drafted: searches for a draft in the last answer, and the tokens found.
 
     Raises:
         ModelNotFound, NativeError: it cannot be opened.

@@ -20,12 +20,8 @@ of the seconds."""
 class SeatCache(Context):
     """One answer's `Context` over a lot of sequence ids of a `SharedContext`.
 
-    Passes are made by whoever serves all answers. Of hidden states there are layer inputs only.
-
-    Args:
-        number: of the lot.
-        passes: makes its passes.
-        chunk: most tokens of a prompt's next chunk.
+    Passes are made by whoever serves all answers (`passes`), prompts in chunks of up to `chunk`
+    tokens. Of hidden states there are layer inputs only.
 
     Attributes:
         capacity: most tokens; the scheduler may change it.
@@ -144,8 +140,6 @@ class _Inputs(HiddenStates):
 
 
 class _Parts:
-    """In place of a `Batch`: records what a `Context` wants decoded."""
-
     def __init__(self, cache: SeatCache) -> None:
         self._cache = cache
         self.capacity = cache.shared.batch

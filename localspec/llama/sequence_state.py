@@ -1,5 +1,3 @@
-"""The memory of a sequence as bytes."""
-
 from __future__ import annotations
 
 import ctypes

@@ -1,5 +1,3 @@
-"""One KV cache for several answers, in shared passes."""
-
 from __future__ import annotations
 
 import ctypes
@@ -56,17 +54,15 @@ class PassPart(NamedTuple):
 
 
 class SharedContext(OverNative):
-    """A native context for several answers.
+    """One KV cache for several answers, in shared passes.
 
     Each answer has a lot of sequence ids, for its text and branches; ids for kept texts follow.
     Nothing may touch it while a pass runs.
 
     Attributes:
-        model: must outlive the context.
-        answers: count of lots.
+        answers: count of lots; `leaves` sequence ids of each.
         capacity: most tokens of an answer, prompt included. All texts together have `cells`, shared
             tokens counted once.
-        leaves: sequence ids of a lot.
         batch: most tokens of a pass; `rows` the most rows of logits.
 
     Args:
@@ -166,11 +162,7 @@ class SharedContext(OverNative):
 
 
 class Lot(Sequences):
-    """The sequence ids of one answer, numbered from 0.
-
-    Args:
-        first: the id that is number 0.
-    """
+    """The sequence ids of one answer: number 0 is `first`."""
 
     def __init__(self, memory: Any, first: int, count: int) -> None:
         super().__init__(memory, count)
@@ -203,12 +195,7 @@ class Lot(Sequences):
 
 
 class _Filled:
-    """A llama_batch over reusable arrays.
-
-    Args:
-        capacity: most tokens.
-        leaves: most sequence ids of a token.
-    """
+    """A llama_batch over reusable arrays."""
 
     def __init__(self, capacity: int, leaves: int) -> None:
         self._token = np.zeros(capacity, np.int32)
@@ -251,7 +238,6 @@ class _Filled:
         return self._batch
 
     def _fill_one(self, part: PassPart) -> Any:
-        """The same for a single token, as in plain decoding."""
         self._token[0] = part.tokens[0]
         self._position[0] = part.positions[0]
         self._output[0] = part.outputs

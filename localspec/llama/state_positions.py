@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 _EXTENSION = 3
-"""Numbers of llama_kv_cell_ext."""
 _MOST_STREAMS, _MOST_LAYERS = 256, 1 << 16
 
 
@@ -67,7 +66,6 @@ class _Reader:
 
 
 def _cache(reader: _Reader, sequence: int) -> Iterator[npt.NDArray[np.int32]]:
-    """Positions in each stream of a cache."""
     (streams,) = reader.numbers("I")
     if not 0 < streams <= _MOST_STREAMS:
         raise _NotUnderstood

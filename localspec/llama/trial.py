@@ -28,7 +28,6 @@ _THREADS = 2
 
 
 def main(trial: str, argument: str = "") -> int:
-    """The exit status."""
     if trial == "file":
         return passes(Path(argument), [0])
     if trial == "amx":
@@ -62,7 +61,6 @@ def passes(
 
 
 def _self_tested(order: dict[str, Any]) -> str:
-    """The instruction set that works."""
     chosen = start(load(Path(order["library"])), order)
     layout = ggml.cpu_weight_buffers().get(BUFFER)
     if layout is None:

@@ -1,5 +1,3 @@
-"""Text to token ids and back."""
-
 from __future__ import annotations
 
 import ctypes

@@ -65,7 +65,6 @@ class WithoutLayers:
         }
 
     def _computed(self, tensor: int, ask: bool, _user_data: object) -> bool:
-        """ggml_backend_sched_eval_callback: asked whether a tensor is wanted, then shown it."""
         found = _OUT.fullmatch(ggml.tensor_name(tensor))
         if ask or found is None:
             return found is not None
@@ -78,6 +77,5 @@ class WithoutLayers:
 
 
 def _cosine(one: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> float:
-    """Mean over rows."""
     lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     return float(((one * other).sum(axis=1) / np.maximum(lengths, 1e-9)).mean())

@@ -176,7 +176,6 @@ class _Chosen:
     notices: tuple[str, ...] = ()
 
     def leave_out(self, what: str, error: Exception | None = None) -> None:
-        """Go on without it."""
         cause = "" if error is None else f": {str(error).rstrip('.')}"
         self.why_none = f"only the n-gram drafter is used: {what}{cause}"
         self.why = self.path = None
@@ -193,7 +192,6 @@ class _Drafts:
 
     @property
     def models(self) -> list[Any]:
-        """Its weights, None without a draft."""
         one = self.cache if self.head is None else self.head
         return [None if one is None else one.model]
 
@@ -254,11 +252,7 @@ def _open_target(
 
 
 def _why_one_at_a_time(model: Model, options: ModelOptions, largest: int | None) -> str | None:
-    """Why `--parallel` becomes 1, the end of a sentence; None where it stays.
-
-    Args:
-        largest: tokens of the largest pass that rounds as plain ones do, where that has a bound.
-    """
+    """Why a pair generates one answer at a time, the end of a sentence; None if it does not."""
     if options.parallel == 1:
         return None
     if model.recurrent:
@@ -314,12 +308,8 @@ def _open_drafts(
 def _seated(
     target: Context | SharedContext, drafts: _Drafts, options: ModelOptions
 ) -> tuple[tuple[Context, Context | None], Seats | None, TrainedHead | None]:
-    """An answer's caches, of the target and of the draft model, and its head; where several are
-    generated at once, their seats, and what the first of these has.
-
-    Raises:
-        NativeError: there is no room for a head's cache.
-    """
+    """An answer's caches and head; for several answers their seats, and the first seat's. A
+    NativeError if a head's cache has no room."""
     from localspec.llama.shared_context import SharedContext
     from localspec.parallel_engine import seats_over
 
@@ -336,7 +326,7 @@ def _seated(
 def _shares(
     progress: Callable[[float], None] | None, files: Sequence[Path]
 ) -> list[Callable[[float], None] | None]:
-    """What each file reports its progress to, as a part of the whole by its size."""
+    """Each file's part of the progress, by size."""
     if progress is None:
         return [None] * len(files)
     sizes = [max(1, path.stat().st_size) if path.exists() else 1 for path in files]

@@ -1,5 +1,3 @@
-"""Opens targets and caches here or on RPC servers."""
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -76,7 +74,6 @@ def open_cache(model: Model, options: ModelOptions, *, cells: int = 1) -> Contex
 
 
 def open_context(model: Model, options: ModelOptions) -> Context:
-    """A cache for one answer at a time, where the model is."""
     from localspec.llama.context import Context
 
     if not options.rpc:

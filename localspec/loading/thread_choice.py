@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 def thread_choice(
     options: ModelOptions, target: Model, others: OtherProcesses
 ) -> tuple[ThreadController, dict[str, int]]:
-    """What decides the thread counts, and the counts that are fixed."""
     from localspec.llama import library
     from localspec.llama.thread_counts import thread_counts
 

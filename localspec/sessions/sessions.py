@@ -77,7 +77,6 @@ class Sessions:
         return OpenedSession(conversation, file.facts["lengths"][TARGET], tuple(notices))
 
     def leave(self) -> None:
-        """Close the session that was opened."""
         self._named = None
 
     def save(self, path: Path, conversation: Any) -> None:
@@ -102,7 +101,6 @@ class Sessions:
         return notes
 
     def close(self) -> None:
-        """Before the caches are freed."""
         self._keep()
 
     def _keep(self) -> list[str]:

@@ -26,7 +26,6 @@ class StoredTexts:
         self._known: list[list[int]] = []
 
     def write(self, target: StatefulCache, draft: StatefulCache | None) -> None:
-        """Store these, if worth it and not from disk."""
         if len(target.tokens) < LEAST or target.tokens in self._known:
             return
         try:
@@ -50,7 +49,6 @@ class StoredTexts:
         room: int,
         target: Callable[[], tuple[StatefulCache, StatefulCache | None]],
     ) -> list[str]:
-        """See `localspec.scheduling.kept_texts.Disk`."""
         best = self._files.best(prompt, known, room)
         if best is None:
             return []
