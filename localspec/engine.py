@@ -303,6 +303,10 @@ class Engine(Generating):
         """
         return self._call(lambda: self._sessions.open(Path(path)))
 
+    def take_turns(self) -> None:
+        """Compute a step only when it is read, none ahead: for engines whose times are compared."""
+        self._scheduler.ahead = 0
+
     def clear(self) -> int:
         """Empty the caches; returns how many tokens the target's held."""
 

@@ -75,6 +75,8 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
     def _answer(self, engine: Engine) -> None:
         self._thread.require_going_on(INTERRUPTED)
         with load_beside(engine, self._request.opening.options) as beside:
+            for each in (beside, engine):
+                each.take_turns()
             prompt, notices = self._prompt(engine)
             if self._further and isinstance(prompt, str):
                 raise UsageError(

@@ -17,7 +17,7 @@ import greenlet
 
 from localspec.errors import Cancelled, EngineBusy
 from localspec.llama import compute_thread
-from localspec.scheduling.task import Request, Task, Wait
+from localspec.scheduling.task import AHEAD, Request, Task, Wait
 
 
 class Passes(Protocol):
@@ -43,6 +43,7 @@ class Scheduler:
     Attributes:
         tasks: that run, the oldest first.
         waiting: for a seat, in the order in which they came.
+        ahead: items that further tasks may make before they are read.
         passes: where several share passes, else None.
     """
 
@@ -61,6 +62,7 @@ class Scheduler:
         self.tasks: list[Task] = []
         self.waiting: deque[Task] = deque()
         self.passes: Passes | None = None
+        self.ahead = AHEAD
         self._awake = False
         # Held while it is told, or asked, who runs: else the next task might be interrupted.
         self._changing = threading.RLock()
@@ -87,7 +89,9 @@ class Scheduler:
         Raises:
             EngineBusy: the owner would wait for itself.
         """
-        task = Task(tokens, work, wait=wait, owner=owner, wake=self.wake, told=told)
+        task = Task(
+            tokens, work, wait=wait, owner=owner, ahead=self.ahead, wake=self.wake, told=told
+        )
         mine = sum(one.owner == owner for one in [*self.tasks, *self.waiting])
         if owner is not None and (mine >= self._seats or compute_thread.is_current()):
             raise EngineBusy(

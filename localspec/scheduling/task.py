@@ -106,6 +106,7 @@ class Task:
         work: given the task once that has a seat.
         wait: whether it may wait for a seat.
         owner: the thread that reads it, None for no single one.
+        ahead: items that may wait for the reader; 0: each is made when it is asked for.
         wake: tells the scheduler that something changed.
         told: called when there is something to read.
 
@@ -127,11 +128,12 @@ class Task:
         *,
         wait: bool = True,
         owner: int | None = None,
+        ahead: int = AHEAD,
         wake: Callable[[], None] = lambda: None,
         told: Callable[[], object] = lambda: None,
     ) -> None:
         self.tokens, self.work, self.may_wait, self.owner = tokens, work, wait, owner
-        self._wake, self._told = wake, told
+        self._ahead, self._wake, self._told = ahead, wake, told
         self.seat: Place | None = None
         self.greenlet: greenlet | None = None
         self.request: Request | None = None
@@ -140,6 +142,7 @@ class Task:
         self.waited = {Wait.DRAFT: 0.0, Wait.TARGET: 0.0}
         self.alone = self.reading = True
         self._items: SimpleQueue[Any] = SimpleQueue()
+        self._wanted = False
         self.error: BaseException | None = None
         self._ended = threading.Event()
 
@@ -152,12 +155,22 @@ class Task:
             Cancelled: it was cancelled.
             Exception: whatever ended it.
         """
-        while (item := self._items.get()) is not _END:
-            if self.request is not None and self.request.wait is Wait.READER:
-                self._wake()
+        while (item := self._next()) is not _END:
+            if self._ahead:
+                self._look()
             yield item
         if self.error is not None:
             raise self.error
+
+    def _next(self) -> Any:
+        if self._items.empty():
+            self._wanted = True
+            self._look()
+        return self._items.get()
+
+    def _look(self) -> None:
+        if self.request is not None and self.request.wait is Wait.READER:
+            self._wake()
 
     def wait(self) -> None:
         """Until it has ended."""
@@ -175,13 +188,15 @@ class Task:
     # In the scheduler's.
 
     def put(self, item: object) -> None:
+        self._wanted = False
         self._items.put(item)
         self._told()
 
     @property
     def read(self) -> bool:
         """Whether there is room for another item."""
-        return self._items.qsize() < AHEAD
+        waiting = self._items.qsize()
+        return waiting < self._ahead or (self._wanted and not waiting)
 
     @property
     def idle(self) -> bool:

@@ -302,6 +302,27 @@ def test_a_cancel_reaches_who_waits_for_a_seat_or_a_reader() -> None:
     assert isinstance(read(holds), Cancelled)
 
 
+def test_in_turns_an_item_is_made_when_it_is_asked_for() -> None:
+    table, made = Table(), list[int]()
+    table.scheduler.ahead = 0
+
+    def counts(task: Task) -> None:
+        for number in range(100):
+            made.append(number)
+            table.scheduler.put(task, number)
+
+    task = table.scheduler.submit([0], counts)
+    compute_thread.call(lambda: None)
+    for number, item in enumerate(task.items()):
+        compute_thread.call(lambda: None)
+        assert made == [*range(number + 1)]
+        assert item == number
+        if number == 20:
+            break
+    table.scheduler.cancel(task)
+    task.wait()
+
+
 def test_who_would_wait_for_itself_or_may_not_wait_is_told() -> None:
     table = Table(seats=1)
 
