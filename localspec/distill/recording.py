@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from localspec.decoding.sampling import Rows
 from localspec.distill.trace import TraceRecord
-from localspec.llama.shared_context import PassPart, SharedContext
+from localspec.llama.batch import PassPart
+from localspec.llama.shared_context import SharedContext
 
 HELD_BACK_SHARE = 0.05
 """Of the prompts, by their hash."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, NativeError
-from localspec.llama.batch import Batch
+from localspec.llama.batch import Batch, chain
 from localspec.llama.head_cache import PIECE, HeadCache
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
@@ -81,13 +81,14 @@ class BlockCache(HeadCache):
     def _block(self, last: int, count: int) -> Rows:
         size = self.shape.tokens(min(count, self.most))
         tokens = [last, *[self.shape.mask] * (size - 1)]
-        rows = self._decode(self._batch.chain(tokens, size), size)
+        part = chain(tokens, size, self._made - self._base)
+        rows = self._decode(self._batch.fill([part]), size)
         self._drop_failed()
         return rows if self.shape.anchored else rows[1:]
 
     def _take(self, inputs: Rows) -> None:
         try:
-            self._native.decode(self._batch.rows(inputs))
+            self._native.run(self._batch.rows(inputs))
         except (Cancelled, NativeError):
             self._drop_failed()
             raise

@@ -9,7 +9,7 @@ from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import NativeError
 from localspec.llama import sequence_state
-from localspec.llama.batch import Batch
+from localspec.llama.batch import Batch, PassPart, chain
 from localspec.llama.context_params import (
     MAX_LEAVES,
     MAX_SNAPSHOT_DRAFT,
@@ -49,39 +49,38 @@ class Context(NativeCache):
         *,
         flag: ctypes.Array[ctypes.c_char] | None = None,
     ) -> None:
-        self.model = model
-        self.tokens = []
-        self.native_seconds = 0.0
-        self.watch = None
         stop = ctypes.create_string_buffer(2) if flag is None else flag
         params = context_params(model, options, stop)
         native = NativeContext(model, params, stop, f"{options.context or 'default'} tokens")
-        self._native = native
+        leaves = 1 if model.recurrent else MAX_LEAVES
         try:
-            self._set_up(options)
+            self._batch = Batch(native.batch, leaves)
+            hidden = HiddenStates(model, native.handle)
+            self._set_up(native, Sequences(native.memory, leaves), hidden)
         except BaseException:
-            self.close()
+            native.close()
             raise
-
-    def _set_up(self, options: ModelOptions) -> None:
-        model, native = self.model, self._native
         # What was asked for is what is promised; there may be more cells.
         self.capacity = min(native.cells, options.context or native.cells)
+
+    def _set_up(self, native: NativeContext, sequences: Sequences, hidden: HiddenStates) -> None:
+        self.model = model = native.model
+        self.tokens = []
+        self.native_seconds = 0.0
+        self.watch = None
+        self._native, self._sequences, self._hidden = native, sequences, hidden
         self._snapshots = native.snapshots
         self.recurrent = model.recurrent
         self.restores = model.recurrent and not self._snapshots
-        self.max_leaves = 1 if model.recurrent else MAX_LEAVES
+        self.max_leaves = sequences.count
         self.max_draft = MAX_TREE
         if model.recurrent:
             self.max_draft = self._snapshots or MAX_SNAPSHOT_DRAFT
         # Tokens that the last pass left snapshots for; a snapshot serves once.
         self._undoable = 0
         self._saved = SavedStates(native.handle)
-        self._sequences = Sequences(native.memory, self.max_leaves)
         self._grown = GrownTree()
         self._leaves: tuple[list[list[int]], int] = [], 1  # of the tree that `branch` decoded last
-        self._batch = Batch(native.batch, self.max_leaves)
-        self._hidden = HiddenStates(model, native.handle)
 
     def told(self) -> list[str]:
         """Drains notices for the user about its passes."""
@@ -131,7 +130,7 @@ class Context(NativeCache):
         total, start = len(tokens), 0
         if total > LEAST_CHUNK:
             # A short rest joins the last chunk: by itself it would cost more, and other bits.
-            while total - start > min(self._batch.capacity, (most := self._most()) + REST):
+            while total - start > min(self._native.batch, (most := self._most()) + REST):
                 # The last chunk has to hold every token that gives a row.
                 size = min(most, total - start - outputs)
                 if size < 1:
@@ -166,10 +165,21 @@ class Context(NativeCache):
         leaves = tree.leaf_numbers()
         count = 1 + max(numbers[-1] for numbers in leaves)
         self._leaves = leaves, count
-        held = len(self.tokens)
+        held, first = len(self.tokens), self._sequences.first
         for leaf in range(1, count):
             self._sequences.share(leaf, held)
-        rows = self._decode(self._batch.tree(pending, tree, held, leaves), 1 + len(tree))
+        behind = held + len(pending) - 1
+        rows = self._pass(
+            PassPart(
+                [*pending, *tree.tokens],
+                [*range(held, behind + 1), *(behind + depth for depth in tree.depths)],
+                [
+                    *[range(first, first + count)] * len(pending),
+                    *([first + number for number in numbers] for numbers in leaves),
+                ],
+                1 + len(tree),
+            )
+        )
         self.tokens += pending
         return rows
 
@@ -218,9 +228,10 @@ class Context(NativeCache):
             del self.tokens[len(self.tokens) - len(tokens) :]
             grown.chain(tokens)
         else:
-            sequences, most = self._sequences, self.max_leaves
-            places = grown.grow(tokens, parents, behind=held, sequences=sequences, most=most)
-            rows = self._decode(self._batch.nodes(tokens, *places), len(tokens))
+            sequences = self._sequences
+            positions, numbers = grown.grow(tokens, parents, behind=held, sequences=sequences)
+            ids = [(sequences.first + number,) for number in numbers]
+            rows = self._pass(PassPart(tokens, positions, ids, len(tokens)))
         self._undoable = 0
         return rows
 
@@ -246,7 +257,7 @@ class Context(NativeCache):
         that must share one pass is too long for it."""
         if self._grown.tokens:
             self.settle()
-        ids, most = part.ids, self._batch.capacity
+        ids, most = part.ids, self._native.batch
         if not part.causal and len(ids) > most:
             raise NativeError(
                 f"An image has {len(ids)} positions, which need one pass, but a pass has "
@@ -316,15 +327,14 @@ class Context(NativeCache):
         self.tokens += tokens
 
     def clear(self) -> None:
-        self._native.clear()
+        self._sequences.clear()
         self.tokens.clear()
         self._grown = GrownTree()
-        self._sequences.forget(0)
         self._undoable = 0
         self._saved.forget()
 
     def _most(self) -> int:
-        most = self._batch.capacity
+        most = self._native.batch
         return most if self.watch is None else self.watch.chunk(len(self.tokens), most)
 
     def _decode_chain(self, tokens: Sequence[int], outputs: int) -> Rows:
@@ -332,13 +342,17 @@ class Context(NativeCache):
             # Every token of the pass that makes final states is an output, and those are few.
             self._decode_chain(tokens[:-outputs], 0)
             tokens = tokens[-outputs:]
-        rows = self._decode(self._batch.chain(tokens, outputs), outputs)
+        held, first = len(self.tokens), self._sequences.first
+        rows = self._pass(chain(tokens, outputs, held, first))
         if self._gives_hidden:
             self._hidden.passed(len(tokens) - outputs)
         self.tokens += tokens
         if self._snapshots:
             self._undoable = min(self._snapshots, len(tokens) - 1)
         return rows
+
+    def _pass(self, part: PassPart) -> Rows:
+        return self._decode(self._batch.fill((part,)), part.outputs)
 
     def _drop_failed(self) -> None:
         self.discard_branches()

@@ -20,7 +20,7 @@ from llama_cpp import llama_cpp_ext
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT
 from localspec.errors import NativeError
-from localspec.llama.batch import Batch
+from localspec.llama.batch import Batch, PassPart, chain
 from localspec.llama.context_params import MAX_LEAVES
 from localspec.llama.head_cache import PIECE, HeadCache
 from localspec.llama.native_context import failure
@@ -86,11 +86,10 @@ class EagleCache(HeadCache):
     def _chain(self, tokens: Sequence[int], outputs: int) -> Rows:
         held, count = len(self.tokens), len(tokens)
         states, known = self._states_of(held, count)
-        position = held - self._base
-        places = range(position, position + count), [0] * count
         # The graph of a head does not pick rows: logits are those of all tokens, or of none.
-        batch = self._batch.nodes(tokens, *places, states, outputs=outputs > 0)
-        rows = self._decode(batch, count if outputs else 0)
+        made = count if outputs else 0
+        part = chain(tokens, made, held - self._base, states=states)
+        rows = self._decode(self._batch.fill([part]), made)
         if outputs:
             self._own = self._own_rows(count)[-1]
         if self._true == held:
@@ -102,16 +101,17 @@ class EagleCache(HeadCache):
         self, tokens: Sequence[int], parents: Sequence[int], pending: Sequence[int] = ()
     ) -> Rows:
         """As `Context.grow`; a pass with pending tokens has no nodes, whose states come from it."""
-        grown, most = self._grown, self.max_leaves
+        grown, count = self._grown, len(tokens)
         if pending:
             if grown or tokens:
                 raise ValueError("a head reads pending tokens before anything that is drafted")
             return self.extend(pending)
         behind = len(self.tokens) - self._base
-        places = grown.grow(tokens, parents, behind=behind, sequences=self._sequences, most=most)
+        positions, ids = grown.grow(tokens, parents, behind=behind, sequences=self._sequences)
         states = [self._own if parent == ROOT else self._nodes[parent] for parent in parents]
-        rows = self._decode(self._batch.nodes(tokens, *places, np.stack(states)), len(tokens))
-        self._nodes += list(self._own_rows(len(tokens)))
+        part = PassPart(tokens, positions, [(i,) for i in ids], count, states=np.stack(states))
+        rows = self._decode(self._batch.fill([part]), count)
+        self._nodes += list(self._own_rows(count))
         return rows
 
     def settle(self, path: Sequence[int] = ()) -> None:

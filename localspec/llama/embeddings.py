@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.errors import Cancelled, NativeError, UsageError
-from localspec.llama.batch import Batch
+from localspec.llama.batch import Batch, chain
 from localspec.llama.context import Context
 from localspec.llama.context_params import MAX_TREE, context_params
 from localspec.llama.model import Model, Progress
@@ -141,7 +141,7 @@ class EmbeddingModel(Embeds):
     ) -> npt.NDArray[np.floating]:
         require_wanted()
         self._native.clear()
-        self._native.decode(self._batch.chain(tokens, len(tokens)))
+        self._native.run(self._batch.fill([chain(tokens, len(tokens))]))
         found = llama_cpp.llama_get_embeddings_seq(self._native.handle, 0)
         return np.ctypeslib.as_array(found, (self.model.output_width,)).copy()
 

@@ -125,8 +125,7 @@ class HeadCache(NativeCache, ABC):
         self._text = list(context[: len(context) - 1])
 
     def _empty(self) -> None:
-        self._native.clear()
-        self._sequences.forget(0)
+        self._sequences.clear()
 
     def clear(self) -> None:
         self._empty()

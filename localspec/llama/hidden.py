@@ -81,13 +81,14 @@ class HiddenStates:
     """Hidden states of a context's passes: layer inputs, and the output norm's result.
 
     Attributes:
-        final: whether the latter is wanted, for which every token has to be an output.
+        layers: what is wanted, see `Context.want_hidden`.
+        final: whether that has the latter, for which every token has to be an output.
     """
 
     def __init__(self, model: Model, context: Any) -> None:
         self._model = model
         self._context = context
-        self._layers: tuple[int, ...] = ()
+        self.layers: tuple[int, ...] = ()
         self._tapped: set[int] = set()
         self._given: set[int] = set()  # that llama.cpp gives out, wanted or not
         self._on = False
@@ -95,7 +96,7 @@ class HiddenStates:
         self.final = False
 
     def want(self, layers: tuple[int, ...]) -> None:
-        if layers == self._layers:
+        if layers == self.layers:
             return
         most = self._model.layers
         if not all(0 <= layer <= most for layer in layers if layer != NEXTN):
@@ -110,7 +111,7 @@ class HiddenStates:
         # They stay on: llama.cpp reserves its buffers anew for each change, which takes longer than
         # many passes of a small model, and what it copies by itself takes next to nothing.
         self._given |= taps
-        self._layers, self._tapped, self.final = layers, taps, most in layers
+        self.layers, self._tapped, self.final = layers, taps, most in layers
 
     def prepare(self, outputs: bool) -> None:
         """Call before each pass: final states need outputs."""

@@ -56,7 +56,7 @@ class NativeContext:
         *,
         needs_memory: bool = True,
     ) -> None:
-        self._size = model.vocabulary.size
+        self.model, self._size = model, model.vocabulary.size
         self._stop = stop
         self.apart = False
         self._most_views = 2 * int(params.n_outputs_max)
@@ -86,6 +86,8 @@ class NativeContext:
             self.handle = None
 
     def cancel(self) -> None:
+        """Make the running pass, or the next one, raise Cancelled, for all texts. From any
+        thread."""
         self._stop[0] = b"\x01"
 
     def resume(self) -> None:
@@ -106,8 +108,8 @@ class NativeContext:
         if self.memory:
             llama_cpp.llama_memory_clear(self.memory, False)
 
-    def decode(self, batch: Any) -> int:
-        """One pass over a llama_batch; returns the address of its logits, for `rows`.
+    def run(self, batch: Any) -> int:
+        """One pass over a llama_batch; returns the address of its logits, for `logits`.
 
         Raises:
             CacheFull: nothing was read.
@@ -126,7 +128,7 @@ class NativeContext:
             )
         raise failure(status, batch.n_tokens)
 
-    def rows(self, address: int, outputs: int) -> Rows:
+    def logits(self, address: int, outputs: int) -> Rows:
         """The logits at an address: float32 [outputs, vocabulary], a view that the next pass
         overwrites. Views are cached."""
         rows = self._views.get((address, outputs))
@@ -154,10 +156,37 @@ def failure(status: int, tokens: int) -> Cancelled | NativeError:
     )
 
 
-class OverNative:
-    """What a cache passes on to its native context."""
+class PassWatch(Protocol):
+    """Decides how passes run."""
 
+    def chunk(self, context: int, most: int) -> int:
+        """Most tokens of a prompt's next chunk, after `context` tokens: LEAST_CHUNK … most, in
+        multiples of LEAST_CHUNK."""
+        ...
+
+    def passed(self, tokens: int, context: int, seconds: float) -> None:
+        """A pass over `tokens`, after `context` tokens, took so long."""
+        ...
+
+
+class NativeCache:
+    """A cache of one text, and its passes.
+
+    Attributes:
+        capacity: most tokens; `tokens` those held.
+        native_seconds: in native passes so far.
+        watch: told about every pass.
+    """
+
+    model: Model
+    capacity: int
+    tokens: list[int]
+    native_seconds: float
+    watch: PassWatch | None
     _native: NativeContext
+    _hidden: HiddenStates
+    _gives_hidden = False  # whether it was ever asked to
+    _last_pass = 0  # tokens
 
     @property
     def handle(self) -> Any:
@@ -167,8 +196,7 @@ class OverNative:
         self._native.close()
 
     def cancel(self) -> None:
-        """Make the running pass, or the next one, raise Cancelled. From any thread; it affects all
-        answers of a shared cache."""
+        """As `NativeContext.cancel`."""
         self._native.cancel()
 
     def resume(self) -> None:
@@ -183,38 +211,6 @@ class OverNative:
         """Make later passes in the caller's thread, beside those of other caches."""
         self._native.apart = True
 
-
-class PassWatch(Protocol):
-    """Decides how passes run."""
-
-    def chunk(self, context: int, most: int) -> int:
-        """Most tokens of a prompt's next chunk, after `context` tokens: LEAST_CHUNK … most, in
-        multiples of LEAST_CHUNK."""
-        ...
-
-    def passed(self, tokens: int, context: int, seconds: float) -> None:
-        """A pass over `tokens`, after `context` tokens, took so long."""
-        ...
-
-
-class NativeCache(OverNative):
-    """A cache of one text, and its passes.
-
-    Attributes:
-        capacity: most tokens; `tokens` those held.
-        native_seconds: in native passes so far.
-        watch: told about every pass.
-    """
-
-    model: Model
-    capacity: int
-    tokens: list[int]
-    native_seconds: float
-    watch: PassWatch | None
-    _hidden: HiddenStates
-    _gives_hidden = False  # whether it was ever asked to
-    _last_pass = 0  # tokens
-
     def filler(self, count: int) -> list[int]:
         """Tokens for timing; the first ids, which may be special, are left out."""
         return [i % self.model.vocabulary.size for i in range(32, 32 + count)]
@@ -226,7 +222,7 @@ class NativeCache(OverNative):
         self._last_pass = int(batch.n_tokens)
         started = perf_counter()
         try:
-            address = self._native.decode(batch)
+            address = self._native.run(batch)
         except (Cancelled, NativeError):
             self.native_seconds += perf_counter() - started
             self._drop_failed()
@@ -235,7 +231,7 @@ class NativeCache(OverNative):
         self.native_seconds += seconds
         if self.watch is not None:
             self.watch.passed(self._last_pass, len(self.tokens), seconds)
-        return self._native.rows(address, outputs)
+        return self._native.logits(address, outputs)
 
     def _drop_failed(self) -> None:
         """Drop what a failed pass left behind `tokens`."""

@@ -25,58 +25,75 @@ def quick(name: str, result: Any, *arguments: Any) -> Any:
 sequence_remove = quick(
     "llama_memory_seq_rm", ctypes.c_bool, ctypes.c_void_p, *[ctypes.c_int32] * 3
 )
+sequence_copy = quick("llama_memory_seq_cp", None, ctypes.c_void_p, *[ctypes.c_int32] * 4)
 
 
 class Sequences:
-    """The sequences of a cache: 0 holds the committed tokens, others branch from it. A used id
-    keeps sharing the committed tokens, so its next branch adds only what is new."""
+    """The sequences of one text, by number: 0 holds the committed tokens, others branch from it.
 
-    def __init__(self, memory: Any, count: int) -> None:
-        self._memory = memory
-        # How far each further id shares the cells of sequence 0.
+    A used number keeps sharing the committed tokens, so its next branch adds only what is new.
+
+    Args:
+        first: the id of number 0 where other texts share the memory; None where none do.
+    """
+
+    def __init__(self, memory: Any, count: int, first: int | None = None) -> None:
+        self.first, self.count = first or 0, count
+        self._memory, self._alone = memory, first is None
+        # How far each further number shares the cells of number 0.
         self._shared = [0] * count
-        self._most_shared = 0
+        self._open = 1  # numbers below this one may hold something behind the committed tokens
 
-    def share(self, sequence: int, length: int) -> None:
-        """Have a sequence hold the first `length` tokens of sequence 0."""
-        if self._shared[sequence] < length:
-            self.copy(0, sequence, self._shared[sequence], length)
-            self._shared[sequence] = self._most_shared = length
+    def share(self, number: int, length: int) -> None:
+        """Have a sequence hold the first `length` tokens of number 0."""
+        self._open = max(self._open, number + 1)
+        if self._shared[number] < length:
+            self.copy(0, number, self._shared[number], length)
+            self._shared[number] = length
 
     def copy(self, source: int, destination: int, start: int, end: int) -> None:
         """Share the tokens from position `start` to `end`."""
-        llama_cpp.llama_memory_seq_cp(self._memory, source, destination, start, end)
+        first = self.first
+        sequence_copy(self._memory, first + source, first + destination, start, end)
 
     def keep(self, winner: int, held: int, kept: int, used: int) -> None:
-        """End a tree behind `held` tokens: the sequence `winner` becomes the end of sequence 0, up
-        to `kept` tokens; the tree used sequences below `used`."""
-        if kept == held:  # nothing of any branch: one search through the cells is enough
-            self.remove(-1, held)
+        """End a tree behind `held` tokens: the sequence `winner` becomes the end of number 0, up to
+        `kept` tokens; the tree used sequences below `used`."""
+        if kept == held:  # nothing of any branch: one search through the cells may be enough
+            self.cut(held)
             return
         if winner:
             self.remove(0, held)
             self.copy(winner, 0, held, kept)
         else:
             self.remove(0, kept)
-        for sequence in range(1, used):
-            self.remove(sequence, self._shared[sequence])
+        for number in range(1, used):
+            self.remove(number, self._shared[number])
+        self._open = 1
 
-    def remove(self, sequence: int, start: int) -> bool:
-        """Remove tokens from position `start` on (sequence -1: of all). False if a recurrent memory
-        cannot go back there."""
-        return bool(sequence_remove(self._memory, sequence, start, -1))
+    def remove(self, number: int, start: int) -> bool:
+        """Remove tokens from position `start` on. False if a recurrent memory cannot go back
+        there."""
+        return bool(sequence_remove(self._memory, self.first + number, start, -1))
 
     def cut(self, length: int) -> None:
         """Drop everything behind the first `length` tokens."""
-        sequence_remove(self._memory, -1, length, -1)
-        if self._most_shared > length:
-            self.forget(length)
+        if self._alone:
+            sequence_remove(self._memory, -1, length, -1)
+        else:
+            for number, shared in enumerate(self._shared):
+                if number < self._open or shared > length:
+                    self.remove(number, length)
+        self._open = 1
+        self._shared = [min(shared, length) for shared in self._shared]
 
-    def forget(self, length: int) -> None:
-        """Note that nothing behind `length` is left."""
-        if self._most_shared > length:
-            self._shared = [min(shared, length) for shared in self._shared]
-            self._most_shared = length
+    def clear(self) -> None:
+        """Drop everything."""
+        if self._alone:
+            llama_cpp.llama_memory_clear(self._memory, False)
+            self._shared = [0] * self.count
+        else:
+            self.cut(0)
 
 
 class GrownTree:
@@ -103,7 +120,6 @@ class GrownTree:
         *,
         behind: int,
         sequences: Sequences,
-        most: int,
     ) -> tuple[list[int], list[int]]:
         """Append nodes and have new sequences share their beginning; each node's position and
         sequence.
@@ -111,7 +127,6 @@ class GrownTree:
         Args:
             tokens, parents: see `Context.grow`.
             behind: tokens of sequence 0.
-            most: sequences allowed.
 
         Raises:
             ValueError: too many, or no such parents; nothing is appended.
@@ -121,8 +136,8 @@ class GrownTree:
             raise ValueError(f"{len(tokens)} nodes with {len(parents)} parents")
         if not all(ROOT <= parent < known for parent in parents):
             raise ValueError(f"a parent that was not decoded before: {[*parents]} of {known}")
-        if self.leaves + len(parents) - len({*parents} - self._continued) > most:
-            raise ValueError(f"more than {most} branches")
+        if self.leaves + len(parents) - len({*parents} - self._continued) > sequences.count:
+            raise ValueError(f"more than {sequences.count} branches")
         for token, parent in zip(tokens, parents, strict=True):
             source = 0 if parent == ROOT else self.sequences[parent]
             depth = 0 if parent == ROOT else self._depths[parent]

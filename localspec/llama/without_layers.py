@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.llama import ggml
-from localspec.llama.batch import Batch
+from localspec.llama.batch import Batch, chain
 from localspec.llama.context_params import context_params
 from localspec.llama.model import Model
 from localspec.llama.native_context import NativeContext
@@ -50,8 +50,8 @@ class WithoutLayers:
         self._native.clear()
         self._left_out, self._outcomes = frozenset(left_out), []
         count = len(tokens)
-        address = self._native.decode(self._batch.chain(tokens, count))
-        found: npt.NDArray[np.int64] = self._native.rows(address, count).argmax(axis=1)
+        address = self._native.run(self._batch.fill([chain(tokens, count)]))
+        found: npt.NDArray[np.int64] = self._native.logits(address, count).argmax(axis=1)
         return found
 
     def influences(self, tokens: Sequence[int]) -> dict[int, float]:

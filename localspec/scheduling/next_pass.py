@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from localspec.decoding.sampling import Rows
-from localspec.llama.shared_context import PassPart
+from localspec.llama.batch import PassPart
 from localspec.scheduling.task import Request, Wait
 
 CHUNK = 64

@@ -10,8 +10,9 @@ from localspec.decoding.sampling import Rows
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.registry import Parts
 from localspec.drafters.trained_head import TrainedHead
+from localspec.llama.batch import PassPart
 from localspec.llama.seat_cache import SeatCache
-from localspec.llama.shared_context import PassPart, SharedContext
+from localspec.llama.shared_context import SharedContext
 from localspec.llama.target import LlamaTarget, shared_prefix
 from localspec.scheduling.draft_room import DraftRoom
 from localspec.scheduling.kept_texts import KeptTexts

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, NativeError
+from localspec.llama.batch import PassPart
 from localspec.llama.native_context import CacheFull
-from localspec.llama.shared_context import PassPart
 from localspec.policy.worth import Bid
 from localspec.scheduling.next_pass import CHUNK, Cache, NextPass
 from localspec.scheduling.scheduler import Scheduler

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from localspec.decoding.sampling import Rows
 from localspec.errors import LocalspecError
-from localspec.llama.shared_context import PassPart
+from localspec.llama.batch import PassPart
 from localspec.policy.worth import Bid
 
 if TYPE_CHECKING:

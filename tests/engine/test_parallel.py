@@ -70,7 +70,7 @@ def all_free(engine: ParallelEngine) -> bool:
     seats = engine._seats
     lots = [cache.lot for seat in seats.all for cache in (seat.cache, seat.draft_cache) if cache]
     held = [
-        engine._seats.shared[number % 2].longest(lot.first + leaf)
+        engine._seats.shared[number % 2].length(lot.first + leaf)
         for number, lot in enumerate(lots)
         for leaf in range(seats.shared[0].leaves)
     ]

@@ -76,4 +76,4 @@ def test_nothing_grows_over_answers_of_which_some_are_cancelled(
         assert len(kept) <= engine._seats.shared[0].kept
         kept.clear()
         used = range(AT_ONCE * engine._seats.shared[0].leaves + engine._seats.shared[0].kept)
-        assert {shared.longest(n) for shared in engine._seats.shared for n in used} == {0}
+        assert {shared.length(n) for shared in engine._seats.shared for n in used} == {0}

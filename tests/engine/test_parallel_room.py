@@ -21,8 +21,9 @@ from localspec import (
 )
 from localspec.decoding.sampling import Rows
 from localspec.llama import compute_thread, library
+from localspec.llama.batch import PassPart
 from localspec.llama.context import Context
-from localspec.llama.shared_context import PassPart, SharedContext
+from localspec.llama.shared_context import SharedContext
 from localspec.parallel_engine import ParallelEngine
 from localspec.scheduling.draft_room import DraftRoom
 from localspec.scheduling.seats import SharedSeat

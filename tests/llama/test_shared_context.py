@@ -11,11 +11,12 @@ import pytest
 from localspec import ModelOptions, NativeError, UsageError
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
+from localspec.llama.batch import PassPart
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.native_context import CacheFull
 from localspec.llama.seat_cache import SeatCache
-from localspec.llama.shared_context import PassPart, SharedContext
+from localspec.llama.shared_context import SharedContext
 from tests.llama.rows import NOISE, distance, fresh
 from tests.support import ggufs
 
@@ -93,7 +94,7 @@ def test_trees_and_cuts_of_one_leave_the_others_alone(
         assert distance(row, fresh(reference, [*text, 77])) < NOISE
     for cache in caches:
         cache.clear()
-    assert {shared.longest(n) for n in range(ANSWERS * shared.leaves)} == {0}
+    assert {shared.length(n) for n in range(ANSWERS * shared.leaves)} == {0}
 
 
 def test_a_text_that_begins_like_another_shares_its_cells(
@@ -127,7 +128,7 @@ def test_a_full_cache_reads_nothing_and_what_failed_can_be_undone(
     part = chain([7] * 5, second.lot.first, 250)
     shared.decode([part])
     shared.undo([part])
-    assert shared.longest(second.lot.first) == 250
+    assert shared.length(second.lot.first) == 250
     row = second.extend([42])[-1].copy()
     assert distance(row, fresh(reference, [*range(100, 350), 42])) < NOISE
 

@@ -14,8 +14,8 @@ import pytest
 from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, EngineBusy, NativeError
 from localspec.llama import compute_thread
+from localspec.llama.batch import PassPart
 from localspec.llama.native_context import CacheFull
-from localspec.llama.shared_context import PassPart
 from localspec.policy.worth import Bid
 from localspec.scheduling import shared_passes
 from localspec.scheduling.next_pass import Cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localspec.llama.shared_context import PassPart
+from localspec.llama.batch import PassPart
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
 from localspec.policy.worth import Bid, Worth

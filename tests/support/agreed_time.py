@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from localspec import Engine
+from localspec.llama.batch import PassPart
 from localspec.llama.context import Context
-from localspec.llama.shared_context import PassPart, SharedContext
+from localspec.llama.shared_context import SharedContext
 from localspec.parallel_engine import ParallelEngine
 from tests.policy.timed import Clock
 from tests.support.sessions import make_drafts_cheap, target_seconds
