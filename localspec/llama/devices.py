@@ -67,8 +67,6 @@ def rewritten_types() -> frozenset[str]:
     if not weight_buffers_work():
         return frozenset()
     found: set[str] = set()
-    if {"AMX_INT8", "AVX512_VNNI"} <= built and "AMX" in ggml.cpu_weight_buffers():
-        found |= {"Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"}
     if "REPACK" in built:
         if "AVX2" in built:
             found |= {"Q4_0", "Q4_K", "IQ4_NL", "MXFP4"}

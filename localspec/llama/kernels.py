@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from localspec.identity import machine
 from localspec.kernels import library_path
-from localspec.llama import amx_check, child_process, compute_thread, ggml, kernels_file
+from localspec.llama import amx, child_process, compute_thread, ggml, kernels_file
 from localspec.llama.kernels_file import AUTO, INSTRUCTION_SETS, OFF, VARIABLE, self_tests
 from localspec.llama.kernels_library import Unusable, load, start
 from localspec.llama.library import logger
@@ -134,13 +134,12 @@ def _decide() -> tuple[KernelStatus, bool]:
     global _decided
     with _lock:
         if _decided is None:
-            found = [off("AMX could not be turned off")]
-            works = amx_check.works()
-            if works:
-                found.append(_start())
-            else:
+            found, works = [off("AMX could not be turned off")], True
+            if b"AMX_INT8 = 1" in llama_cpp.llama_print_system_info():
                 # ggml asks for AMX when the kernels are put before its own layouts.
-                works = amx_check.refused(lambda: found.append(_start()))
+                works = amx.refused(lambda: found.append(_start()))
+            else:
+                found.append(_start())
             _decided = found[-1], works
             logger.info("kernels: %s", found[-1].words)
         return _decided

@@ -1,18 +1,15 @@
 """Trials that may crash: `python -m localspec.llama.trial TRIAL ARGUMENT`.
 
-`file PATH` opens a model and decodes a token, `amx` makes a batched pass with ggml's own weight
-layouts, `kernels ORDER` is the kernels' self-test.
+`file PATH` opens a model and decodes a token, `kernels ORDER` is the kernels' self-test.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from localspec import paths
 from localspec.errors import LocalspecError
 from localspec.llama import ggml
 from localspec.llama.context import Context
@@ -29,11 +26,7 @@ _THREADS = 2
 
 def main(trial: str, argument: str = "") -> int:
     if trial == "file":
-        return passes(Path(argument), [0])
-    if trial == "amx":
-        # localspec's kernels would take the weights, and ask for this trial first.
-        draft = paths.embedded(paths.EMBEDDED_DRAFT)
-        return passes(draft, [*range(1, 9)], kernels="off", weight_buffers=True)
+        return decodes(Path(argument))
     order = json.loads(argument)
     try:
         found = {"instruction_set": _self_tested(order)}
@@ -45,15 +38,13 @@ def main(trial: str, argument: str = "") -> int:
     return 0
 
 
-def passes(
-    path: Path, tokens: Sequence[int], *, kernels: str = "auto", weight_buffers: bool | None = None
-) -> int:
-    """Open a model and decode these tokens in one pass, on the CPU alone."""
-    options = ModelOptions(context=64, gpu_layers=0, kernels=kernels)
+def decodes(path: Path) -> int:
+    """Open a model and decode a token, on the CPU alone."""
+    options = ModelOptions(context=64, gpu_layers=0)
     try:
-        with Model(path, options, weight_buffers=weight_buffers, cpu_alone=True) as model:
+        with Model(path, options, cpu_alone=True) as model:
             context = Context(model, options)
-            context.extend(tokens)
+            context.extend([0])
             context.close()
     except LocalspecError:
         return REFUSED

@@ -8,13 +8,11 @@ import sys
 from pathlib import Path
 from time import sleep
 
-import llama_cpp
 import psutil
 import pytest
 
-from localspec import paths
 from localspec.errors import Cancelled, ModelInvalid
-from localspec.llama import amx_check, child_process, crash_test, kernels
+from localspec.llama import child_process, crash_test, kernels
 from tests.support.ggufs import tiny_llama
 
 pytestmark = pytest.mark.nightly
@@ -77,25 +75,11 @@ def test_what_a_child_started_goes_with_it(monkeypatch: pytest.MonkeyPatch, tmp_
     assert not any(map(running, pids))
 
 
-def test_amx_code_that_hangs_is_done_without(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    monkeypatch.setattr(llama_cpp, "llama_print_system_info", lambda: b"AMX_INT8 = 1")
-    monkeypatch.setattr(amx_check, "LIMIT", 0.2)
-    asked = runs(monkeypatch, WAITS)
-    assert not amx_check.works()
-    assert "crashes or hangs" in caplog.text
-    assert not amx_check.works()
-    assert asked == ["amx"], "and that is kept"
-    assert (paths.cache_folder() / "amx.json").exists()
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel's part is Linux's")
 def test_ggml_is_refused_amx_in_a_process_of_its_own() -> None:
     code = (
-        "from localspec.llama import amx_check, ggml\n"
-        "assert amx_check.refused() == bool(ggml.cpu_weight_buffers())\n"
+        "from localspec.llama import amx, ggml\n"
+        "assert amx.refused(list) == bool(ggml.cpu_weight_buffers())\n"
         "assert 'AMX' not in ggml.cpu_weight_buffers()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -32,14 +32,6 @@ def test_a_crash_test_leaves_devices_alone(tmp_path: Path, monkeypatch: pytest.M
     assert (options.gpu_layers, alone) == (0, True)
 
 
-def test_the_cpus_own_code_is_tried_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "Model", Noted)
-    monkeypatch.setattr(Noted, "opened", [])
-    assert trial.main("amx") == 0
-    [(options, alone)] = Noted.opened
-    assert (options.gpu_layers, alone) == (0, True)
-
-
 def test_a_model_that_is_kept_off_devices_works(
     draft_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

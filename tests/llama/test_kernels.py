@@ -285,12 +285,3 @@ def test_the_self_test_finds_a_layout_that_does_not_compute_the_same_bits(kernel
         fault = SelfTest(backend, other, (1, 4, 8)).first_fault()
     assert fault is not None
     assert "gives other bits than with n = 8" in fault
-
-
-def test_the_check_of_amx_asks_for_no_other_check(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """It once asked for the kernels, which asked for it, without end."""
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    assert child_process.run(child_process.TRIAL, "amx", limit=60) == 0
-    assert not list(tmp_path.rglob("*.json"))
