@@ -1,8 +1,5 @@
-"""Whether a LoRA adapter fits a model, checked before llama.cpp reads it.
-
-llama.cpp compares two of four dimensions and asserts the rest, which would end the process
-(`llama_adapter_lora_init_impl`, llama-adapter.cpp; `build_lora_mm`, llama-graph.cpp).
-"""
+"""Whether a LoRA adapter fits a model. llama.cpp compares two of four dimensions and asserts the
+rest (`llama_adapter_lora_init_impl`, llama-adapter.cpp; `build_lora_mm`, llama-graph.cpp)."""
 
 from __future__ import annotations
 

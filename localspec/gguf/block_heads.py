@@ -28,13 +28,8 @@ _NOT_MADE = {
 
 @dataclass(frozen=True, slots=True)
 class BlockHeadFile(TappingHead):
-    """Attributes:
-    source: "dflash", or "dspark" with a Markov chain.
-    block: tokens of a block in training.
-    mask: the mask token.
-    anchored: whether the last token's own row predicts the next one.
-    causal: whether tokens of a block see only earlier ones.
-    """
+    """`source`: "dflash", or "dspark" with a Markov chain. The others: see
+    `localspec.llama.block_cache.BlockShape`."""
 
     source: str
     block: int
@@ -44,12 +39,8 @@ class BlockHeadFile(TappingHead):
 
 
 def read_block_head(path: Path) -> BlockHeadFile:
-    """Read and check a head.
-
-    Raises:
-        ModelNotFound: no such file.
-        ModelInvalid: damaged, of another kind, or not what llama.cpp can compute.
-    """
+    """Read and check a head; raises ModelNotFound, or ModelInvalid if llama.cpp cannot compute
+    it."""
     file = read_gguf(path)
     shapes = {tensor.name: tensor for tensor in file.tensors}
     for tensor, kind in _NOT_MADE.items():

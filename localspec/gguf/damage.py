@@ -1,8 +1,8 @@
 """Files over which llama.cpp would abort, or read outside its memory.
 
-Each check stands for an assertion that no loader precedes: `llama_model_base::load_hparams`,
-`load_arch_tensors` (llama-model.cpp, src/models), `llama_vocab::impl::load` (llama-vocab.cpp),
-and kernels of ggml (ops.cpp). What llama.cpp refuses itself is left to it.
+Each check stands for an assertion that no loader precedes: `load_hparams`, `load_arch_tensors`
+(llama-model.cpp, src/models), `llama_vocab::impl::load` (llama-vocab.cpp), kernels of ggml
+(ops.cpp). What llama.cpp refuses itself is left to it.
 """
 
 from __future__ import annotations
@@ -95,8 +95,7 @@ def _numbers(file: GGUFFile) -> str | None:
 
 
 def _rotations(file: GGUFFile) -> str | None:
-    """More numbers of a head rotated than it has, an odd number, or none, which never ends
-    (`ggml_compute_forward_rope_flt`)."""
+    """More numbers of a head rotated than it has, an odd number, or none, which never ends."""
     for which in ("", "_swa"):
         rotated, size = file.own_integer(f"rope.dimension_count{which}"), _head(file, which)
         if not _heads(file) or rotated is None or size is None:

@@ -43,14 +43,8 @@ _STATES = ("ssm_", "shortconv", "time_mix", "kda_")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
     """How a model is opened, as far as memory goes; see `localspec.llama.options.ModelOptions`.
-
-    Attributes:
-        rewritten: weight types that the CPU backend copies rewritten; None guesses from the
-            processor.
-        kernels: whether localspec's CPU kernels, which keep one copy, have the weights; None
-            guesses.
-        extras: what is opened besides.
-    """
+    `rewritten`: weight types that the CPU backend copies rewritten; `kernels`: whether localspec's
+    kernels, which keep one copy, have the weights. None guesses."""
 
     context: int = 0
     kv_type_k: str = "f16"

@@ -13,8 +13,7 @@ from localspec.llama.options import ModelOptions
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """What is opened besides the weights: LoRA adapters, and a projector where the target's layers
-    are."""
+    """Adapters, and a projector where the target's layers are: what is opened besides weights."""
 
     adapters: tuple[GGUFFile, ...] = ()
     draft_adapters: tuple[GGUFFile, ...] = ()

@@ -37,12 +37,9 @@ class SkippedText:
 
 
 class Array(Sequence[Scalar]):
-    """An array of the metadata as the file's bytes; elements are decoded on access.
+    """An array of the metadata: its bytes `raw` without type and count, decoded on access.
 
-    Attributes:
-        raw: bytes without type and count.
-        kind: GGUF's value type of its elements.
-        strings: whether its elements are texts (UTF-8, anything else replaced).
+    `kind`: GGUF's value type; `strings`: whether elements are texts (UTF-8, else replaced).
     """
 
     __slots__ = ("_format", "_length", "_starts", "kind", "raw", "strings")
@@ -149,12 +146,8 @@ Value = Scalar | Array | SkippedText
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """Attributes:
-    shape: fastest dimension first, as in the file.
-    type: "F16", "Q4_K" …
-    offset: in bytes, in the file number `part`, from 0.
-    size: bytes.
-    """
+    """`shape`: fastest dimension first; `type`: "F16", "Q4_K" …; `offset`: in bytes, in the file
+    number `part`; `size`: bytes."""
 
     name: str
     shape: tuple[int, ...]
@@ -170,15 +163,8 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class GGUFFile:
-    """Everything but the weights.
-
-    Attributes:
-        path: the first file of a split model.
-        size: bytes of all parts.
-        metadata: of the first part.
-        tensors: of all parts; empty if not asked for.
-        kinds: GGUF's value type of each key.
-    """
+    """Everything but the weights: `parts` of a split model and bytes of all of them, metadata of
+    the first part, value types of its keys, tensors of all."""
 
     path: Path
     parts: tuple[Path, ...]

@@ -34,13 +34,10 @@ class HeadTarget(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TappingHead:
-    """A head that reads inputs of its target's layers.
+    """A head that reads inputs of its target's layers, in the order of `layers`.
 
-    Attributes:
-        layers: of the target, in reading order.
-        target_width: of the target's hidden states.
-        width: of its own.
-        embeddings, output: whether it has such a matrix; else it uses the target's.
+    `target_width`: of the target's hidden states; `width`: of its own. `embeddings`, `output`:
+    whether it has such a matrix; else it uses the target's.
     """
 
     path: Path
@@ -104,12 +101,8 @@ def require_no_head(path: Path) -> None:
 
 
 def read_eagle(path: Path) -> TappingHead:
-    """Read and check an EAGLE-3 head.
-
-    Raises:
-        ModelNotFound: no such file.
-        ModelInvalid: cut short, damaged, or not what llama.cpp can compute.
-    """
+    """Read and check an EAGLE-3 head; raises ModelNotFound, or ModelInvalid if llama.cpp cannot
+    compute it."""
     file = read_gguf(path)
     shapes = {tensor.name: tensor for tensor in file.tensors}
     numbers = target_layers(file)
@@ -176,8 +169,7 @@ def require_map(file: GGUFFile, tensors: Mapping[str, TensorInfo]) -> None:
 
 
 def d2t_ids(file: GGUFFile, d2t: TensorInfo, tokens: int) -> npt.NDArray[np.int64]:
-    """The target's token of each row of a head's output; a ModelInvalid for unknown ones, or
-    another type."""
+    """The target's token of each row of a head's output; a ModelInvalid for unknown ones."""
     ids = np.empty(0, np.int64)
     if d2t.type == "I64":
         ids = np.fromfile(file.parts[d2t.part], "<i8", d2t.elements, offset=d2t.offset)

@@ -22,12 +22,8 @@ Matrix = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class MedusaHeads:
-    """Attributes:
-    width: of the target's hidden states.
-    tokens: of the target's vocabulary.
-    heads: their count; `blocks` in each.
-    vocabulary: fingerprint of the target's; empty if unknown.
-    """
+    """`width`: of the target's hidden states; `tokens`: of its vocabulary, whose fingerprint is
+    `vocabulary`, empty if unknown; `blocks`: in each head."""
 
     file: GGUFFile
     width: int
@@ -97,12 +93,8 @@ class MedusaHeads:
 
 
 def read_medusa(path: Path) -> MedusaHeads:
-    """Read the metadata; tensors are checked when they are read.
-
-    Raises:
-        ModelNotFound: no such file.
-        ModelInvalid: cut short, or not as dev/heads.md says.
-    """
+    """Read the metadata; tensors are checked when they are read. Raises ModelNotFound, or
+    ModelInvalid if it is not as dev/heads.md says."""
     file = read_gguf(path)
     sizes = required(file, "embedding_length", "vocab_size", "head_count")
     width, tokens, heads = sizes.values()

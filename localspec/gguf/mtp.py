@@ -17,14 +17,8 @@ _EXPERTS = "ffn_gate_inp.weight"
 
 @dataclass(frozen=True, slots=True)
 class MtpLayers:
-    """Layers that predict ahead, behind the others of a model.
-
-    Attributes:
-        architecture: of their model.
-        before: layers that it has without them.
-        width: of its states.
-        alone: whether the file has nothing else of the model.
-    """
+    """Layers that predict ahead, behind the `before` others of a model. `alone`: whether the file
+    has nothing else of it."""
 
     path: Path
     architecture: str

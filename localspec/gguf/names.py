@@ -53,8 +53,8 @@ def quant_of(name: str) -> str:
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """Names of all parts of a split model, by one of them; the name alone for other files.
-    llama.cpp's scheme: `<stem>-00001-of-00003.gguf`."""
+    """All parts of a split model, by one of them; other names alone. llama.cpp's scheme:
+    `<stem>-00001-of-00003.gguf`."""
     folder, slash, file = name.rpartition("/")
     found = _PART.fullmatch(file)
     if not found or not 1 <= int(found["number"]) <= int(found["total"]):
@@ -96,12 +96,8 @@ def models_among(names: Iterable[str]) -> list[ModelFiles]:
 def choose(
     models: Sequence[ModelFiles], *, quant: str | None, file: str | None
 ) -> ModelFiles | None:
-    """The model that a reference means, or None.
-
-    Args:
-        quant: as typed; None takes the default one, else the first, preferably quantized.
-        file: its file (any part of it), which decides alone.
-    """
+    """The model that a reference means, or None. `quant`: as typed; None takes the default one,
+    else the first, preferably quantized. `file`: any part of its files, which decides alone."""
     if file is not None:
         wanted = parts_of(file)
         return next((m for m in models if parts_of(m.files[0]) == wanted), None)

@@ -37,12 +37,9 @@ def require_projector(path: Path) -> None:
 
 
 def image_compute(file: GGUFFile) -> int:
-    """Bytes of a projector's pass over one image of its own size, and of its result.
-
-    Pixels, and the widest activations: the feed-forward's inner numbers, or queries, keys and
-    values, or the patches in F16. Fitted to what clip.cpp reports for vision transformers with
-    flash attention; too little for projectors of any resolution.
-    """
+    """Bytes of a projector's pass over one image of its own size, and of its result: pixels, and
+    the widest activations. Fitted to what clip.cpp reports for vision transformers with flash
+    attention; too little for projectors of any resolution."""
     side, patch, width = (
         _own(file, key) for key in ("image_size", "patch_size", "embedding_length")
     )

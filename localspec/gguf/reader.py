@@ -1,10 +1,8 @@
 """Reads metadata and tensor lists of untrusted GGUF files.
 
-The package gguf is for trusted files: it takes seconds for large vocabularies, loops over any
-count that a file claims, and maps files. Here everything is checked against the file's size,
-arrays stay bytes, and a budget bounds the work.
-
-Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+The package gguf is for trusted files: it takes seconds, loops over any count that a file claims,
+and maps files. Here everything is checked against the file's size, arrays stay bytes, and a
+budget bounds the work. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
 from __future__ import annotations
@@ -49,12 +47,8 @@ _U64 = struct.Struct("<Q")
 
 
 def read_gguf(path: Path, *, tensors: bool = True) -> GGUFFile:
-    """Read what comes before the weights, in all parts of a split file.
-
-    Takes at most a second and 200 MB, whatever the file claims.
-
-    Args:
-        tensors: read the list of tensors too, and check that the file holds all of them.
+    """Read what comes before the weights, in all parts of a split file, in at most a second and 200
+    MB. `tensors`: read the list of tensors, and check that the file holds them.
 
     Raises:
         ModelNotFound: no such file, or it cannot be read.

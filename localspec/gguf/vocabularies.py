@@ -1,7 +1,4 @@
-"""Vocabularies of files, compared as llama.cpp reads them (llama-vocab.cpp).
-
-`localspec.llama.vocabulary` compares once more when the models are open.
-"""
+"""Vocabularies of files, as llama.cpp reads them (llama-vocab.cpp)."""
 
 from __future__ import annotations
 
@@ -49,11 +46,8 @@ class TokenDifference:
 
 
 class VocabularyFacts:
-    """Attributes:
-    model: "gpt2" (byte-level BPE), "llama" (SentencePiece) …
-    pre: the rule that cuts text into words; "default" if none is named.
-    size: count of tokens.
-    """
+    """`model`: "gpt2" (byte-level BPE), "llama" (SentencePiece) …; `pre`: the rule that cuts text
+    into words; `size`: count of tokens."""
 
     def __init__(self, file: GGUFFile) -> None:
         self.model = printable(file.text("tokenizer.ggml.model") or "none", 40)
@@ -147,12 +141,9 @@ class VocabularyComparison:
 def compare(
     target: VocabularyFacts, draft: VocabularyFacts, *, reads_all: bool = False
 ) -> VocabularyComparison:
-    """Whether ids mean the same, as `localspec.llama.vocabulary` judges: control tokens may have
-    other names, and either may have more tokens at the end.
-
-    Args:
-        reads_all: the draft needs every token that the target uses.
-    """
+    """Whether ids mean the same, as `localspec.llama.vocabulary` judges. Control tokens may have
+    other names, and either may have more tokens; `reads_all`: the draft needs all that the target
+    uses."""
     mine, other = target.tokens, draft.tokens
     if mine is None or other is None:
         return VocabularyComparison(None, None, 0)
@@ -192,8 +183,7 @@ def _first_unequal(mine: Array, other: Array, count: int) -> int:
 
 
 def shared_text(target: VocabularyFacts, draft: VocabularyFacts) -> float:
-    """Share of the target's tokens whose text the draft has, under any id. Marks of a leading space
-    ("▁", "Ġ") are equal."""
+    """Share of the target's tokens whose text the draft has. Leading "▁" and "Ġ" are equal."""
     if target.tokens is None or draft.tokens is None or not target.size:
         return 0.0
     mine, other = ({_plain(v.bytes_of(i)) for i in range(v.size)} for v in (target, draft))

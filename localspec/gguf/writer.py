@@ -1,7 +1,4 @@
-"""Writes GGUF files.
-
-Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
-"""
+"""Writes GGUF files."""
 
 from __future__ import annotations
 
@@ -32,12 +29,8 @@ def write_gguf(
     kinds: Mapping[str, int],
     tensors: Sequence[NewTensor],
 ) -> None:
-    """Write a file, or raise OSError.
-
-    Args:
-        metadata: as read from another file; skipped texts are left out.
-        kinds: GGUF's value type of each key.
-    """
+    """Write a file, or raise OSError. `metadata` as read, skipped texts left out; `kinds`: value
+    type of each key."""
     entries = [
         _text(key) + struct.pack("<I", kinds[key]) + _value(kinds[key], value)
         for key, value in metadata.items()

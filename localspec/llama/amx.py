@@ -25,11 +25,9 @@ _SMALL = 4096
 
 
 def refused(first: Callable[[], object]) -> bool:
-    """Make ggml believe that this process may not use AMX; returns whether that worked.
-
-    ggml asks the kernel (arch_prctl) once, when it lists its buffers, before which `first` is
-    called. The kernel refuses while a thread's signal stack is too small for AMX's registers.
-    """
+    """Make ggml believe that this process may not use AMX; returns whether that worked. ggml asks
+    the kernel once, when it lists its buffers, before which `first` is called; the kernel refuses
+    while a thread's signal stack is too small for AMX's registers."""
     if not sys.platform.startswith("linux"):
         return False
     libc = ctypes.CDLL(None)

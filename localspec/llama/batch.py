@@ -45,10 +45,8 @@ def chain(
 
 
 class Batch:
-    """Reusable arrays for passes of up to `capacity` tokens, in up to `leaves` sequences each.
-
-    `width`: of the state that goes in with each token, for trained heads.
-    """
+    """Arrays for passes of up to `capacity` tokens, in up to `leaves` sequences each. `width`: of
+    the state beside each token, for trained heads."""
 
     def __init__(self, capacity: int, leaves: int, width: int = 0) -> None:
         self._count = np.ones(capacity, np.int32)

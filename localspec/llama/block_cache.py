@@ -1,8 +1,7 @@
 """The KV cache of a block diffusion head (DFlash, DSpark), which drafts a block in one pass.
 
-The head's layers attend to keys and values made from inputs of some target layers (`feed`).
-A draft is a pass over the last token and masks; none of it stays in the cache. llama.cpp
-writes rows without tokens to the cache and computes tokens over it (src/models/dflash.cpp).
+Keys and values are made from inputs of some target layers (`feed`). A draft is a pass over the
+last token and masks, of which nothing stays (llama.cpp: src/models/dflash.cpp).
 """
 
 from __future__ import annotations
@@ -26,13 +25,9 @@ MOST = 32
 
 @dataclass(frozen=True, slots=True)
 class BlockShape:
-    """Attributes:
-    size: tokens of a block in training.
-    mask: the mask token.
-    anchored: whether the last token's row predicts the first drafted one; else each mask's row
-        predicts the token in its own place.
-    causal: whether tokens of a block see only earlier ones.
-    """
+    """`size`: tokens of a block in training; `mask`: the mask token. `anchored`: the last token's
+    row predicts the first drafted one, else each mask's row predicts its own token. `causal`:
+    tokens of a block see only earlier ones."""
 
     size: int
     mask: int

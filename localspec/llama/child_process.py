@@ -19,11 +19,8 @@ _POLL = 0.1
 def run(
     module: str, *arguments: str, limit: float, cancelled: Callable[[], bool] = lambda: False
 ) -> int:
-    """Run `python -m module`; its exit status, negative for a signal.
-
-    Raises TimeoutError after `limit` seconds, Cancelled, or OSError if it does not start. The child
-    and its descendants are gone then.
-    """
+    """Run `python -m module`; its exit status, negative for a signal. Raises TimeoutError after
+    `limit` seconds, Cancelled, or OSError; the child and its descendants are gone then."""
     child = start(module, *arguments)
     deadline = monotonic() + limit
     try:

@@ -1,9 +1,8 @@
 """The thread that makes all passes of this process.
 
-GNU OpenMP keeps a team of threads per computing thread. Once all teams together have more
-threads than there are cores, libgomp spins less at barriers, and every pass slows down.
-Handing over a pass takes 20 to 70 µs, so tasks of many passes run in this thread
-(`localspec.scheduling.scheduler`).
+GNU OpenMP keeps a team of threads per computing thread, and spins less at barriers once all
+teams together have more threads than there are cores. Handing over a pass takes 20 to 70 µs, so
+tasks of many passes run in this thread (`localspec.scheduling.scheduler`).
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -31,38 +31,24 @@ def call(function: Callable[..., Result], *arguments: Any) -> Result:
     """Call a function in that thread and wait. An interrupt is raised once it has returned."""
     if is_current():
         return function(*arguments)
-    one: _Call = _Call(function, arguments)
-    interrupt = None
-    _begun().calls.put(one)
-    while not one.over:
+    future: Future[Result] = Future()
+
+    def job() -> None:
         try:
-            one.waits.acquire()
+            future.set_result(function(*arguments))
+        except BaseException as error:
+            future.set_exception(error)
+
+    post(job)
+    interrupt = None
+    while not future.done():
+        try:
+            future.exception()  # waits
         except BaseException as error:  # noqa: PERF203 - once, if at all
             interrupt = error
     if interrupt is not None:
         raise interrupt
-    if one.error is not None:
-        raise one.error
-    result: Result = one.result
-    return result
-
-
-class _Call:
-    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        self._function, self._arguments = function, arguments
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.over = False
-        self.waits = threading.Lock()
-        self.waits.acquire()
-
-    def __call__(self) -> None:
-        try:
-            self.result = self._function(*self._arguments)
-        except BaseException as error:
-            self.error = error
-        self.over = True
-        self.waits.release()
+    return future.result()
 
 
 class _ComputeThread:
@@ -93,7 +79,7 @@ def _forget() -> None:
     _thread = None
 
 
-if hasattr(os, "register_at_fork"):
+if hasattr(os, "register_at_fork"):  # the threads of a parent do not go on in its child
     os.register_at_fork(after_in_child=_forget)
 
 

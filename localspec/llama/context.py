@@ -31,10 +31,7 @@ class Context(NativeCache):
     """The KV cache of one text and of a draft tree behind it.
 
     A tree is decoded in one pass (`branch`, then `keep`) or grows level by level (`grow`, then
-    `settle`). Each root-to-leaf path has a sequence id.
-
-    Args:
-        flag: two characters that outlive the context, set by `cancel`; None makes them.
+    `settle`). `flag`: two characters that outlive the context, set by `cancel`.
 
     Attributes:
         max_leaves, max_draft: most branches and tokens of a tree.
@@ -115,12 +112,11 @@ class Context(NativeCache):
         outputs: int = 1,
         progress: Callable[[int, int], None] | None = None,
     ) -> Rows:
-        """Append one or more tokens, in chunks.
+        """Append one or more tokens, in chunks. Returns logits after the last `outputs` tokens, at
+        most MAX_TREE + 1: float32 [outputs, vocabulary], a view that the next pass overwrites.
 
-        Returns logits after the last `outputs` tokens, at most MAX_TREE + 1: float32 [outputs,
-        vocabulary], a view that the next pass overwrites. `progress` is called after each chunk
-        with
-        tokens done and total.
+        Args:
+            progress: called after each chunk with tokens done and total.
 
         Raises:
             Cancelled, CacheFull, NativeError: earlier chunks are in the cache, this one is not.
@@ -146,9 +142,8 @@ class Context(NativeCache):
         return rows
 
     def branch(self, pending: Sequence[int], tree: TokenTree) -> Rows:
-        """One pass over `pending` tokens, which join the cache, and a tree behind them; call `keep`
-        next. Returns float32 [1 + nodes, vocabulary]: after the last pending token, then each
-        node."""
+        """One pass over `pending` tokens, which join the cache, and a tree; call `keep` next.
+        Returns float32 [1 + nodes, vocabulary]: after the last pending token, then each node."""
         if tree.is_chain():
             if self.restores:
                 self._saved.forget()
@@ -204,21 +199,18 @@ class Context(NativeCache):
     def grow(
         self, tokens: Sequence[int], parents: Sequence[int], pending: Sequence[int] = ()
     ) -> Rows:
-        """Decode the next nodes of a draft tree behind `tokens` in one pass.
+        """Decode the next nodes of a draft tree behind `tokens` in one pass; logits as `extend`.
 
         `settle` ends the tree. Any other pass, any cut and a pass that fails drop its nodes.
 
         Args:
             tokens: of 1 … MAX_TREE new nodes; nodes are numbered over all calls from 0.
-            parents: the earlier node that each hangs from, or ROOT.
-            pending: tokens to append before; the new nodes are then the first ones, and a chain.
-
-        Returns:
-            As `extend`: a row for each new node; with `pending` one more in front.
-
-        Raises:
-            ValueError: more branches than `max_leaves`, or no such parents.
-            Cancelled, NativeError: as `extend`.
+            parents: the earlier node that each hangs from, or ROOT. A ValueError for others, or
+                more
+                branches than `max_leaves`.
+            pending: tokens to append before, with one row more; the new nodes are then the first
+                ones,
+                and a chain.
         """
         grown, held = self._grown, len(self.tokens)
         if pending:
@@ -277,11 +269,9 @@ class Context(NativeCache):
     # Going back.
 
     def truncate(self, length: int) -> None:
-        """Drop the tokens from `length` on, and a grown tree.
-
-        A recurrent memory that cannot go back so far is restored from a state (`checkpoint`), or
-        cleared: `tokens` is then shorter than `length`, never different.
-        """
+        """Drop the tokens from `length` on, and a grown tree. A recurrent memory that cannot go
+        back so far is restored from a state (`checkpoint`), or cleared: `tokens` may then be
+        shorter."""
         if self._grown.tokens:
             self.settle()
         drop = len(self.tokens) - length
@@ -298,8 +288,7 @@ class Context(NativeCache):
         del self.tokens[length:]
 
     def checkpoint(self) -> None:
-        """Make `truncate` to here or later cost a pass over few tokens. Cheap to call after every
-        token."""
+        """Make `truncate` to here or later cheap. May be called after every token."""
         if self.recurrent and self._saved.due(len(self.tokens)):
             self._saved.save(len(self.tokens))
 
@@ -312,14 +301,12 @@ class Context(NativeCache):
             self._restore(len(self.tokens))
 
     def state(self) -> State:
-        """The memory of `tokens` as bytes, for `set_state`; a NativeError if llama.cpp does not
-        provide it."""
+        """The memory of `tokens` as bytes; a NativeError if llama.cpp does not provide it."""
         self.discard_branches()
         return sequence_state.copied(self._native.handle)
 
     def set_state(self, tokens: Sequence[int], state: State) -> None:
-        """Hold these tokens instead. A NativeError if the state does not fit; the cache is empty
-        then."""
+        """Hold these tokens instead. Empty, with a NativeError, if the state does not fit."""
         self.clear()
         if len(tokens) > self.capacity or not sequence_state.put(self._native.handle, state):
             self.clear()

@@ -35,10 +35,9 @@ def context_params(
 ) -> Any:
     """llama_context_params for a model.
 
-    Args:
-        stop: a string that outlives the context; passes abort while it has one character.
-        sequences: sequence ids; a recurrent memory has one.
-        rows: most rows of logits of a pass.
+    `stop`: a string that outlives the context; passes abort while it has one character.
+    `sequences`:
+    sequence ids; a recurrent memory has one. `rows`: most rows of logits of a pass.
     """
     threads = options.fixed_threads or library.default_threads()
     params = llama_cpp.llama_context_default_params()
@@ -59,12 +58,9 @@ def context_params(
 
 
 def kv_types(options: ModelOptions, model: Model) -> tuple[str, str]:
-    """Element types of keys and values.
-
-    With two types, llama.cpp's CPU attention rounds alike however many tokens share a pass, which
-    exact answers need without localspec's kernels. Devices may lack such a pair (Vulkan:
-    `ggml_backend_vk_device_supports_op`).
-    """
+    """Element types of keys and values. With two types, llama.cpp's CPU attention rounds alike
+    however many tokens share a pass, which exact answers need without localspec's kernels. Devices
+    may lack such a pair (Vulkan: `ggml_backend_vk_device_supports_op`)."""
     found = options.kv_type_k, options.kv_type_v
     stock = options.exact and not model.kernels.in_use and not model.offloaded
     return ("f16", "bf16") if stock and {*found} <= {"f16", "f32"} else found  # F32 is read as F16

@@ -19,12 +19,8 @@ _survived = Outcomes("crash_tests", 1000)
 
 
 def require_survivable(path: Path, *, cancelled: Callable[[], bool] = lambda: False) -> None:
-    """Return if opening the file and decoding with it does not crash.
-
-    Raises:
-        ModelInvalid: it crashes or hangs; the message says which.
-        Cancelled: `cancelled` said so.
-    """
+    """Return if opening the file and decoding with it does not crash; a ModelInvalid if it does, or
+    hangs. Cancelled if `cancelled` says so."""
     facts = _facts(path)
     if facts is None or _survived.of(facts) is not None:
         return  # what is no file is told by loading it

@@ -14,10 +14,8 @@ KINDS = {0: "CPU", ggml.GPU: "GPU", ggml.INTEGRATED_GPU: "integrated GPU", 3: "a
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Attributes:
-    free, total: bytes of memory, 0 if unknown. An integrated GPU's is main memory.
-    remote: whether it is on an RPC server.
-    """
+    """`free`, `total`: bytes of memory, 0 if unknown; an integrated GPU's is main memory. `remote`:
+    on an RPC server."""
 
     name: str
     description: str

@@ -1,10 +1,9 @@
 """The KV cache of an EAGLE-3 head or an MTP layer, which reads hidden states beside tokens.
 
 At place P an EAGLE-3 head (Li et al. 2025, section 3) reads the token at P + 1 and a state of
-P, and predicts the token after that. Within the target's text the state comes from inputs of
-three target layers (`feed`), behind a drafted token from the head's own last pass. An MTP layer
-(DeepSeek-V3, section 2.2) reads the same pairs with the target's output state. Its positions
-differ by one, which rotations, being relative, do not show.
+P, and predicts the next token. The state comes from inputs of three target layers (`feed`), behind
+a drafted token from the head's own last pass. An MTP layer (DeepSeek-V3, section 2.2) reads the
+same pairs with the target's output state; its positions differ by one, which rotations hide.
 """
 
 from __future__ import annotations

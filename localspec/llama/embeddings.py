@@ -41,13 +41,8 @@ class Embeds(ABC):
         self._lock = threading.Lock()
 
     def embed(self, tokens: Sequence[int], stopped: Callable[[], bool] = lambda: False) -> Vector:
-        """The vector of 1 … `longest` tokens; `stopped` is polled between passes.
-
-        Raises:
-            UsageError: no tokens, or too many.
-            Cancelled: `stopped` said so.
-            NativeError: llama.cpp refused a pass.
-        """
+        """The vector of 1 … `longest` tokens, else a UsageError. Cancelled if `stopped`, which is
+        polled between passes, says so; a NativeError if llama.cpp refuses a pass."""
         if not 0 < len(tokens) <= self.longest:
             raise UsageError(
                 f"A text of {len(tokens)} tokens cannot be embedded. Give 1 to {self.longest}."

@@ -1,9 +1,8 @@
 r"""GBNF, llama.cpp's grammar notation, translated to llguidance's Lark.
 
 llguidance's own converter loses `\u` escapes, `{,n}`, nested repetitions and rules that differ
-in case alone. It also makes each literal a lexeme, which takes the longest match, so that
-`[a-z]+ "b"` never ends. Here, whatever is free of recursion becomes one terminal, which is
-exact; only terminals beside recursive rules take the longest match.
+in case alone, and `[a-z]+ "b"` never ends, as each literal is a lexeme. Here, whatever is free
+of recursion is one terminal; only terminals beside recursive rules take the longest match.
 """
 
 from __future__ import annotations
@@ -40,8 +39,7 @@ _Alternatives: TypeAlias = list[list[_Item]]
 
 
 def lark_of(gbnf: str) -> str:
-    """The grammar in Lark's notation, whose start is the rule "root". A UsageError names what is
-    wrong and where."""
+    """The grammar in Lark's notation, from the rule "root" on; a UsageError says what is wrong."""
     rules = _rules_of(gbnf)
     references = {name: set(_references(rule)) for name, rule in rules.items()}
     for name in sorted(set().union(*references.values()) - rules.keys()):

@@ -91,8 +91,7 @@ class Grammar:
 
     @classmethod
     def from_regex(cls, vocabulary: Vocabulary, pattern: str, *, thinks: bool = False) -> Grammar:
-        """Of texts that a regular expression matches as a whole. A UsageError if it is empty,
-        invalid or too large."""
+        """Of texts that a regular expression matches as a whole; a UsageError if it is invalid."""
         if not pattern:
             raise UsageError("The regular expression is empty. Leave it out, or give one.")
         _require_short(pattern, "regular expression", json_schema.LONGEST_PATTERN)

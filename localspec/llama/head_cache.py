@@ -26,13 +26,8 @@ class HeadCache(NativeCache, ABC):
     """The KV cache of a trained head, fed with hidden states of the target.
 
     `tokens` are read, from the text's beginning on; positions whose states are unknown are skipped.
-
-    Args:
-        target: the target's llama_context, whose embeddings and output matrix a head may use. It
-            must outlive the cache.
-
-    Attributes:
-        beside: caches of the same head for other answers, which get the same threads.
+    `target`: the target's llama_context, whose embeddings and output matrix a head may use; it must
+    outlive the cache. `beside`: caches of other answers, which get the same threads.
     """
 
     recurrent = False

@@ -33,8 +33,7 @@ _GET_LAYER = "_Z30llama_get_embeddings_layer_inpP13llama_contextj"
 
 
 def require(model: Model, layers: Iterable[int]) -> None:
-    """Return if llama.cpp provides these hidden states (see `Context.want_hidden`); a NativeError
-    else."""
+    """Return if llama.cpp provides these hidden states of a model, else a NativeError."""
     architecture = model.metadata.get("general.architecture", "unknown")
     taps = {*layers}
     final, nextn = model.layers in taps, NEXTN in taps
@@ -78,12 +77,8 @@ def _layer_getter() -> Any:
 
 
 class HiddenStates:
-    """Hidden states of a context's passes: layer inputs, and the output norm's result.
-
-    Attributes:
-        layers: what is wanted, see `Context.want_hidden`.
-        final: whether that has the latter, for which every token has to be an output.
-    """
+    """Layer inputs and the output norm's result of a context's passes. `layers`: what is wanted;
+    `final`: whether that has the latter, for which every token has to be an output."""
 
     def __init__(self, model: Model, context: Any) -> None:
         self._model = model

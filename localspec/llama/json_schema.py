@@ -83,11 +83,7 @@ def parsed(text: str) -> dict[str, Any]:
 
 def intended(schema: Mapping[str, Any], *, of_objects: bool = False) -> dict[str, Any]:
     """The narrower schema that its author means, as with OpenAI, ollama and llama.cpp: objects have
-    only the properties that are named.
-
-    Args:
-        of_objects: whether it describes an object in any case, as arguments of a function.
-    """
+    only the properties that are named. `of_objects`: it describes an object in any case."""
     found = dict(schema)
     if of_objects and found.get("required") == []:
         del found["required"]
@@ -181,11 +177,8 @@ def grammar_of(schema: Mapping[str, Any]) -> str:
 
 
 def enforceable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """A tool's schema, as `intended`, without what cannot be enforced: clients check arguments.
-
-    Returns:
-        The schema, and the keywords left out, or the sentence that says why all was.
-    """
+    """A tool's schema, as `intended`, without what cannot be enforced: clients check arguments. And
+    the keywords left out, or the sentence that says why all was."""
     left_out: set[str] = set()
     try:
         bounded = _bounded(intended(schema, of_objects=True))
@@ -292,8 +285,7 @@ def _without_idle(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_uncounted(part: Any) -> bool:
-    """Whether it wants several unnamed properties: llguidance lets one repeat, JSON counts it
-    once."""
+    """Whether it wants several unnamed properties: llguidance would count one that repeats."""
     if not isinstance(part, dict):
         return False
     least, required = part.get("minProperties"), part.get("required")

@@ -10,9 +10,7 @@ from localspec.llama.shared_context import SharedContext
 
 class KeptSequence:
     """A sequence of a `SharedContext` that belongs to no answer; `number`: 0 … `shared.kept` - 1.
-
-    `make_room` frees cells; False if there are none to free.
-    """
+    `make_room` frees cells; False if there are none to free."""
 
     def __init__(
         self, shared: SharedContext, number: int, make_room: Callable[[], bool] = lambda: False
@@ -34,8 +32,7 @@ class KeptSequence:
         return sequence_state.copied(self._shared.handle, self.id)
 
     def set_state(self, tokens: Sequence[int], state: State) -> None:
-        """As `Context.set_state`, in cells of its own; CacheFull, and empty, if there are too
-        few."""
+        """As `Context.set_state`; CacheFull if there are too few cells."""
         self.clear()
         while len(tokens) > self.capacity or not sequence_state.put(
             self._shared.handle, state, self.id

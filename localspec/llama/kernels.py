@@ -1,9 +1,9 @@
 """Whether this process and its models use localspec's CPU kernels.
 
-The library adds a weight layout (a buffer type, `localspec.kernels`) to ggml. It relies on
-private parts of ggml, so it serves one build of llama.cpp, on processors that passed its
-self-test (`trial`). Otherwise stock llama.cpp runs, and `status` says why. ggml lists layouts
-once per process, so this is decided before the first model.
+The library adds a weight layout (a buffer type, `localspec.kernels`) to ggml, whose private parts
+it relies on: it serves one build of llama.cpp, on processors that passed its self-test (`trial`).
+Else stock llama.cpp runs, and `status` says why. ggml lists layouts once per process, so this is
+decided before the first model.
 """
 
 from __future__ import annotations
@@ -39,10 +39,8 @@ LIMIT = 60.0
 
 @dataclass(frozen=True, slots=True)
 class KernelStatus:
-    """Attributes:
-    why_not: a sentence without its full stop; None if they work.
-    identity: kernels and build, for stored measurements; "stock" without.
-    """
+    """`why_not`: a sentence without its full stop. `identity`: kernels and build, for stored
+    measurements; "stock" without."""
 
     in_use: bool
     instruction_set: str | None = None

@@ -52,10 +52,8 @@ class _Build(Protocol):
 
 
 class SelfTest:
-    """Args:
-    layout: the kernels' ggml_backend_buffer_type_t.
-    counts: rows of the passes, the largest last.
-    """
+    """`layout`: the kernels' ggml_backend_buffer_type_t; `counts`: rows of passes, the most
+    last."""
 
     def __init__(self, backend: Backend, layout: int, counts: tuple[int, ...] = COUNTS) -> None:
         self._backend, self._layout, self._counts = backend, layout, counts

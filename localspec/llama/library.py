@@ -135,8 +135,8 @@ def require_rpc() -> None:
 
 
 def add_rpc_servers(servers: Sequence[str]) -> None:
-    """Register the devices of RPC servers (`host:port`) for models loaded later. A NativeError if a
-    server has none. llama.cpp aborts over one that does not answer, see `localspec.remote`."""
+    """Register the devices of RPC servers (`host:port`) for later models; a NativeError if one has
+    none. llama.cpp aborts over one that does not answer, see `localspec.remote`."""
     for server in servers:
         found = ggml.add_rpc_server(server)
         if not found:

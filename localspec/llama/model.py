@@ -25,11 +25,10 @@ class Model:
 
     Args:
         weight_buffers: use the CPU backend's own weight buffers; None finds out whether they work.
-        cpu_alone: ignore other devices; with no layers there, llama.cpp would still use them for
-            long prompts.
+        cpu_alone: ignore other devices, which would serve long prompts even without layers.
         vocabulary_alone: skip the weights; `layers`, `width` and the like are then unset.
-        embeds_alone: whether it was made for embeddings alone; else such a file is refused.
-        head: whether it is a trained head.
+        embeds_alone, head: whether it is a model for embeddings alone, or a trained head; else such
+            a file is refused.
         adapters: LoRA adapters that passed `localspec.gguf.adapters`: llama.cpp aborts over others.
         mtp: load its MTP layers, see `localspec.gguf.mtp`.
 
@@ -44,9 +43,7 @@ class Model:
         width: of a hidden state; `output_width` behind the output norm.
 
     Raises:
-        ModelNotFound: no such file.
-        ModelInvalid: not a GGUF, truncated, of an unknown architecture, or no text generator; or
-            llama.cpp refuses an adapter.
+        ModelNotFound, ModelInvalid: no such file, or none that llama.cpp can use; a bad adapter.
         NativeError: there is not enough memory.
     """
 

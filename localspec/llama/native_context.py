@@ -28,7 +28,7 @@ class CacheFull(NativeError):
 
 
 class NativeContext:
-    """A llama_context.
+    """A llama_context: a NativeError if there is no room, ModelInvalid if the model has no memory.
 
     Args:
         params: see `localspec.llama.context_params`; `stop` is the flag in them.
@@ -38,13 +38,9 @@ class NativeContext:
     Attributes:
         handle: the llama_context, None once closed; `memory` its llama_memory_t.
         apart: whether passes run in the caller's thread, beside others.
-        cells: tokens of all sequences. llama.cpp rounds up to a multiple of 256.
+        cells: tokens of all sequences, a multiple of 256.
         batch: most tokens of a pass.
         snapshots: tokens that a recurrent memory can be cut back by.
-
-    Raises:
-        NativeError: there is no room for it.
-        ModelInvalid: the model has no memory.
     """
 
     def __init__(
@@ -86,8 +82,7 @@ class NativeContext:
             self.handle = None
 
     def cancel(self) -> None:
-        """Make the running pass, or the next one, raise Cancelled, for all texts. From any
-        thread."""
+        """Make the running pass, or the next one, raise Cancelled. From any thread."""
         self._stop[0] = b"\x01"
 
     def resume(self) -> None:
@@ -109,12 +104,8 @@ class NativeContext:
             llama_cpp.llama_memory_clear(self.memory, False)
 
     def run(self, batch: Any) -> int:
-        """One pass over a llama_batch; returns the address of its logits, for `logits`.
-
-        Raises:
-            CacheFull: nothing was read.
-            Cancelled, NativeError: some of the tokens may have been read.
-        """
+        """One pass over a llama_batch; the address of its logits, for `logits`. On CacheFull
+        nothing was read; on Cancelled and NativeError some tokens may have been."""
         if self.apart:
             status = llama_cpp.llama_decode(self.handle, batch)
         else:
@@ -129,8 +120,7 @@ class NativeContext:
         raise failure(status, batch.n_tokens)
 
     def logits(self, address: int, outputs: int) -> Rows:
-        """The logits at an address: float32 [outputs, vocabulary], a view that the next pass
-        overwrites. Views are cached."""
+        """float32 [outputs, vocabulary], a view that the next pass overwrites. Views are cached."""
         rows = self._views.get((address, outputs))
         return self._view(address, outputs) if rows is None else rows
 
@@ -160,8 +150,7 @@ class PassWatch(Protocol):
     """Decides how passes run."""
 
     def chunk(self, context: int, most: int) -> int:
-        """Most tokens of a prompt's next chunk, after `context` tokens: LEAST_CHUNK … most, in
-        multiples of LEAST_CHUNK."""
+        """Most tokens of a prompt's next chunk, a multiple of LEAST_CHUNK up to `most`."""
         ...
 
     def passed(self, tokens: int, context: int, seconds: float) -> None:
@@ -170,13 +159,8 @@ class PassWatch(Protocol):
 
 
 class NativeCache:
-    """A cache of one text, and its passes.
-
-    Attributes:
-        capacity: most tokens; `tokens` those held.
-        native_seconds: in native passes so far.
-        watch: told about every pass.
-    """
+    """A cache of one text, and its passes. `native_seconds`: in native passes so far; `watch` is
+    told about every pass."""
 
     model: Model
     capacity: int

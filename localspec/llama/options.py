@@ -38,7 +38,7 @@ ONE_NEXTN = frozenset(
     qwen35moe
     """.split()  # noqa: SIM905
 )
-"""Architectures with at most one MTP layer that llama.cpp computes (LLM_GRAPH_TYPE_DECODER_MTP in
+"""Architectures with one MTP layer that llama.cpp computes (LLM_GRAPH_TYPE_DECODER_MTP in
 src/models of the pinned version); it asserts on more."""
 NEXTN_GRAPHS = ONE_NEXTN | {"hy_v3", "mimo2", "step35"}
 """Also those that may have several. deepseek4 is left out: its states are not one row."""

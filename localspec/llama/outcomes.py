@@ -13,8 +13,7 @@ logger = logging.getLogger("localspec.llama")
 
 
 class Outcomes:
-    """Outcomes of trials by the facts they hold for, the latest `most`: JSON in the cache
-    folder."""
+    """A JSON file of the cache folder with the latest `most` outcomes of trials, by facts."""
 
     def __init__(self, name: str, most: int) -> None:
         self._name, self._most = name, most

@@ -60,12 +60,8 @@ def seen(tokens: Sequence[int], pictures: Sequence[Picture]) -> Sequence[int]:
 
 
 def marked(messages: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
-    """Messages as texts with marks for images, and the images by key.
-
-    A content may be a list of `{"type": "text", "text": …}` and `{"type": "image", "image":
-    bytes}`.
-    A UsageError for an image that is none, or too large.
-    """
+    """Messages as texts with marks for images, and the images by key; a UsageError for a bad one. A
+    content may have parts `{"type": "text", "text": …}` and `{"type": "image", "image": bytes}`."""
     images: dict[str, bytes] = {}
 
     def text(part: Mapping[str, Any]) -> str:
@@ -91,8 +87,7 @@ def _is_read(part: object) -> bool:
 
 
 def require_image(image: bytes) -> None:
-    """A UsageError unless the header is an image's, and not too large. llama.cpp would run ffmpeg
-    on other files."""
+    """A UsageError unless it is a small enough image. llama.cpp would run ffmpeg on other files."""
     try:
         size = _size(image)
     except (struct.error, IndexError):

@@ -80,8 +80,7 @@ class Projector:
             raise UsageError("The engine is closed. Load the model again.")
 
     def parts(self, key: str, image: bytes) -> list[list[int] | PicturePart]:
-        """A prompt's tokens and parts for an image; `key`: its SHA-256, hexadecimal. A UsageError
-        if it cannot be read."""
+        """Tokens and parts of an image; `key`: its SHA-256. A UsageError if it cannot be read."""
         with self._lock:
             self._require_open()
             found = self._known.get(key)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,8 @@ from localspec.llama.vocabulary import Vocabulary
 
 
 class Reference:
-    """llama-cpp-python's own `Llama`, to compare with. Close it.
-
-    Args:
-        lookup: draft up to so many tokens by prompt lookup; None decodes plainly.
-
-    Attributes:
-        lookups, drafted: searches for a draft in the last answer, and the tokens found.
+    """llama-cpp-python's own `Llama`, to compare with; it drafts up to `lookup` tokens by prompt
+    lookup. `lookups`, `drafted`: searches in the last answer, and tokens found.
 
     Raises:
         ModelNotFound, NativeError: it cannot be opened.
@@ -49,7 +44,8 @@ class Reference:
 
         library.start()
         try:
-            with _weight_buffers(work=kernels.weight_buffers_work()), kernels.taken(wanted=False):
+            kernels.status()  # which layouts there are is decided before the first model
+            with kernels.taken(wanted=False):
                 self._llama = llama_cpp.Llama(
                     str(path),
                     n_ctx=context,
@@ -71,7 +67,7 @@ class Reference:
     def tokens(
         self, prompt: Sequence[int], *, temperature: float, seed: int
     ) -> Generator[int, None, None]:
-        """An answer from an empty cache; the caller has to notice its end. A NativeError if a pass
+        """An answer from an empty cache, which does not stop at its end; a NativeError if a pass
         fails."""
         self._llama.reset()
         self._llama.set_seed(seed)
@@ -90,23 +86,3 @@ class Reference:
 
     def close(self) -> None:
         self._llama.close()
-
-
-@contextmanager
-def _weight_buffers(*, work: bool) -> Iterator[None]:
-    """Open models without the CPU's own weight buffers unless they `work`: `Llama` has no
-    option."""
-    native = llama_cpp.llama_cpp
-    original = native.llama_model_default_params
-
-    def without() -> Any:
-        params = original()
-        params.use_extra_bufts = False
-        return params
-
-    if not work:
-        native.llama_model_default_params = without
-    try:
-        yield
-    finally:
-        native.llama_model_default_params = original

@@ -11,19 +11,16 @@ from localspec.llama.hidden import HiddenStates
 from localspec.llama.shared_context import SharedContext
 
 Passes: TypeAlias = Callable[[PassPart], tuple[Rows, float]]
-"""Decodes a part, perhaps in a pass with others; its rows, valid until the next pass, and its share
-of the seconds."""
+"""Decodes a part, perhaps beside others; its rows, and its share of the seconds."""
 
 
 class SeatCache(Context):
     """One answer's `Context` over a lot of sequence ids of a `SharedContext`.
 
-    Passes are made by whoever serves all answers (`passes`), prompts in chunks of up to `chunk`
-    tokens. Of hidden states there are layer inputs only.
-
-    Attributes:
-        capacity: most tokens; the scheduler may change it.
-        common: another text with the same first tokens, and how many.
+    `passes` makes its passes, prompts in chunks of up to `chunk` tokens. Of hidden states there are
+    layer inputs only. The scheduler may change `capacity`. `common`: another text with the same
+    first
+    tokens, and how many.
     """
 
     def __init__(
@@ -49,8 +46,7 @@ class SeatCache(Context):
         return len(self.tokens) + len(self._grown)
 
     def begin_with(self, source: int, tokens: Sequence[int], text: object = None) -> None:
-        """Take over the first tokens of another sequence, which belongs to a text; this one is
-        empty."""
+        """Take over the first tokens of another sequence, which belongs to `text`; it is empty."""
         assert not self.tokens, "it holds another text"
         if tokens:
             self.shared.share(source, self.lot.first, len(tokens))

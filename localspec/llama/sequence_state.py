@@ -24,8 +24,7 @@ _PARTIAL = llama_cpp.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
 
 
 def copied(context: Any, sequence: int = 0) -> State:
-    """A copy of a sequence's memory; a NativeError if llama.cpp cannot provide it, a
-    MemoryError."""
+    """A copy of a sequence's memory; a NativeError or MemoryError if there is none."""
     size = int(llama_cpp.llama_state_seq_get_size(context, sequence))
     state = np.empty(size, np.uint8)
     got = llama_cpp.llama_state_seq_get_data(context, state.ctypes.data_as(_BYTES), size, sequence)
@@ -52,8 +51,7 @@ class SavedStates:
         self._due = True
 
     def due(self, length: int) -> bool:
-        """Whether a state is worth saving: the first after a cut, where a draft begins, and later
-        ones APART tokens from the last."""
+        """Whether a state is worth saving: the first after a cut, and later every APART tokens."""
         if not self._states:
             return True
         last = self._states[-1][0]

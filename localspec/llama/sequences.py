@@ -17,8 +17,8 @@ from localspec.llama.context_params import MAX_TREE
 
 
 def quick(name: str, result: Any, *arguments: Any) -> Any:
-    """A native function that takes a microsecond, called with the interpreter lock held: giving it
-    up can cost milliseconds."""
+    """A native function called with the interpreter lock held: giving it up can cost
+    milliseconds."""
     return ctypes.PYFUNCTYPE(result, *arguments)((name, llama_cpp.llama_cpp._lib))
 
 
@@ -32,9 +32,7 @@ class Sequences:
     """The sequences of one text, by number: 0 holds the committed tokens, others branch from it.
 
     A used number keeps sharing the committed tokens, so its next branch adds only what is new.
-
-    Args:
-        first: the id of number 0 where other texts share the memory; None where none do.
+    `first`: the id of number 0 where other texts share the memory; None where none do.
     """
 
     def __init__(self, memory: Any, count: int, first: int | None = None) -> None:
@@ -72,8 +70,7 @@ class Sequences:
         self._open = 1
 
     def remove(self, number: int, start: int) -> bool:
-        """Remove tokens from position `start` on. False if a recurrent memory cannot go back
-        there."""
+        """Remove tokens from position `start` on; False if a recurrent memory cannot go back."""
         return bool(sequence_remove(self._memory, self.first + number, start, -1))
 
     def cut(self, length: int) -> None:
@@ -97,10 +94,8 @@ class Sequences:
 
 
 class GrownTree:
-    """Sequences of the nodes of a tree that grows behind the committed tokens.
-
-    A first child continues its parent's sequence, each further child begins one; `leaves` are used.
-    """
+    """Sequences of the nodes of a tree that grows behind the committed tokens: a first child
+    continues its parent's, each further child begins one; `leaves` are used."""
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
@@ -121,16 +116,8 @@ class GrownTree:
         behind: int,
         sequences: Sequences,
     ) -> tuple[list[int], list[int]]:
-        """Append nodes and have new sequences share their beginning; each node's position and
-        sequence.
-
-        Args:
-            tokens, parents: see `Context.grow`.
-            behind: tokens of sequence 0.
-
-        Raises:
-            ValueError: too many, or no such parents; nothing is appended.
-        """
+        """Append nodes behind `behind` tokens, see `Context.grow`, and have new sequences share
+        their beginning; each node's position and sequence."""
         known = len(self)
         if not 0 < len(tokens) == len(parents) <= MAX_TREE:
             raise ValueError(f"{len(tokens)} nodes with {len(parents)} parents")

@@ -14,8 +14,7 @@ from localspec.llama.options import ModelOptions
 from localspec.llama.sequences import Sequences, sequence_copy, sequence_remove
 
 BRANCH_IDS = 64
-"""Sequence ids for all answers' branches, at most MAX_LEAVES each; each id reserves a row of
-logits."""
+"""Sequence ids for all answers' branches; each reserves a row of logits."""
 KEPT_IDS = 16
 """Sequence ids for kept texts, at least two per answer."""
 ROWS_EACH = 4
@@ -26,19 +25,13 @@ class SharedContext(NativeContext):
     """One KV cache for several answers, in shared passes.
 
     Each answer has a lot of sequence ids, for its text and branches; ids for kept texts follow.
-    Nothing may touch it while a pass runs.
+    Nothing may touch it while a pass runs. A NativeError without room, or for recurrent memory.
 
     Attributes:
         answers: count of lots; `leaves` sequence ids of each.
-        capacity: most tokens of an answer, prompt included. All texts together have `cells`, shared
-            tokens counted once.
+        capacity: most tokens of an answer, prompt included. There are `cells` times as many, for
+            all texts together, shared tokens counted once.
         batch: most tokens of a pass; `rows` the most rows of logits.
-
-    Args:
-        cells: as many times the capacity.
-
-    Raises:
-        NativeError: there is no memory for it, or the model's memory is recurrent.
     """
 
     def __init__(self, model: Model, options: ModelOptions, *, cells: int = 1) -> None:
@@ -61,8 +54,7 @@ class SharedContext(NativeContext):
         self._tapped: set[int] = set()
 
     def want_inputs(self, layers: Iterable[int]) -> None:
-        """Provide inputs of these layers in later passes, besides those asked for before. A
-        NativeError as for `Context.want_hidden`."""
+        """Provide inputs of these layers too; a NativeError as for `Context.want_hidden`."""
         if not self._tapped.issuperset(layers):
             self._tapped.update(layers)
             self._taps.want(tuple(sorted(self._tapped)))
@@ -83,15 +75,8 @@ class SharedContext(NativeContext):
         sequence_remove(self.memory, sequence, 0, -1)
 
     def decode(self, parts: Sequence[PassPart]) -> list[Rows]:
-        """One pass over at most `batch` tokens and `rows` outputs.
-
-        Returns:
-            For each part float32 [outputs, vocabulary], views that the next pass overwrites.
-
-        Raises:
-            CacheFull: nothing was read.
-            Cancelled, NativeError: some of the tokens may have been read.
-        """
+        """One pass over at most `batch` tokens and `rows` outputs. For each part float32 [outputs,
+        vocabulary], views that the next pass overwrites. Raises as `NativeContext.run`."""
         address = self.run(self._filled.fill(parts))
         rows = self.logits(address, sum(part.outputs for part in parts))
         found, token, row = [], 0, 0

@@ -20,8 +20,7 @@ _MOST_STREAMS, _MOST_LAYERS = 256, 1 << 16
 
 
 def positions(state: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32] | None:
-    """Positions, int32 [cells], in the state's order; None if it is not understood, empty, or has
-    several caches that differ."""
+    """Positions, int32 [cells], in the state's order; None if unknown, or if caches differ."""
     reader = _Reader(state)
     found: list[npt.NDArray[np.int32]] = []
     try:

@@ -47,8 +47,7 @@ class LlamaTarget:
         return seen(prompt, self._pictures)
 
     def reuse(self, prompt: Sequence[int]) -> int:
-        """Keep what the cache shares with a prompt; its count of tokens. At least one token is left
-        to decode."""
+        """Keep what the cache shares with a prompt, all but one token; returns how many."""
         kept = min(self.holds_of(prompt), len(prompt) - 1)
         for picture in self._pictures:
             if picture.start < kept < picture.end:  # a part of it may have been seen whole

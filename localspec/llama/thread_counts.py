@@ -10,8 +10,7 @@ _PERFORMANCE = Path("/sys/devices/cpu_core/cpus")
 
 
 def thread_counts() -> list[int]:
-    """Counts worth choosing among: all physical cores, half of them, one, and the performance
-    cores."""
+    """Counts worth choosing among: all physical cores, half, one, and the performance cores."""
     cores = library.default_threads()
     counts = {cores, max(1, cores // 2), 1}
     fast = performance_cores()

@@ -15,10 +15,8 @@ SECONDS = 4.0
 
 
 def time_ratio(model: Model, path: Path, options: ModelOptions) -> float:
-    """Seconds of a single-token pass: a draft's ÷ the model's.
-
-    The median of ratios within rounds of alternating order, so that changes of pace cancel out.
-    """
+    """Seconds of a single-token pass: a draft's ÷ the model's. The median of ratios within rounds
+    of alternating order, so that changes of pace cancel out."""
     # On the model's device, too: the two differ in their weights alone.
     options = ModelOptions(threads=options.threads, gpu_layers=options.gpu_layers, context=64)
     with Model(path, options) as draft, ExitStack() as opened:

@@ -10,14 +10,9 @@ from localspec.llama.vocabulary import Vocabulary
 
 @dataclass(frozen=True, slots=True)
 class TokenBytes:
-    """A vocabulary as bytes.
-
-    Attributes:
-        pieces: bytes of each token, of a control token its name.
-        controls: tokens that are no text.
-        single_bytes: tokens that stand for one byte.
-        bos, eot, eos: beginning of text, end of turn (else of text), end of text; -1 if missing.
-    """
+    """A vocabulary as bytes: the pieces of tokens (of control tokens their names), tokens that are
+    no text, tokens of one byte, and the special ones: end of turn is else end of text; -1 if
+    missing."""
 
     pieces: Sequence[bytes]
     controls: frozenset[int]

@@ -14,12 +14,8 @@ from localspec.errors import DraftMismatch, UsageError
 
 @dataclass(frozen=True, slots=True)
 class SpecialToken:
-    """A token that llama.cpp looks for in a text before all others.
-
-    Attributes:
-        control: whether it is parsed only on demand.
-        strips_left, strips_right: whether white space beside it goes.
-    """
+    """A token that llama.cpp looks for in a text before all others. `control`: only on demand.
+    `strips_left`, `strips_right`: white space beside it goes."""
 
     id: int
     control: bool
@@ -40,20 +36,16 @@ class Vocabulary:
         self._ends: dict[int, bool] = {}
 
     def checked(self, tokens: Sequence[int]) -> list[int]:
-        """The caller's token ids; a UsageError for an unknown one, which would crash the
-        process."""
+        """The caller's token ids; a UsageError for an unknown one, which llama.cpp would not
+        survive."""
         for token in tokens:
             if not 0 <= token < self.size:
                 raise UsageError(f"There is no token {token}. Ids go from 0 to {self.size - 1}.")
         return list(tokens)
 
     def tokenize(self, text: str, *, special: bool, add_bos: bool) -> list[int]:
-        """Token ids of a text; lone surrogates become question marks.
-
-        Args:
-            special: read `<|…|>` and the like as the control tokens they name.
-            add_bos: add BOS, and whatever else the metadata say.
-        """
+        """Token ids of a text; lone surrogates become question marks. `special`: read `<|…|>` and
+        the like as control tokens. `add_bos`: add BOS, and whatever else the metadata say."""
         return self._tokenize(text.encode("utf-8", "replace"), special, add_bos)
 
     @cached_property
@@ -91,8 +83,7 @@ class Vocabulary:
             capacity = -count
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
-        """Bytes of a token, possibly part of a character; control tokens are empty unless
-        `special`."""
+        """Bytes of a token, possibly part of a character; of control tokens only if `special`."""
         found = None if special else self._pieces.get(token)
         if found is None:
             buffer = ctypes.create_string_buffer(64)
@@ -127,8 +118,7 @@ class Vocabulary:
         return found
 
     def filling(self) -> dict[str, int]:
-        """The control tokens for filling in the middle that the model has: "pre", "suf", "mid",
-        "rep", "sep"."""
+        """Control tokens for filling in the middle: "pre", "suf", "mid", "rep", "sep", or some."""
         found = {
             name: getattr(llama_cpp, f"llama_vocab_fim_{name}")(self.handle)
             for name in ("pre", "suf", "mid", "rep", "sep")
@@ -136,11 +126,8 @@ class Vocabulary:
         return {name: int(token) for name, token in found.items() if token >= 0}
 
     def difference(self, draft: Vocabulary) -> str | None:
-        """How a token id means something else to a draft model, half a sentence; None if none does.
-
-        Control tokens may differ in name. Either may have more tokens at the end, the target only
-        padding, as the draft model reads its tokens.
-        """
+        """How a token id means something else to a draft model, half a sentence, or None. Control
+        tokens may differ in name. Either may have more tokens, the target only padding."""
         text, attribute = llama_cpp.llama_vocab_get_text, llama_cpp.llama_vocab_get_attr
         mine, other = self.handle, draft.handle
         for token in range(min(self.size, draft.size)):

@@ -45,8 +45,8 @@ class WithoutLayers:
         self._native.close()
 
     def choices(self, tokens: Sequence[int], left_out: Sequence[int]) -> npt.NDArray[np.int64]:
-        """The most probable next token after each of up to MOST_TOKENS tokens, int64 [tokens].
-        `left_out`: layers, never 0."""
+        """The most probable next token after each of up to MOST_TOKENS, int64 [tokens]. `left_out`:
+        layers, never 0."""
         self._native.clear()
         self._left_out, self._outcomes = frozenset(left_out), []
         count = len(tokens)

@@ -29,17 +29,11 @@ if TYPE_CHECKING:
 
 
 def load_beside(engine: Engine, options: ModelOptions) -> Engine:
-    """A second engine for plain decoding. Close it before the first.
+    """A second engine for plain decoding, opened with the same options. Close it before the first.
 
     Where localspec's kernels compute, it opens the file again with stock llama.cpp. Otherwise, and
-    where memory is too short for that (see `notices`), it shares the weights.
-
-    Args:
-        engine: an open engine.
-        options: those that it was opened with.
-
-    Raises:
-        NativeError: there is no memory for another cache.
+    where memory is too short for that (see `notices`), it shares the weights. A NativeError if
+    there is no memory for another cache.
     """
     notices: tuple[str, ...] = ()
     if engine.model.kernels.in_use and not options.rpc and not engine.model.offloaded:
@@ -136,12 +130,8 @@ def embedder_beside(engine: Engine, options: ModelOptions) -> Embedder:
     """Makes vectors with the weights of an open engine, in its own cache. Close it before the
     engine.
 
-    Args:
-        options: those that the engine was opened with.
-
     Raises:
-        NativeError: there is no memory, or llama.cpp does not provide this architecture's last
-            layer.
+        NativeError: no memory, or llama.cpp does not provide this architecture's last layer.
         ServerUnreachable: an RPC server does not answer.
     """
     from localspec.llama.embeddings import LONGEST, Embedder

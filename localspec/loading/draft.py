@@ -56,13 +56,8 @@ def takes_own_mtp(
 
 
 class NamedDraft(NamedTuple):
-    """A draft model that was asked for.
-
-    Attributes:
-        path: None if no draft made from the target's own file pays.
-        name: see `localspec.hub.resolution.name_of`.
-        notices: sentences for the user.
-    """
+    """A draft model that was asked for; no `path` if no draft made from the target's own file
+    pays."""
 
     path: Path | None
     name: str
@@ -77,15 +72,8 @@ def find_draft(
     offline: bool | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> NamedDraft:
-    """What any other `-d` means: a file, or a draft made from the target's own.
-
-    Args:
-        progress: as for `localspec.loading.load.load`.
-
-    Raises:
-        ModelNotFound, UsageError: as `localspec.hub.resolution.find`.
-        LocalspecError: as `localspec.self_draft.making.self_draft`.
-    """
+    """What any other `-d` means: a file, or a draft made from the target's own. Raises as
+    `localspec.hub.resolution.find` and `localspec.self_draft.making.self_draft`."""
     from localspec.self_draft.recipe import Wish
 
     wish = Wish.parse(reference)

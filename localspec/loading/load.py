@@ -158,14 +158,8 @@ def load(
 
 @dataclass
 class _Chosen:
-    """The draft to open.
-
-    Attributes:
-        path: its file, None without one.
-        own_mtp: whether it is the MTP layers in the target's file.
-        automatic: whether nobody named it.
-        why: why this one; why_none: why none.
-    """
+    """The draft to open. `own_mtp`: the MTP layers in the target's file; `automatic`: nobody named
+    it; `why`: why this one, `why_none`: why none."""
 
     path: Path | None = None
     name: str = ""
@@ -273,11 +267,7 @@ def _open_drafts(
     report: Callable[[float], None] | None,
     opened: ExitStack,
 ) -> _Drafts:
-    """Open what was chosen; `opened` closes it.
-
-    Raises:
-        DraftMismatch, ModelInvalid, ModelNotFound, NativeError: a draft that was named fails.
-    """
+    """Open what was chosen; `opened` closes it. Raises if a draft that was named fails."""
     path = chosen.path
     if chosen.own_mtp:
         return _Drafts(head=opened.enter_context(closing(open_own_mtp(target, options))))

@@ -43,12 +43,8 @@ def open_target(
 
 
 def open_projector(model: Model, options: ModelOptions) -> Projector | None:
-    """The target's projector, None unless asked for.
-
-    Raises:
-        UsageError: the target is on RPC servers, or has a recurrent memory.
-        ModelNotFound, ModelInvalid, UsageError: as for `Projector`.
-    """
+    """The target's projector, None unless asked for. A UsageError if the target is on RPC servers,
+    or has a recurrent memory."""
     if options.mmproj is None:
         return None
     path = Path(options.mmproj).expanduser()

@@ -1,10 +1,9 @@
 """Up to how many tokens a pass rounds as single-token passes do, tried once per model and machine.
 
 localspec's kernels are batch-invariant; operations they leave to llama.cpp are counted. Stock
-CPU attention with an F16 cache splits and sums differently for a single token from 512 cells on
-(`ggml_compute_forward_flash_attn_ext_f16`, ggml-cpu/ops.cpp), which two KV types avoid
-(`localspec.llama.context_params.kv_types`). Some weight types have other kernels for four rows
-or more.
+CPU attention with an F16 cache splits differently for a single token from 512 cells on
+(`ggml_compute_forward_flash_attn_ext_f16`), which two KV types avoid
+(`localspec.llama.context_params.kv_types`). Some weight types have other kernels from four rows.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ logger = logging.getLogger("localspec.loading.same_bits")
 
 def equal_passes(model: Model, options: ModelOptions, identity: dict[str, Any]) -> int | None:
     """The size up to which every pass of a target gives the bits of single-token passes; None if
-    all do, trees and shared passes included. `identity`: see `cost_identity`."""
+    all do, trees and shared passes included."""
     from localspec.llama import kernels
 
     context = min(options.context or model.trained_context, _CELLS)
@@ -75,23 +74,21 @@ def equal_passes(model: Model, options: ModelOptions, identity: dict[str, Any]) 
 
 
 def batch_invariant(model: Model, options: ModelOptions, identity: dict[str, Any]) -> bool:
-    """Whether a row has the same bits whatever shares its pass, and however the text was cut into
-    passes, cut back or restored."""
+    """Whether a row has the same bits whatever shares its pass, and however the text was read."""
     if options.rpc or not model.kernels.in_use or model.offloaded or model.recurrent:
         return False
     return equal_passes(model, options, identity) is None
 
 
 def keep_same_bits(context: Context, largest: int) -> None:
-    """Limit drafts to passes of `largest` tokens, without trees: these leave cells in another
-    order, in which stock sums round otherwise."""
+    """Limit drafts to passes of `largest` tokens, without trees, which reorder cells."""
     context.max_leaves = 1
     context.max_draft = min(context.max_draft, largest - 1)
 
 
 def equal_behind_trees(context: Context) -> bool:
-    """Whether rows after a kept second branch, whose cells are in another order, equal those of
-    single-token passes. The context is empty before and after."""
+    """Whether rows after a kept second branch equal those of single-token passes. The context is
+    empty before and after."""
     behind = max(1, min(_BEHIND, context.capacity - 2 * _BRANCH))
     text = context.filler(behind + 2 * _BRANCH)
     context.clear()
@@ -116,8 +113,8 @@ def equal_behind_trees(context: Context) -> bool:
 
 
 def largest_equal_pass(context: Context) -> int:
-    """The size up to which every pass gives the bits of single-token passes, at least 1. The
-    context is empty before and after."""
+    """The size up to which every pass gives the bits of single-token passes. The context is empty
+    before and after."""
     if context.recurrent:  # cutting it back runs passes of its own
         return 1
     behind = max(1, min(_BEHIND, context.capacity - MOST))

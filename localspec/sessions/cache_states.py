@@ -35,13 +35,8 @@ class StatefulCache(Protocol):
 
 
 class CacheStates:
-    """The caches of a pair, and what else belongs to a conversation.
-
-    Args:
-        mapped: the map to a draft model of another vocabulary.
-        profile: its estimates of this conversation are kept too.
-        identity: what the states depend on, see `identity`.
-    """
+    """The caches of a pair, and what else belongs to a conversation: estimates of the profile, and
+    alignment (`mapped`) of a draft model with another vocabulary."""
 
     def __init__(
         self,
@@ -65,11 +60,7 @@ class CacheStates:
 
     def save(self, path: Path, conversation: Any = None) -> None:
         """Write all of it, and a conversation as JSON values. A damaged session at `path` is kept
-        aside.
-
-        Raises:
-            SessionError: it cannot be written, or would replace something that is no session.
-        """
+        aside. A SessionError if it cannot be written, or would replace something else."""
         facts, parts = self.collect(conversation)
         with suppress(FileNotFoundError):
             try:
@@ -106,8 +97,7 @@ class CacheStates:
         return facts, parts
 
     def misfits(self, file: SessionFile) -> dict[str, str]:
-        """Parts of a file that cannot serve here, and why: TARGET, without which none can, and
-        DRAFT. Damage shows only in `restore`."""
+        """Why TARGET, without which nothing can serve, or DRAFT of a file cannot serve here."""
         found = self._differs(file, TARGET)
         if found is None and file.facts["lengths"][TARGET] > self._target.capacity:
             found = (
@@ -124,11 +114,8 @@ class CacheStates:
         return {} if found is None else {DRAFT: found}
 
     def restore(self, file: SessionFile) -> list[str]:
-        """Put what fits into the caches. Returns why some of it was left out, parts of a sentence.
-
-        Raises:
-            CacheFull: a shared context has no room now.
-        """
+        """Put what fits into the caches; why some of it was left out, parts of a sentence.
+        CacheFull if a shared context has no room now."""
         misfits, notes = self.misfits(file), []
         try:
             if TARGET not in misfits:

@@ -26,12 +26,11 @@ logger = logging.getLogger("localspec.sessions")
 
 
 class ConversationFiles:
-    """The files of one pair, in a folder that all engines share.
+    """The files of one pair, in a folder that all engines share: at most `size` bytes.
 
-    Args:
-        name: prefix of file names, for what the states depend on.
-        size: bytes that all files may have together.
-        recurrent: the memory cannot be cut back: a prompt has to begin with all of a file.
+    `name`: prefix of file names, for what the states depend on. `recurrent`: the memory cannot be
+    cut
+    back, so a prompt has to begin with all of a file.
     """
 
     def __init__(self, name: str, size: int, *, recurrent: bool) -> None:
@@ -39,8 +38,7 @@ class ConversationFiles:
         self._known: dict[Path, Part] = {}
 
     def best(self, prompt: Sequence[int], here: int, capacity: int) -> Path | None:
-        """The file that has most of a prompt, if at least LEAST more tokens than `here` and at most
-        `capacity`."""
+        """The file with most of a prompt, at least LEAST more tokens than `here`."""
         wanted = np.array(prompt, np.int32)
         best, most = None, here + LEAST - 1
         for path, tokens in self._entries():
@@ -53,7 +51,7 @@ class ConversationFiles:
 
     def write(self, facts: dict[str, object], parts: dict[str, Part]) -> None:
         """Store what `CacheStates.collect` gave, in place of the conversation's earlier file. A
-        SessionError or OSError if it cannot be written."""
+        SessionError or OSError if that fails."""
         size = sum(part.nbytes for part in parts.values()) + (1 << 16)
         if size > self._size:
             logger.info("%d MB of one conversation are more than is kept", size >> 20)
@@ -103,7 +101,6 @@ class ConversationFiles:
         return None
 
     def _trim(self, most: int) -> None:
-        """Remove the least recently used until at most `most` bytes are left."""
         remove_abandoned(folder())
         found = []
         for path in folder().glob("*.session"):

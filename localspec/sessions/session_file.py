@@ -40,12 +40,8 @@ Part = npt.NDArray[Any]
 
 
 class SessionFile:
-    """An existing file; `facts` is its content besides the parts.
-
-    Raises:
-        FileNotFoundError: there is none.
-        SessionError: it cannot be read, is no session, or its facts are damaged.
-    """
+    """An existing file; `facts` is its content besides the parts. Raises FileNotFoundError, or
+    SessionError if it cannot be read, is no session, or its facts are damaged."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -78,8 +74,7 @@ class SessionFile:
         return name in self._parts
 
     def part(self, name: str) -> Part:
-        """A part, mapped, with its checksum compared. Use it only while the file exists. A
-        SessionError if it is missing or damaged."""
+        """A part, mapped, its checksum compared; a SessionError if it is missing or damaged."""
         try:
             said = self._parts[name]
             kind, size = said["type"], int(said["size"])
@@ -106,13 +101,8 @@ class Damaged(SessionError):
 def write(path: Path, facts: Mapping[str, Any], parts: Mapping[str, Part]) -> None:
     """Write a session; a reader sees the old file or the new one, also if this process is killed.
 
-    Args:
-        path: a session there is replaced.
-        facts: JSON values.
-        parts: one-dimensional arrays, uint8 or int32.
-
-    Raises:
-        SessionError: no room, no permission …; the old file stays.
+    `facts`: JSON values; `parts`: one-dimensional, uint8 or int32. A SessionError if there is no
+    room, no permission …; the old file stays.
     """
     described, offsets, offset = {}, {}, 0
     for name, part in parts.items():

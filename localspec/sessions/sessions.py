@@ -1,8 +1,5 @@
-"""The sessions of one engine: named files, and conversations stored by themselves.
-
-What the caches hold is stored when another prompt is about to displace it and when the engine
-closes. It is restored when a prompt begins like it.
-"""
+"""The sessions of one engine: named files, and conversations stored by themselves when another
+prompt displaces them and when the engine closes, and restored when a prompt begins like them."""
 
 from __future__ import annotations
 
@@ -24,11 +21,8 @@ logger = logging.getLogger("localspec.sessions")
 
 @dataclass(frozen=True, slots=True)
 class OpenedSession:
-    """Attributes:
-    conversation: stored with it, or None.
-    tokens: that need not be decoded again.
-    notices: what could not be used, sentences.
-    """
+    """`conversation`: stored with it, or None; `tokens`: that need not be decoded again; `notices`:
+    what could not be used, sentences."""
 
     conversation: Any
     tokens: int
@@ -36,10 +30,7 @@ class OpenedSession:
 
 
 class Sessions:
-    """Args:
-    size: bytes on disk for conversations stored by themselves; 0 stores none.
-    recurrent: see `ConversationFiles`.
-    """
+    """`size`: bytes on disk for conversations stored by themselves, 0 for none."""
 
     def __init__(self, states: CacheStates, size: int, *, recurrent: bool) -> None:
         self.states = states
@@ -50,11 +41,8 @@ class Sessions:
         self._named: SessionFile | None = None
 
     def open(self, path: Path) -> OpenedSession:
-        """Open a session; the next prompt that continues it finds it in the caches.
-
-        Raises:
-            SessionError: the file is something else, or cannot be read.
-        """
+        """Open a session; the next prompt that continues it finds it in the caches. A SessionError
+        if the file is something else, or cannot be read."""
         self._named = None
         try:
             file = SessionFile(path)
@@ -80,8 +68,8 @@ class Sessions:
         self._named = None
 
     def save(self, path: Path, conversation: Any) -> None:
-        """Store what the caches hold. A SessionError if it cannot be written, or would replace
-        something else."""
+        """Store what the caches hold. A SessionError if it cannot, or would replace something
+        else."""
         self.states.save(path, conversation)
         self._named = SessionFile(path)
 
@@ -117,8 +105,7 @@ class Sessions:
         return []
 
     def _recall_named(self, prompt: Sequence[int]) -> list[str]:
-        """Restore the opened session: only now, as measuring before an answer may empty the
-        caches."""
+        """Only now, as measuring before an answer may empty the caches."""
         file = self._named
         if file is None:
             return []
