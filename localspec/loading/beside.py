@@ -13,7 +13,6 @@ from localspec.errors import LocalspecError, NativeError
 from localspec.gguf.reader import read_gguf
 from localspec.llama.options import ModelOptions
 from localspec.loading.cost_identity import cost_identity
-from localspec.loading.places import open_context
 from localspec.loading.thread_choice import thread_choice
 from localspec.pairing import pair_memory
 from localspec.pairing.memory import MemoryNeed, Use, place
@@ -35,6 +34,8 @@ def load_beside(engine: Engine, options: ModelOptions) -> Engine:
     where memory is too short for that (see `notices`), it shares the weights. A NativeError if
     there is no memory for another cache.
     """
+    from localspec.loading.opening import open_context
+
     notices: tuple[str, ...] = ()
     if engine.model.kernels.in_use and not options.rpc and not engine.model.offloaded:
         try:
@@ -135,6 +136,7 @@ def embedder_beside(engine: Engine, options: ModelOptions) -> Embedder:
         ServerUnreachable: an RPC server does not answer.
     """
     from localspec.llama.embeddings import LONGEST, Embedder
+    from localspec.loading.opening import open_context
 
     context = min(options.context or LONGEST, engine.model.trained_context, LONGEST)
     return Embedder(open_context(engine.model, replace(options, context=context, parallel=1)))

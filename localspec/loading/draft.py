@@ -1,24 +1,19 @@
+"""Which draft model a reference means."""
+
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from localspec import paths
-from localspec.errors import DraftMismatch
-from localspec.gguf.adapters import require_fitting
 from localspec.gguf.description import require_undamaged
 from localspec.gguf.mtp import has_mtp
 from localspec.hub import resolution
 from localspec.llama.options import AUTO, ModelOptions
-from localspec.loading.places import open_cache
 
 if TYPE_CHECKING:
-    from localspec.drafters.vocabulary_map import VocabularyMap
-    from localspec.llama.context import Context
-    from localspec.llama.shared_context import SharedContext
     from localspec.pairing.choice import Choice
 
 
@@ -85,47 +80,3 @@ def find_draft(
     require_undamaged(target)
     made = self_draft(target, wish, options, lambda: progress is None or progress(0.0))
     return NamedDraft(made.path, "" if made.path is None else made.path.stem, (made.words,))
-
-
-class OpenDraft(NamedTuple):
-    """A draft model's cache, and the map of its vocabulary if that differs."""
-
-    cache: Context | SharedContext
-    vocabulary_map: VocabularyMap | None
-
-
-def open_draft(
-    path: Path,
-    target: Context | SharedContext,
-    options: ModelOptions,
-    progress: Callable[[float], None] | None,
-) -> OpenDraft:
-    """Open a draft model; `target` is empty, `options` are those of the pair."""
-    from localspec.drafters.vocabulary_match import match
-    from localspec.llama.model import Model
-    from localspec.llama.token_bytes import token_bytes
-
-    require_undamaged(path)
-    options = options.for_draft(target.capacity)
-    require_fitting(options.adapters, path)
-    model = Model(path, options, progress=progress, adapters=options.adapters)
-    try:
-        if options.parallel > 1 and model.recurrent:
-            raise DraftMismatch(
-                f"{path.name} has a recurrent memory, which cannot draft for several answers at "
-                "once. Open the pair with parallel=1, or choose another draft model."
-            )
-        vocabulary_map = None
-        vocabulary = target.model.vocabulary
-        if options.cross_vocabulary == "off":
-            vocabulary.require_shared_with(model.vocabulary)
-        if vocabulary.difference(model.vocabulary) is not None:
-            vocabulary_map = match(token_bytes(vocabulary), token_bytes(model.vocabulary))
-            room = min(model.trained_context, vocabulary_map.room(target.capacity))
-            options = replace(options, context=max(room, target.capacity))
-        # A text that lost its place in the target's cache may keep that in the draft's for a while.
-        cache = open_cache(model, options, cells=3)
-        return OpenDraft(cache, vocabulary_map)
-    except BaseException:
-        model.close()
-        raise

@@ -1,13 +1,16 @@
-"""Opens trained heads."""
+"""Opens trained heads. Loads llama.cpp."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from localspec.decoding.interfaces import NEXTN
+from localspec.drafters.block import BlockHead
+from localspec.drafters.eagle import EagleHead
 from localspec.drafters.medusa import Medusa, MedusaCache, MedusaWeights
+from localspec.drafters.trained_head import TrainedHead
 from localspec.errors import DraftMismatch, UsageError
 from localspec.gguf.block_heads import BlockHeadFile, read_block_head
 from localspec.gguf.heads import (
@@ -23,59 +26,46 @@ from localspec.gguf.heads import (
 from localspec.gguf.medusa import read_medusa
 from localspec.gguf.mtp import read_mtp
 from localspec.gguf.reader import read_gguf
+from localspec.llama.block_cache import BlockCache, BlockShape
+from localspec.llama.context import Context
+from localspec.llama.eagle_cache import EagleCache, MtpCache
+from localspec.llama.hidden import require
+from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
+from localspec.llama.shared_context import SharedContext
 
-if TYPE_CHECKING:
-    from localspec.drafters.trained_head import FedHead
-    from localspec.llama.context import Context
-    from localspec.llama.model import Model
-    from localspec.llama.shared_context import SharedContext
+Target = Context | SharedContext
+Build = Callable[[Any], TrainedHead]
+"""Makes a head over weights, with a cache for one answer."""
 
 
 class OpenHead:
-    """A head's weights, and the caches over them; `build` makes an answer's head and cache."""
+    """A head's weights `model`, and the heads that were made over them."""
 
-    def __init__(
-        self, model: Model, target: Context | SharedContext, build: Callable[[Model], FedHead]
-    ) -> None:
+    def __init__(self, model: Any, target: Target, build: Build) -> None:
         self.model = model
         self._target, self._build = target, build
-        self._made: list[FedHead] = []
+        self._made: list[TrainedHead] = []
 
-    def make(self) -> FedHead:
+    def make(self) -> TrainedHead:
         head = self._build(self.model)
         self._made.append(head)
         return head
 
     def close(self) -> None:
         for head in self._made:
-            head.cache.close()
+            cache: Any = head.cache
+            cache.close()
         if self.model is not self._target.model:
             self.model.close()
 
 
-class OpenMedusa:
-    """The same for Medusa's heads."""
-
-    def __init__(self, weights: MedusaWeights, target: Context | SharedContext) -> None:
-        self.model = weights
-        self._target = target
-
-    def make(self) -> Medusa:
-        size = self._target.model.vocabulary.size
-        cache = MedusaCache(self.model, size, self._target.capacity)
-        return Medusa(cache, self._target.model.layers, size)
-
-    def close(self) -> None:
-        """Nothing to free."""
-
-
 def open_head(
     path: Path,
-    target: Context | SharedContext,
+    target: Target,
     options: ModelOptions,
     progress: Callable[[float], None] | None,
-) -> OpenHead | OpenMedusa:
+) -> OpenHead:
     """A head, with caches as long as the target's.
 
     Raises:
@@ -83,9 +73,6 @@ def open_head(
         UsageError: an adapter for it.
         ModelInvalid, ModelNotFound, NativeError: it cannot be opened.
     """
-    from localspec.llama.hidden import require
-    from localspec.llama.model import Model
-
     kind = head_kind(path) or EAGLE3
     if kind in NOT_READ:
         raise not_read(path, kind)
@@ -100,9 +87,7 @@ def open_head(
         )
     if kind == MEDUSA:
         return _open_medusa(path, target, options)
-    room = options.for_draft(target.capacity)
-    borrows = False
-    build: Callable[[Model], FedHead]
+    room, borrows = options.for_draft(target.capacity), False
     if kind == MTP:
         mtp = read_mtp(read_gguf(path))
         assert mtp is not None, "it was seen to have them"
@@ -114,10 +99,7 @@ def open_head(
         require(target.model, head.layers)
         head.require_fits(target.model)
         borrows = not head.output
-        if isinstance(head, BlockHeadFile):
-            build = _block(head, target, room)
-        else:
-            build = _eagle(head, target, room)
+        build = _tapping(head, target, room)
     model = Model(path, room, progress=progress, head=True, mtp=kind == MTP)
     try:
         vocabulary = target.model.vocabulary
@@ -134,49 +116,31 @@ def open_head(
         raise
 
 
-def open_own_mtp(target: Context | SharedContext, options: ModelOptions) -> OpenHead:
+def open_own_mtp(target: Target, options: ModelOptions) -> OpenHead:
     """The MTP layers of a target that was opened with them."""
-    room = options.for_draft(target.capacity)
-    return OpenHead(target.model, target, _mtp(target, room))
+    return OpenHead(target.model, target, _mtp(target, options.for_draft(target.capacity)))
 
 
-def _eagle(
-    file: TappingHead, target: Context | SharedContext, room: ModelOptions
-) -> Callable[[Model], FedHead]:
-    from localspec.drafters.eagle import EagleHead
-    from localspec.llama.eagle_cache import EagleCache
-
+def _tapping(head: TappingHead, target: Target, room: ModelOptions) -> Build:
     size = target.model.vocabulary.size
-    return lambda model: EagleHead(EagleCache(model, target.handle, room), file.layers, size)
+    if not isinstance(head, BlockHeadFile):
+        return lambda model: EagleHead(EagleCache(model, target.handle, room), head.layers, size)
+    shape = BlockShape(head.block, head.mask, head.anchored, head.causal)
+    return lambda model: BlockHead(
+        BlockCache(model, target.handle, room, shape), head.layers, size, head.source
+    )
 
 
-def _mtp(target: Context | SharedContext, room: ModelOptions) -> Callable[[Model], FedHead]:
-    from localspec.drafters.eagle import EagleHead
-    from localspec.llama.eagle_cache import MtpCache
-
+def _mtp(target: Target, room: ModelOptions) -> Build:
     size = target.model.vocabulary.size
     return lambda model: EagleHead(MtpCache(model, target.handle, room), (NEXTN,), size, "mtp")
 
 
-def _block(
-    file: BlockHeadFile, target: Context | SharedContext, room: ModelOptions
-) -> Callable[[Model], FedHead]:
-    from localspec.drafters.block import BlockHead
-    from localspec.llama.block_cache import BlockCache, BlockShape
-
-    size = target.model.vocabulary.size
-    shape = BlockShape(file.block, file.mask, file.anchored, file.causal)
-    return lambda model: BlockHead(
-        BlockCache(model, target.handle, room, shape), file.layers, size, file.source
-    )
-
-
-def _open_medusa(path: Path, target: Context | SharedContext, options: ModelOptions) -> OpenMedusa:
-    from localspec.llama.hidden import require
-
+def _open_medusa(path: Path, target: Target, options: ModelOptions) -> OpenHead:
     file, vocabulary = read_medusa(path), target.model.vocabulary
-    require(target.model, (target.model.layers,))
-    file.require_fits(target.model, vocabulary.size, vocabulary.fingerprint())
+    layers, size = target.model.layers, vocabulary.size
+    require(target.model, (layers,))
+    file.require_fits(target.model, size, vocabulary.fingerprint())
     if options.parallel > 1:
         raise DraftMismatch(
             f"{path.name} has Medusa heads, which draft for one answer at a time: of passes that "
@@ -187,14 +151,16 @@ def _open_medusa(path: Path, target: Context | SharedContext, options: ModelOpti
     # One matrix may serve all of them.
     outputs = {file.output_name(head): head for head in heads}
     matrices = {name: file.output(head) for name, head in outputs.items()}
-    return OpenMedusa(
-        MedusaWeights(
-            path,
-            file.file.text("general.name") or path.stem,
-            file.size,
-            [[file.block(head, number) for number in range(file.blocks)] for head in heads],
-            [matrices[file.output_name(head)] for head in heads],
-            file.ids(),
-        ),
+    weights = MedusaWeights(
+        path,
+        file.file.text("general.name") or path.stem,
+        file.size,
+        [[file.block(head, number) for number in range(file.blocks)] for head in heads],
+        [matrices[file.output_name(head)] for head in heads],
+        file.ids(),
+    )
+    return OpenHead(
+        weights,
         target,
+        lambda model: Medusa(MedusaCache(model, size, target.capacity), layers, size),
     )

@@ -7,26 +7,18 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from localspec.drafters.options import Drafting
 from localspec.engine import Engine
-from localspec.errors import (
-    DraftMismatch,
-    ModelInvalid,
-    ModelNotFound,
-    NativeError,
-    UsageError,
-)
+from localspec.errors import DraftMismatch, ModelInvalid, ModelNotFound, NativeError, UsageError
 from localspec.gguf.description import require_undamaged
-from localspec.gguf.heads import is_head, require_no_head
+from localspec.gguf.heads import require_no_head
 from localspec.hub import resolution
 from localspec.keywords import LoadKeywords, with_keywords
 from localspec.llama.options import ModelOptions
 from localspec.loading.cost_identity import cost_identity
-from localspec.loading.draft import choose_draft, find_draft, open_draft, takes_own_mtp
-from localspec.loading.heads import OpenHead, OpenMedusa, open_head, open_own_mtp
-from localspec.loading.places import open_cache, open_projector, open_target
+from localspec.loading.draft import choose_draft, find_draft, takes_own_mtp
 from localspec.loading.same_bits import batch_invariant, equal_passes, keep_same_bits
 from localspec.loading.thread_choice import side_by_side, thread_choice
 from localspec.policy.other_processes import OtherProcesses
@@ -38,10 +30,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack  # of Python itself from 3.11 on
 
     from localspec.drafters.trained_head import TrainedHead
-    from localspec.drafters.vocabulary_map import VocabularyMap
     from localspec.llama.context import Context
     from localspec.llama.model import Model
-    from localspec.llama.shared_context import SharedContext
+    from localspec.loading.opening import Cache, Drafts, Report
     from localspec.scheduling.seats import Seats
 
 Reference = str | os.PathLike[str]
@@ -88,6 +79,7 @@ def load(
         ModelNotFound, UsageError, ModelInvalid, DraftMismatch, NativeError, ServerUnreachable: see
             `localspec.errors`.
     """
+    from localspec.loading import opening
     from localspec.parallel_engine import ParallelEngine
 
     options, drafting = with_keywords(options, drafting, keywords, OWN)
@@ -107,25 +99,24 @@ def load(
         if alone is not None:
             options = replace(options, parallel=1)
             notices.append(f"{path.name} answers one at a time{alone}.")
-        target = opened.enter_context(closing(open_cache(target_model, options)))
-        projector = open_projector(target_model, options)
+        target = opened.enter_context(closing(opening.open_cache(target_model, options)))
+        projector = opening.open_projector(target_model, options)
         if projector is not None:
             opened.enter_context(closing(projector))
         if largest is not None:
             keep_same_bits(cast("Context", target), largest)
         drafts = _open_drafts(chosen, target, options, reports[-1], opened)
         try:
-            seated = _seated(target, drafts, options)
+            caches, seats, head = _seated(target, drafts, options)
         except NativeError as error:
             if not (chosen.own_mtp and chosen.automatic):
                 raise
             assert drafts.head is not None
             drafts.head.close()  # for some answers there may have been room
-            drafts = _Drafts()
-            seated = _seated(target, drafts, options)
+            drafts = opening.Drafts()
+            caches, seats, head = _seated(target, drafts, options)
             chosen.leave_out(f"the MTP layers of {path.name} fail", error)
-        caches, seats, head = seated
-        open_models = [target_model, *drafts.models]
+        models = [target_model, drafts.model]
         controller, fixed_threads = thread_choice(options, target_model, others)
         vocabulary = (
             {} if drafts.vocabulary_map is None else {"vocabulary": options.cross_vocabulary}
@@ -135,7 +126,7 @@ def load(
             draft_path=chosen.path,
             vocabulary_map=drafts.vocabulary_map,
             cross_vocabulary=options.cross_vocabulary,
-            store=ProfileStore(cost_identity(open_models, options) | vocabulary),
+            store=ProfileStore(cost_identity(models, options) | vocabulary),
             threads=controller,
             fixed_threads=fixed_threads,
             side_by_side=seats is None and drafts.cache is not None and side_by_side(options),
@@ -176,20 +167,6 @@ class _Chosen:
         self.own_mtp = False
 
 
-@dataclass(frozen=True)
-class _Drafts:
-    """The opened drafts: a draft model's cache, or a trained head."""
-
-    cache: Context | SharedContext | None = None
-    vocabulary_map: VocabularyMap | None = None
-    head: OpenHead | OpenMedusa | None = None
-
-    @property
-    def models(self) -> list[Any]:
-        one = self.cache if self.head is None else self.head
-        return [None if one is None else one.model]
-
-
 def _choose(
     path: Path,
     draft: Reference | None,
@@ -226,13 +203,10 @@ def _choose(
     return chosen
 
 
-def _open_target(
-    path: Path,
-    chosen: _Chosen,
-    options: ModelOptions,
-    report: Callable[[float], None] | None,
-) -> Model:
+def _open_target(path: Path, chosen: _Chosen, options: ModelOptions, report: Report) -> Model:
     """The target; without its MTP layers where these are damaged and nobody asked for them."""
+    from localspec.loading.opening import open_target
+
     require_undamaged(path)
     require_no_head(path)
     try:
@@ -261,42 +235,31 @@ def _why_one_at_a_time(model: Model, options: ModelOptions, largest: int | None)
 
 
 def _open_drafts(
-    chosen: _Chosen,
-    target: Context | SharedContext,
-    options: ModelOptions,
-    report: Callable[[float], None] | None,
-    opened: ExitStack,
-) -> _Drafts:
+    chosen: _Chosen, target: Cache, options: ModelOptions, report: Report, opened: ExitStack
+) -> Drafts:
     """Open what was chosen; `opened` closes it. Raises if a draft that was named fails."""
+    from localspec.loading import heads, opening
+
     path = chosen.path
     if chosen.own_mtp:
-        return _Drafts(head=opened.enter_context(closing(open_own_mtp(target, options))))
+        head = opened.enter_context(closing(heads.open_own_mtp(target, options)))
+        return opening.Drafts(head=head)
     if path is None:
-        return _Drafts()
-    if is_head(path):
-        require_undamaged(path)
-        if options.mmproj is not None:
-            raise DraftMismatch(
-                f"{path.name} is a trained head, which drafts only for text. Leave out "
-                "--mmproj, or choose another draft."
-            )
-        head = opened.enter_context(closing(open_head(path, target, options, report)))
-        return _Drafts(head=head)
+        return opening.Drafts()
     try:
-        one = open_draft(path, target, options, report)
+        drafts = opening.open_draft(path, target, options, report, opened)
     except _NO_DRAFT as error:
         if not chosen.automatic:
             raise
         chosen.leave_out(f"{path.name} fails", error)
-        return _Drafts()
-    opened.callback(one.cache.model.close)
-    opened.callback(one.cache.close)
-    one.cache.model.name = chosen.name
-    return _Drafts(one.cache, one.vocabulary_map)
+        return opening.Drafts()
+    if drafts.cache is not None:
+        drafts.cache.model.name = chosen.name
+    return drafts
 
 
 def _seated(
-    target: Context | SharedContext, drafts: _Drafts, options: ModelOptions
+    target: Cache, drafts: Drafts, options: ModelOptions
 ) -> tuple[tuple[Context, Context | None], Seats | None, TrainedHead | None]:
     """An answer's caches and head; for several answers their seats, and the first seat's. A
     NativeError if a head's cache has no room."""
@@ -313,9 +276,7 @@ def _seated(
     return (target, draft), None, None if make is None else make()
 
 
-def _shares(
-    progress: Callable[[float], None] | None, files: Sequence[Path]
-) -> list[Callable[[float], None] | None]:
+def _shares(progress: Report, files: Sequence[Path]) -> list[Report]:
     """Each file's part of the progress, by size."""
     if progress is None:
         return [None] * len(files)

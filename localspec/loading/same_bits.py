@@ -8,19 +8,14 @@ CPU attention with an F16 cache splits differently for a single token from 512 c
 
 from __future__ import annotations
 
-import json
-import logging
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from localspec import paths
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.files import read_file, write_atomically
-from localspec.identity import fingerprint
-from localspec.loading.places import open_context
+from localspec.llama.outcomes import Outcomes
 
 if TYPE_CHECKING:
     from localspec.llama.context import Context
@@ -37,40 +32,31 @@ begin."""
 _BRANCH = 4
 """Tokens of a tree that are kept per pass."""
 
-logger = logging.getLogger("localspec.loading.same_bits")
+_outcomes = Outcomes("same-bits", 100)
 
 
 def equal_passes(model: Model, options: ModelOptions, identity: dict[str, Any]) -> int | None:
     """The size up to which every pass of a target gives the bits of single-token passes; None if
     all do, trees and shared passes included."""
     from localspec.llama import kernels
+    from localspec.loading.opening import open_context
 
     context = min(options.context or model.trained_context, _CELLS)
     facts = identity | {"context": context}
-    store = paths.cache_folder() / "same-bits" / f"{fingerprint(facts)[:24]}.json"
-    largest, left = 0, -1
-    try:
-        known = json.loads(read_file(store))
-        if known["identity"] == facts:
-            largest, left = int(known["largest"]), int(known["left"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # it is tried again
-    if largest < 1:
+    known = _outcomes.of(facts) or {}
+    if not all(isinstance(known.get(name), int) for name in ("largest", "left")):
         with closing(open_context(model, replace(options, context=context, parallel=1))) as tried:
             before = kernels.left_so_far()
             largest = largest_equal_pass(tried)
             if largest > 1 and model.kernels.in_use and not equal_behind_trees(tried):
                 largest = 1
             left = (kernels.left_so_far() or 0) - (before or 0)
-        try:
-            write_atomically(
-                store, json.dumps({"identity": facts, "left": left, "largest": largest})
-            )
-        except OSError as error:
-            logger.info("could not keep which passes give the same bits: %s", error)
+        known = {"largest": largest, "left": left}
+        _outcomes.keep(facts, known)
+    largest = int(known["largest"])
     # A recurrent memory is cut back in passes of its own, which nothing is known of.
     ours = model.kernels.in_use and not model.offloaded and not model.recurrent
-    return None if ours and left == 0 and largest >= min(MOST, context - 1) else largest
+    return None if ours and known["left"] == 0 and largest >= min(MOST, context - 1) else largest
 
 
 def batch_invariant(model: Model, options: ModelOptions, identity: dict[str, Any]) -> bool:

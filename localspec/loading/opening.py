@@ -1,0 +1,135 @@
+"""Opens targets, draft models and their caches, here or on RPC servers. Loads llama.cpp."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from localspec.drafters.vocabulary_map import VocabularyMap
+from localspec.drafters.vocabulary_match import match
+from localspec.errors import DraftMismatch, UsageError
+from localspec.gguf.adapters import require_fitting
+from localspec.gguf.description import require_undamaged
+from localspec.gguf.heads import is_head
+from localspec.gguf.projectors import require_projector
+from localspec.llama import library
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.llama.options import ModelOptions
+from localspec.llama.projector import Projector
+from localspec.llama.shared_context import SharedContext
+from localspec.llama.token_bytes import token_bytes
+from localspec.loading.heads import OpenHead, open_head
+
+Cache = Context | SharedContext
+"""For one answer, or for several."""
+Report = Callable[[float], None] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """A draft model's cache, with the map of its vocabulary if that differs; or a trained head."""
+
+    cache: Cache | None = None
+    vocabulary_map: VocabularyMap | None = None
+    head: OpenHead | None = None
+
+    @property
+    def model(self) -> Any:
+        """The weights, None without a draft."""
+        one = self.cache if self.head is None else self.head
+        return None if one is None else one.model
+
+
+def open_target(path: Path, options: ModelOptions, progress: Report, *, mtp: bool = False) -> Model:
+    """The target, here (if wanted with its MTP layers) or on RPC servers."""
+    require_fitting(options.adapters, path)
+    if not options.rpc:
+        return Model(path, options, progress=progress, adapters=options.adapters, mtp=mtp)
+    from localspec.pairing.remote_room import require_remote_room
+    from localspec.remote.model import RemoteModel
+
+    library.require_rpc()
+    room = partial(require_remote_room, path, options)
+    return RemoteModel(
+        path, options, progress=progress, require_room=room, adapters=options.adapters
+    )
+
+
+def open_projector(model: Model, options: ModelOptions) -> Projector | None:
+    """The target's projector, None unless asked for. A UsageError if the target is on RPC servers,
+    or has a recurrent memory."""
+    if options.mmproj is None:
+        return None
+    path = Path(options.mmproj).expanduser()
+    if options.rpc or model.recurrent:
+        why = "is on RPC servers" if options.rpc else "has a recurrent memory"
+        raise UsageError(
+            f"{model.path.name} {why}, and localspec shows such a model no images. Leave out "
+            "--mmproj."
+        )
+    require_projector(path)
+    return Projector(path, model, options)
+
+
+def open_cache(model: Model, options: ModelOptions, *, cells: int = 1) -> Cache:
+    """A cache for one answer or several, with `cells` times the context."""
+    if options.parallel > 1:
+        return SharedContext(model, options, cells=cells)
+    return open_context(model, options)
+
+
+def open_context(model: Model, options: ModelOptions) -> Context:
+    if not options.rpc:
+        return Context(model, options)
+    from localspec.remote.context import RemoteContext
+    from localspec.remote.model import RemoteModel
+
+    assert isinstance(model, RemoteModel)
+    return RemoteContext(model, replace(options, rpc=()))
+
+
+def open_draft(
+    path: Path, target: Cache, options: ModelOptions, progress: Report, opened: ExitStack
+) -> Drafts:
+    """Open a draft model or a trained head, which `opened` closes; `target` is empty."""
+    require_undamaged(path)
+    if not is_head(path):
+        return _open_draft_model(path, target, options, progress, opened)
+    if options.mmproj is not None:
+        raise DraftMismatch(
+            f"{path.name} is a trained head, which drafts only for text. Leave out --mmproj, or "
+            "choose another draft."
+        )
+    return Drafts(head=opened.enter_context(closing(open_head(path, target, options, progress))))
+
+
+def _open_draft_model(
+    path: Path, target: Cache, options: ModelOptions, progress: Report, opened: ExitStack
+) -> Drafts:
+    options = options.for_draft(target.capacity)
+    require_fitting(options.adapters, path)
+    with ExitStack() as own:
+        model = Model(path, options, progress=progress, adapters=options.adapters)
+        own.enter_context(model)
+        if options.parallel > 1 and model.recurrent:
+            raise DraftMismatch(
+                f"{path.name} has a recurrent memory, which cannot draft for several answers at "
+                "once. Open the pair with parallel=1, or choose another draft model."
+            )
+        vocabulary_map = None
+        vocabulary = target.model.vocabulary
+        if options.cross_vocabulary == "off":
+            vocabulary.require_shared_with(model.vocabulary)
+        if vocabulary.difference(model.vocabulary) is not None:
+            vocabulary_map = match(token_bytes(vocabulary), token_bytes(model.vocabulary))
+            room = min(model.trained_context, vocabulary_map.room(target.capacity))
+            options = replace(options, context=max(room, target.capacity))
+        # A text that lost its place in the target's cache may keep that in the draft's for a while.
+        cache = own.enter_context(closing(open_cache(model, options, cells=3)))
+        opened.enter_context(own.pop_all())
+        return Drafts(cache, vocabulary_map)
