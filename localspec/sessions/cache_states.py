@@ -17,6 +17,7 @@ from localspec.policy.profile import PairProfile
 from localspec.sessions.session_file import FORMAT, Damaged, Part, SessionFile, write
 
 TARGET, DRAFT = "target", "draft"
+_ALIGNMENT = f"{DRAFT}.held", f"{DRAFT}.stops"
 
 
 class StatefulCache(Protocol):
@@ -46,8 +47,8 @@ class CacheStates:
         profile: PairProfile,
         identity: Mapping[str, Any],
     ) -> None:
-        self._target, self._draft, self._mapped = target, draft, mapped
-        self._profile = profile
+        self._target, self._mapped, self._profile = target, mapped, profile
+        self._caches = {TARGET: target} if draft is None else {TARGET: target, DRAFT: draft}
         self.identity = dict(identity) | {"format": FORMAT}
 
     @property
@@ -72,25 +73,23 @@ class CacheStates:
 
     def collect(self, conversation: Any = None) -> tuple[dict[str, Any], dict[str, Part]]:
         """Facts and parts to write; a SessionError if they cannot be had."""
+        parts: dict[str, Part] = {}
+        if self._mapped is not None:
+            for name, numbers in zip(_ALIGNMENT, self._mapped.alignment(), strict=True):
+                parts[name] = np.array(numbers, np.int32)
         try:
-            parts: dict[str, Part] = {f"{TARGET}.tokens": _numbers(self._target.tokens)}
-            if self._target.tokens:
-                parts[TARGET] = self._target.state()
-            if self._draft is not None and self._draft.tokens:
-                parts[f"{DRAFT}.tokens"] = _numbers(self._draft.tokens)
-                if self._mapped is not None:
-                    held, stops = self._mapped.alignment()
-                    parts[f"{DRAFT}.held"] = _numbers(held)
-                    parts[f"{DRAFT}.stops"] = _numbers(stops)
-                parts[DRAFT] = self._draft.state()
+            for name, cache in self._caches.items():
+                parts[f"{name}.tokens"] = np.array(cache.tokens, np.int32)
+                if cache.tokens:
+                    parts[name] = cache.state()
         except (NativeError, MemoryError) as error:
             raise SessionError(
                 f"The session cannot be kept: {str(error) or 'there is not enough memory'}"
             ) from None
-        draft = 0 if self._draft is None else len(self._draft.tokens)
+        lengths = {name: len(cache.tokens) for name, cache in self._caches.items()}
         facts = {
             "identity": self.identity,
-            "lengths": {TARGET: len(self._target.tokens), DRAFT: draft},
+            "lengths": {DRAFT: 0} | lengths,
             "learned": self._profile.learned(),
             "conversation": conversation,
         }
@@ -98,30 +97,25 @@ class CacheStates:
 
     def misfits(self, file: SessionFile) -> dict[str, str]:
         """Why TARGET, without which nothing can serve, or DRAFT of a file cannot serve here."""
-        found = self._differs(file, TARGET)
-        if found is None and file.facts["lengths"][TARGET] > self._target.capacity:
-            found = (
-                f"it has {file.facts['lengths'][TARGET]} tokens, and the context "
-                f"{self._target.capacity} (--ctx)"
-            )
-        if found is not None:
-            return {TARGET: found}
-        if self._draft is None:
-            return {}
-        found = self._differs(file, DRAFT)
-        if found is None and file.facts["lengths"][DRAFT] > self._draft.capacity:
-            found = "the draft model's context is shorter (--ctx)"
-        return {} if found is None else {DRAFT: found}
+        found = {}
+        for name, cache in self._caches.items():
+            why, length = self._differs(file, name), file.facts["lengths"][name]
+            if why is None and length > cache.capacity:
+                why = f"it has {length} tokens, and the context {cache.capacity} (--ctx)"
+                if name == DRAFT:
+                    why = "the draft model's context is shorter (--ctx)"
+            if why is not None:
+                found[name] = why
+        return found
 
     def restore(self, file: SessionFile) -> list[str]:
         """Put what fits into the caches; why some of it was left out, parts of a sentence.
         CacheFull if a shared context has no room now."""
         misfits, notes = self.misfits(file), []
         try:
-            if TARGET not in misfits:
-                self._put(file, TARGET, self._target)
-                if self._draft is not None and DRAFT not in misfits and DRAFT in file:
-                    self._put(file, DRAFT, self._draft)
+            for name, cache in self._caches.items():
+                if not misfits.keys() & {TARGET, name} and (name == TARGET or name in file):
+                    self._put(file, name, cache)
         except CacheFull:
             raise
         except (SessionError, NativeError) as error:
@@ -133,24 +127,24 @@ class CacheStates:
         return notes
 
     def _differs(self, file: SessionFile, of: str) -> str | None:
-        theirs = file.facts.get("identity")
+        theirs, ours = file.facts.get("identity"), self.identity
         if not isinstance(theirs, dict) or theirs.get("format") != FORMAT:
             return "it was written by another version of localspec"
-        if theirs.get("library") != self.identity.get("library"):
+        if theirs.get("library") != ours.get("library"):
             return "it was written with another version of llama.cpp"
-        if theirs.get("kv") != self.identity.get("kv"):
+        if theirs.get("kv") != ours.get("kv"):
             return "the KV cache has other types (--kv-type, --flash-attention)"
-        if theirs.get(of) != self.identity.get(of):
-            name = (theirs.get(of) or {}).get("name")
-            ours = (self.identity.get(of) or {}).get("name")
+        their, our = theirs.get(of) or {}, ours.get(of) or {}
+        if their != our:
+            name = their.get("name")
             if name is None:
                 return "it was written without a draft model"
-            if name == ours:
-                if (theirs.get(of) or {}).get("lora") != (self.identity.get(of) or {}).get("lora"):
-                    return f"{name} had other adapters (--lora)"
-                return f"{name} is another file than it was"
-            return f"it is of {name}"
-        if of == DRAFT and theirs.get("way") != self.identity.get("way"):
+            if name != our.get("name"):
+                return f"it is of {name}"
+            if their.get("lora") != our.get("lora"):
+                return f"{name} had other adapters (--lora)"
+            return f"{name} is another file than it was"
+        if of == DRAFT and theirs.get("way") != ours.get("way"):
             return "the draft model's vocabulary is treated otherwise (--cross-vocabulary)"
         return None
 
@@ -159,14 +153,14 @@ class CacheStates:
         state = file.part(of) if tokens else None
         mapped = self._mapped if of == DRAFT else None
         if mapped is not None:
-            held, stops = (file.part(f"{DRAFT}.{what}").tolist() for what in ("held", "stops"))
+            alignment = [file.part(name).tolist() for name in _ALIGNMENT]
             mapped.clear()
         if state is None:
             cache.clear()
         else:
             cache.set_state(tokens, state)
         if mapped is not None:
-            mapped.align(held, stops)
+            mapped.align(*alignment)
 
 
 def identity(known: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,7 +175,3 @@ def identity(known: Mapping[str, Any]) -> dict[str, Any]:
         DRAFT: draft,
         "way": known.get("vocabulary"),
     }
-
-
-def _numbers(tokens: Sequence[int]) -> Part:
-    return np.array(tokens, np.int32)

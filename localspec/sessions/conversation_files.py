@@ -82,23 +82,18 @@ class ConversationFiles:
         return [f"A conversation that was kept is decoded again: {'; '.join(notes)}."]
 
     def _entries(self) -> Iterator[tuple[Path, Part]]:
+        """Files and their tokens; one that cannot be used is removed."""
         for path in sorted(folder().glob(f"{self._name}-*.session")):
-            tokens = self._tokens(path)
-            if tokens is not None:
-                yield path, tokens
-
-    def _tokens(self, path: Path) -> Part | None:
-        """The tokens of a file; one that cannot be used is removed."""
-        try:
-            if path not in self._known:  # its name is made of them
-                self._known[path] = np.array(SessionFile(path).part(f"{TARGET}.tokens"))
-            return self._known[path]
-        except FileNotFoundError:
-            pass
-        except (SessionError, OSError) as error:
-            logger.warning("%s is removed: %s", path, error)
-            discard(path)
-        return None
+            try:
+                if path not in self._known:  # its name is made of them
+                    self._known[path] = np.array(SessionFile(path).part(f"{TARGET}.tokens"))
+            except FileNotFoundError:
+                continue
+            except (SessionError, OSError) as error:
+                logger.warning("%s is removed: %s", path, error)
+                discard(path)
+                continue
+            yield path, self._known[path]
 
     def _trim(self, most: int) -> None:
         remove_abandoned(folder())

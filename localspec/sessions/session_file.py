@@ -104,33 +104,32 @@ def write(path: Path, facts: Mapping[str, Any], parts: Mapping[str, Part]) -> No
     `facts`: JSON values; `parts`: one-dimensional, uint8 or int32. A SessionError if there is no
     room, no permission …; the old file stays.
     """
-    described, offsets, offset = {}, {}, 0
+    described: dict[str, dict[str, Any]] = {}
+    size = 0
     for name, part in parts.items():
         assert part.dtype.name in _TYPES
-        offsets[name] = offset
         described[name] = {
             "type": part.dtype.name,
             "size": part.nbytes,
-            "offset": offset,
+            "offset": size,
             "checksum": zlib.crc32(part.data),
         }
-        offset = _aligned(offset + part.nbytes)
+        size = _aligned(size + part.nbytes)
     text = json.dumps({**facts, "parts": described}).encode()
-    length = struct.pack("<Q", len(text))
-    checksum = zlib.crc32(text, zlib.crc32(length))
+    checksum = zlib.crc32(text, zlib.crc32(struct.pack("<Q", len(text))))
     try:
         remove_abandoned(path.parent, f"{glob.escape(path.name)}.*.partial")
         with replacing(path, private=True) as partial, partial.open("wb") as file:
             file.write(_HEAD.pack(MAGIC, len(text), checksum) + text)
             start = _aligned(file.tell())
             for name, part in parts.items():
-                file.seek(start + offsets[name])
+                file.seek(start + described[name]["offset"])
                 file.write(part.data)
-            file.truncate(start + offset)
+            file.truncate(start + size)
     except OSError as error:
         raise SessionError(
             f"The session cannot be kept in {path}: {error.strerror or error}. Free some space "
-            f"({_megabytes(offset)} MB are needed), or give another file."
+            f"({-(-size // 1_000_000)} MB are needed), or give another file."
         ) from None
 
 
@@ -141,7 +140,3 @@ def discard(path: Path) -> None:
 
 def _aligned(offset: int) -> int:
     return -(-offset // _ALIGNED) * _ALIGNED
-
-
-def _megabytes(size: int) -> int:
-    return -(-size // 1_000_000)
