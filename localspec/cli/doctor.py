@@ -166,11 +166,7 @@ def _examine(console: Console, models: ModelRequest, work: Work, *, quick: bool)
             ),
         )
         findings.checks += report.checks
-    use = Use.of(
-        options,
-        rewritten=devices.rewritten_types(),
-        kernels=findings.kernels.in_use,
-    )
+    use = Use.of(options, kernels=findings.kernels.in_use)
     if options.gpu_layers:
         findings.checks += device_checks(target, draft, use, findings.devices)
     if findings.usable:

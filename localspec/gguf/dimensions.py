@@ -43,8 +43,7 @@ _STATES = ("ssm_", "shortconv", "time_mix", "kda_")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
     """How a model is opened, as far as memory goes; see `localspec.llama.options.ModelOptions`.
-    `rewritten`: weight types that the CPU backend copies rewritten; `kernels`: whether localspec's
-    kernels, which keep one copy, have the weights. None guesses."""
+    `kernels`: whether localspec's kernels, which keep one copy, have the weights; None guesses."""
 
     context: int = 0
     kv_type_k: str = "f16"
@@ -52,18 +51,12 @@ class Use:
     batch: int = 512
     flash_attention: bool = True
     mmap: bool = True
-    rewritten: frozenset[str] | None = None
     kernels: bool | None = None
     extras: Extras = NO_EXTRAS
 
     @classmethod
     def of(
-        cls,
-        options: ModelOptions,
-        *,
-        context: int | None = None,
-        rewritten: frozenset[str] | None = None,
-        kernels: bool | None = None,
+        cls, options: ModelOptions, *, context: int | None = None, kernels: bool | None = None
     ) -> Use:
         """That of options; `context` in place of theirs."""
         return cls(
@@ -73,7 +66,6 @@ class Use:
             batch=options.batch,
             flash_attention=options.flash_attention != "off",
             mmap=options.mmap,
-            rewritten=rewritten,
             kernels=False if options.kernels == kernels_file.OFF else kernels,
             extras=Extras.of(options),
         )
@@ -161,10 +153,8 @@ class Dimensions:
         return tensor.name != "token_embd.weight" or self.tied
 
     def rewrites(self, tensor: TensorInfo) -> bool:
-        types = self.use.rewritten
-        if tensor.type not in (rewritten_here() if types is None else types):
-            return False
-        return self._multiplies(tensor) and tensor.shape[1] % 8 == 0
+        repacked = tensor.type in rewritten_here() and self._multiplies(tensor)
+        return repacked and tensor.shape[1] % 8 == 0
 
     def kv(self) -> list[int]:
         """Bytes of cache and states, by layer."""

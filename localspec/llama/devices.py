@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import llama_cpp
 
 from localspec.llama import ggml
-from localspec.llama.kernels import weight_buffers_work
 
 KINDS = {0: "CPU", ggml.GPU: "GPU", ggml.INTEGRATED_GPU: "integrated GPU", 3: "accelerator"}
 
@@ -57,19 +56,3 @@ def features() -> list[str]:
     info = llama_cpp.llama_print_system_info().decode("utf-8", "replace")
     parts = (part.split(":")[-1].strip() for part in info.split("|"))
     return [part.removesuffix("= 1").strip() for part in parts if part.endswith("= 1")]
-
-
-def rewritten_types() -> frozenset[str]:
-    """Weight types that the CPU backend keeps a rewritten copy of (ggml-cpu: amx, repack)."""
-    built = set(features())
-    if not weight_buffers_work():
-        return frozenset()
-    found: set[str] = set()
-    if "REPACK" in built:
-        if "AVX2" in built:
-            found |= {"Q4_0", "Q4_K", "IQ4_NL", "MXFP4"}
-        if "AVX512" in built:
-            found.add("Q2_K")
-        if built & {"DOTPROD", "MATMUL_INT8"}:
-            found |= {"Q4_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4", "Q8_0"}
-    return frozenset(found)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from localspec.gguf.dimensions import Dimensions, Use, default_context, n_layers, rewritten_here
+from localspec.gguf.dimensions import Dimensions, Use, default_context, n_layers
 from localspec.gguf.extras import Extras
 from localspec.gguf.file import GGUFFile, TensorInfo
 from localspec.gguf.projectors import image_besides, image_compute
@@ -25,7 +25,6 @@ __all__ = [
     "most_layers",
     "n_layers",
     "place",
-    "rewritten_here",
 ]
 
 RELEASED = 1 << 20

@@ -16,7 +16,6 @@ from localspec.gguf.extras import NO_EXTRAS, Extras
 from localspec.gguf.projectors import image_besides, image_compute
 from localspec.gguf.reader import read_gguf
 from localspec.hub.local import local_models
-from localspec.llama.devices import rewritten_types
 from localspec.llama.model import Model
 from localspec.llama.pictures import PicturePart
 from localspec.llama.projector import Projector
@@ -42,7 +41,7 @@ def options(tmp_path: Path, target_path: Path) -> ModelOptions:
 
 @pytest.mark.skipif(not LINUX, reason="resident memory means something else elsewhere")
 def test_resident_memory_is_foretold_with_both(options: ModelOptions, target_path: Path) -> None:
-    use = Use.of(options, rewritten=rewritten_types())
+    use = Use.of(options)
     need = place(read_gguf(target_path), use, 0).host
     said = {"context": 512, "lora": str(options.adapters[0].path), "mmproj": str(options.mmproj)}
     measured = resident((target_path, said))

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from localspec.gguf import dimensions
 from localspec.gguf.dimensions import Dimensions
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.llama.context import Context
-from localspec.llama.devices import rewritten_types
 from localspec.llama.kernels import status
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
@@ -29,7 +29,6 @@ from localspec.pairing.memory import (
     most_layers,
     n_layers,
     place,
-    rewritten_here,
 )
 from localspec.pairing.pair_memory import PairUse, memory_of_pair
 from tests.gguf.raw import Tensor, write_model
@@ -74,7 +73,7 @@ def resident(*wanted: tuple[Path, dict[str, Any]]) -> int:
 
 def foretold(path: Path, options: dict[str, Any]) -> MemoryNeed:
     how = options | {"kernels": options.get("kernels") != "off" and status().in_use}
-    return place(read_gguf(path), Use(rewritten=rewritten_types(), **how), 0).host
+    return place(read_gguf(path), Use(**how), 0).host
 
 
 @pytest.mark.skipif(not LINUX, reason="resident memory means something else elsewhere")
@@ -185,8 +184,15 @@ def test_a_model_without_output_of_its_own_has_it_twice_on_a_device(draft_path: 
     assert everything.device.kv == place(file, use, 0).host.kv
 
 
-def test_layers_move_to_a_device_one_by_one(target_path: Path) -> None:
-    file, use = read_gguf(target_path), Use(context=512, rewritten=frozenset(), kernels=False)
+def rewrites(patch: pytest.MonkeyPatch, *types: str) -> None:
+    patch.setattr(dimensions, "rewritten_here", lambda: types)
+
+
+def test_layers_move_to_a_device_one_by_one(
+    target_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rewrites(monkeypatch)
+    file, use = read_gguf(target_path), Use(context=512, kernels=False)
     steps = [place(file, use, n) for n in range(n_layers(file) + 2)]
     weights = [step.device.weights for step in steps]
     assert weights == sorted(weights)
@@ -230,23 +236,21 @@ def test_latent_attention_keeps_one_vector_per_token(tmp_path: Path) -> None:
     assert place(_latent(tmp_path / "a.gguf"), Use(context=256), 0).host.kv == 2 * 256 * 576 * 2
 
 
-def test_the_guess_from_the_processor_is_what_the_build_says() -> None:
-    if rewritten_types() and "Q4_1" not in rewritten_types():  # no AMX, whose code may be at fault
-        assert rewritten_here() == rewritten_types()
-    assert "F16" not in rewritten_here() | rewritten_types()
-
-
-def test_types_that_are_rewritten_are_kept_twice(files: dict[str, Path]) -> None:
+def test_types_that_are_rewritten_are_kept_twice(
+    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = read_gguf(files["q4_0"])
-    plain = place(file, Use(rewritten=frozenset(), kernels=False), 0).host
-    twice = place(file, Use(rewritten=frozenset({"Q4_0"}), kernels=False), 0).host
+    rewrites(monkeypatch)
+    plain = place(file, Use(kernels=False), 0).host
+    rewrites(monkeypatch, "Q4_0")
+    twice = place(file, Use(kernels=False), 0).host
     inner = sum(t.size for t in file.tensors if t.type == "Q4_0" and t.name != "token_embd.weight")
     assert twice.reclaimable == inner
     assert twice.total - plain.total >= inner
     assert twice.least < twice.total
-    unmapped = place(file, Use(rewritten=frozenset({"Q4_0"}), mmap=False, kernels=False), 0).host
+    unmapped = place(file, Use(mmap=False, kernels=False), 0).host
     assert unmapped.reclaimable == 0
-    once = place(file, Use(rewritten=frozenset({"Q4_0"}), kernels=True), 0).host
+    once = place(file, Use(kernels=True), 0).host
     small = sum(t.size for t in file.tensors if len(t.shape) > 1 and t.size < RELEASED)
     assert (once.reclaimable, once.total) == (small, plain.total + small)
     assert small < inner / 2
@@ -280,5 +284,4 @@ def test_what_options_mean() -> None:
     assert Use.of(options) == Use(
         context=64, kv_type_k="q8_0", kv_type_v="f32", batch=128, flash_attention=False, mmap=False
     )
-    longer = Use.of(ModelOptions(context=64), context=128, rewritten=frozenset({"Q4_0"}))
-    assert longer == Use(context=128, rewritten=frozenset({"Q4_0"}))
+    assert Use.of(ModelOptions(context=64), context=128) == Use(context=128)
