@@ -10,6 +10,7 @@ import pytest
 from localspec import ModelOptions
 from localspec.llama.context import Context
 from localspec.llama.model import Model
+from localspec.llama.vocabulary import Vocabulary
 
 STORY = "<|user|>Tell me a story about a fox.<|end|><|assistant|>Once upon a time, there was a"
 
@@ -18,6 +19,12 @@ STORY = "<|user|>Tell me a story about a fox.<|end|><|assistant|>Once upon a tim
 def model(target_path: Path) -> Iterator[Model]:
     with Model(target_path, ModelOptions()) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def vocabulary(draft_path: Path) -> Iterator[Vocabulary]:
+    with Model(draft_path, ModelOptions()) as opened:
+        yield opened.vocabulary
 
 
 @pytest.fixture

@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from localspec.decoding.sampling import Rows
+from localspec.llama.batch import PassPart
 from localspec.llama.context import Context
+from localspec.llama.seat_cache import SeatCache
+from localspec.llama.shared_context import SharedContext
 
 NOISE = 0.3
 """Logits of other kernels and cell orders differ by a tenth with 8-bit activations (a product of
@@ -20,3 +23,12 @@ def fresh(reference: Context, text: list[int]) -> Rows:
 
 def distance(a: Rows, b: Rows) -> float:
     return float(np.abs(a - b).max())
+
+
+def seats(shared: SharedContext) -> list[SeatCache]:
+    """One for each answer, whose passes are not shared."""
+
+    def passes(part: PassPart) -> tuple[Rows, float]:
+        return shared.decode([part])[0], 0.0
+
+    return [SeatCache(shared, n, passes, lambda: shared.batch) for n in range(shared.answers)]

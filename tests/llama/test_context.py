@@ -71,49 +71,6 @@ def test_every_node_of_a_tree_sees_its_ancestors_and_nothing_else(
         assert distance(rows[node + 1], reference[-1]) < NOISE
 
 
-def test_a_kept_path_reads_like_a_chain(context: Context, tokens: list[int]) -> None:
-    prefix, pending, ahead = tokens[:-4], tokens[-4:-3], tokens[-3:]
-    tree = a_tree(ahead)
-    for path in ([1, 2, 4], [1, 2], [1, 3], [0, 5], [0], []):
-        kept = [tree.tokens[node] for node in path]
-        reference = rows_after(context, prefix + pending + kept, [42])[-1]
-        context.clear()
-        context.extend(prefix)
-        context.branch(pending, tree)
-        context.keep(tree, path)
-        assert context.tokens == prefix + pending + kept
-        assert distance(context.extend([42])[-1], reference) < NOISE
-
-
-def test_tree_after_tree_after_rollback(context: Context, tokens: list[int]) -> None:
-    """Sequence ids are used again and again; a stale cell in one would show in the rows."""
-    context.extend(tokens[:6])
-    committed = tokens[:6]
-    for turn in range(6):
-        pending = [tokens[6 + turn]]
-        tree = a_tree(tokens[7 + turn : 10 + turn])
-        context.branch(pending, tree)
-        path = [[1, 2, 4], [0, 5], [], [1, 3], [0], [1, 2]][turn]
-        context.keep(tree, path)
-        committed += pending + [tree.tokens[node] for node in path]
-        if turn % 2:
-            context.truncate(len(committed) - 2)
-            committed = committed[:-2]
-        assert context.tokens == committed
-    row = context.extend([42])[-1].copy()
-    assert distance(row, rows_after(context, committed, [42])[-1]) < NOISE
-
-
-def test_rejected_branches_leave_no_cell_behind(context: Context, tokens: list[int]) -> None:
-    context.extend(tokens)
-    for _ in range(200):  # 200 × 6 nodes would fill the cache of 512 tokens twice over
-        tree = a_tree(tokens[:3])
-        context.branch([tokens[0]], tree)
-        context.keep(tree, [])
-        context.truncate(len(tokens))
-    assert context.tokens == tokens
-
-
 def test_the_widest_tree_fits(context: Context, tokens: list[int]) -> None:
     tree = TokenTree()
     for token in range(10, 10 + MAX_LEAVES):

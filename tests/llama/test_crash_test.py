@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from localspec import paths
 from localspec.errors import Cancelled, ModelInvalid
-from localspec.llama import child_process, crash_test, trial
+from localspec.llama import child_process
 from localspec.llama.crash_test import require_survivable
 from tests.support.ggufs import aborting_llama, tiny_llama
 
@@ -98,7 +97,7 @@ def test_it_can_be_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert known() == []
 
 
-@pytest.mark.parametrize("data", [b"{", b"5", b"\xff", b'[["a"]]'])
+@pytest.mark.parametrize("data", [b"\xff", b'[["a"]]'])
 def test_a_broken_memory_is_no_memory(data: bytes, tmp_path: Path) -> None:
     store = paths.cache_folder() / "crash_tests.json"
     store.parent.mkdir(parents=True)
@@ -112,20 +111,3 @@ def test_nothing_is_remembered_where_nothing_can_be_written(tmp_path: Path) -> N
     home.write_text("a file where the folder should be")
     require_survivable(tiny_llama(tmp_path / "model.gguf"))
     assert home.read_text() == "a file where the folder should be"
-
-
-def test_signals_have_names() -> None:
-    assert crash_test._signal(11) == "SIGSEGV"
-    assert crash_test._signal(99) == "signal 99"
-
-
-def test_the_childs_exit_status(tmp_path: Path) -> None:
-    def status(path: Path) -> int:
-        command = [sys.executable, "-m", child_process.TRIAL, "file", str(path)]
-        # Else ggml calls a debugger.
-        environment = os.environ | {"GGML_NO_BACKTRACE": "1"}
-        return subprocess.run(command, capture_output=True, env=environment).returncode
-
-    assert status(tiny_llama(tmp_path / "good.gguf")) == 0
-    assert status(aborting_llama(tmp_path / "bad.gguf")) == -6
-    assert status(tmp_path / "none.gguf") == trial.REFUSED

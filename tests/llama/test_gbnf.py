@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from localspec import ModelOptions, UsageError
+from localspec import UsageError
 from localspec.llama.gbnf import lark_of
 from localspec.llama.grammar import Grammar
-from localspec.llama.model import Model
 from localspec.llama.vocabulary import Vocabulary
 from tests.support.schemas import lets_through
 
@@ -23,12 +19,6 @@ string ::= "\"" ( [^"\\\x7F\x00-\x1F] | "\\" (["\\bfnrt] | "u" [0-9a-fA-F]{4}) )
 number ::= ("-"? ([0-9] | [1-9] [0-9]{0,15})) ("." [0-9]+)? ([eE] [-+]? [0-9]{1,15})? ws
 ws     ::= | " " | "\n" [ \t]{0,20}
 """
-
-
-@pytest.fixture(scope="module")
-def vocabulary(draft_path: Path) -> Iterator[Vocabulary]:
-    with Model(draft_path, ModelOptions()) as model:
-        yield model.vocabulary
 
 
 @pytest.mark.parametrize(

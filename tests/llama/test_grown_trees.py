@@ -6,7 +6,6 @@ import random
 from pathlib import Path
 
 import llama_cpp
-import numpy as np
 import pytest
 
 from localspec import Cancelled, ModelOptions, NativeError
@@ -55,79 +54,6 @@ def test_each_node_reads_its_path_and_nothing_else(
     assert context.tokens == tokens
     for node, row in enumerate(rows):
         assert distance(row, fresh(reference, [*tokens, *tree.path_tokens(node)])) < NOISE
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_what_is_settled_goes_on_like_a_prompt(
-    seed: int, context: Context, reference: Context, tokens: list[int]
-) -> None:
-    """Tree after tree, so that sequences are used again and what one left behind would show."""
-    dice = random.Random(seed)
-    committed = tokens[:8]
-    context.extend(committed)
-    for turn in range(6):
-        tree, rows = grow_at_random(context, dice, dice.randint(1, 5))
-        path = tree.path(dice.randint(ROOT, len(tree) - 1))
-        context.settle(path)
-        committed = committed + [tree.tokens[node] for node in path]
-        assert context.tokens == committed
-        if turn % 2:
-            row = context.extend([42])[-1].copy()
-            committed = [*committed, 42]
-            assert distance(row, fresh(reference, committed)) < NOISE
-        if turn % 3 == 2:
-            committed = committed[:-2]
-            context.truncate(len(committed))
-        if path:
-            again = context.grow([77], [ROOT])[0].copy()
-            assert distance(again, fresh(reference, [*committed, 77])) < NOISE
-            context.settle()
-        assert all(np.isfinite(row).all() for row in rows)
-    tree = TokenTree()
-    for token in range(200, 204):
-        tree.add(token, tree.add(token + 10, ROOT, "test"), "test")
-    rows_of_branches = context.branch([42], tree).copy()
-    context.keep(tree, [2])
-    for node in (ROOT, 0, 3, 7):
-        text = [*committed, 42, *tree.path_tokens(node)]
-        assert distance(rows_of_branches[node + 1], fresh(reference, text)) < NOISE
-
-
-@pytest.mark.parametrize("way", ["settle", "truncate", "shorten", "discard", "clear", "extend"])
-def test_every_way_out_drops_what_was_grown(
-    way: str, context: Context, reference: Context, tokens: list[int]
-) -> None:
-    context.extend(tokens)
-    context.grow([5, 6, 7], [ROOT, ROOT, ROOT])
-    context.grow([8, 9, 10], [0, 0, 2])
-    held = tokens
-    if way == "settle":
-        context.settle()
-    elif way == "truncate":
-        context.truncate(len(tokens))
-    elif way == "shorten":
-        held = tokens[:-3]
-        context.truncate(len(held))
-    elif way == "discard":
-        context.discard_branches()
-    elif way == "clear":
-        context.clear()
-        held = []
-    assert context.tokens == held
-    row = context.extend([42])[-1].copy()
-    assert distance(row, fresh(reference, [*held, 42])) < NOISE
-    grown = context.grow([5, 6], [ROOT, ROOT])
-    assert distance(grown[1].copy(), fresh(reference, [*held, 42, 6])) < NOISE
-
-
-def test_no_cell_is_left_behind(context: Context, tokens: list[int]) -> None:
-    context.extend(tokens)
-    for turn in range(150):  # 9 nodes a turn would fill the cache of 512 tokens twice over
-        context.grow([5, 6, 7], [ROOT, ROOT, ROOT])
-        context.grow([8, 9, 10, 11, 12, 13], [0, 0, 1, 1, 2, 2])
-        context.settle([1, 6] if turn % 2 else [])
-        context.truncate(len(tokens))
-    assert context.tokens == tokens
 
 
 def test_nodes_are_decoded_once(

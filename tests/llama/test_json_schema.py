@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec import ModelOptions, UsageError
+from localspec import UsageError
 from localspec.llama.grammar import Grammar
 from localspec.llama.json_schema import enforceable, intended, parsed
-from localspec.llama.model import Model
 from localspec.llama.vocabulary import Vocabulary
 from tests.support.schemas import allows_value, lets_through, walk, with_references, written
 from tests.support.toys import examples
 
 SUITE = Path(__file__).parents[1] / "data" / "json_schema_suite.jsonl"
-
-
-@pytest.fixture(scope="module")
-def vocabulary(draft_path: Path) -> Iterator[Vocabulary]:
-    with Model(draft_path, ModelOptions()) as model:
-        yield model.vocabulary
 
 
 def text_of(pattern: str, **more: Any) -> dict[str, Any]:
@@ -71,6 +63,12 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         ({"type": ["integer", "null"]}, ["1", "null"], ['"a"', "1.5"]),
         ({"type": "array", "maxItems": 2.0, "uniqueItems": False}, ["[1,1]"], ["[1,1,1]"]),
         (True, ["1", "{}"], ["x"]),
+        ({"type": "string"}, ['"fox a"'], ['"fox\n"']),
+        (
+            {"properties": {"minimum": {"const": "not"}}, "required": ["minimum"]},
+            ['{"minimum":"not"}'],
+            ["{}", '{"minimum":3}'],
+        ),
     ],
 )
 def test_answers(vocabulary: Vocabulary, schema: Any, right: list[str], wrong: list[str]) -> None:

@@ -202,35 +202,3 @@ def test_saved_state_does_not_grow_with_the_text(
         tested.checkpoint()
     assert len(counted.saved) == 2
     assert max(counted.saved) - min(counted.saved) < 1000
-
-
-def test_steps_do_not_look_at_the_whole_text(
-    contexts: tuple[Context, Context],
-) -> None:
-    """A list that counts what is taken out of it at once, in place of the cache's tokens."""
-
-    class Watched(list[int]):
-        largest = 0
-
-        def __getitem__(self, index: Any) -> Any:
-            found = super().__getitem__(index)
-            if isinstance(index, slice):
-                Watched.largest = max(Watched.largest, len(found))
-            return found
-
-        def __iter__(self) -> Iterator[int]:
-            Watched.largest = max(Watched.largest, len(self))
-            return super().__iter__()
-
-    tested, _ = contexts
-    target = LlamaTarget(tested)
-    committed = list(range(100, 300))
-    tested.extend(committed[:-1])
-    tested.tokens = Watched(tested.tokens)
-    for turn in range(5):
-        tree = TokenTree.chain([5, 6, 7, 8], "test")
-        target.forward(PassRequest(committed, tree))
-        target.commit(tree, list(range(turn)))
-        committed += [*tree.tokens[:turn], 9]
-    assert len(tested.tokens) > 200
-    assert Watched.largest < 20

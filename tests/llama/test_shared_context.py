@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from localspec import ModelOptions, NativeError, UsageError
-from localspec.decoding.sampling import Rows
-from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.batch import PassPart
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.native_context import CacheFull
-from localspec.llama.seat_cache import SeatCache
 from localspec.llama.shared_context import SharedContext
-from tests.llama.rows import NOISE, distance, fresh
+from tests.llama.rows import NOISE, distance, fresh, seats
 from tests.support import ggufs
 
 ANSWERS = 3
@@ -29,13 +25,6 @@ def shared(model: Model) -> Iterator[SharedContext]:
     opened = SharedContext(model, OPTIONS)
     yield opened
     opened.close()
-
-
-def seats(shared: SharedContext) -> list[SeatCache]:
-    def passes(part: PassPart) -> tuple[Rows, float]:
-        return shared.decode([part])[0], 0.0
-
-    return [SeatCache(shared, n, passes, lambda: shared.batch) for n in range(ANSWERS)]
 
 
 def chain(tokens: list[int], sequence: int, start: int = 0) -> PassPart:
@@ -51,50 +40,6 @@ def test_parts_of_one_pass_are_those_of_passes_of_their_own(
     rows = [found[-1].copy() for found in rows]
     for text, row in zip(texts, rows, strict=True):
         assert distance(row, fresh(reference, text)) < NOISE
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_trees_and_cuts_of_one_leave_the_others_alone(
-    seed: int, shared: SharedContext, reference: Context
-) -> None:
-    dice = random.Random(seed)
-    caches = seats(shared)
-    texts = [[1, *(dice.randint(100, 8000) for _ in range(6))] for _ in caches]
-    for cache, text in zip(caches, texts, strict=True):
-        cache.extend(text)
-    for _ in range(25):
-        n = dice.randrange(ANSWERS)
-        cache, text = caches[n], texts[n]
-        match dice.randrange(4):
-            case 0:
-                tree = TokenTree()
-                for _ in range(dice.randint(1, 8)):
-                    tree.add(dice.randint(100, 8000), dice.randint(ROOT, len(tree) - 1), "test")
-                if 1 + max(map(max, tree.leaf_numbers())) > cache.max_leaves:
-                    continue
-                cache.branch([42], tree)
-                path = tree.path(dice.randint(ROOT, len(tree) - 1))
-                cache.keep(tree, path)
-                text += [42, *(tree.tokens[node] for node in path)]
-            case 1:
-                cache.grow([5, 6, 7], [ROOT, ROOT, ROOT])
-                cache.grow([8, 9, 10], [0, 0, 1])
-                cache.settle([0, 4])
-                text += [5, 9]
-            case 2:
-                cut = dice.randint(2, len(text))
-                cache.truncate(cut)
-                del text[cut:]
-            case 3:
-                cache.grow([5, 6], [ROOT, ROOT])
-                cache.discard_branches()
-        assert cache.tokens == text
-    for cache, text in zip(caches, texts, strict=True):
-        row = cache.extend([77])[-1].copy()
-        assert distance(row, fresh(reference, [*text, 77])) < NOISE
-    for cache in caches:
-        cache.clear()
-    assert {shared.length(n) for n in range(ANSWERS * shared.leaves)} == {0}
 
 
 def test_a_text_that_begins_like_another_shares_its_cells(
