@@ -12,7 +12,6 @@ import pytest
 from localspec import ModelOptions
 from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled
-from localspec.llama import head_cache
 from localspec.llama.block_cache import BlockCache, BlockShape
 from localspec.llama.context import Context
 from localspec.llama.head_cache import PIECE
@@ -49,6 +48,7 @@ class Bench:
         self.width = self.target.width
         self.weights = {"target": heads.weights(target)}
         self.models: dict[str, Model] = {}
+        self.made: list[BlockCache] = []
         for name, (made, _) in KINDS.items():
             path = folder / f"{name}.gguf"
             block_heads.block(path, target, layers=LAYERS, depth=2, seed=1, **made)
@@ -58,13 +58,13 @@ class Bench:
         self.inputs: Rows = random.standard_normal((len(TEXT), 3 * self.width), np.float32)
 
     def close(self) -> None:
-        for model in self.models.values():
-            model.close()
-        self.context.close()
-        self.target.close()
+        for one in (*self.made, *self.models.values(), self.context, self.target):
+            one.close()  # type: ignore[attr-defined]
 
     def cache(self, name: str) -> BlockCache:
-        return BlockCache(self.models[name], self.context.handle, OPTIONS, KINDS[name][1])
+        cache = BlockCache(self.models[name], self.context.handle, OPTIONS, KINDS[name][1])
+        self.made.append(cache)
+        return cache
 
     def fed(self, name: str, length: int, first: int = 0) -> BlockCache:
         """One that knows the states of TEXT before its first `length` tokens' last one."""
@@ -144,15 +144,6 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     opened.close()
 
 
-@pytest.fixture
-def opened() -> Iterator[list[BlockCache]]:
-    """To be closed."""
-    caches: list[BlockCache] = []
-    yield caches
-    for cache in caches:
-        cache.close()
-
-
 def apart(rows: Rows, expected: Rows) -> float:
     """Most that rows differ by; both lack the same tokens."""
     assert rows.shape == expected.shape
@@ -164,10 +155,8 @@ def apart(rows: Rows, expected: Rows) -> float:
 
 @pytest.mark.parametrize("count", [1, 3, SIZE])
 @pytest.mark.parametrize("name", sorted(KINDS))
-def test_rows_are_those_of_the_formulas_in_the_docs(
-    bench: Bench, opened: list[BlockCache], name: str, count: int
-) -> None:
-    opened.append(cache := bench.fed(name, 21))
+def test_rows_are_those_of_the_formulas_in_the_docs(bench: Bench, name: str, count: int) -> None:
+    cache = bench.fed(name, 21)
     most = KINDS[name][1].most
     assert most == (SIZE if name == "dspark" else SIZE - 1)
     rows = cache.draft(TEXT[20], count)
@@ -177,13 +166,11 @@ def test_rows_are_those_of_the_formulas_in_the_docs(
 
 
 @pytest.mark.parametrize("length", [40, PIECE, PIECE + 1, 2 * PIECE + 5])
-def test_rows_do_not_depend_on_the_way_of_feeding(
-    bench: Bench, opened: list[BlockCache], length: int
-) -> None:
+def test_rows_do_not_depend_on_the_way_of_feeding(bench: Bench, length: int) -> None:
     """In pieces, token by token, with drafts between."""
-    opened.append(whole := bench.fed("dflash", length))
+    whole = bench.fed("dflash", length)
     expected = whole.draft(TEXT[length - 1], 4).copy()
-    opened.append(cache := bench.cache("dflash"))
+    cache = bench.cache("dflash")
     cache.begin(TEXT[:length])
     for end in (30, 31, 33, length - 2, length - 1):
         known = len(cache._text)
@@ -195,10 +182,8 @@ def test_rows_do_not_depend_on_the_way_of_feeding(
     assert cache.tokens == TEXT[: length - 1]
 
 
-def test_text_that_goes_on_otherwise_keeps_what_it_begins_with(
-    bench: Bench, opened: list[BlockCache]
-) -> None:
-    opened.append(cache := bench.fed("dflash", 60))
+def test_text_that_goes_on_otherwise_keeps_what_it_begins_with(bench: Bench) -> None:
+    cache = bench.fed("dflash", 60)
     cache.draft(TEXT[59], 4)
     other = [*TEXT[:40], *TEXT[100:110]]
     cache.begin(other)
@@ -212,10 +197,8 @@ def test_text_that_goes_on_otherwise_keeps_what_it_begins_with(
     assert cache.place == 0
 
 
-def test_where_states_are_lacking_it_begins_behind_that(
-    bench: Bench, opened: list[BlockCache]
-) -> None:
-    opened.append(cache := bench.fed("dflash", 41, first=30))
+def test_where_states_are_lacking_it_begins_behind_that(bench: Bench) -> None:
+    cache = bench.fed("dflash", 41, first=30)
     expected = bench.formulas("dflash", bench.inputs[30:40], TEXT[40], 4)
     assert apart(cache.draft(TEXT[40], 4), expected) < ALIKE
     assert cache.known_from() == 30
@@ -225,23 +208,8 @@ def test_where_states_are_lacking_it_begins_behind_that(
     assert cache.known_from() == 55
 
 
-def test_what_nobody_asks_for_is_not_kept_for_ever(
-    bench: Bench, opened: list[BlockCache], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(head_cache, "HIDDEN_BEFORE", 20)
-    opened.append(cache := bench.cache("dflash"))
-    cache.begin(TEXT[:10])
-    for end in range(10, 60):
-        cache.feed(TEXT[: end + 1], bench.inputs[max(0, end - 2) : end])
-    assert cache.known_from() == 59 - 20
-    expected = bench.formulas("dflash", bench.inputs[39:59], TEXT[59], 4)
-    assert apart(cache.draft(TEXT[59], 4), expected) < ALIKE
-
-
-def test_measuring_and_stopping_leave_nothing_behind(
-    bench: Bench, opened: list[BlockCache]
-) -> None:
-    opened.append(cache := bench.fed("dflash", 30))
+def test_measuring_and_stopping_leave_nothing_behind(bench: Bench) -> None:
+    cache = bench.fed("dflash", 30)
     before = cache.draft(TEXT[29], 4).copy()
     for count in (1, 4, 60):
         assert cache.extend(cache.filler(count), count).shape[0] == count

@@ -44,6 +44,7 @@ class Bench:
         self.inputs: Rows = np.concatenate(parts, axis=1)
         known = heads.weights(target_path)
         self._norm, self._output = known["output_norm.weight"], known["token_embd.weight"]
+        self.made: list[EagleCache] = []
         self.models = {
             name: Model(path, OPTIONS, head=True)
             for name, path in {
@@ -59,7 +60,9 @@ class Bench:
         return rows
 
     def cache(self, name: str) -> EagleCache:
-        return EagleCache(self.models[name], self.context.handle, OPTIONS)
+        cache = EagleCache(self.models[name], self.context.handle, OPTIONS)
+        self.made.append(cache)
+        return cache
 
     def fed(self, name: str, length: int, first: int = 0) -> EagleCache:
         """One that knows the states of TEXT before its first `length` tokens' last one."""
@@ -73,19 +76,8 @@ class Bench:
 def bench(tmp_path_factory: pytest.TempPathFactory, target_path: Path) -> Iterator[Bench]:
     opened = Bench(tmp_path_factory.mktemp("heads"), target_path)
     yield opened
-    for model in opened.models.values():
-        model.close()
-    opened.context.close()
-    opened.target.close()
-
-
-@pytest.fixture
-def opened() -> Iterator[list[EagleCache]]:
-    """To be closed."""
-    caches: list[EagleCache] = []
-    yield caches
-    for cache in caches:
-        cache.close()
+    for one in (*opened.made, *opened.models.values(), opened.context, opened.target):
+        one.close()  # type: ignore[attr-defined]
 
 
 def read(cache: EagleCache, text: Sequence[int], outputs: int = 1) -> Rows:
@@ -93,11 +85,9 @@ def read(cache: EagleCache, text: Sequence[int], outputs: int = 1) -> Rows:
     return cache.extend(text[len(cache.tokens) :], outputs).copy()
 
 
-def test_a_token_is_read_with_the_state_of_the_one_before(
-    bench: Bench, opened: list[EagleCache]
-) -> None:
+def test_a_token_is_read_with_the_state_of_the_one_before(bench: Bench) -> None:
     """A lens says of a place what the target's output says of the layer's input there."""
-    opened.append(cache := bench.fed("lens", 41))
+    cache = bench.fed("lens", 41)
     assert cache.tokens == TEXT[:1], "of the first token there is no pair"
     rows = read(cache, TEXT[:41], 8)
     width = bench.target.width
@@ -105,11 +95,9 @@ def test_a_token_is_read_with_the_state_of_the_one_before(
     assert cache.tokens == TEXT[:41]
 
 
-def test_behind_what_is_drafted_the_state_is_the_heads_own(
-    bench: Bench, opened: list[EagleCache]
-) -> None:
+def test_behind_what_is_drafted_the_state_is_the_heads_own(bench: Bench) -> None:
     """Which a lens passes on as it is, along every branch."""
-    opened.append(cache := bench.fed("lens", 41))
+    cache = bench.fed("lens", 41)
     expected = bench.lens(bench.inputs[39:40, 2 * bench.target.width :])[0]
     assert cache.grow([], [], TEXT[1:41]).shape == (1, expected.size)
     for tokens, parents in (([5, 6, 7], [ROOT] * 3), ([8, 9], [1, 1]), ([3], [4])):
@@ -122,15 +110,13 @@ def test_behind_what_is_drafted_the_state_is_the_heads_own(
 
 
 @pytest.mark.parametrize("length", [40, PIECE, PIECE + 1, PIECE + 2, 2 * PIECE + 5])
-def test_rows_do_not_depend_on_the_way_of_reading(
-    bench: Bench, opened: list[EagleCache], length: int
-) -> None:
+def test_rows_do_not_depend_on_the_way_of_reading(bench: Bench, length: int) -> None:
     """In pieces, token by token at the end, and after drafts that were dropped."""
     text = TEXT[:length]
-    opened.append(whole := bench.fed("random", length))
+    whole = bench.fed("random", length)
     expected = read(whole, text, 3)
     assert not np.allclose(expected[1], expected[2], atol=1.0), "places differ"
-    opened.append(cache := bench.cache("random"))
+    cache = bench.cache("random")
     cache.begin(text)
     cache.feed(text[:-3], bench.inputs[: length - 4])
     read(cache, text[:-3])
@@ -146,25 +132,23 @@ def test_rows_do_not_depend_on_the_way_of_reading(
         assert np.abs(row - expected[3 - len(text[len(context) :]) - 1]).max() < ALIKE
 
 
-def test_branches_of_a_tree_are_read_like_chains(bench: Bench, opened: list[EagleCache]) -> None:
-    opened.append(cache := bench.fed("random", 41))
+def test_branches_of_a_tree_are_read_like_chains(bench: Bench) -> None:
+    cache = bench.fed("random", 41)
     cache.grow([], [], TEXT[1:41])
     first = cache.grow([5, 6], [ROOT, ROOT]).copy()
     second = cache.grow([7, 8, 9], [0, 1, 1]).copy()
     third = cache.grow([10], [4]).copy()
     for path, rows in {(5, 7): second[0], (6, 8): second[1], (6, 9, 10): third[0]}.items():
-        opened.append(chain := bench.fed("random", 41))
+        chain = bench.fed("random", 41)
         read(chain, TEXT[:41])
         found = [chain.extend([token])[0].copy() for token in path]
         assert np.abs(found[0] - first[path[0] - 5]).max() < ALIKE
         assert np.abs(found[-1] - rows).max() < ALIKE
 
 
-def test_where_states_are_lacking_it_begins_behind_that(
-    bench: Bench, opened: list[EagleCache]
-) -> None:
+def test_where_states_are_lacking_it_begins_behind_that(bench: Bench) -> None:
     """The lens needs none of the text before."""
-    opened.append(cache := bench.fed("lens", 41, first=30))
+    cache = bench.fed("lens", 41, first=30)
     assert cache.tokens == TEXT[:31]
     assert cache.known_from() == 30
     rows = read(cache, TEXT[:41], 10)
@@ -176,18 +160,16 @@ def test_where_states_are_lacking_it_begins_behind_that(
     assert np.abs(rows - bench.lens(bench.inputs[55:60, 2 * bench.target.width :])).max() < NOISE
 
 
-def test_text_that_goes_on_otherwise_keeps_what_it_begins_with(
-    bench: Bench, opened: list[EagleCache]
-) -> None:
+def test_text_that_goes_on_otherwise_keeps_what_it_begins_with(bench: Bench) -> None:
     """The state of the last shared token is the one that is needed next, and is not told again."""
-    opened.append(cache := bench.fed("random", 60))
+    cache = bench.fed("random", 60)
     read(cache, TEXT[:60])
     other = [*TEXT[:40], *TEXT[100:110]]
     cache.begin(other)
     assert cache.tokens == TEXT[:40]
     cache.feed(other, bench.inputs[100:109])  # any do: the target would have read 40 to 48
     assert len(cache.tokens) == 40, "nothing is lacking"
-    opened.append(fresh := bench.cache("random"))
+    fresh = bench.cache("random")
     fresh.begin(other)
     fresh.feed(other, np.concatenate([bench.inputs[:40], bench.inputs[100:109]]))
     assert np.abs(read(cache, other) - read(fresh, other)).max() < ALIKE
@@ -196,10 +178,10 @@ def test_text_that_goes_on_otherwise_keeps_what_it_begins_with(
 
 
 def test_what_nobody_asks_for_is_not_kept_for_ever(
-    bench: Bench, opened: list[EagleCache], monkeypatch: pytest.MonkeyPatch
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(head_cache, "HIDDEN_BEFORE", 20)
-    opened.append(cache := bench.cache("lens"))
+    cache = bench.cache("lens")
     cache.begin(TEXT[:10])
     for end in range(10, 60):
         cache.feed(TEXT[: end + 1], bench.inputs[max(0, end - 2) : end])
@@ -212,11 +194,9 @@ def test_what_nobody_asks_for_is_not_kept_for_ever(
     assert cache.tokens == TEXT[:60]
 
 
-def test_rows_are_those_of_the_formulas_in_the_docs(
-    bench: Bench, opened: list[EagleCache], target_path: Path
-) -> None:
+def test_rows_are_those_of_the_formulas_in_the_docs(bench: Bench, target_path: Path) -> None:
     """dev/heads.md, with random weights everywhere, over a text of nine pairs."""
-    opened.append(cache := bench.fed("random", 10))
+    cache = bench.fed("random", 10)
     rows = read(cache, TEXT[:10], 9)
     w = heads.weights(bench.models["random"].path)
     embeddings = heads.weights(target_path)["token_embd.weight"]

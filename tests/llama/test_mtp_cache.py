@@ -42,12 +42,12 @@ class Bench:
         self.states: Rows = np.concatenate(parts)
         self.made: list[MtpCache] = []
 
-    def cache(self, length: int, first: int = 0) -> MtpCache:
+    def cache(self, length: int) -> MtpCache:
         """One that knows the states before the last of so many tokens."""
         cache = MtpCache(self.model, self.context.handle, OPTIONS)
         self.made.append(cache)
         cache.begin(TEXT[:length])
-        cache.feed(TEXT[:length], self.states[first : length - 1])
+        cache.feed(TEXT[:length], self.states[: length - 1])
         return cache
 
     def close(self) -> None:
@@ -129,13 +129,6 @@ def test_rows_do_not_depend_on_what_was_drafted_and_dropped(random: Bench) -> No
         cache.feed(TEXT[: place + 1], random.states[place - 1 : place])
         row = cache.extend(TEXT[len(cache.tokens) : place + 1])[0]
         assert np.abs(row - expected[place - held]).max() < ALIKE
-
-
-def test_where_states_are_lacking_it_begins_behind_that(lens: Bench) -> None:
-    cache = lens.cache(len(TEXT), first=100)
-    assert cache.tokens == TEXT[:101]
-    rows = cache.extend(TEXT[101:], 5)
-    assert np.abs(rows - lens.rows[-6:-1]).max() < ALIKE
 
 
 def test_a_model_without_such_a_graph_is_refused(target_path: Path) -> None:
