@@ -72,17 +72,6 @@ def agree(a: Rows, b: Rows, tolerance: float) -> bool:
     return a.shape == b.shape and float(np.abs(a - b).max()) < tolerance
 
 
-def test_final_rows_make_the_logits_of_a_chain(
-    context: Context, model: Model, output: npt.NDArray[np.float32]
-) -> None:
-    context.want_hidden((model.layers,))
-    rows = context.extend(TOKENS, 5).copy()
-    found = context.hidden(5)
-    assert set(found) == {model.layers}
-    assert agree(found[model.layers] @ output.T, rows, NOISE)
-    assert context.tokens == TOKENS
-
-
 def test_final_rows_make_the_logits_of_a_tree(
     context: Context, model: Model, output: npt.NDArray[np.float32]
 ) -> None:
@@ -165,17 +154,6 @@ def test_rows_are_copies_and_can_be_turned_off(
     again = context.extend(TOKENS, 1).copy()
     assert agree(again, first, NOISE)
     assert agree(context.hidden(1)[model.layers] @ output.T, again, NOISE)
-
-
-def test_nothing_is_asked_of_llama_cpp_where_nothing_changes(
-    context: Context, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    context.want_hidden((0, model.layers))
-    asked: list[object] = []
-    monkeypatch.setattr(hidden, "_function", lambda *what: asked.append(what))
-    context.want_hidden((0, model.layers))
-    context.want_hidden((0,))  # the same taps
-    assert asked == []
 
 
 def test_layers_that_there_are_not(context: Context, model: Model) -> None:

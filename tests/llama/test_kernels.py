@@ -27,14 +27,12 @@ from localspec.kernels import library_path
 from localspec.llama import child_process, ggml, sequence_state
 from localspec.llama import kernels as decided
 from localspec.llama.context import Context
-from localspec.llama.embeddings import EmbeddingModel
 from localspec.llama.ggml_graphs import Backend
 from localspec.llama.kernels_file import self_tests
 from localspec.llama.kernels_library import BUFFER, load, supported
 from localspec.llama.kernels_test import SelfTest
 from localspec.llama.model import Model
 from localspec.loading.cost_identity import cost_identity
-from tests.support.ggufs import tiny_bert
 
 pytestmark = pytest.mark.nightly
 
@@ -192,13 +190,6 @@ def test_one_process_has_models_with_and_without(kernels: None) -> None:
 def test_layers_on_a_device_do_not_exclude_them(kernels: None, target_path: Path) -> None:
     with Model(target_path, ModelOptions(context=64, gpu_layers=1)) as model:
         assert model.kernels.in_use
-
-
-def test_embedding_models_use_them(kernels: None, tmp_path: Path) -> None:
-    with closing(
-        EmbeddingModel(tiny_bert(tmp_path / "bert.gguf"), ModelOptions(threads=1))
-    ) as model:
-        assert model.model.kernels.in_use
 
 
 def test_a_restored_state_has_the_order_of_its_positions(

@@ -39,11 +39,6 @@ def chosen(model: Model, text: list[int]) -> npt.NDArray[np.int64]:
     return best
 
 
-def test_nothing_left_out_is_the_model(model: Model, text: list[int]) -> None:
-    with closing(WithoutLayers(model, OPTIONS)) as passes:
-        assert (passes.choices(text, ()) == chosen(model, text)).all()
-
-
 def test_layers_left_out_are_those_of_the_file(
     model: Model, text: list[int], tmp_path: Path
 ) -> None:

@@ -111,21 +111,6 @@ def test_where_answers_hold_the_cells_it_is_decoded_and_the_file_stays() -> None
         assert now.stats.cached_tokens == now.stats.prompt_tokens - 1
 
 
-def test_a_damaged_one_is_decoded_again_and_told(plain_answers: Reference) -> None:
-    prompt, _ = stories(2)
-    with opened() as engine:
-        wanted = ask(engine, prompt)
-    (path,) = conversation_files.folder().iterdir()
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    with opened() as engine:
-        now = ask(engine, prompt)
-        (notice,) = now.stats.notices
-        assert notice.startswith("A conversation that was kept is decoded again: a part of ")
-        check_same(engine, wanted, now, plain_answers.noise)
-
-
 def test_a_full_disk_disturbs_no_answer(caplog: pytest.LogCaptureFixture) -> None:
     with opened(context=600) as engine, files_of_at_most(100_000):
         texts = [ask(engine, prompt).text for prompt in stories(5)]

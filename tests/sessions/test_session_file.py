@@ -51,11 +51,6 @@ def test_what_was_written_is_read(path: Path) -> None:
     assert path.stat().st_mode & 0o077 == 0, "what was said is nobody else's business"
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        SessionFile(tmp_path / "none.session")
-
-
 @pytest.mark.parametrize("content", [b"", b"GGUF", b"# notes\n" * 9])
 def test_something_else_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "notes.md"
@@ -63,11 +58,10 @@ def test_something_else_is_refused(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(SessionError, match="is not a session of localspec") as caught:
         SessionFile(path)
     assert not isinstance(caught.value, Damaged)
-
-
-def test_a_folder_is_told(tmp_path: Path) -> None:
     with pytest.raises(SessionError, match="cannot be read: Is a directory"):
         SessionFile(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        SessionFile(tmp_path / "none.session")
 
 
 def readable(path: Path) -> list[str]:

@@ -96,22 +96,6 @@ def test_it_goes_on_as_the_one_that_was_never_interrupted(
         check_same(engine, wanted, again, 0.0 if way == "plain" else plain_answers.noise)
 
 
-def test_the_draft_models_cache_comes_back_as_well(tmp_path: Path) -> None:
-    path, drafting = tmp_path / "a.session", WAYS["model"]
-    with opened() as engine:
-        messages = turns(engine, drafting, path)
-        kept = caches(engine)
-        wanted = goes_on(engine, messages, drafting)
-    with opened() as engine:
-        engine.open_session(path)
-        engine._sessions.recall(engine._prompts.tokens(messages, 60, "error", wanted.stats))
-        assert caches(engine) == kept
-        again = goes_on(engine, messages, drafting)
-        assert again.stats.by_drafter == wanted.stats.by_drafter, (
-            "the same drafts, at the same time"
-        )
-
-
 def test_what_was_learned_comes_back(tmp_path: Path) -> None:
     def known(engine: Engine) -> list[Any]:
         lookups, models = sources(engine._parts)
@@ -134,11 +118,13 @@ def test_what_was_learned_comes_back(tmp_path: Path) -> None:
         assert known(engine) == learned
 
 
-@pytest.mark.parametrize("kind", ["permuted", "sentencepiece"])
-def test_a_draft_model_of_another_vocabulary(
+@pytest.mark.parametrize("kind", ["the target's", "permuted", "sentencepiece"])
+def test_a_draft_model_of_any_vocabulary(
     tmp_path: Path, draft_path: Path, plain_answers: Reference, kind: str
 ) -> None:
-    draft = getattr(retokenised, kind)(tmp_path / "draft.gguf", draft_path)
+    draft = draft_path
+    if kind != "the target's":
+        draft = getattr(retokenised, kind)(tmp_path / "draft.gguf", draft_path)
     path, drafting = tmp_path / "a.session", WAYS["model"]
     with opened(draft) as engine:
         messages = turns(engine, drafting, path)
@@ -148,7 +134,10 @@ def test_a_draft_model_of_another_vocabulary(
         assert engine.open_session(path).notices == ()
         engine._sessions.recall(engine._prompts.tokens(messages, 60, "error", wanted.stats))
         assert caches(engine) == kept
-        check_same(engine, wanted, goes_on(engine, messages, drafting), plain_answers.noise)
+        again = goes_on(engine, messages, drafting)
+        check_same(engine, wanted, again, plain_answers.noise)
+        if kind == "the target's":
+            assert again.stats.by_drafter == wanted.stats.by_drafter, "the same, at the same time"
 
 
 @pytest.mark.parametrize("kind", sorted(MAKERS))
@@ -337,18 +326,11 @@ def test_conversations_in_turns_are_read_once() -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_nothing_is_kept_unless_asked_for() -> None:
-    with opened() as engine:
-        for prompt in stories(2):
-            ask(engine, prompt)
-    assert not conversation_files.folder().exists()
-
-
-@pytest.mark.usefixtures("home")
-def test_short_ones_are_not_worth_a_file() -> None:
-    with opened(prompt_cache=1 << 30) as engine:
-        ask(engine, "Once upon a time")
-        ask(engine, "The bear")
+def test_nothing_is_kept_unless_asked_for_and_long() -> None:
+    for size, prompts in ((0, stories(2)), (1 << 30, ["Once upon a time", "The bear"])):
+        with opened(prompt_cache=size) as engine:
+            for prompt in prompts:
+                ask(engine, prompt)
     assert not conversation_files.folder().exists()
 
 
