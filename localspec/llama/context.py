@@ -10,12 +10,7 @@ from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import NativeError
 from localspec.llama import sequence_state
 from localspec.llama.batch import Batch, PassPart, chain
-from localspec.llama.context_params import (
-    MAX_LEAVES,
-    MAX_SNAPSHOT_DRAFT,
-    MAX_TREE,
-    context_params,
-)
+from localspec.llama.context_params import MAX_LEAVES, MAX_SNAPSHOT_DRAFT, MAX_TREE, context_params
 from localspec.llama.hidden import HiddenStates
 from localspec.llama.model import Model
 from localspec.llama.native_context import NativeCache, NativeContext
@@ -163,18 +158,9 @@ class Context(NativeCache):
         held, first = len(self.tokens), self._sequences.first
         for leaf in range(1, count):
             self._sequences.share(leaf, held)
-        behind = held + len(pending) - 1
-        rows = self._pass(
-            PassPart(
-                [*pending, *tree.tokens],
-                [*range(held, behind + 1), *(behind + depth for depth in tree.depths)],
-                [
-                    *[range(first, first + count)] * len(pending),
-                    *([first + number for number in numbers] for numbers in leaves),
-                ],
-                1 + len(tree),
-            )
-        )
+        ids = [range(first, first + count), *([first + n for n in numbers] for numbers in leaves)]
+        positions = [held, *(held + depth for depth in tree.depths)]
+        rows = self._pass(PassPart([*pending, *tree.tokens], positions, ids, 1 + len(tree)))
         self.tokens += pending
         return rows
 
@@ -206,11 +192,9 @@ class Context(NativeCache):
         Args:
             tokens: of 1 … MAX_TREE new nodes; nodes are numbered over all calls from 0.
             parents: the earlier node that each hangs from, or ROOT. A ValueError for others, or
-                more
-                branches than `max_leaves`.
+                more branches than `max_leaves`.
             pending: tokens to append before, with one row more; the new nodes are then the first
-                ones,
-                and a chain.
+                ones, and a chain.
         """
         grown, held = self._grown, len(self.tokens)
         if pending:

@@ -19,8 +19,7 @@ class SeatCache(Context):
 
     `passes` makes its passes, prompts in chunks of up to `chunk` tokens. Of hidden states there are
     layer inputs only. The scheduler may change `capacity`. `common`: another text with the same
-    first
-    tokens, and how many.
+    first tokens, and how many.
     """
 
     def __init__(

@@ -29,8 +29,7 @@ class ConversationFiles:
     """The files of one pair, in a folder that all engines share: at most `size` bytes.
 
     `name`: prefix of file names, for what the states depend on. `recurrent`: the memory cannot be
-    cut
-    back, so a prompt has to begin with all of a file.
+    cut back, so a prompt has to begin with all of a file.
     """
 
     def __init__(self, name: str, size: int, *, recurrent: bool) -> None:
