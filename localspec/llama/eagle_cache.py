@@ -129,12 +129,8 @@ class EagleCache(HeadCache):
             self._sequences.cut(length - self._base)
             del self.tokens[length:]
             self._true = min(self._true, length)
-        elif length <= self._start:
+        else:
             self.clear()
-        else:  # the token behind the first known state is the first that can be read
-            self._sequences.cut(0)
-            del self.tokens[self._start + 1 :]
-            self._base = self._true = len(self.tokens)
 
     def clear(self) -> None:
         super().clear()

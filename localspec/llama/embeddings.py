@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -32,13 +31,20 @@ Vector = npt.NDArray[np.float32]
 """float32 [output width of the model], of length 1."""
 
 
-class Embeds(ABC):
-    """Makes vectors of texts of up to `longest` tokens. Thread-safe."""
+class Embedder:
+    """Makes vectors of texts of up to `longest` tokens with a generating model. Thread-safe. Owns
+    its context; the model must outlive it."""
 
-    longest: int
-
-    def __init__(self) -> None:
+    def __init__(self, context: Context) -> None:
         self._lock = threading.Lock()
+        self.longest = min(context.capacity, LONGEST)
+        self._layer = context.model.layers
+        self._context = context
+        try:
+            context.want_hidden((self._layer,))
+        except BaseException:
+            context.close()
+            raise
 
     def embed(self, tokens: Sequence[int], stopped: Callable[[], bool] = lambda: False) -> Vector:
         """The vector of 1 … `longest` tokens, else a UsageError. Cancelled if `stopped`, which is
@@ -47,13 +53,8 @@ class Embeds(ABC):
             raise UsageError(
                 f"A text of {len(tokens)} tokens cannot be embedded. Give 1 to {self.longest}."
             )
-
-        def require_wanted() -> None:
-            if stopped():
-                raise Cancelled("Stopped on request.")
-
         with self._lock:
-            vector = self._pooled(tokens, require_wanted)
+            vector = self._pooled(tokens, stopped)
         length = float(np.linalg.norm(vector))
         return (vector / length if length else vector).astype(np.float32)
 
@@ -61,36 +62,13 @@ class Embeds(ABC):
         with self._lock:
             self._free()
 
-    @abstractmethod
     def _pooled(
-        self, tokens: Sequence[int], require_wanted: Callable[[], None]
-    ) -> npt.NDArray[np.floating]: ...
-
-    @abstractmethod
-    def _free(self) -> None: ...
-
-
-class Embedder(Embeds):
-    """Of a generating model. Owns its context; the model must outlive it."""
-
-    def __init__(self, context: Context) -> None:
-        super().__init__()
-        self.longest = min(context.capacity, LONGEST)
-        self._layer = context.model.layers
-        self._context = context
-        try:
-            self._context.want_hidden((self._layer,))
-        except BaseException:
-            self.close()
-            raise
-
-    def _pooled(
-        self, tokens: Sequence[int], require_wanted: Callable[[], None]
+        self, tokens: Sequence[int], stopped: Callable[[], bool]
     ) -> npt.NDArray[np.floating]:
         self._context.clear()
         total = np.zeros(self._context.model.output_width, np.float64)
         for start in range(0, len(tokens), MAX_TREE):
-            require_wanted()
+            _require_wanted(stopped)
             chunk = tokens[start : start + MAX_TREE]
             self._context.extend(chunk, len(chunk))
             total += self._context.hidden(len(chunk))[self._layer].sum(axis=0, dtype=np.float64)
@@ -100,14 +78,14 @@ class Embedder(Embeds):
         self._context.close()
 
 
-class EmbeddingModel(Embeds):
+class EmbeddingModel(Embedder):
     """A model made for embeddings. Raises what `Model` does, and NativeError for a model that
     ranks."""
 
     def __init__(
         self, path: Path, options: ModelOptions, *, progress: Progress | None = None
     ) -> None:
-        super().__init__()
+        self._lock = threading.Lock()
         self.model = Model(path, options, progress=progress, embeds_alone=True)
         try:
             self._native = self._opened(self.model, options)
@@ -132,9 +110,9 @@ class EmbeddingModel(Embeds):
         return NativeContext(model, params, flag, f"{self.longest} tokens", needs_memory=False)
 
     def _pooled(
-        self, tokens: Sequence[int], require_wanted: Callable[[], None]
+        self, tokens: Sequence[int], stopped: Callable[[], bool]
     ) -> npt.NDArray[np.floating]:
-        require_wanted()
+        _require_wanted(stopped)
         self._native.clear()
         self._native.run(self._batch.fill([chain(tokens, len(tokens))]))
         found = llama_cpp.llama_get_embeddings_seq(self._native.handle, 0)
@@ -143,3 +121,8 @@ class EmbeddingModel(Embeds):
     def _free(self) -> None:
         self._native.close()
         self.model.close()
+
+
+def _require_wanted(stopped: Callable[[], bool]) -> None:
+    if stopped():
+        raise Cancelled("Stopped on request.")
