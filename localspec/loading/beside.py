@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
 from localspec.engine import Engine
 from localspec.errors import LocalspecError, NativeError
 from localspec.gguf.reader import read_gguf
+from localspec.llama import library
+from localspec.llama.embeddings import LONGEST, Embedder
+from localspec.llama.kernels_file import OFF
 from localspec.llama.options import ModelOptions
 from localspec.loading.cost_identity import cost_identity
+from localspec.loading.load import load
+from localspec.loading.opening import open_context
 from localspec.loading.thread_choice import thread_choice
 from localspec.pairing import pair_memory
 from localspec.pairing.memory import MemoryNeed, Use, place
@@ -23,9 +27,6 @@ from localspec.text import gibibytes
 _PASSES = 24
 """Passes of each engine to compare."""
 
-if TYPE_CHECKING:
-    from localspec.llama.embeddings import Embedder
-
 
 def load_beside(engine: Engine, options: ModelOptions) -> Engine:
     """A second engine for plain decoding, opened with the same options. Close it before the first.
@@ -34,8 +35,6 @@ def load_beside(engine: Engine, options: ModelOptions) -> Engine:
     where memory is too short for that (see `notices`), it shares the weights. A NativeError if
     there is no memory for another cache.
     """
-    from localspec.loading.opening import open_context
-
     notices: tuple[str, ...] = ()
     if engine.model.kernels.in_use and not options.rpc and not engine.model.offloaded:
         try:
@@ -106,9 +105,6 @@ class _NoRoom(Exception):
 
 def _load_stock(engine: Engine, options: ModelOptions) -> Engine:
     """The same model without localspec's kernels and drafts; _NoRoom if memory is too short."""
-    from localspec.llama.kernels_file import OFF
-    from localspec.loading.load import load
-
     stock = replace(
         options, kernels=OFF, exact=False, parallel=1, lora_draft=(), context=engine.context_length
     )
@@ -135,9 +131,6 @@ def embedder_beside(engine: Engine, options: ModelOptions) -> Embedder:
         NativeError: no memory, or llama.cpp does not provide this architecture's last layer.
         ServerUnreachable: an RPC server does not answer.
     """
-    from localspec.llama.embeddings import LONGEST, Embedder
-    from localspec.loading.opening import open_context
-
     context = min(options.context or LONGEST, engine.model.trained_context, LONGEST)
     return Embedder(open_context(engine.model, replace(options, context=context, parallel=1)))
 
@@ -145,8 +138,6 @@ def embedder_beside(engine: Engine, options: ModelOptions) -> Embedder:
 def _require_room(engine: Engine, options: ModelOptions) -> None:
     """A NativeError if main memory is too short for another cache: memory is promised before it is
     there, and the system would end the process."""
-    from localspec.llama import library
-
     if options.gpu_layers != 0 and library.accelerated():
         return  # llama.cpp refuses by itself what a device cannot hold
     # Adapters and projectors are open, and serve both caches.

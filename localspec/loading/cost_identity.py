@@ -1,25 +1,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from localspec.drafters.medusa import MedusaWeights
 from localspec.identity import machine
+from localspec.llama import devices, library
 from localspec.llama.adapters import adapted_identity
+from localspec.llama.context_params import kv_types
+from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
-
-if TYPE_CHECKING:
-    from localspec.drafters.medusa import MedusaWeights
-    from localspec.llama.model import Model
 
 
 def cost_identity(
     models: Sequence[Model | MedusaWeights | None], options: ModelOptions
 ) -> dict[str, Any]:
     """Everything that the cost of a pass depends on; the first model is the target."""
-    from localspec.llama import devices, library
-    from localspec.llama.context_params import kv_types
-    from localspec.llama.model import Model
-
     target = models[0]
     assert isinstance(target, Model)
     return {

@@ -5,31 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from localspec import paths
 from localspec.gguf.description import require_undamaged
 from localspec.gguf.mtp import has_mtp
 from localspec.hub import resolution
+from localspec.llama import devices, library
 from localspec.llama.options import AUTO, ModelOptions
-
-if TYPE_CHECKING:
-    from localspec.pairing.choice import Choice
+from localspec.pairing.auto import choose
+from localspec.pairing.choice import Choice
+from localspec.pairing.trained import best_for
+from localspec.self_draft.recipe import SELF, Wish
 
 
 def choose_draft(target: Path, options: ModelOptions) -> Choice:
     """What `-d auto` means for a target."""
-    from localspec.pairing.choice import Choice
-
     # Looking around takes a while, and the embedded target has its own draft, or one that was
     # trained here.
     if target.resolve() == paths.embedded(paths.EMBEDDED_TARGET).resolve():
-        from localspec.pairing.trained import best_for
-
         return Choice(best_for(target) or paths.embedded(paths.EMBEDDED_DRAFT), "")
-    from localspec.llama import devices, library
-    from localspec.pairing.auto import choose
-
     return choose(
         target,
         options,
@@ -44,8 +39,6 @@ def takes_own_mtp(
     """Whether the reference means MTP layers in the target's own file."""
     if reference is None or options.rpc or options.draft_adapters or options.mmproj is not None:
         return False
-    from localspec.self_draft.recipe import SELF
-
     meant = reference in (AUTO, SELF) or Path(reference).resolve() == target.resolve()
     return meant and has_mtp(target)
 
@@ -69,8 +62,6 @@ def find_draft(
 ) -> NamedDraft:
     """What any other `-d` means: a file, or a draft made from the target's own. Raises as
     `localspec.hub.resolution.find` and `localspec.self_draft.making.self_draft`."""
-    from localspec.self_draft.recipe import Wish
-
     wish = Wish.parse(reference)
     if wish is None:
         found = resolution.find(reference, offline=offline, embedded=paths.EMBEDDED_DRAFT)

@@ -7,33 +7,42 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from localspec.drafters.options import Drafting
+from localspec.drafters.trained_head import TrainedHead
 from localspec.engine import Engine
 from localspec.errors import DraftMismatch, ModelInvalid, ModelNotFound, NativeError, UsageError
 from localspec.gguf.description import require_undamaged
 from localspec.gguf.heads import require_no_head
 from localspec.hub import resolution
 from localspec.keywords import LoadKeywords, with_keywords
+from localspec.llama.context import Context
+from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
+from localspec.llama.shared_context import SharedContext
 from localspec.loading.cost_identity import cost_identity
 from localspec.loading.draft import choose_draft, find_draft, takes_own_mtp
+from localspec.loading.heads import open_own_mtp
+from localspec.loading.opening import (
+    Cache,
+    Drafts,
+    Report,
+    open_cache,
+    open_draft,
+    open_projector,
+    open_target,
+)
 from localspec.loading.same_bits import batch_invariant, equal_passes, keep_same_bits
 from localspec.loading.thread_choice import side_by_side, thread_choice
+from localspec.parallel_engine import ParallelEngine, seats_over
 from localspec.policy.other_processes import OtherProcesses
 from localspec.policy.store import ProfileStore
+from localspec.scheduling.seats import Seats
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from typing_extensions import Unpack  # of Python itself from 3.11 on
-
-    from localspec.drafters.trained_head import TrainedHead
-    from localspec.llama.context import Context
-    from localspec.llama.model import Model
-    from localspec.loading.opening import Cache, Drafts, Report
-    from localspec.scheduling.seats import Seats
 
 Reference = str | os.PathLike[str]
 """A path, `user/repo:quant`, a catalogue name, or "demo" for the embedded pair (see
@@ -79,9 +88,6 @@ def load(
         ModelNotFound, UsageError, ModelInvalid, DraftMismatch, NativeError, ServerUnreachable: see
             `localspec.errors`.
     """
-    from localspec.loading import opening
-    from localspec.parallel_engine import ParallelEngine
-
     options, drafting = with_keywords(options, drafting, keywords, OWN)
     others = OtherProcesses()  # watches the machine from now on
     found = resolution.find(model, offline=offline)
@@ -99,8 +105,8 @@ def load(
         if alone is not None:
             options = replace(options, parallel=1)
             notices.append(f"{path.name} answers one at a time{alone}.")
-        target = opened.enter_context(closing(opening.open_cache(target_model, options)))
-        projector = opening.open_projector(target_model, options)
+        target = opened.enter_context(closing(open_cache(target_model, options)))
+        projector = open_projector(target_model, options)
         if projector is not None:
             opened.enter_context(closing(projector))
         if largest is not None:
@@ -113,7 +119,7 @@ def load(
                 raise
             assert drafts.head is not None
             drafts.head.close()  # for some answers there may have been room
-            drafts = opening.Drafts()
+            drafts = Drafts()
             caches, seats, head = _seated(target, drafts, options)
             chosen.leave_out(f"the MTP layers of {path.name} fail", error)
         models = [target_model, drafts.model]
@@ -205,8 +211,6 @@ def _choose(
 
 def _open_target(path: Path, chosen: _Chosen, options: ModelOptions, report: Report) -> Model:
     """The target; without its MTP layers where these are damaged and nobody asked for them."""
-    from localspec.loading.opening import open_target
-
     require_undamaged(path)
     require_no_head(path)
     try:
@@ -238,21 +242,19 @@ def _open_drafts(
     chosen: _Chosen, target: Cache, options: ModelOptions, report: Report, opened: ExitStack
 ) -> Drafts:
     """Open what was chosen; `opened` closes it. Raises if a draft that was named fails."""
-    from localspec.loading import heads, opening
-
     path = chosen.path
     if chosen.own_mtp:
-        head = opened.enter_context(closing(heads.open_own_mtp(target, options)))
-        return opening.Drafts(head=head)
+        head = opened.enter_context(closing(open_own_mtp(target, options)))
+        return Drafts(head=head)
     if path is None:
-        return opening.Drafts()
+        return Drafts()
     try:
-        drafts = opening.open_draft(path, target, options, report, opened)
+        drafts = open_draft(path, target, options, report, opened)
     except _NO_DRAFT as error:
         if not chosen.automatic:
             raise
         chosen.leave_out(f"{path.name} fails", error)
-        return opening.Drafts()
+        return Drafts()
     if drafts.cache is not None:
         drafts.cache.model.name = chosen.name
     return drafts
@@ -263,9 +265,6 @@ def _seated(
 ) -> tuple[tuple[Context, Context | None], Seats | None, TrainedHead | None]:
     """An answer's caches and head; for several answers their seats, and the first seat's. A
     NativeError if a head's cache has no room."""
-    from localspec.llama.shared_context import SharedContext
-    from localspec.parallel_engine import seats_over
-
     draft, make = drafts.cache, None if drafts.head is None else drafts.head.make
     if isinstance(target, SharedContext):
         assert draft is None or isinstance(draft, SharedContext)

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from localspec.decoding.tree import ROOT, TokenTree
+from localspec.llama import kernels
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.llama.options import ModelOptions
 from localspec.llama.outcomes import Outcomes
-
-if TYPE_CHECKING:
-    from localspec.llama.context import Context
-    from localspec.llama.model import Model
-    from localspec.llama.options import ModelOptions
+from localspec.loading.opening import open_context
 
 MOST = 17
 """Tokens of the largest pass tried; useful drafts are hardly ever longer."""
@@ -38,9 +38,6 @@ _outcomes = Outcomes("same-bits", 100)
 def equal_passes(model: Model, options: ModelOptions, identity: dict[str, Any]) -> int | None:
     """The size up to which every pass of a target gives the bits of single-token passes; None if
     all do, trees and shared passes included."""
-    from localspec.llama import kernels
-    from localspec.loading.opening import open_context
-
     context = min(options.context or model.trained_context, _CELLS)
     facts = identity | {"context": context}
     known = _outcomes.of(facts) or {}

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING
 
+from localspec.llama import library, thread_counts
+from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
+from localspec.policy.other_processes import OtherProcesses
 from localspec.policy.thread_use import DRAFT, TARGET
 from localspec.policy.threads import ThreadController
-
-if TYPE_CHECKING:
-    from localspec.llama.model import Model
-    from localspec.policy.other_processes import OtherProcesses
 
 
 def thread_choice(
     options: ModelOptions, target: Model, others: OtherProcesses
 ) -> tuple[ThreadController, dict[str, int]]:
-    from localspec.llama import library
-    from localspec.llama.thread_counts import thread_counts
-
     cores = library.default_threads()
     asked, reason = options.fixed_threads, "as asked for"
     if asked is None and target.on_device:
@@ -28,7 +23,7 @@ def thread_choice(
     fixed = {} if asked is None else {TARGET: asked, DRAFT: asked}
     if options.draft_threads is not None:
         fixed[DRAFT] = options.draft_threads
-    counts = thread_counts() if asked is None else [asked]
+    counts = thread_counts.thread_counts() if asked is None else [asked]
     if asked is None:
         reason = "nothing disturbs them" if len(counts) > 1 else "the only core"
     if asked is None and options.rpc:
@@ -48,8 +43,6 @@ def thread_choice(
 
 def side_by_side(options: ModelOptions) -> bool:
     """Whether target and draft model have devices, or cores, of their own."""
-    from localspec.llama import library
-
     if options.rpc:
         return True  # its passes keep other machines busy
     if options.draft_gpu_layers not in (None, options.gpu_layers):

@@ -20,7 +20,7 @@ from localspec.llama import library
 from localspec.llama.context import Context
 from localspec.llama.context_params import MAX_LEAVES, MAX_TREE, context_params, kv_types
 from localspec.llama.model import Model
-from localspec.loading import opening
+from localspec.loading import same_bits
 from localspec.loading.same_bits import (
     equal_behind_trees,
     equal_passes,
@@ -193,7 +193,7 @@ def test_drafts_end_where_passes_begin_to_round_otherwise_and_that_is_kept(
 ) -> None:
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     cache = Rounding()
-    monkeypatch.setattr(opening, "open_context", lambda *_: cache)
+    monkeypatch.setattr(same_bits, "open_context", lambda *_: cache)
 
     def largest() -> int | None:
         cache.passes = 0
