@@ -19,8 +19,8 @@ from localspec.scheduling.seat import Seat
 from localspec.scheduling.seats import Seats, SharedSeat
 from localspec.scheduling.shared_costs import SharedCosts, SharedProfile
 from localspec.scheduling.task import Displaced, Task, Wait
+from localspec.sessions.conversation_files import StoredTexts
 from localspec.sessions.sessions import OpenedSession
-from localspec.sessions.stored_texts import StoredTexts
 
 if TYPE_CHECKING:
     from localspec.drafters.draft_model import DraftModel

@@ -19,8 +19,7 @@ import numpy as np
 from localspec.decoding.sampling import top_ids
 from localspec.llama import grammar
 from localspec.llama.grammar import Grammar
-from localspec.llama.token_bytes import TokenBytes
-from localspec.llama.vocabulary import Vocabulary
+from localspec.llama.vocabulary import TokenBytes, Vocabulary
 
 _LETTERS = "etaoinshrdlucmfwypvbgkqjxzETAOINS"
 _SIGNS = "{}[]:,.-_/ \n0123456789"

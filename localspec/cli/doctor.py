@@ -111,7 +111,7 @@ def _examine(console: Console, models: ModelRequest, work: Work, *, quick: bool)
     from localspec.doctor.checkup import device_checks
     from localspec.errors import ModelInvalid
     from localspec.gguf.description import why_not
-    from localspec.gguf.extras import Extras
+    from localspec.gguf.dimensions import Extras
     from localspec.gguf.reader import read_gguf
     from localspec.hub import resolution
     from localspec.llama import devices, kernels, library

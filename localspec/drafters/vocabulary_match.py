@@ -15,7 +15,7 @@ LEAST_TOLD = 0.5
 
 
 class VocabularyBytes(Protocol):
-    """A vocabulary as far as it is matched; `localspec.llama.token_bytes.TokenBytes` is one.
+    """A vocabulary as far as it is matched; `localspec.llama.vocabulary.TokenBytes` is one.
 
     Attributes:
         pieces: bytes of each token, of a control token its name; empty where it has none.

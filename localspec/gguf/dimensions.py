@@ -5,13 +5,16 @@ from __future__ import annotations
 import platform
 import re
 from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from localspec.errors import LocalspecError
 from localspec.gguf.architectures import HYBRID, RECURRENT
-from localspec.gguf.extras import NO_EXTRAS, Extras
 from localspec.gguf.file import Array, GGUFFile, TensorInfo
+from localspec.gguf.reader import read_gguf
 from localspec.gguf.types import row_bytes
 from localspec.llama import kernels_file
 from localspec.llama.options import DEFAULT_CONTEXT, ModelOptions
@@ -38,6 +41,40 @@ _ARM = frozenset({"Q4_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4", "Q8_0"})
 _ATTENDS = frozenset({"attn_q.weight", "attn_k.weight", "attn_qkv.weight", "attn_kv_a_mqa.weight"})
 _LINEAR = ("ssm_conv1d_q", "ssm_f_a")
 _STATES = ("ssm_", "shortconv", "time_mix", "kda_")
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """Adapters, and a projector where the target's layers are: what is opened besides weights."""
+
+    adapters: tuple[GGUFFile, ...] = ()
+    draft_adapters: tuple[GGUFFile, ...] = ()
+    projector: GGUFFile | None = None
+
+    @classmethod
+    def of(cls, options: ModelOptions) -> Extras:
+        """Those that options name; unreadable ones are reported when they are opened."""
+        mmproj = () if options.mmproj is None else (options.mmproj,)
+        projector = _read(Path(path).expanduser() for path in mmproj)
+        return cls(
+            _read(one.path for one in options.adapters),
+            _read(one.path for one in options.draft_adapters),
+            projector[0] if projector else None,
+        )
+
+    def of_draft(self) -> Extras:
+        return Extras(self.draft_adapters)
+
+
+NO_EXTRAS = Extras()
+
+
+def _read(paths: Iterable[Path]) -> tuple[GGUFFile, ...]:
+    found = []
+    for path in paths:
+        with suppress(LocalspecError):
+            found.append(read_gguf(path))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,7 @@ from localspec.decoding.sampling import GROUPS, NEVER, Row, top_ids
 from localspec.errors import UsageError
 from localspec.llama import json_schema
 from localspec.llama.gbnf import MOST_RULES, lark_of
-from localspec.llama.token_bytes import token_bytes
-from localspec.llama.vocabulary import Vocabulary
+from localspec.llama.vocabulary import Vocabulary, token_bytes
 
 _LARK = re.compile(r"(?m)^\s*(?:%llguidance\b|start\s*:(?!:=))")
 _OPTIONS = re.compile(r"(?m)^\s*%llguidance\s*\{[^{}]*\}")

@@ -28,8 +28,16 @@ import numpy.typing as npt
 from localspec.identity import machine
 from localspec.kernels import library_path
 from localspec.llama import amx, child_process, compute_thread, ggml, kernels_file
-from localspec.llama.kernels_file import AUTO, INSTRUCTION_SETS, OFF, VARIABLE, self_tests
-from localspec.llama.kernels_library import Unusable, load, start
+from localspec.llama.kernels_file import (
+    AUTO,
+    INSTRUCTION_SETS,
+    OFF,
+    VARIABLE,
+    Unusable,
+    load,
+    self_tests,
+    start,
+)
 from localspec.llama.library import logger
 from localspec.text import printable
 

@@ -1,9 +1,12 @@
-"""What is known of localspec's CPU kernels without loading llama.cpp."""
+"""localspec's CPU kernels: what is known without llama.cpp, and the C interface (`kernels.h`)."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 from localspec.kernels import library_path
 from localspec.llama.outcomes import Outcomes
@@ -32,3 +35,61 @@ def expected() -> bool:
     if wanted() == OFF or not library_path().is_file():
         return False
     return all(one.get("why_not") is None for one in [*self_tests.all().values()][-1:])
+
+
+BUFFER = "LOCALSPEC"
+
+_FUNCTIONS = {
+    "built_for": (ctypes.c_char_p,),
+    "supported": (ctypes.c_char_p,),
+    "start": (ctypes.c_char_p, *[ctypes.c_char_p] * 3),
+    "take": (None, ctypes.c_int),
+    "restoring": (None, ctypes.c_void_p, ctypes.c_int64),
+    "left": (ctypes.c_int64,),
+    "counts": (None, ctypes.POINTER(ctypes.c_int64)),
+}
+"""Result and arguments, by name after "localspec_kernels_"."""
+
+
+class Unusable(Exception):
+    """Why there are no kernels."""
+
+
+def load(path: Path) -> Any:
+    """The library, loaded; OSError if it cannot be, or is another library."""
+    native = ctypes.CDLL(str(path))
+    try:
+        for name, (result, *arguments) in _FUNCTIONS.items():
+            function = getattr(native, f"localspec_kernels_{name}")
+            function.restype, function.argtypes = result, arguments
+    except AttributeError as error:
+        raise OSError(f"{path.name} lacks a function: {error}") from None
+    return native
+
+
+def supported(native: Any) -> list[str]:
+    """Instruction sets that both it and this processor have, the best first."""
+    found = (native.localspec_kernels_supported() or b"").decode()
+    return [one for one in found.split(",") if one]
+
+
+def start(native: Any, facts: dict[str, Any]) -> str:
+    """Add the layout to ggml before its layouts are listed; returns the instruction set. `facts`:
+    see `localspec.llama.kernels`."""
+    built_for = (native.localspec_kernels_built_for() or b"").decode()
+    here = f"llama-cpp-python {facts['llama_cpp_python']}"
+    if built_for != here:
+        raise Unusable(f"they were built for {built_for}, and this is {here}: reinstall localspec")
+    known, wanted = supported(native), facts["wanted"]
+    if not known:
+        raise Unusable("this processor has none of their instruction sets")
+    if wanted not in (AUTO, *known):
+        raise Unusable(
+            f"the variable {VARIABLE} asks for {wanted}, and here work {', '.join(known)}"
+        )
+    chosen = known[0] if wanted == AUTO else str(wanted)
+    names = facts["cpu_path"], facts["base_path"], chosen
+    refused = native.localspec_kernels_start(*(name.encode() for name in names))
+    if refused is not None:
+        raise Unusable(f"they refuse this llama.cpp: {refused.decode('utf-8', 'replace')}")
+    return chosen

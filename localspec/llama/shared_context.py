@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from localspec.decoding.sampling import Rows
 from localspec.errors import NativeError
+from localspec.llama import sequence_state
 from localspec.llama.batch import Batch, PassPart
 from localspec.llama.context_params import MAX_LEAVES, MAX_TREE, context_params
 from localspec.llama.hidden import HiddenStates
 from localspec.llama.model import Model
-from localspec.llama.native_context import NativeContext
+from localspec.llama.native_context import CacheFull, NativeContext
 from localspec.llama.options import ModelOptions
+from localspec.llama.sequence_state import State
 from localspec.llama.sequences import Sequences, sequence_copy, sequence_remove
 
 BRANCH_IDS = 64
@@ -51,13 +53,10 @@ class SharedContext(NativeContext):
         self.capacity = min(self.cells // cells, options.context or self.cells // cells)
         self._filled = Batch(self.batch, self.leaves)
         self._taps = HiddenStates(model, self.handle)
-        self._tapped: set[int] = set()
 
     def want_inputs(self, layers: Iterable[int]) -> None:
         """Provide inputs of these layers too; a NativeError as for `Context.want_hidden`."""
-        if not self._tapped.issuperset(layers):
-            self._tapped.update(layers)
-            self._taps.want(tuple(sorted(self._tapped)))
+        self._taps.want(tuple(sorted({*self._taps.layers, *layers})))
 
     def lot(self, number: int) -> Sequences:
         """The sequence ids of one answer."""
@@ -99,3 +98,42 @@ class SharedContext(NativeContext):
                     starts[sequence] = min(position, starts.get(sequence, position))
             for sequence, start in starts.items():
                 sequence_remove(self.memory, sequence, start, -1)
+
+
+class KeptSequence:
+    """A sequence of a `SharedContext` that belongs to no answer; `number`: 0 … `shared.kept` - 1.
+    `make_room` frees cells; False if there are none to free."""
+
+    def __init__(
+        self, shared: SharedContext, number: int, make_room: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._shared, self._make_room = shared, make_room
+        self.id = shared.kept_id(number)
+        self.tokens: list[int] = []
+
+    @property
+    def capacity(self) -> int:
+        return self._shared.capacity
+
+    def share(self, source: int, tokens: Sequence[int]) -> None:
+        """Hold the first tokens of another sequence; no cell is copied."""
+        self._shared.share(source, self.id, len(tokens))
+        self.tokens = [*tokens]
+
+    def state(self) -> State:
+        return sequence_state.copied(self._shared.handle, self.id)
+
+    def set_state(self, tokens: Sequence[int], state: State) -> None:
+        """As `Context.set_state`; CacheFull if there are too few cells."""
+        self.clear()
+        while len(tokens) > self.capacity or not sequence_state.put(
+            self._shared.handle, state, self.id
+        ):
+            self.clear()
+            if len(tokens) > self.capacity or not self._make_room():
+                raise CacheFull("There is no room for the memory of another session.")
+        self.tokens = [*tokens]
+
+    def clear(self) -> None:
+        self._shared.drop(self.id)
+        self.tokens = []

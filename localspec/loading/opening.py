@@ -22,7 +22,7 @@ from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.projector import Projector
 from localspec.llama.shared_context import SharedContext
-from localspec.llama.token_bytes import token_bytes
+from localspec.llama.vocabulary import token_bytes
 from localspec.loading.heads import OpenHead, open_head
 
 Cache = Context | SharedContext

@@ -11,7 +11,7 @@ from pathlib import Path
 from localspec import paths
 from localspec.errors import LocalspecError
 from localspec.files import read_file, write_atomically
-from localspec.gguf.extras import Extras
+from localspec.gguf.dimensions import Extras
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.hub import catalog

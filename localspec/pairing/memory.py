@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from localspec.gguf.dimensions import Dimensions, Use, default_context, n_layers
-from localspec.gguf.extras import Extras
+from localspec.gguf.dimensions import Dimensions, Extras, Use, default_context, n_layers
 from localspec.gguf.file import GGUFFile, TensorInfo
 from localspec.gguf.projectors import image_besides, image_compute
 

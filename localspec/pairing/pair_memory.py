@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import psutil
 
-from localspec.gguf.extras import NO_EXTRAS, Extras
+from localspec.gguf.dimensions import NO_EXTRAS, Extras
 from localspec.gguf.file import GGUFFile
 from localspec.pairing.memory import (
     SPARE,

@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from localspec.llama.kept_sequence import KeptSequence
 from localspec.llama.seat_cache import SeatCache
-from localspec.llama.shared_context import SharedContext
+from localspec.llama.shared_context import KeptSequence, SharedContext
 from localspec.llama.target import shared_prefix
 
 
 class Disk(Protocol):
-    """Where texts go that have no room; `localspec.sessions.stored_texts.StoredTexts`."""
+    """Where texts go that have no room; `localspec.sessions.conversation_files.StoredTexts`."""
 
     def write(self, target: KeptSequence, draft: KeptSequence | None) -> None:
         pass

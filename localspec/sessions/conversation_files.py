@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +17,10 @@ from localspec.errors import SessionError
 from localspec.files import remove_abandoned
 from localspec.identity import fingerprint
 from localspec.llama.native_context import CacheFull
-from localspec.sessions.cache_states import TARGET, CacheStates
+from localspec.policy.profile import PairProfile
+from localspec.sessions.cache_states import TARGET, CacheStates, StatefulCache
 from localspec.sessions.session_file import Part, SessionFile, discard, write
+from localspec.worker_threads import WorkerThreads
 
 LEAST = 256
 """Tokens worth a file: fewer are decoded as fast as a file is found."""
@@ -118,3 +121,53 @@ def _shared(one: Part, other: Part) -> int:
     length = min(len(one), len(other))
     differing = np.flatnonzero(one[:length] != other[:length])
     return int(differing[0]) if len(differing) else length
+
+
+class StoredTexts:
+    """Conversations of an engine with several answers, written in a thread of its own, as answers
+    wait for whoever drops one."""
+
+    def __init__(
+        self, files: ConversationFiles, profile: PairProfile, identity: Mapping[str, Any]
+    ) -> None:
+        self._files, self._profile, self._identity = files, profile, identity
+        self._writer = WorkerThreads("localspec-texts", 1)
+        self._known: list[list[int]] = []
+
+    def write(self, target: StatefulCache, draft: StatefulCache | None) -> None:
+        if len(target.tokens) < LEAST or target.tokens in self._known:
+            return
+        try:
+            facts, parts = self._states(target, draft).collect()
+        except SessionError as error:
+            logger.warning("a conversation is not kept: %s", error)
+            return
+
+        def task() -> None:
+            try:
+                self._files.write(facts, parts)
+            except (SessionError, OSError) as error:
+                logger.warning("a conversation is not kept: %s", error)
+
+        self._writer.submit(task)
+
+    def read(
+        self,
+        prompt: Sequence[int],
+        known: int,
+        room: int,
+        target: Callable[[], tuple[StatefulCache, StatefulCache | None]],
+    ) -> list[str]:
+        best = self._files.best(prompt, known, room)
+        if best is None:
+            return []
+        caches = target()
+        notes = self._files.read(best, self._states(*caches))
+        self._known = [*self._known[-63:], [*caches[0].tokens]]
+        return notes
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _states(self, target: StatefulCache, draft: StatefulCache | None) -> CacheStates:
+        return CacheStates(target, draft, None, self._profile, self._identity)

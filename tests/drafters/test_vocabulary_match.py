@@ -12,7 +12,7 @@ from localspec.drafters.byte_vocabulary import control
 from localspec.drafters.vocabulary_map import VocabularyMap
 from localspec.drafters.vocabulary_match import match
 from localspec.llama.model import Model
-from localspec.llama.token_bytes import token_bytes
+from localspec.llama.vocabulary import token_bytes
 from tests.support import retokenised
 
 OPTIONS = ModelOptions(context=64, threads=1)

@@ -12,11 +12,10 @@ import pytest
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.batch import PassPart
 from localspec.llama.context import Context
-from localspec.llama.kept_sequence import KeptSequence
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
-from localspec.llama.shared_context import SharedContext
-from localspec.llama.state_positions import positions
+from localspec.llama.sequence_state import positions
+from localspec.llama.shared_context import KeptSequence, SharedContext
 from tests.support.ggufs import tiny_hybrid, tiny_mamba
 
 

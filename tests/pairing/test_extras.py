@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from localspec import ModelOptions
-from localspec.gguf.dimensions import Use
-from localspec.gguf.extras import NO_EXTRAS, Extras
+from localspec.gguf.dimensions import NO_EXTRAS, Extras, Use
 from localspec.gguf.projectors import image_besides, image_compute
 from localspec.gguf.reader import read_gguf
 from localspec.hub.local import local_models
