@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from localspec.errors import DraftMismatch
 from localspec.gguf.file import GGUFFile, TensorInfo
-from localspec.gguf.heads import HeadTarget, d2t_ids, damaged, required
+from localspec.gguf.heads import d2t_ids, damaged, required
 from localspec.gguf.reader import read_gguf
+
+if TYPE_CHECKING:  # it loads llama.cpp
+    from localspec.llama.model import Model
 
 MOST_HEADS = 32
 _TYPES = {"F32": "<f4", "F16": "<f2"}
@@ -64,7 +67,7 @@ class MedusaHeads:
         own = f"medusa.{head}.output.weight"
         return own if self._tensor(own) is not None else "medusa.output.weight"
 
-    def require_fits(self, target: HeadTarget, tokens: int, vocabulary: str) -> None:
+    def require_fits(self, target: Model, tokens: int, vocabulary: str) -> None:
         """A DraftMismatch if the target has another width, size of vocabulary or fingerprint."""
         why = None
         if self.width != target.width:

@@ -12,15 +12,16 @@ from localspec.drafters.eagle import EagleHead
 from localspec.drafters.medusa import Medusa, MedusaCache, MedusaWeights
 from localspec.drafters.trained_head import TrainedHead
 from localspec.errors import DraftMismatch, UsageError
-from localspec.gguf.block_heads import BlockHeadFile, read_block_head
 from localspec.gguf.heads import (
     EAGLE3,
     MEDUSA,
     MTP,
     NOT_READ,
+    BlockHeadFile,
     TappingHead,
     head_kind,
     not_read,
+    read_block_head,
     read_eagle,
 )
 from localspec.gguf.medusa import read_medusa
