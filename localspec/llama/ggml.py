@@ -56,7 +56,7 @@ def tensor_values(tensor: int) -> npt.NDArray[np.float32]:
     return values
 
 
-def set_tensor_values(tensor: int, values: npt.NDArray[np.float32]) -> None:
+def set_tensor_values(tensor: int, values: npt.NDArray[Any]) -> None:
     _tensor_set(tensor, values.ctypes.data, 0, values.nbytes)
 
 

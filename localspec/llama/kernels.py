@@ -11,11 +11,12 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
+import os
 import platform
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ import numpy.typing as npt
 
 from localspec.identity import machine
 from localspec.kernels import library_path
-from localspec.llama import amx, child_process, compute_thread, ggml, kernels_file
+from localspec.llama import child_process, compute_thread, ggml, kernels_file
 from localspec.llama.kernels_file import (
     AUTO,
     INSTRUCTION_SETS,
@@ -143,7 +144,7 @@ def _decide() -> tuple[KernelStatus, bool]:
             found, works = [off("AMX could not be turned off")], True
             if b"AMX_INT8 = 1" in llama_cpp.llama_print_system_info():
                 # ggml asks for AMX when the kernels are put before its own layouts.
-                works = amx.refused(lambda: found.append(_start()))
+                works = refused_amx(lambda: found.append(_start()))
             else:
                 found.append(_start())
             _decided = found[-1], works
@@ -232,3 +233,50 @@ def _tested(facts: dict[str, Any]) -> dict[str, Any]:
             }
         found: dict[str, Any] = json.loads(told.read_text(encoding="utf-8"))
         return found
+
+
+class _Stack(ctypes.Structure):
+    _fields_ = (
+        ("address", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("size", ctypes.c_size_t),
+    )
+
+
+_SMALL = 4096
+"""Bytes: enough for a signal frame, too few for one with AMX's registers."""
+
+
+def refused_amx(first: Callable[[], object]) -> bool:
+    """Make ggml believe that this process may not use AMX; returns whether that worked.
+
+    gcc before 13 miscompiles ggml's AMX code, which then kills the process. ggml asks the kernel
+    once, when it lists its buffers, before which `first` is called; the kernel refuses while a
+    thread's signal stack is too small for AMX's registers.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    libc = ctypes.CDLL(None)
+    memory = ctypes.create_string_buffer(_SMALL)
+    small, before = _Stack(ctypes.addressof(memory), 0, _SMALL), _Stack()
+    if libc.sigaltstack(ctypes.byref(small), ctypes.byref(before)):
+        return False
+    try:
+        with _silent():
+            first()
+            names = ggml.cpu_weight_buffers()
+    finally:
+        libc.sigaltstack(ctypes.byref(before), None)
+    return bool(names) and "AMX" not in names
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

@@ -13,9 +13,8 @@ from typing import Any
 from localspec.errors import LocalspecError
 from localspec.llama import ggml
 from localspec.llama.context import Context
-from localspec.llama.ggml_graphs import Backend
 from localspec.llama.kernels_file import BUFFER, Unusable, load, start
-from localspec.llama.kernels_test import SelfTest
+from localspec.llama.kernels_test import Backend, SelfTest
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 

@@ -78,8 +78,8 @@ def test_what_a_child_started_goes_with_it(monkeypatch: pytest.MonkeyPatch, tmp_
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel's part is Linux's")
 def test_ggml_is_refused_amx_in_a_process_of_its_own() -> None:
     code = (
-        "from localspec.llama import amx, ggml\n"
-        "assert amx.refused(list) == bool(ggml.cpu_weight_buffers())\n"
+        "from localspec.llama import ggml, kernels\n"
+        "assert kernels.refused_amx(list) == bool(ggml.cpu_weight_buffers())\n"
         "assert 'AMX' not in ggml.cpu_weight_buffers()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -27,9 +27,8 @@ from localspec.kernels import library_path
 from localspec.llama import child_process, ggml, sequence_state
 from localspec.llama import kernels as decided
 from localspec.llama.context import Context
-from localspec.llama.ggml_graphs import Backend
 from localspec.llama.kernels_file import BUFFER, load, self_tests, supported
-from localspec.llama.kernels_test import SelfTest
+from localspec.llama.kernels_test import Backend, SelfTest
 from localspec.llama.model import Model
 from localspec.loading.cost_identity import cost_identity
 
