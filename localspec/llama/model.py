@@ -24,7 +24,6 @@ class Model:
     """Weights and vocabulary of a GGUF file. Close it, or use it as a context manager.
 
     Args:
-        weight_buffers: use the CPU backend's own weight buffers; None finds out whether they work.
         cpu_alone: ignore other devices, which would serve long prompts even without layers.
         vocabulary_alone: skip the weights; `layers`, `width` and the like are then unset.
         embeds_alone, head: whether it is a model for embeddings alone, or a trained head; else such
@@ -53,7 +52,6 @@ class Model:
         options: ModelOptions,
         *,
         progress: Progress | None = None,
-        weight_buffers: bool | None = None,
         cpu_alone: bool = False,
         vocabulary_alone: bool = False,
         embeds_alone: bool = False,
@@ -67,8 +65,7 @@ class Model:
         self._adapting: list[Any] = []  # freed with the weights
         _check_file(path)
         library.start()
-        if weight_buffers is None:
-            weight_buffers = not vocabulary_alone and kernels.weight_buffers_work()
+        weight_buffers = not vocabulary_alone and kernels.weight_buffers_work()
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = options.gpu_layers
         none = (ctypes.c_void_p * 1)(None)  # a list that ends where it begins

@@ -85,16 +85,6 @@ def read(cache: EagleCache, text: Sequence[int], outputs: int = 1) -> Rows:
     return cache.extend(text[len(cache.tokens) :], outputs).copy()
 
 
-def test_a_token_is_read_with_the_state_of_the_one_before(bench: Bench) -> None:
-    """A lens says of a place what the target's output says of the layer's input there."""
-    cache = bench.fed("lens", 41)
-    assert cache.tokens == TEXT[:1], "of the first token there is no pair"
-    rows = read(cache, TEXT[:41], 8)
-    width = bench.target.width
-    assert np.abs(rows - bench.lens(bench.inputs[32:40, 2 * width :])).max() < NOISE
-    assert cache.tokens == TEXT[:41]
-
-
 def test_behind_what_is_drafted_the_state_is_the_heads_own(bench: Bench) -> None:
     """Which a lens passes on as it is, along every branch."""
     cache = bench.fed("lens", 41)

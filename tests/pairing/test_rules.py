@@ -308,7 +308,7 @@ def test_metadata_and_llama_cpp_agree_on_shared_vocabularies(tmp_path: Path) -> 
     ]
     options = ModelOptions(threads=1, gpu_layers=0)
     assert hasattr(Vocabulary, "difference") == OPENED_THROUGH_TEXT  # how pairs are opened
-    opened = [Model(path, options, weight_buffers=False) for path in files]
+    opened = [Model(path, options) for path in files]
     facts = [VocabularyFacts(read_gguf(path)) for path in files]
     try:
         for a, b in itertools.product(range(len(files)), repeat=2):
