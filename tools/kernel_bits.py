@@ -125,14 +125,14 @@ def drafted(engine: Engine, questions: int, tokens: int) -> Iterator[bool]:
 def rows_seen() -> Iterator[set[int]]:
     """Checksums of all rows of logits that passes give meanwhile."""
     seen: set[int] = set()
-    give = NativeContext.rows
+    give = NativeContext.logits
 
     def tapped(self: NativeContext, address: int, outputs: int) -> Rows:
         rows = give(self, address, outputs)
         seen.update(zlib.crc32(row) for row in rows)
         return rows
 
-    with mock.patch.object(NativeContext, "rows", tapped):
+    with mock.patch.object(NativeContext, "logits", tapped):
         yield seen
 
 

@@ -160,7 +160,7 @@ class Context(NativeCache):
             self._sequences.share(leaf, held)
         ids = [range(first, first + count), *([first + n for n in numbers] for numbers in leaves)]
         positions = [held, *(held + depth for depth in tree.depths)]
-        rows = self._pass(PassPart([*pending, *tree.tokens], positions, ids, 1 + len(tree)))
+        rows = self._decode_part(PassPart([*pending, *tree.tokens], positions, ids, 1 + len(tree)))
         self.tokens += pending
         return rows
 
@@ -207,7 +207,7 @@ class Context(NativeCache):
             sequences = self._sequences
             positions, numbers = grown.grow(tokens, parents, behind=held, sequences=sequences)
             ids = [(sequences.first + number,) for number in numbers]
-            rows = self._pass(PassPart(tokens, positions, ids, len(tokens)))
+            rows = self._decode_part(PassPart(tokens, positions, ids, len(tokens)))
         self._undoable = 0
         return rows
 
@@ -314,7 +314,7 @@ class Context(NativeCache):
             self._decode_chain(tokens[:-outputs], 0)
             tokens = tokens[-outputs:]
         held, first = len(self.tokens), self._sequences.first
-        rows = self._pass(chain(tokens, outputs, held, first))
+        rows = self._decode_part(chain(tokens, outputs, held, first))
         if self._gives_hidden:
             self._hidden.passed(len(tokens) - outputs)
         self.tokens += tokens
@@ -322,7 +322,7 @@ class Context(NativeCache):
             self._undoable = min(self._snapshots, len(tokens) - 1)
         return rows
 
-    def _pass(self, part: PassPart) -> Rows:
+    def _decode_part(self, part: PassPart) -> Rows:
         return self._decode(self._batch.fill((part,)), part.outputs)
 
     def _drop_failed(self) -> None:

@@ -64,7 +64,7 @@ class SeatCache(Context):
     def _most(self) -> int:
         return min(self.shared.batch, self._chunk())
 
-    def _pass(self, part: PassPart) -> Rows:
+    def _decode_part(self, part: PassPart) -> Rows:
         self._last_pass = len(part.tokens)
         if self._inputs.layers:
             self._inputs.latest = {}

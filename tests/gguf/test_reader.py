@@ -94,7 +94,7 @@ def test_arrays_are_decoded_one_element_at_a_time(tmp_path: Path) -> None:
 
 def test_values_of_an_unexpected_type_are_not_taken_for_another(tmp_path: Path) -> None:
     more = [key("f", F32, scalar(F32, 0.5)), key("b", BOOL, scalar(BOOL, True))]
-    own = {"context_length": "many", "block_count": 4}
+    own: dict[str, int | float | str] = {"context_length": "many", "block_count": 4}
     file = read_gguf(write_model(tmp_path / "a.gguf", own=own, more=more))
     assert (file.metadata["f"], file.metadata["b"]) == (0.5, True)
     assert file.integer("b") is None

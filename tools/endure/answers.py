@@ -184,7 +184,7 @@ def answer(
 def ids_held(engine: ParallelEngine) -> int:
     """Sequence ids of answers that hold cells; those of kept texts may."""
     return sum(
-        shared.longest(number) > 0
+        shared.length(number) > 0
         for shared in engine._seats.shared
         for number in range(shared.answers * shared.leaves)
     )
