@@ -35,15 +35,15 @@ from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.shared_context import SharedContext
 
-Target = Context | SharedContext
-Build = Callable[[Any], TrainedHead]
+_Target = Context | SharedContext
+_Build = Callable[[Any], TrainedHead]
 """Makes a head over weights, with a cache for one answer."""
 
 
 class OpenHead:
     """A head's weights `model`, and the heads that were made over them."""
 
-    def __init__(self, model: Any, target: Target, build: Build) -> None:
+    def __init__(self, model: Any, target: _Target, build: _Build) -> None:
         self.model = model
         self._target, self._build = target, build
         self._made: list[TrainedHead] = []
@@ -63,7 +63,7 @@ class OpenHead:
 
 def open_head(
     path: Path,
-    target: Target,
+    target: _Target,
     options: ModelOptions,
     progress: Callable[[float], None] | None,
 ) -> OpenHead:
@@ -117,12 +117,12 @@ def open_head(
         raise
 
 
-def open_own_mtp(target: Target, options: ModelOptions) -> OpenHead:
+def open_own_mtp(target: _Target, options: ModelOptions) -> OpenHead:
     """The MTP layers of a target that was opened with them."""
     return OpenHead(target.model, target, _mtp(target, options.for_draft(target.capacity)))
 
 
-def _tapping(head: TappingHead, target: Target, room: ModelOptions) -> Build:
+def _tapping(head: TappingHead, target: _Target, room: ModelOptions) -> _Build:
     size = target.model.vocabulary.size
     if not isinstance(head, BlockHeadFile):
         return lambda model: EagleHead(EagleCache(model, target.handle, room), head.layers, size)
@@ -132,12 +132,12 @@ def _tapping(head: TappingHead, target: Target, room: ModelOptions) -> Build:
     )
 
 
-def _mtp(target: Target, room: ModelOptions) -> Build:
+def _mtp(target: _Target, room: ModelOptions) -> _Build:
     size = target.model.vocabulary.size
     return lambda model: EagleHead(MtpCache(model, target.handle, room), (NEXTN,), size, "mtp")
 
 
-def _open_medusa(path: Path, target: Target, options: ModelOptions) -> OpenHead:
+def _open_medusa(path: Path, target: _Target, options: ModelOptions) -> OpenHead:
     file, vocabulary = read_medusa(path), target.model.vocabulary
     layers, size = target.model.layers, vocabulary.size
     require(target.model, (layers,))

@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -42,10 +43,11 @@ def test_thirty_kills(tmp_path: Path) -> None:
         for _ in range(dice.randint(1, 4)):
             least = int(child.stdout.readline())
         child.send_signal(signal.SIGSTOP)
-        for _ in range(200):  # most of the time it is in the middle of a file
+        for _ in range(200):  # until it is in the middle of a file
             if list(tmp_path.glob("*.partial")):
                 break
             child.send_signal(signal.SIGCONT)
+            time.sleep(dice.uniform(0.0, 0.01))
             child.send_signal(signal.SIGSTOP)
         within += bool(list(tmp_path.glob("*.partial")))
         child.kill()
