@@ -105,7 +105,7 @@ def test_built_wheel_runs_from_another_folder(tmp_path: Path) -> None:
     assert built_for == f"llama-cpp-python {version('llama-cpp-python')}"
 
     done = subprocess.run(
-        [python.parent / "localspec", "run", "--json", "--max-tokens", "8", "Once upon a time"],
+        [python.parent / "localspec", "run", "-m", "demo", "--json", "-n", "8", "Once"],
         cwd=tmp_path,
         env=env,
         stdin=subprocess.DEVNULL,

@@ -111,6 +111,6 @@ def count(number: int | None) -> str:
         return ""
     for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
         if number >= size:
-            amount = number / size
-            return f"{amount:.0f} {unit}" if amount >= 100 else f"{amount:.1f} {unit}"
+            digits = 0 if number >= 100 * size else 1
+            return f"{f'{number / size:.{digits}f}'.removesuffix('.0')} {unit}"
     return str(number)
