@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -22,6 +23,10 @@ constexpr size_t HUGE_PAGE = 2 << 20;
 // A thread to repack with pays from here on; smaller tensors are done before it has begun.
 constexpr size_t BYTES_PER_THREAD = 1 << 18;
 constexpr size_t MAX_REPACK_THREADS = 8;
+// A huge page is there in 0.1 to 0.3 ms. Where memory is scattered, or a virtual machine's host has
+// yet to find it, it may take 6 ms, and pages of usual size are quicker; such pages are counted.
+constexpr auto SLOW_PAGE = std::chrono::microseconds(1000);
+constexpr int MOST_SLOW_PAGES = 3;
 
 const Functions * ggml;
 std::map<Type, std::unique_ptr<Matmul>> traits;
@@ -68,12 +73,32 @@ void release(const void * data, size_t size) {
 #endif
 }
 
-void set_tensor(Buffer *, Tensor * tensor, const void * data, size_t offset, size_t size) {
+// Looks how long the first huge page of a tensor takes that is about to be written, and has the rest
+// of the buffer be of pages of usual size once several were slow.
+void leave_slow_huge_pages(Buffer * buffer, void * data, size_t size) {
+#ifdef MADV_NOHUGEPAGE
+    static std::atomic<int> slow{0};
+    char * page = (char *) (((uintptr_t) data + HUGE_PAGE - 1) & ~(uintptr_t) (HUGE_PAGE - 1));
+    if (page >= (char *) data + size) return;
+    if (slow < MOST_SLOW_PAGES) {
+        const auto started = std::chrono::steady_clock::now();
+        *(volatile char *) page = 0;
+        slow += std::chrono::steady_clock::now() - started > SLOW_PAGE;
+    }
+    if (slow >= MOST_SLOW_PAGES)
+        madvise(page, (char *) buffer->context + mapped(buffer->size) - page, MADV_NOHUGEPAGE);
+#else
+    (void) buffer, (void) data, (void) size;
+#endif
+}
+
+void set_tensor(Buffer * buffer, Tensor * tensor, const void * data, size_t offset, size_t size) {
     // llama.cpp writes weights whole. A part cannot be repacked, and to write it somewhere would be
     // worse than to leave zeros.
     Matmul * matmul = traits_for(tensor);
     if (offset != 0 || tensor->view_src || size < tensor->nb[2] * (size_t) tensor->ne[2]) return;
     const auto started = std::chrono::steady_clock::now();
+    leave_slow_huge_pages(buffer, tensor->data, matmul->repacked_bytes(tensor));
     const size_t cores = std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()), MAX_REPACK_THREADS);
     const int parts = (int) std::clamp<size_t>(size / BYTES_PER_THREAD, 1, cores);
     std::vector<std::thread> threads;
