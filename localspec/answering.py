@@ -176,7 +176,7 @@ class Answering(ABC):
         if self._exact:
             drafting = drafting.exactly()
         stats = GenerationStats(kernels=self.model.kernels.words)
-        found = self._prompts.read(prompt, max_tokens, overflow, stats)
+        found = self._prompts.tokens(prompt, max_tokens, overflow, stats)
         tokens = list(found)
         if found.pictures:
             shift = None  # what is left would have its pictures elsewhere

@@ -1,9 +1,9 @@
 """Text that remembers which of its characters a caller wrote, through all that a template does.
 
 A `<|end|>` of the template and one of a message must not look the same. Hence a caller's printable
-ASCII characters (every special token has some) are lone surrogates while they are rendered; lengths
-and positions stay. `Content` compares, searches and splits as the text that it stands for. What
-nobody here foresaw keeps the marks, which is the safe way to fail.
+ASCII characters are lone surrogates while they are rendered; lengths and positions stay. `Content`
+acts as the text that it stands for. What nobody here foresaw keeps the marks: the safe way to
+fail.
 """
 
 from __future__ import annotations
@@ -30,30 +30,6 @@ class Content(str):
 
     def __repr__(self) -> str:
         return marked(repr(plain(self)))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, str) and bool(plain(self) == plain(other))
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __lt__(self, other: str) -> bool:
-        return bool(plain(self) < plain(other))
-
-    def __gt__(self, other: str) -> bool:
-        return bool(plain(self) > plain(other))
-
-    def __le__(self, other: str) -> bool:
-        return bool(plain(self) <= plain(other))
-
-    def __ge__(self, other: str) -> bool:
-        return bool(plain(self) >= plain(other))
-
-    def __hash__(self) -> int:
-        return hash(plain(self))
-
-    def __contains__(self, other: object) -> bool:
-        return plain(other) in plain(self)
 
     def __iter__(self) -> Iterator[str]:
         return map(Content, str.__iter__(self))
@@ -98,17 +74,6 @@ class Content(str):
             return [Content(piece) for piece in str.rsplit(self, None, maxsplit)]
         return self._cut(plain(self).rsplit(plain(sep), maxsplit), len(sep))
 
-    def splitlines(self, keepends: bool = False) -> list[str]:
-        return [Content(line) for line in str.splitlines(self, keepends)]
-
-    def partition(self, sep: str, /) -> tuple[str, str, str]:
-        before, found, after = self._cut(list(plain(self).partition(plain(sep))), 0)
-        return before, found, after
-
-    def rpartition(self, sep: str, /) -> tuple[str, str, str]:
-        before, found, after = self._cut(list(plain(self).rpartition(plain(sep))), 0)
-        return before, found, after
-
     def replace(self, old: str, new: str, count: SupportsIndex = -1, /) -> str:
         if not old:
             return marked(plain(self).replace("", plain(new), count))
@@ -127,6 +92,7 @@ class Content(str):
 
 
 def _of_plain(name: str) -> Callable[..., Any]:
+    """A method that only looks at a text."""
     ask = getattr(str, name)
 
     @wraps(ask)
@@ -134,6 +100,18 @@ def _of_plain(name: str) -> Callable[..., Any]:
         return ask(plain(self), *(_deeply(plain, arg) for arg in args))
 
     return asked
+
+
+def _cutting(name: str) -> Callable[..., Any]:
+    """A method that gives pieces of a text that follow each other without a gap."""
+    cut = getattr(str, name)
+
+    @wraps(cut)
+    def pieces(self: Content, *args: Any) -> Any:
+        found = cut(plain(self), *map(plain, args))
+        return type(found)(self._cut(found, 0))
+
+    return pieces
 
 
 def _recased(name: str) -> Callable[[Content], str]:
@@ -155,13 +133,17 @@ def _recased(name: str) -> Callable[[Content], str]:
     return recased
 
 
-_ASKED = [name for name in dir(str) if name.startswith("is")]
-_ASKED += ["count", "find", "index", "rfind", "rindex", "startswith", "endswith", "encode"]
+_LOOKING = [name for name in dir(str) if name.startswith("is")]
+_LOOKING += ["count", "find", "index", "rfind", "rindex", "startswith", "endswith", "encode"]
+_LOOKING += ["__eq__", "__ne__", "__lt__", "__gt__", "__le__", "__ge__", "__hash__", "__contains__"]
 _RECASED = ["lower", "upper", "capitalize", "title", "swapcase", "casefold"]
-for _name in _ASKED:
-    setattr(Content, _name, _of_plain(_name))
-for _name in _RECASED:
-    setattr(Content, _name, _recased(_name))
+for _make, _names in (
+    (_of_plain, _LOOKING),
+    (_cutting, ["partition", "rpartition"]),
+    (_recased, _RECASED),
+):
+    for _name in _names:
+        setattr(Content, _name, _make(_name))
 EXACT = frozenset({*vars(Content), "format", "format_map"})
 """Methods that keep the marks of each character; what others return is a caller's altogether."""
 

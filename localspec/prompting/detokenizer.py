@@ -11,18 +11,13 @@ OPENS, CLOSES = "<think>", "</think>"
 
 
 class Detokenizer:
-    """Joins the bytes of tokens, releasing only what later tokens cannot change: whole characters,
-    and no beginning of a stop string. Of several stop strings the one that is complete first ends
-    the answer.
+    """Joins the bytes of tokens, releasing only what later tokens cannot change. Of several stop
+    strings the one that is complete first ends the answer.
 
     Args:
-        piece: bytes of a token.
-        ending: control tokens that end the answer as stop strings do, and what spells them.
+        ending: control tokens that end it likewise, and what spells them.
         thinks: True where the text begins within a thought, False where it may begin with one, in
             which stop strings do not count.
-
-    Attributes:
-        stopped: the stop string that was met, None before.
     """
 
     def __init__(
@@ -48,7 +43,7 @@ class Detokenizer:
         return "".join(self._released)
 
     def push(self, token: int) -> bool:
-        """Append a token; return whether a stop string is complete, so that none may follow."""
+        """Whether a stop string is complete with this token, so that none may follow."""
         if self.stopped is None and not self._thinks and token in self._ending:
             self.finish()
             self.stopped = self.stopped or self._ending[token]
@@ -74,10 +69,8 @@ class Detokenizer:
         if found:
             end, self.stopped = min(found, key=lambda one: one[0])
         else:
-            keep = (
-                0 if final else max((_begins(text[begin:], stop) for stop in self._stop), default=0)
-            )
-            end = len(text) - keep
+            held = [held_back(text[begin:], stop) for stop in self._stop if not final]
+            end = len(text) - max(held, default=0)
             self._held = text[end:]
         if end:
             self._released.append(text[:end])
@@ -101,9 +94,10 @@ class Detokenizer:
         return at + len(CLOSES) - before
 
 
-def _begins(text: str, stop: str) -> int:
-    """Length of the longest ending of `text` that is a beginning of `stop`."""
-    for length in range(min(len(text), len(stop) - 1), 0, -1):
-        if text.endswith(stop[:length]):
-            return length
-    return 0
+def held_back(text: str, mark: str, *, also: str = "") -> int:
+    """Length of the longest ending of a text that a mark may begin with; `also` are characters that
+    belong to the mark where they precede it."""
+    most = min(len(text), len(mark) - 1)
+    length = next(n for n in range(most, -1, -1) if text.endswith(mark[:n]))
+    rest = text[: len(text) - length]
+    return length + len(rest) - len(rest.rstrip(also)) if also else length

@@ -33,7 +33,7 @@ OVERFLOW = ("error", "drop_oldest")
 
 
 class PromptBuilder:
-    """Renders, tokenizes and fits prompts for one model and context length (in tokens)."""
+    """For one model and context length (in tokens)."""
 
     def __init__(
         self, model: Model, context_length: int, projector: Projector | None = None
@@ -48,22 +48,12 @@ class PromptBuilder:
         max_tokens: int | None,
         overflow: str,
         stats: GenerationStats,
-    ) -> list[int]:
-        return list(self.read(prompt, max_tokens, overflow, stats))
-
-    def read(
-        self,
-        prompt: Prompt | Tokens,
-        max_tokens: int | None,
-        overflow: str,
-        stats: GenerationStats,
     ) -> Tokens:
         """The prompt's token ids, and its pictures, checked to leave room for an answer.
 
         Args:
             max_tokens: longest answer, None without a limit.
-            overflow: one of OVERFLOW.
-            stats: whose notices tell what was left out.
+            overflow: one of OVERFLOW; what it leaves out becomes a notice of `stats`.
 
         Raises:
             UsageError: no prompt, messages that the template refuses, an unknown `overflow`.
@@ -75,7 +65,7 @@ class PromptBuilder:
         if isinstance(prompt, str):
             tokens = Tokens(prompt_tokens(vocabulary, prompt, add_bos=self._lacks_bos(prompt)))
         elif isinstance(prompt, Tokens):
-            self.checked(prompt)
+            vocabulary.checked(prompt)
             tokens = prompt
         else:
             check_messages(prompt)
@@ -103,11 +93,7 @@ class PromptBuilder:
         tools: Sequence[Mapping[str, Any]] | None = None,
         more: Mapping[str, Any] | None = None,
     ) -> str:
-        """The messages as the model's template writes them, see `ChatTemplate.render`.
-
-        Raises:
-            UsageError: there is no template, or it refuses the messages.
-        """
+        """See `ChatTemplate.render`; a UsageError where there is no template."""
         template = self._tool_template if tools else self._template
         return template.render(messages, tools=tools, more=more)
 
@@ -120,18 +106,12 @@ class PromptBuilder:
         return self._projector is not None
 
     def rendered(self, text: str, images: Mapping[str, bytes] = MappingProxyType({})) -> Tokens:
-        """Token ids of what a template wrote, with a BOS where the model wants one.
-
-        Args:
-            images: those whose marks are in the text, see `localspec.llama.pictures.marked`.
-
-        Raises:
-            UsageError: an image that cannot be read, or nothing that could.
-        """
+        """Token ids of what a template wrote, with a BOS where the model wants one, and of images
+        whose marks are in it; a UsageError where one cannot be read."""
         add_bos = self._lacks_bos(text)
-        if not images:
-            return Tokens(self._tokens(text, add_bos=add_bos))
-        return self._with_pictures(text, images, add_bos=add_bos)
+        if images:
+            return self._with_pictures(text, images, add_bos=add_bos)
+        return Tokens(self._tokens(text, add_bos=add_bos))
 
     def _lacks_bos(self, text: str) -> bool:
         """Whether nobody wrote BOS yet; a second one would be a prompt nobody trained on."""
@@ -175,9 +155,6 @@ class PromptBuilder:
         texts, images = marked(messages)
         return self.rendered(self.text(texts), images)
 
-    def checked(self, tokens: Sequence[int]) -> list[int]:
-        return self._model.vocabulary.checked(tokens)
-
     @cached_property
     def _template(self) -> ChatTemplate:
         return self._made(self._model.chat_template)
@@ -204,7 +181,7 @@ class PromptBuilder:
     def _drop_oldest(
         self, messages: Sequence[Message], most: int, stats: GenerationStats
     ) -> Tokens:
-        """Tokens of the messages without the oldest turns, at most `most` if that can be had."""
+        """At most `most` tokens, if that can be had."""
         first = 1 if messages[0]["role"] == "system" else 0
         starts = [i for i in range(first, len(messages)) if messages[i]["role"] == "user"]
         tokens = Tokens()

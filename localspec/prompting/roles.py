@@ -1,8 +1,8 @@
 """What a chat template does not know, told in what it knows.
 
 Templates refuse roles, want them in turns, take one call at a time, or leave out silently what they
-have no place for. What one does is found out by rendering a conversation of the same shape with a
-word for each content, and looking for the words; the changes are those that lose none.
+have no place for. What one does is seen in a conversation of the same shape with a word for each
+content; the changes are those that lose none.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ ROLES = ANSWERS | {"system", "developer", "user", "tool", "function", "ipython",
 """What models know; templates make special tokens of some."""
 RESULT = "Result of the call: "
 _SECONDS = 2.0
-"""Spent on one shape."""
 _MOST_SHAPES = 256
 _WORD, _OTHER, _THIRD = "Qvsx", "Zkjw", "Rxqk"
 _USER = {"role": "user", "content": _OTHER}
@@ -46,7 +45,6 @@ class Fitting:
         self._changes: dict[Any, tuple[Change, ...]] = {}
 
     def fit(self, messages: Sequence[Mapping[str, Any]]) -> Messages:
-        """The messages, changed where the template would refuse them or leave some out."""
         found = [dict(message) for message in messages]
         if not self._works:
             return found  # and let it say why
@@ -227,7 +225,6 @@ def _one_call_each(messages: Messages) -> Messages:
 
 
 def _one_system(messages: Messages) -> Messages:
-    """One system prompt at the beginning; what comes later is the user's."""
     begin = list(itertools.takewhile(lambda message: message["role"] == "system", messages))
     return [
         *_merged(begin),
@@ -250,7 +247,6 @@ def _system_in_question(messages: Messages) -> Messages:
 
 
 def _in_turns(messages: Messages) -> Messages:
-    """User and assistant in turns, the user first."""
     found: Messages = []
     for message in _merged(messages):
         last = found[-1] if found else {"role": "system"}

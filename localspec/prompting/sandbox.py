@@ -26,7 +26,6 @@ from jinja2.visitor import NodeTransformer
 from localspec.prompting.content import EXACT, Content, all_marked, all_plain, kept
 
 SECONDS = 5.0
-"""For one prompt."""
 LONGEST = 32 << 20
 _WIDEST = 10_000
 """Of a padded text; digits of a power."""
@@ -36,17 +35,10 @@ _ITEMS = 1 << 20
 """Of lists within lists, counted as often as they occur: what compares or prints visits each."""
 _DEEPEST = 200
 _PLAIN_FILTERS = {
-    "center",
-    "e",
-    "escape",
-    "filesizeformat",
-    "float",
-    "forceescape",
-    "indent",
-    "int",
+    *("center", "e", "escape", "filesizeformat", "float", "forceescape", "indent", "int"),
+    *("pprint", "striptags", "title", "truncate", "urlencode", "urlize", "wordcount"),
+    *("wordwrap", "xmlattr"),
 }
-_PLAIN_FILTERS |= {"pprint", "striptags", "title", "truncate", "urlencode", "urlize", "wordcount"}
-_PLAIN_FILTERS |= {"wordwrap", "xmlattr"}
 """Filters that know no marks."""
 
 
@@ -200,11 +192,7 @@ def _checked(value: Any) -> Any:
 
 
 def rendered(template: jinja2.Template, variables: dict[str, Any]) -> str:
-    """The text of a template.
-
-    Raises:
-        LimitError: it takes too long, or makes too much.
-    """
+    """The text of a template; a LimitError where it takes too long, or makes too much."""
     parts: list[str] = []
     length = 0
     _clock.until = time.monotonic() + SECONDS

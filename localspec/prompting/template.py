@@ -23,18 +23,11 @@ _HINT = "On the command line, --raw does without the template."
 
 
 class ChatTemplate:
-    """Turns messages into the text that a model was trained on.
-
-    Args:
-        source: jinja2, as in the GGUF key tokenizer.chat_template.
-        bos, eos: the model's special tokens as text.
-        name: whose template it is, for messages.
+    """Turns messages into the text that a model was trained on; a UsageError where `source` is not
+    valid jinja2.
 
     Attributes:
         knows_tools: whether the template has a place for descriptions of tools.
-
-    Raises:
-        UsageError: the source is not valid jinja2.
     """
 
     def __init__(self, source: str, *, bos: str, eos: str, name: str = "the model") -> None:
@@ -71,9 +64,9 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         more: Mapping[str, Any] | None = None,
     ) -> str:
-        """The prompt up to where the assistant's answer begins, with marks on what is not the
-        template's own (see `localspec.prompting.content`). What it does not know is told in what it
-        knows (`Fitting`).
+        """The prompt up to where the answer begins, with marks on what is not the template's own
+        (see `localspec.prompting.content`). What it does not know is told in what it knows
+        (`Fitting`).
 
         Args:
             tools: descriptions of functions, as OpenAI writes them.
@@ -126,11 +119,7 @@ class ChatTemplate:
 
 
 def check_messages(messages: Sequence[Message]) -> None:
-    """Refuse what no template could render.
-
-    Raises:
-        UsageError: no messages, or one without a role or content.
-    """
+    """A UsageError where there are no messages, or one has no role or content."""
     if not messages:
         raise UsageError("There are no messages. Give at least one with role 'user'.")
     for i, message in enumerate(messages):

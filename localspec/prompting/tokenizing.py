@@ -6,8 +6,8 @@ Where a caller spelled out a special token, the text is cut at the template's, a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -24,10 +24,9 @@ Match = tuple[int, int, "SpecialToken"]
 def prompt_tokens(
     vocabulary: Vocabulary, text: str, *, add_bos: bool, template: str = ""
 ) -> list[int]:
-    """Token ids of what a template wrote.
+    """Token ids of what a template wrote, with marks on what callers wrote.
 
     Args:
-        text: with marks on what callers wrote, see `localspec.prompting.content`.
         add_bos: put BOS before it, where the model's metadata say so. An EOS that they want behind
             every text would end the prompt's answer before it begins.
         template: its source. Tokens defined beside the vocabulary that it has (`<think>`,
@@ -87,27 +86,17 @@ def _as_text(vocabulary: Vocabulary, text: str, cuts: list[int]) -> list[int]:
 
 
 def _spelled(specials: Mapping[str, SpecialToken], text: str) -> list[Match]:
-    """Every place where a special token is spelled, overlapping ones included."""
-    lengths = _lengths(tuple(specials))
-    found = []
-    for first, known in lengths.items():
-        at = text.find(first)
-        while at >= 0:
-            for length in known:
-                token = specials.get(text[at : at + length])
-                if token is not None and at + length <= len(text):
-                    found.append((at, at + length, token))
-            at = text.find(first, at + 1)
-    return found
-
-
-@lru_cache(maxsize=8)
-def _lengths(texts: tuple[str, ...]) -> dict[str, list[int]]:
-    """The lengths of the texts that begin with a character."""
-    found: dict[str, set[int]] = {}
-    for text in texts:
-        found.setdefault(text[0], set()).add(len(text))
-    return {first: sorted(lengths) for first, lengths in found.items()}
+    """Overlapping ones included."""
+    lengths: dict[str, set[int]] = {}
+    for spelling in specials:
+        lengths.setdefault(spelling[0], set()).add(len(spelling))
+    places = re.finditer("|".join(map(re.escape, lengths)) or "(?!)", text)
+    ends = ((one.start(), one.start() + n) for one in places for n in sorted(lengths[one[0]]))
+    return [
+        (start, end, specials[text[start:end]])
+        for start, end in ends
+        if end <= len(text) and text[start:end] in specials
+    ]
 
 
 def _apart(matches: list[Match]) -> list[Match]:

@@ -128,7 +128,7 @@ class Subject:
         return found
 
     def tokens(self, prompt: Prompt) -> list[int]:
-        return self.engine.prompts.tokens(prompt, 1, "error", GenerationStats())
+        return list(self.engine.prompts.tokens(prompt, 1, "error", GenerationStats()))
 
     def row(self, tokens: Sequence[int]) -> Row:
         """Logits after a text, of which only the last token may be new to the cache.

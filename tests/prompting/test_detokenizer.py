@@ -24,12 +24,6 @@ def taken(text: Detokenizer, count: int) -> list[str]:
     return found
 
 
-def test_half_a_character_waits_for_the_other() -> None:
-    fox = "🦊".encode()
-    text = detokenizer([fox[:1], fox[1:3], fox[3:], b"!"])
-    assert taken(text, 4) == ["", "", "🦊", "!"]
-
-
 def test_half_a_character_at_the_end_is_replaced() -> None:
     text = detokenizer([b"a", "é".encode()[:1]])
     assert taken(text, 2) == ["a", ""]
@@ -44,16 +38,6 @@ def test_the_beginning_of_a_stop_string_waits() -> None:
     assert text.stopped == "<|end|>"
     text.finish()
     assert text.text == text.take() == "one "
-
-
-def test_what_only_looked_like_a_stop_string_is_released() -> None:
-    assert taken(detokenizer([b"a<|e", b"xit|>"], ("<|end|>",)), 2) == ["a", "<|exit|>"]
-
-
-def test_of_stop_strings_complete_with_one_token_the_earliest_counts() -> None:
-    text = detokenizer([b"xx later first"], ("first", "later"))
-    assert text.push(0)
-    assert (text.take(), text.stopped) == ("xx ", "later")
 
 
 def test_the_stop_string_that_is_complete_first_counts() -> None:

@@ -69,30 +69,11 @@ def test_a_system_prompt_is_told(family: Family, opened: Open) -> None:
 
 
 @families
-@pytest.mark.parametrize(
-    "messages",
-    [
-        (SYSTEM,),
-        (SYSTEM, {"role": "system", "content": "T"}, ASK),
-        ({"role": "developer", "content": "S"}, ASK),
-        (ASK, ANSWER, SYSTEM, AGAIN),
-        (ASK, AGAIN),
-        (ASK, ANSWER, {"role": "assistant", "content": "B"}, AGAIN),
-        (ANSWER, AGAIN),
-        (SYSTEM, ANSWER, ASK),
-        ({"role": "user", "content": [{"type": "text", "text": "V"}, {"type": "x"}]},),
-    ],
-    ids=str,
-)
-def test_nothing_is_refused_or_lost(
-    family: Family, opened: Open, messages: tuple[Message, ...]
-) -> None:
-    if isinstance(messages[0]["content"], list) and "'type'" not in family.template:
+def test_parts_of_a_content_are_told(family: Family, opened: Open) -> None:
+    if "'type'" not in family.template:
         pytest.skip("it knows texts alone")
-    found = text(opened(family), *messages)
-    for message in messages:
-        content = message["content"]
-        assert (content if isinstance(content, str) else content[0]["text"]) in found
+    parts: Message = {"role": "user", "content": [{"type": "text", "text": "V"}, {"type": "x"}]}
+    assert "V" in text(opened(family), parts)
 
 
 @families

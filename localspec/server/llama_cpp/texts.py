@@ -127,7 +127,7 @@ _OFF: dict[str, Any] = {
 
 
 def text_of_tokens(tokens: list[int], engine: Engine) -> str:
-    tokens = engine.prompts.checked(tokens)
+    tokens = engine.model.vocabulary.checked(tokens)
     piece = engine.model.vocabulary.piece
     return b"".join(piece(token, special=True) for token in tokens).decode("utf-8", "replace")
 
