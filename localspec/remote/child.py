@@ -1,5 +1,4 @@
-"""What `localspec.remote.process` runs in a process of its own: one model, its contexts, their
-passes."""
+"""What `localspec.remote.process` runs: one model, its contexts, their passes."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ FACTS = ("recurrent", "trained_context", "layers", "width", "output_width", "siz
 """Of the model, which the parent knows by its vocabulary alone."""
 LIMITS = ("capacity", "recurrent", "restores", "max_leaves", "max_draft")
 SILENCE = 20
-"""Seconds until a connection whose other end is silent is given up: a machine that was switched off
-says nothing more."""
+"""Seconds until a connection whose other end is silent is given up."""
 
 
 def flat(tree: TokenTree) -> tuple[list[int], list[int]]:
@@ -84,7 +82,7 @@ class Child:
         return value, self._change(number, context)
 
     def _connect(self, servers: Sequence[str]) -> list[devices.Device]:
-        """Make the servers' devices known; returns all that layers can go to."""
+        """Returns all that layers can go to."""
         library.start()
         library.add_rpc_servers(servers)
         return [device for device in devices.devices() if device.takes_layers]

@@ -125,8 +125,7 @@ class RemoteContext(Context):
         """Nothing: no tree grows here."""
 
     def _pass(self, name: str, *arguments: Any, progress: Any = None) -> Rows:
-        """The rows of a pass, of a second one where a server was lost in the first; a
-        ServerUnreachable where none came back in time."""
+        """The rows of a pass, made again where a server was lost in it and comes back in time."""
         lost_at, lost = 0.0, None
         while True:
             started = perf_counter()
@@ -158,8 +157,7 @@ class RemoteContext(Context):
             return self.model.shared.rows(count)
 
     def _ask(self, name: str, *arguments: Any) -> Any:
-        """Have the child do something with this context. Where a server does not answer, the cache
-        counts as empty."""
+        """Have the child do it. Where a server does not answer, the cache counts as empty."""
         try:
             return self._change(self._current(), name, *arguments)
         except ServerUnreachable:
@@ -178,7 +176,7 @@ class RemoteContext(Context):
         self.tokens.clear()
 
     def _current(self, progress: Any = None) -> ChildProcess:
-        """The child of the model, holding what we hold."""
+        """Holding what we hold."""
         child = self.model.child()
         if child is not self._child:
             self._open(child)

@@ -22,8 +22,7 @@ class RemoteModel(Model):
     """A `Model` of which this process has the vocabulary alone.
 
     Args:
-        require_room: told the devices that layers can go to, before any does; what it raises comes
-            out here.
+        require_room: told the devices that layers can go to; what it raises comes out here.
 
     Raises:
         ServerUnreachable: a server does not answer.
@@ -69,8 +68,7 @@ class RemoteModel(Model):
         return self._shared
 
     def child(self, progress: Progress | None = None) -> ChildProcess:
-        """The child that has the model now; started, where there is none. A ServerUnreachable where
-        a server does not answer."""
+        """Started, where there is none; a ServerUnreachable where a server does not answer."""
         if self._child is not None and not self._child.lost:
             return self._child
         servers.require_answering(self._servers)
@@ -95,15 +93,14 @@ class RemoteModel(Model):
         *arguments: Any,
         progress: Callable[..., object] | None = None,
     ) -> Any:
-        """What `ChildProcess.call` gives. A ServerUnreachable or NativeError where the child died
-        of it, or was dead before."""
+        """`ChildProcess.call`; a ServerUnreachable or NativeError where the child is dead."""
         try:
             return child.call(number, name, *arguments, progress=progress)
         except ChildLost as died:
             raise servers.lost(self._servers, died.words) from None
 
     def number(self) -> int:
-        """One for a new context; a UsageError where there are too many."""
+        """A free one; a UsageError where there is none."""
         free = set(range(MOST_CONTEXTS)) - self._numbers
         if not free:
             raise UsageError(

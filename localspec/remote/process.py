@@ -43,8 +43,7 @@ class ChildLost(Exception):
 
 
 class SharedRows:
-    """Memory of two processes: flags, and rows of `width` logits. `reference` is of the other
-    process's, which made it; None makes it."""
+    """Memory of two processes: flags, and rows of `width` logits. `reference` names the other's."""
 
     def __init__(self, width: int, reference: str | None = None) -> None:
         self.width = width
@@ -77,7 +76,6 @@ class SharedRows:
         return flat.reshape(count, self.width)
 
     def set_flag(self, number: int, *, stop: bool) -> None:
-        """Say whether the passes of a context are to stop."""
         self.memory[FLAG * number] = int(stop)
 
     def flag(self, number: int) -> bool:
@@ -85,7 +83,7 @@ class SharedRows:
 
 
 class ChildProcess:
-    """A running child, which runs `module`; `lost` is whether it is no more."""
+    """Runs `module`; `lost` is whether it is no more."""
 
     def __init__(self, module: str, shared: SharedRows) -> None:
         level = logging.getLogger("localspec").getEffectiveLevel()
@@ -110,10 +108,8 @@ class ChildProcess:
         *arguments: Any,
         progress: Callable[..., object] | None = None,
     ) -> Any:
-        """Have something done, and wait for it.
-
-        Args:
-            progress: told about it. What it raises ends the child, and comes out here.
+        """Have something done, and wait for it. What `progress` raises ends the child, and comes
+        out here.
 
         Raises:
             ChildLost: the child died of it, or was dead before.

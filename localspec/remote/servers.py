@@ -72,8 +72,7 @@ def require_answering(servers: Sequence[str]) -> None:
 
 
 def lost(servers: Sequence[str], words: str) -> LocalspecError:
-    """What to say where the child has ended in the middle of something; llama.cpp's last
-    `words`."""
+    """What to say where the child has ended, with llama.cpp's last `words`."""
     for server, (what, _) in unreachable(servers).items():
         return ServerUnreachable(
             f"The RPC server {server} was lost while it worked, and does not answer now: {what}. "

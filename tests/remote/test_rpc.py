@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any
 
 import pytest
 
@@ -26,16 +24,6 @@ from localspec.llama.model import Model
 from localspec.pairing import remote_room
 from localspec.pairing.memory import MemoryNeed, Placement
 from localspec.remote import context as remote_context
-from localspec.tui.session.background_engine import BackgroundEngine
-from localspec.tui.session.events import (
-    AnswerEnded,
-    AnswerFailed,
-    Event,
-    NotOpened,
-    Opened,
-    PairReference,
-    Question,
-)
 from tests.cli.process import finished
 from tests.server.process import serving
 from tests.support.greedy import Reference, divergence, greedy
@@ -172,48 +160,6 @@ def test_nothing_at_the_address() -> None:
         f"localspec: The RPC server {nobody} does not answer: connection refused. Start "
         "ggml-rpc-server there, or leave it out of --rpc.\n"
     )
-
-
-def test_chat_goes_on(two: TwoServers) -> None:
-    told: SimpleQueue[Event] = SimpleQueue()
-    options = ModelOptions(context=512, threads=1, rpc=two.addresses)
-    desk = BackgroundEngine(told.put, options=options)
-
-    def until(*kinds: type[Event]) -> Event:
-        while True:
-            event = told.get(timeout=60.0)
-            if isinstance(event, kinds):
-                return event
-
-    def ask() -> Any:
-        desk.ask(
-            Question(
-                message="1",
-                messages=STORY,
-                sampling=GREEDY,
-                max_tokens=COUNT,
-                overflow="error",
-                keep=lambda _text: None,
-            )
-        )
-        return until(AnswerEnded, AnswerFailed)
-
-    try:
-        desk.open(PairReference("demo", "auto"))
-        assert isinstance(until(Opened, NotOpened), Opened)
-        first = ask()
-        two.kill()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(remote_context, "PATIENCE", 0.3)
-            failed = ask()
-        assert isinstance(failed, AnswerFailed)
-        assert two.addresses[1] in failed.error
-        two.start()
-        again = ask()
-        assert isinstance(again, AnswerEnded)
-        assert again.text == first.text
-    finally:
-        desk.close(60.0)
 
 
 def test_server_of_ours_lives_on(two: TwoServers, tmp_path: Path) -> None:
