@@ -11,7 +11,6 @@ from localspec.decoding.interfaces import Step
 from localspec.decoding.stats import DrafterStats, add_counts
 
 _RECENT = 10.0
-"""Seconds that the page calls now."""
 _SUMMED = (
     *("cached_tokens", "prompt_seconds", "generated_tokens", "decode_seconds"),
     *("drafted", "tested", "accepted"),
@@ -54,8 +53,6 @@ class ServedTotals:
 
 @dataclass(frozen=True, slots=True)
 class Working:
-    """An answer that is being generated; numbers begin with 1."""
-
     number: int
     stream: Stream
     since: float
@@ -88,13 +85,12 @@ class Activity:
         self._recent.append((time.monotonic(), len(step.tokens), seconds))
         self._forget()
 
-    def ended(self, slot: int, stream: Stream) -> float:
-        """Returns the seconds that the answer took."""
+    def ended(self, slot: int, stream: Stream) -> None:
         self.totals.add(stream.stats, stream.finish_reason or "error")
-        return time.monotonic() - self.slots.pop(slot).since
+        del self.slots[slot]
 
     def now(self) -> dict[str, float]:
-        """Tokens and tokens per second lately; the latter without reading prompts."""
+        """Lately; tokens per second without reading prompts."""
         self._forget()
         seconds = sum(seconds for _, _, seconds in self._recent)
         later = sum(tokens for _, tokens, seconds in self._recent if seconds)

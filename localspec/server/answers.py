@@ -1,20 +1,20 @@
-"""Answers: generated in threads, brought to the event loop chunk by chunk."""
+"""What is asked of an engine, and the answers as they come."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
 from localspec import Chunk, Engine, SamplingParams, Stream
+from localspec.async_stream import AsyncStream
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.decoding.session import ContextShift
 from localspec.prompting.prompt import Prompt, Tokens
-from localspec.server.activity import Activity
-from localspec.server.gate import Gate, Turn
+from localspec.server.kept_session import Prompted
+from localspec.server.model_host import ModelHost
 from localspec.server.pieces import AnswerMessage, Piece, Plain, Reader, joined
 from localspec.server.reading import Reading, ReadingReports
 from localspec.worker_threads import call
@@ -47,12 +47,12 @@ class Ask:
     messages: Sequence[Mapping[str, Any]] | None = None
     reader: Callable[[], Reader] = Plain
 
-    def stream(self, engine: Engine, reports: ReadingReports | None) -> Stream:
-        """The stream of the answer, checked and not begun.
+    @property
+    def prompted(self) -> Prompted | None:
+        return self.messages or (self.prompt if isinstance(self.prompt, str) else None)
 
-        Raises:
-            LocalspecError: see `Engine.stream`.
-        """
+    def stream(self, engine: Engine, reports: ReadingReports | None) -> Stream:
+        """Checked and not begun. Raises LocalspecError, see `Engine.stream`."""
         names = {one.name for one in fields(self)} - {"prompt", *_OWN}
         options: dict[str, Any] = {name: getattr(self, name) for name in names}
         return engine.stream(self.prompt, progress=reports, **options)
@@ -60,8 +60,6 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some of the answer of a number, or how far its prompt is read, or its end."""
-
     number: int
     pieces: Sequence[Piece] = ()
     chunk: Chunk | None = None
@@ -74,127 +72,82 @@ class Part:
 
 
 class Answers:
-    """The answers to one request: each waits for its turn and runs in a thread of its own.
+    """The answers to one request: each waits for its turn. ApiError where the queue is full.
 
     Chunks are kept until they are fetched: a client that reads slowly does not keep the engine.
-    Close it, whatever happens.
-
-    Args:
-        streams: prepared, not begun.
-        ended: called with the number of each answer that ended.
-
-    Attributes:
-        messages: the answers so far; the consumer of the parts adds their pieces.
-
-    Raises:
-        ApiError: the queue is full.
+    Close it, whatever happens. The consumer of the parts adds their pieces to `messages`.
     """
 
     def __init__(
         self,
+        host: ModelHost,
+        engine: Engine,
+        asks: Sequence[Ask],
         streams: Sequence[Stream],
-        gate: Gate,
-        activity: Activity,
-        *,
-        readers: Sequence[Reader],
         reports: Sequence[ReadingReports | None],
-        ended: Callable[[int], object],
     ) -> None:
-        self.streams = list(streams)
-        self.messages = [AnswerMessage() for _ in streams]
-        self._readers, self._reports = readers, reports
-        for number, one in enumerate(reports):
-            if one is not None:
-                one.connect(self.streams[number], partial(self._put, number))
-        self._gate, self._activity, self._on_end = gate, activity, ended
+        self.engine, self.model, self.streams = engine, host.name, streams
+        self.messages = [AnswerMessage() for _ in asks]
+        self._host, self._asks, self._reports = host, asks, reports
+        self._readers = [ask.reader() for ask in asks]
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[tuple[int, Chunk | Reading | BaseException | None]]
         self._queue = asyncio.Queue()
-        self._begun: set[int] = set()
-        self._closed = False
-        self._turns = gate.join(len(self.streams))
-        self._silent = False
-        self._timer = self._loop.call_later(SILENCE, self._watch)
-        for number, turn in enumerate(self._turns):
-            turn.add_done_callback(partial(self._begin, number))
+        for number, one in enumerate(reports):
+            if one is not None:
+                one.connect(streams[number], partial(call, self._loop, self._put, number))
+        self._tasks = host.gate.submit(*(partial(self._run, n) for n in range(len(asks))))
+        for number, task in enumerate(self._tasks):
+            task.add_done_callback(partial(self._ended, number))
 
     async def parts(self) -> AsyncGenerator[Part | None, None]:
-        """What the answers consist of, as it comes; None after some seconds of silence.
-
-        Raises:
-            LocalspecError: the engine failed.
-        """
+        """What comes, or None after some seconds of silence; a LocalspecError where the engine
+        failed."""
         running = len(self.streams)
         while running:
+            silence = self._loop.call_later(SILENCE, self._put, -1, None)
             number, item = await self._queue.get()
-            self._silent = False
+            silence.cancel()
             if number < 0:
                 yield None
-                continue
-            if isinstance(item, BaseException):
+            elif isinstance(item, BaseException):
                 raise item
-            if isinstance(item, Reading):
+            elif isinstance(item, Reading):
                 yield Part(number, reading=item)
             elif item is None:
                 running -= 1
                 yield Part(number, self._readers[number].finish(), complete=True)
             else:
                 if item.step is not None:
-                    self._activity.stepped(item.step)
+                    self._host.activity.stepped(item.step)
                 part = Part(number, joined(self._readers[number].push(item.text)), item)
                 self.messages[number].logprobs += part.logprobs
                 yield part
 
     def close(self) -> None:
-        """Stop what runs within a step, and leave the queue."""
-        if self._closed:
-            return
-        self._closed = True
-        self._timer.cancel()
-        for number, (stream, turn) in enumerate(zip(self.streams, self._turns, strict=True)):
-            if number in self._begun:
-                stream.cancel()  # no effect at its end
-            else:
-                self._gate.leave(turn)
+        for task in self._tasks:
+            task.cancel()
 
-    def _watch(self) -> None:
-        """Report silence; a timer, as a timeout for every part would slow them down."""
-        if self._silent:
-            self._queue.put_nowait((-1, None))
-        self._silent = True
-        self._timer = self._loop.call_later(SILENCE, self._watch)
-
-    def _begin(self, number: int, turn: Turn) -> None:
-        if self._closed or turn.cancelled():
-            return
-        self._begun.add(number)
-        self._activity.began(turn.result(), self.streams[number])
-        threading.Thread(
-            target=self._run, args=(number,), name="localspec-answer", daemon=True
-        ).start()
-
-    # In the thread of an answer
-
-    def _run(self, number: int) -> None:
+    async def _run(self, number: int, slot: int) -> None:
         stream, reports = self.streams[number], self._reports[number]
-        end: BaseException | None = None
+
+        async def begin(answer: AsyncStream) -> None:
+            answer.begun(stream)
+
+        self._host.activity.began(slot, stream)
         try:
-            with stream:
-                for chunk in stream:
-                    if reports is not None:
-                        reports.finish()
+            async with AsyncStream(begin) as answer:
+                async for chunk in answer:
+                    for reading in reports.last() if reports else ():
+                        self._put(number, reading)
                     self._put(number, chunk)
-        except BaseException as error:  # must not end the thread unseen
-            end = error
+        finally:
+            self._host.activity.ended(slot, stream)
+            self._host.answered(self._asks[number].prompted, stream)
+
+    def _ended(self, number: int, task: asyncio.Task[None]) -> None:
         # The slot is free before the client can know that its answer is complete.
-        call(self._loop, self._ended, number)
-        self._put(number, end)
+        self._put(number, None if task.cancelled() else task.exception())
 
     def _put(self, number: int, item: Chunk | Reading | BaseException | None) -> None:
-        call(self._loop, self._queue.put_nowait, (number, item))
-
-    def _ended(self, number: int) -> None:
-        turn = self._turns[number]
-        seconds = self._activity.ended(turn.result(), self.streams[number])
-        self._on_end(number)
-        self._gate.leave(turn, seconds)
+        self._queue.put_nowait((number, item))

@@ -83,7 +83,6 @@ NOT_OFFERED = {
     "/api/copy": "Models are not copied here.",
     "/api/delete": "Models are not removed here. Type localspec rm NAME.",
 }
-"""Paths of other servers, and why this one does not have them."""
 
 
 def record_of(handler: Handler) -> type[Record] | None:
@@ -91,8 +90,6 @@ def record_of(handler: Handler) -> type[Record] | None:
 
 
 class Application:
-    """An endpoint as an ASGI application: its results and errors become responses."""
-
     def __init__(self, common: Common, handler: Handler) -> None:
         self._common = common
         self._handler = handler
@@ -101,22 +98,24 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service = Service(self._common, Request(scope, receive))
         try:
-            try:
-                response = await self._response(service)
-            except ClientGone:
-                return
-            except Exception as error:
-                response = failure(scope["path"], as_api_error(error))
+            response = await self._response(service)
             await response(scope, receive, send)
+        except ClientGone:
+            return
         finally:
             service.leave()
 
     async def _response(self, service: Service) -> Response:
-        arguments = () if self._record is None else (await service.read(self._record),)
-        result = await self._handler(service, *arguments)
-        if isinstance(result, Reply):
-            return await result.response(service.request)
-        return result if isinstance(result, Response) else json_response(result)
+        try:
+            arguments = () if self._record is None else (await service.read(self._record),)
+            result = await self._handler(service, *arguments)
+            if isinstance(result, Reply):
+                return await result.response(service.request)
+            return result if isinstance(result, Response) else json_response(result)
+        except ClientGone:
+            raise
+        except Exception as error:
+            return failure(service.request.url.path, as_api_error(error))
 
 
 def failure(path: str, error: ApiError) -> Response:
@@ -125,11 +124,10 @@ def failure(path: str, error: ApiError) -> Response:
 
 def build(common: Common) -> ASGIApp:
     async def not_found(request: Request, error: Exception) -> Response:
+        refused = ApiError(405, "That method is not for this.")
         if getattr(error, "status_code", 404) == 404:
-            return failure(
-                request.url.path, ApiError(404, "There is no such endpoint. See docs/serve.md.")
-            )
-        return failure(request.url.path, ApiError(405, "That method is not for this."))
+            refused = ApiError(404, "There is no such endpoint. See docs/serve.md.")
+        return failure(request.url.path, refused)
 
     async def not_offered(request: Request) -> Response:
         path = request.url.path

@@ -17,14 +17,12 @@ from localspec.server.wire import Record
 MOST_VALUES = 200_000
 """Values in a body, token ids of a prompt included."""
 _READ = 8
-"""How many times the limit is read of a body that is too long: a client that is still sending would
-not see the refusal."""
+"""How many times the limit is read: a client that is still sending would not see the refusal."""
 
 Wire = TypeVar("Wire", bound=Record)
 
 
 async def read_body(request: Request, *, most: int, timeout: float) -> bytes:
-    """All of a body of at most so many bytes, received within so many seconds."""
     too_large = ApiError(
         413, f"The request is larger than {most:,} bytes. Send less.", code="request_too_large"
     )

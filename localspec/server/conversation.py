@@ -9,19 +9,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from localspec import Engine
-from localspec.llama.pictures import marked
+from localspec.llama import pictures
+from localspec.prompting.content import marked
 from localspec.prompting.prompt import Tokens
+from localspec.prompting.template import check_messages
 from localspec.server.answers import Ask
 from localspec.server.failures import ApiError
-from localspec.server.pieces import OPENS, Reader, Thinking
-from localspec.server.prompts import ends_thinking, prompt_text
+from localspec.server.pieces import CLOSES, OPENS, Reader, Thinking
 from localspec.server.tools import ToolChoice, explained, reader_for, schema_of_calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chat:
-    """A conversation whose next message is wanted. `ask` has all but the prompt; for `messages` see
-    `localspec.llama.pictures.marked`, for `begins` and `goes_on` `prompt_text`."""
+    """A conversation whose next message is wanted; `ask` has all but the prompt.
+
+    Attributes:
+        begins: whether the prompt ends where an answer begins; None leaves it to the template.
+        goes_on: whether it ends with the last message; None: with one of the assistant.
+    """
 
     messages: Sequence[Mapping[str, Any]]
     ask: Ask = field(default_factory=Ask)
@@ -35,7 +40,8 @@ def with_tools(engine: Engine, chat: Chat) -> Chat:
     """The same with the tools in the system message, where the template has no place for them."""
     if not chat.tools.tools or engine.prompts.knows_tools:
         return chat
-    system, rest = {"role": "system", "content": explained(chat.tools)}, [*chat.messages]
+    system = {"role": "system", "content": explained(chat.tools, chat.ask.json_schema)}
+    rest = [*chat.messages]
     if rest[0]["role"] == "system":
         first = rest.pop(0)
         system = {**first, "content": f"{first['content']}\n\n{system['content']}"}
@@ -43,33 +49,46 @@ def with_tools(engine: Engine, chat: Chat) -> Chat:
 
 
 def chat_text(engine: Engine, chat: Chat) -> str:
-    """The prompt for a conversation without images, see `prompt_text`."""
-    knows = engine.prompts.knows_tools
-    return prompt_text(
-        engine,
-        chat.messages,
-        tools=[tool.as_openai() for tool in chat.tools.tools] if knows else None,
-        more=chat.variables,
-        begins=chat.begins,
-        goes_on=chat.goes_on,
-    )
+    """The prompt for a conversation without images as marked text, see `ChatTemplate.render`. A
+    last message of the assistant is the beginning of its answer, as for llama.cpp and Anthropic.
+
+    Raises:
+        ApiError: it is to end in two ways, or the last message cannot be continued.
+        UsageError: there is no template, or it refuses the messages.
+    """
+    messages, prompts, more = chat.messages, engine.prompts, dict(chat.variables)
+    check_messages(messages)
+    tools = [tool.as_openai() for tool in chat.tools.tools] if prompts.knows_tools else None
+    last, goes_on = messages[-1], chat.goes_on
+    begun = last["role"] == "assistant" and not last.get("tool_calls")
+    if goes_on is None:
+        goes_on = chat.begins is None and begun
+        if goes_on and len(messages) > 1 and messages[-2]["role"] == "assistant":
+            raise ApiError(400, "The last two messages are the assistant's. Make them one.")
+    if not goes_on:
+        if chat.begins is not None:
+            more["add_generation_prompt"] = chat.begins
+        return prompts.text(messages, tools=tools, more=more)
+    if chat.begins:
+        raise ApiError(400, "add_generation_prompt and continue_final_message exclude each other.")
+    if not begun:
+        raise ApiError(400, "Only a text of the assistant can be continued.")
+    if len(messages) == 1:
+        raise ApiError(400, "There is nothing before the assistant's message. Ask something.")
+    text = prompts.text(messages[:-1], tools=tools, more=more)
+    return text + _begun(text, last)
 
 
 async def ask_of(engine: Engine, chat: Chat) -> Ask:
-    """What a conversation asks of the engine.
-
-    Raises:
-        ApiError, UsageError: there is no template, or it refuses the messages.
-    """
-    ask, tools = chat.ask, chat.tools
-    constrained = not ask.grammar is ask.json_schema is ask.regex is None
-    if constrained and tools.tools:
-        if tools.must:
-            raise ApiError(
-                400, "An output format and a required call of a tool exclude each other."
-            )
-        tools = ToolChoice()  # the format leaves no room for a call
-    messages, images = marked(chat.messages)
+    """What a conversation asks of the engine; raises what `chat_text` does."""
+    ask, tools, knows = chat.ask, chat.tools, engine.prompts.knows_tools
+    formed = ask.json_schema is not None
+    constrained = formed or ask.grammar is not None or ask.regex is not None
+    if constrained and tools.must:
+        raise ApiError(400, "An output format and a required call of a tool exclude each other.")
+    if constrained and not formed and not knows:
+        tools = ToolChoice()  # a grammar leaves no room for a call in our words
+    messages, images = pictures.marked(chat.messages)
     chat = with_tools(engine, replace(chat, messages=messages, tools=tools))
 
     def tokens() -> tuple[str, Tokens]:
@@ -77,16 +96,17 @@ async def ask_of(engine: Engine, chat: Chat) -> Ask:
         return text, engine.prompts.rendered(text, images)
 
     text, prompt = await asyncio.to_thread(tokens)
-    knows, model = engine.prompts.knows_tools, engine.model
+    model = engine.model
     source = (model.tool_template if tools.tools else model.chat_template) or ""
-    if tools.tools and (tools.must or not knows):
-        schema = await asyncio.to_thread(schema_of_calls, tools)
-        ask, constrained = replace(ask, json_schema=json.dumps(schema)), True
-    thinking = ends_thinking(text, chat.messages[-1])
-    thinks = OPENS in source and (thinking or not constrained)
+    guided = bool(tools.tools) and (tools.must or formed or not knows)
+    if guided:
+        schema = await asyncio.to_thread(schema_of_calls, tools, ask.json_schema)
+        ask = replace(ask, json_schema=json.dumps(schema))
+    thinking = _ends_thinking(text, chat.messages[-1])
+    thinks = OPENS in source and (thinking or not (guided or constrained))
 
     def reader() -> Reader:
-        inner = reader_for(tools, source if knows else None)
+        inner = reader_for(tools, source, guided=guided, formed=formed)
         return Thinking(inner, open=thinking) if thinks else inner
 
     return replace(
@@ -96,3 +116,23 @@ async def ask_of(engine: Engine, chat: Chat) -> Ask:
         reader=reader,
         thinks=thinking if thinks else None,
     )
+
+
+def _ends_thinking(text: str, last: Mapping[str, Any]) -> bool:
+    """Whether a prompt whose last message is this one ends within a thought."""
+    said = str(last.get("content") or last.get("reasoning_content") or "")
+    begun = text[-len(said) - len(OPENS) - 2 :] if last["role"] == "assistant" else ""
+    return begun.rfind(OPENS) > begun.rfind(CLOSES) or text.rstrip().endswith(OPENS)
+
+
+def _begun(text: str, last: Mapping[str, Any]) -> str:
+    """The beginning of an answer after its prompt: its thoughts, then its text."""
+    thought = marked(str(last.get("reasoning_content") or ""), answer=True)
+    said = marked(str(last.get("content") or ""), answer=True)
+    opened = text.rstrip().endswith(OPENS)
+    if not thought and said.lstrip().startswith(OPENS):  # it brings its thoughts along
+        return said.lstrip().removeprefix(OPENS).lstrip("\n") if opened else said
+    if thought:
+        thought = thought if opened else f"{OPENS}\n" + thought
+        return thought + f"\n{CLOSES}\n\n" + said if said else thought
+    return f"\n{CLOSES}\n\n" + said if opened and said else said

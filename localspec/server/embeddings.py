@@ -49,65 +49,60 @@ async def openai(service: Service, wanted: EmbeddingsRequest) -> Any:
             f"The model's vectors have {model.output_width} numbers. Leave dimensions out.",
             param="dimensions",
         )
-    texts = _tokens(wanted.input, model)
-    vectors = await _vectors(service, texts)
+    vectors, count = await _vectors(service, model, wanted.input)
     data = [
         {"object": "embedding", "index": number, "embedding": _encoded(vector, wanted)}
         for number, vector in enumerate(vectors)
     ]
-    count = sum(map(len, texts))
     usage = {"prompt_tokens": count, "total_tokens": count}
     return {"object": "list", "data": data, "model": service.host.name, "usage": usage}
 
 
 async def llama_cpp(service: Service, wanted: LlamaRequest) -> Any:
     model = await service.open_model(wanted.model)
-    given = wanted.content if wanted.content is not None else wanted.input
+    given = wanted.input if wanted.content is None else wanted.content
     if given is None:
         raise ApiError(400, "content is missing. Give a text, or several.", param="content")
-    vectors = await _vectors(service, _tokens(given, model))
+    vectors, _ = await _vectors(service, model, given)
     return [{"index": n, "embedding": [one.tolist()]} for n, one in enumerate(vectors)]
 
 
 async def ollama(service: Service, wanted: OllamaRequest) -> Any:
     started = time.monotonic()
     model = await service.open_model(wanted.model)
-    texts = _tokens(wanted.input or [], model)
-    vectors = await _vectors(service, texts, cut=wanted.truncate is not False)
+    cut = wanted.truncate is not False
+    vectors, count = await _vectors(service, model, wanted.input or [], cut=cut)
     return {
         "model": service.host.name,
         "embeddings": [vector.tolist() for vector in vectors],
         "total_duration": round((time.monotonic() - started) * 1e9),
         "load_duration": 0,
-        "prompt_eval_count": sum(map(len, texts)),
+        "prompt_eval_count": count,
     }
 
 
 async def ollama_single(service: Service, wanted: OllamaRequest) -> Any:
     model = await service.open_model(wanted.model)
-    (vector,) = await _vectors(service, _tokens(wanted.prompt, model), cut=True)
+    (vector,), _ = await _vectors(service, model, wanted.prompt, cut=True)
     return {"embedding": vector.tolist()}
 
 
-def _tokens(given: Input, model: Model) -> list[Sequence[int]]:
-    """The texts as tokens, with those that the model needs before them."""
+async def _vectors(
+    service: Service, model: Model, given: Input, *, cut: bool = False
+) -> tuple[list[Vector], int]:
+    """A vector for each text, made when it is this request's turn, and how many tokens they
+    have."""
     several = isinstance(given, list) and not (given and isinstance(given[0], int))
     found: Any = given if several else [given]
     if len(found) > _MOST:
         raise ApiError(400, f"Give at most {_MOST} texts at a time.", param="input")
     vocabulary = model.vocabulary
-    return [
+    texts: list[Sequence[int]] = [
         vocabulary.tokenize(one, special=False, add_bos=True)
         if isinstance(one, str)
         else vocabulary.checked(one)
         for one in found
     ]
-
-
-async def _vectors(
-    service: Service, texts: Sequence[Sequence[int]], *, cut: bool = False
-) -> list[Vector]:
-    """A vector for each text, made when it is this request's turn; `cut` shortens long texts."""
     try:
         embedder = await service.host.embedder()
     except NativeError as error:
@@ -126,7 +121,7 @@ async def _vectors(
     def work(left: Callable[[], bool]) -> list[Vector]:
         return [embedder.embed(text[: embedder.longest], left) for text in texts]
 
-    return await service.in_turn(work)
+    return await service.in_turn(work), sum(map(len, texts))
 
 
 def _encoded(vector: Vector, wanted: EmbeddingsRequest) -> Any:

@@ -22,13 +22,8 @@ _ANTHROPIC = {413: "request_too_large", 503: "overloaded_error", 500: "api_error
 
 
 class ApiError(Exception):
-    """A request that is refused, or an answer that failed.
-
-    Attributes:
-        code, param: OpenAI's names of the error, and of the invalid field.
-        retry_after: seconds after which trying again may help.
-        more: further members of the error object.
-    """
+    """A request that is refused, or an answer that failed. `code` and `param` are OpenAI's names of
+    the error, and of the invalid field, `more` further members of its object."""
 
     def __init__(
         self,
@@ -88,7 +83,6 @@ def as_api_error(error: BaseException) -> ApiError:
 
 
 def openai_body(error: ApiError) -> dict[str, Any]:
-    """OpenAI's error object, with llama.cpp's members."""
     code = error.status if error.code is None else error.code
     told = {"message": error.message, "type": error.kind, "param": error.param, "code": code}
     return {"error": told | error.more}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from localspec.server.failures import ApiError
 
-Turn = asyncio.Future[int]
-"""A place in the queue; its result is the number of a slot."""
+Value = TypeVar("Value")
 
 
 class Gate:
@@ -19,20 +20,22 @@ class Gate:
         self.slots = slots
         self._most = most_waiting
         self._free = list(range(slots))[::-1]
-        self._waiting: deque[Turn] = deque()
+        self._turn = asyncio.Semaphore(slots)
+        self._tasks: set[asyncio.Task[object]] = set()
         self._usual = 1.0  # seconds of an answer, roughly
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._tasks) - self.running
 
     @property
     def running(self) -> int:
         return self.slots - len(self._free)
 
-    def join(self, count: int = 1) -> list[Turn]:
-        """So many turns, or none. Leave each of them, whatever happens."""
-        if self.waiting + count > self._most + len(self._free):
+    def submit(self, *works: Callable[[int], Awaitable[Value]]) -> list[asyncio.Task[Value]]:
+        """Have each work done with the number of a slot when it is its turn; an ApiError where the
+        queue has no room for all."""
+        if len(self._tasks) + len(works) > self._most + self.slots:
             wait = self._usual * (self.waiting + 1) / self.slots
             raise ApiError(
                 429,
@@ -41,24 +44,17 @@ class Gate:
                 code="queue_full",
                 retry_after=min(60, max(1, math.ceil(wait))),
             )
-        turns = [asyncio.get_running_loop().create_future() for _ in range(count)]
-        self._waiting.extend(turns)
-        self._admit()
-        return turns
+        tasks = [asyncio.create_task(self._in_turn(work)) for work in works]
+        for task in tasks:
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return tasks
 
-    def leave(self, turn: Turn, seconds: float | None = None) -> None:
-        """Give the slot, or the place in the queue, to the next one; the answer took `seconds`."""
-        if seconds is not None:
-            self._usual += 0.2 * (seconds - self._usual)
-        if turn in self._waiting:
-            self._waiting.remove(turn)
-            turn.cancel()
-        elif not turn.cancelled():
-            self._free.append(turn.result())
-            self._admit()
-
-    def _admit(self) -> None:
-        while self._free and self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.cancelled():
-                turn.set_result(self._free.pop())
+    async def _in_turn(self, work: Callable[[int], Awaitable[Value]]) -> Value:
+        async with self._turn:
+            slot, started = self._free.pop(), time.monotonic()
+            try:
+                return await work(slot)
+            finally:
+                self._free.append(slot)
+                self._usual += 0.2 * (time.monotonic() - started - self._usual)

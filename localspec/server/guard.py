@@ -7,7 +7,6 @@ talk to this port. So the host must be a name of this machine, the origin allowe
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import socket
 import time
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localspec.server.activity import Traffic
 from localspec.server.failures import ApiError, error_body, logger
-from localspec.server.options import LOCAL, ServerOptions, is_loopback
+from localspec.server.options import LOCAL, ServerOptions, address_of, is_loopback
 from localspec.text import printable
 
 OPEN = frozenset(["/", "/health", "/v1/health"])
@@ -27,8 +26,6 @@ OPEN = frozenset(["/", "/health", "/v1/health"])
 
 
 class Guard:
-    """Lets requests through to an application, or answers them itself; logs every one."""
-
     def __init__(self, app: ASGIApp, options: ServerOptions, traffic: Traffic) -> None:
         self._app = app
         self._options = options
@@ -89,7 +86,8 @@ class Guard:
 
     def _require_host(self, hosts: list[str]) -> None:
         host = _host_of(hosts[0]) if len(hosts) == 1 else None
-        if host is None or not (host in self._names or _is_address(host)):
+        # Only names can be made to point elsewhere.
+        if host is None or not (host in self._names or address_of(host)):
             raise ApiError(
                 403,
                 "This server does not go by that name. Use its address, or allow the name with "
@@ -156,12 +154,3 @@ def _split(origin: str) -> SplitResult:
         return urlsplit(origin)
     except ValueError:
         return urlsplit("")
-
-
-def _is_address(host: str) -> bool:
-    """Only names can be made to point elsewhere."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

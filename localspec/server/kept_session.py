@@ -23,11 +23,7 @@ class ServedSession:
         self._latest: tuple[Prompted | None, Stream] | None = None
 
     def take_up(self, engine: Engine) -> None:
-        """Have the engine continue the conversation in the file.
-
-        Raises:
-            SessionError: the file is something else, or cannot be read.
-        """
+        """Continue the conversation in the file; a SessionError where it cannot be read."""
         for notice in engine.open_session(self._path).notices:
             self._notify(notice)
 

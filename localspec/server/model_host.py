@@ -16,14 +16,12 @@ from localspec.llama.model import Model
 from localspec.loading.beside import embedder_beside
 from localspec.parallel_engine import ParallelEngine
 from localspec.server.activity import Activity
-from localspec.server.answers import Ask
 from localspec.server.failures import ApiError
 from localspec.server.gate import Gate
-from localspec.server.kept_session import ServedSession
+from localspec.server.kept_session import Prompted, ServedSession
 from localspec.worker_threads import off_the_loop
 
 Opened = Engine | EmbeddingModel
-"""What generates text, or makes only embeddings."""
 
 Opener = Callable[[Callable[[float], None]], Opened]
 """Opens it; given a function to report the loaded fraction to."""
@@ -34,9 +32,8 @@ class Offer:
     """A model that clients may ask for.
 
     Attributes:
-        name: for clients; None takes the model's own. `aliases` are all names that the user gave.
-        reference: the name that the user typed, which clients may use as well.
-        path: its file, where that is known before it is open.
+        name: for clients; None takes the model's own. `aliases` are all that the user gave.
+        reference: what the user typed, which clients may use as well.
         needs: bytes of memory that it will take, 0 where unknown.
     """
 
@@ -52,12 +49,8 @@ class Offer:
 
 
 class ModelHost:
-    """Loads a model in a thread, and unloads it. All else belongs to the event loop's thread.
-
-    Attributes:
-        progress: fraction loaded.
-        users: requests that need it; `used` is when the last one came, on the monotonic clock.
-    """
+    """Loads a model in a thread; all else belongs to the event loop's. `users` are requests that
+    need it, the last of which came at `used`, on the monotonic clock."""
 
     def __init__(self, offer: Offer, max_queue: int) -> None:
         self.offer = offer
@@ -120,11 +113,7 @@ class ModelHost:
         return name in (self.name, self.offer.reference, *self.offer.aliases, *file)
 
     async def load(self) -> Opened:
-        """Open the model.
-
-        Raises:
-            LocalspecError: it cannot be opened.
-        """
+        """Open the model; a LocalspecError where it cannot be."""
         # In a task of its own: a request that is cancelled does not end it.
         self._loading = asyncio.ensure_future(self._load())
         return await asyncio.shield(self._loading)
@@ -142,24 +131,18 @@ class ModelHost:
         return self.opened
 
     async def unload(self) -> None:
-        """Free the model, which no request needs."""
         opened, self.opened = self.opened, None
         embedder, self._embedder = self._embedder, None
         for one in (embedder, opened):
             if one is not None:
                 await asyncio.to_thread(one.close)
 
-    def answered(self, ask: Ask, stream: Stream) -> None:
+    def answered(self, prompt: Prompted | None, stream: Stream) -> None:
         if self.offer.session is not None:
-            text = ask.prompt if isinstance(ask.prompt, str) else None
-            self.offer.session.answered(ask.messages or text, stream)
+            self.offer.session.answered(prompt, stream)
 
     async def embedder(self) -> Embedder | EmbeddingModel:
-        """What makes embeddings of the model, made when it is first needed.
-
-        Raises:
-            NativeError: it cannot make any.
-        """
+        """Made when it is first needed; a NativeError where the model gives no embeddings."""
         self.require_opened()
         if isinstance(self.opened, EmbeddingModel):
             return self.opened

@@ -17,7 +17,7 @@ from localspec.text import printable
 
 
 class Models:
-    """`loaded` is called with every model. On the event loop's thread."""
+    """On the event loop's thread."""
 
     def __init__(
         self, offers: Sequence[Offer], max_queue: int, loaded: Callable[[Opened], None]
@@ -35,7 +35,7 @@ class Models:
 
     @property
     def current(self) -> ModelHost:
-        """Of the models that are loaded, the one that was used last; else the first."""
+        """The one that was used last, or else the first."""
         loaded = [host for host in self.hosts if host.opened is not None]
         return max(loaded, key=lambda host: host.used) if loaded else self.hosts[0]
 
@@ -63,12 +63,8 @@ class Models:
             self.hosts[0].require_opened()
 
     async def enter(self, host: ModelHost) -> None:
-        """Have a model loaded until `leave`.
-
-        Raises:
-            ApiError: the first model was not loaded yet.
-            LocalspecError: it cannot be loaded.
-        """
+        """Have a model loaded until `leave`; an ApiError before the first was, a LocalspecError
+        where it cannot be."""
         self.require_started()
         host.users += 1
         host.used = time.monotonic()

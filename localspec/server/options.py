@@ -15,17 +15,12 @@ LOCAL = "localhost"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """The options of `localspec serve`, explained by `localspec serve --help`; besides:
+    """The options of `localspec serve`, see its `--help`, and limits in bytes and seconds;
+    UsageError.
 
     Attributes:
-        body, headers: most bytes of a request's body and head.
-        connections: most at a time.
-        header_timeout, body_timeout: seconds a client may take to send them.
-        write_timeout: seconds a client may leave its full buffers unread.
-        drain: seconds that running answers get when the server stops.
-
-    Raises:
-        UsageError: an invalid value, or an unsafe one.
+        write_timeout: how long a client may leave its full buffers unread.
+        drain: how long running answers get when the server stops.
     """
 
     host: str = "127.0.0.1"
@@ -85,13 +80,16 @@ class ServerOptions:
             )
 
 
-def is_loopback(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
+def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host)
     except ValueError:
-        return False
+        return None
+
+
+def is_loopback(host: str) -> bool:
+    address = address_of(host)
+    return host.lower() == "localhost" or (address is not None and address.is_loopback)
 
 
 def _is_origin(text: str) -> bool:

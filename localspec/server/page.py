@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import secrets
-import time
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from pathlib import Path
@@ -14,14 +13,12 @@ from typing import Any
 from starlette.responses import HTMLResponse, Response
 
 from localspec import paths
-from localspec.server.activity import Working
 from localspec.server.failures import ApiError
 from localspec.server.reply import event, streaming
 from localspec.server.service import Service
 
 PAGE = Path(__file__).with_name("page.html")
 _PAUSE = 1.0
-"""Seconds between two states."""
 
 
 async def page(service: Service) -> Response:
@@ -39,7 +36,6 @@ async def page(service: Service) -> Response:
 
 
 async def events(service: Service) -> Response:
-    """The state of the server, every second."""
     _require_ui(service)
     service.require_started()
     draining = service.common.draining
@@ -60,11 +56,11 @@ def _require_ui(service: Service) -> None:
 
 def state(service: Service) -> dict[str, Any]:
     """The figures of the page. Between two models no engine is loaded."""
-    engine, activity, gate = service.host.engine, service.activity, service.gate
-    traffic = service.common.traffic
+    host, traffic = service.host, service.common.traffic
+    engine, gate, activity = host.engine, host.gate, host.activity
     return {
-        "model": service.host.name,
-        "demo": service.host.path == paths.embedded(paths.EMBEDDED_TARGET),
+        "model": host.name,
+        "demo": host.path == paths.embedded(paths.EMBEDDED_TARGET),
         "draft": None if engine is None or engine.draft is None else engine.draft.path.stem,
         "context": 0 if engine is None else engine.context_length,
         "threads": "" if engine is None else engine.threads,
@@ -74,21 +70,6 @@ def state(service: Service) -> dict[str, Any]:
         "waiting": gate.waiting,
         "slots_total": gate.slots,
         "max_queue": service.options.max_queue,
-        "slots": [_slot(number, activity.slots.get(number)) for number in range(gate.slots)],
         "requests": traffic.requests,
         "refused": traffic.refused,
-    }
-
-
-def _slot(number: int, working: Working | None) -> dict[str, Any]:
-    if working is None:
-        return {"slot": number, "answer": None}
-    stats = working.stream.stats
-    return {
-        "slot": number,
-        "answer": working.number,
-        "prompt": stats.prompt_tokens,
-        "cached": stats.cached_tokens,
-        "written": stats.generated_tokens,
-        "seconds": time.monotonic() - working.since,
     }

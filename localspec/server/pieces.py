@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.prompting.detokenizer import CLOSES as CLOSES
 from localspec.prompting.detokenizer import OPENS as OPENS
+from localspec.prompting.detokenizer import held_back
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +94,8 @@ class Plain:
 
 
 class Thinking:
-    """Text between <think> and </think> at the beginning is thought; `inner` reads the rest, and
-    `open` says that the prompt ended with <think>."""
+    """Text between <think> and </think> at the beginning is thought; `open`: the prompt ended with
+    it."""
 
     def __init__(self, inner: Reader, *, open: bool) -> None:
         self._inner = inner
@@ -139,14 +140,6 @@ class Thinking:
     def _answer(self) -> Sequence[Piece]:
         self._state, held, self._held = "answering", self._held, ""
         return self._inner.push(held)
-
-
-def held_back(text: str, mark: str, *, also: str = "") -> int:
-    """Length of the longest ending of a text that a mark may begin with; `also` are characters that
-    belong to the mark where they precede it."""
-    length = next(n for n in range(len(mark) - 1, -1, -1) if text.endswith(mark[:n]))
-    rest = text[: len(text) - length]
-    return length + len(rest) - len(rest.rstrip(also)) if also else length
 
 
 def joined(pieces: Iterable[Piece]) -> list[Piece]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -12,8 +12,6 @@ from localspec import Stream
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How far a prompt is read: tokens, and seconds since the first report."""
-
     total: int
     cached: int
     processed: int
@@ -25,30 +23,27 @@ class Reading:
 
 
 class ReadingReports:
-    """Makes `Reading`s of an engine's progress, in the thread of the answer: the first of what was
-    cached, the last of the whole prompt, each further than the one before."""
-
-    def __init__(self) -> None:
-        self._stream: Stream | None = None
-        self._put: Callable[[Reading], object] = lambda reading: None
-        self._processed = -1
-        self._begun = 0.0
+    """The first of what was cached, the last of the whole prompt, each further than the one
+    before."""
 
     def connect(self, stream: Stream, put: Callable[[Reading], object]) -> None:
-        self._stream, self._put = stream, put
+        """`put` gets them in the engine's thread."""
+        self._stats, self._put = stream.stats, put
+        self._processed, self._begun = -1, 0.0
 
     def __call__(self, done: int, total: int) -> None:
         """See `progress` of `Engine.stream`."""
-        assert self._stream is not None
-        stats = self._stream.stats
+        for reading in self._made(total - done):
+            self._put(reading)
+
+    def last(self) -> Iterator[Reading]:
+        return self._made(0)
+
+    def _made(self, left: int) -> Iterator[Reading]:
+        total, cached = self._stats.prompt_tokens, self._stats.cached_tokens
         if self._processed < 0:
             self._begun = perf_counter()
-        left = stats.prompt_tokens - (total - done)
-        for processed in (stats.cached_tokens, max(stats.cached_tokens, left)):
+        for processed in (cached, max(cached, total - left)):
             if processed > self._processed:
                 self._processed = processed
-                seconds = perf_counter() - self._begun
-                self._put(Reading(stats.prompt_tokens, stats.cached_tokens, processed, seconds))
-
-    def finish(self) -> None:
-        self(0, 0)
+                yield Reading(total, cached, processed, perf_counter() - self._begun)

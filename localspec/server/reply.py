@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
 
@@ -41,9 +41,8 @@ def streaming(
 
 
 class Reply:
-    """The answers to one request, in the format of a protocol. Whole replies are made of the same
-    events as streamed ones. `ping` is sent after some seconds of silence, `last` at the end of a
-    stream."""
+    """The answers to one request, in the format of a protocol, whole or as events. `ping` is sent
+    after some seconds of silence, `last` at the end of a stream."""
 
     media_type: ClassVar[str] = "text/event-stream"
     ping: ClassVar[bytes] = b": still there\n\n"
@@ -92,7 +91,6 @@ class Reply:
         return json_response(self.whole())
 
     async def _events(self) -> AsyncGenerator[Event | None, None]:
-        """Events; None after some seconds of silence."""
         for one in self.begin():
             yield one
         async for part in self.answers.parts():
@@ -115,7 +113,7 @@ class Reply:
 
 
 class NamedEvents(Reply):
-    """A reply whose events are named by their type."""
+    """Events that are named by their type."""
 
     def encoded(self, value: Event) -> bytes:
         return f"event: {value['type']}\n".encode() + event(value)
@@ -125,8 +123,8 @@ class ClientGone(Exception):
     """The client disconnected."""
 
 
-async def while_connected(request: Request, work: Coroutine[Any, Any, Value]) -> Value:
-    """The result of some work, which is cancelled when the client disconnects: ClientGone."""
+async def while_connected(request: Request, work: Awaitable[Value]) -> Value:
+    """Its result; it is cancelled when the client disconnects: ClientGone."""
 
     async def disconnected() -> None:  # the body was read before
         while (await request.receive())["type"] != "http.disconnect":

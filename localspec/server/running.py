@@ -29,12 +29,8 @@ _BACKLOG = 128
 
 @contextlib.contextmanager
 def listening_sockets(options: ServerOptions) -> Generator[list[socket.socket], None, None]:
-    """Sockets at the hosts and the port of the options.
-
-    Raises:
-        LocalspecError: the port is taken.
-        UsageError: a host is not one of this machine.
-    """
+    """Sockets at the hosts and the port of the options; a LocalspecError where that is taken, a
+    UsageError for a host that is not this machine's."""
     with contextlib.ExitStack() as stack:
         found: list[socket.socket] = []
         for host in options.hosts:
@@ -125,7 +121,6 @@ def serve(
     """Answer requests until a signal arrives; returns whether all running answers were completed.
 
     Args:
-        offers: the models; the first is loaded at once.
         defaults: sampling parameters for requests that do not set them.
         listening: called with each address, before the model is loaded.
         ready: called with every model that was opened.
@@ -185,7 +180,6 @@ async def _serve(
 
 
 async def _start(models: Models, server: _Server) -> BaseException | None:
-    """Load the first model, or stop the server; the reason why it could not be loaded."""
     try:
         await models.start()
     except BaseException as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,11 +15,10 @@ from starlette.requests import Request
 from localspec import Engine, SamplingParams, __version__
 from localspec.decoding.session import ContextShift
 from localspec.llama.model import Model
-from localspec.server.activity import Activity, Traffic
+from localspec.server.activity import Traffic
 from localspec.server.answers import Answers, Ask
 from localspec.server.bodies import Wire, parsed, read_body
 from localspec.server.failures import ApiError, logger
-from localspec.server.gate import Gate
 from localspec.server.model_host import ModelHost
 from localspec.server.models import Models
 from localspec.server.options import ServerOptions
@@ -60,35 +58,22 @@ class Service:
         """The model that the request is for; before it names one, the one in use."""
         return self._entered or self.common.models.current
 
-    @property
-    def gate(self) -> Gate:
-        return self.host.gate
-
-    @property
-    def activity(self) -> Activity:
-        return self.host.activity
-
     def require_started(self) -> None:
-        """Return where requests are answered."""
         self._require_open()
         self.common.models.require_started()
 
     def engine(self) -> Engine:
-        """The engine of that model, to look at; it may be gone at the next await."""
+        """To look at; it may be gone at the next await."""
         self._require_open()
         return self.host.require()
 
     async def open(self, name: str | None) -> Engine:
-        """The engine of the model that a client asks for; it stays until the request is left.
-
-        Raises:
-            LocalspecError: it cannot be loaded.
-        """
+        """What a client asks for, until the request is left; a LocalspecError where it cannot be
+        loaded."""
         await self.open_model(name)
         return self.host.require()
 
     async def open_model(self, name: str | None) -> Model:
-        """The same for a model that need not generate text."""
         self._require_open()
         models = self.common.models
         host = models.find(name)
@@ -118,8 +103,7 @@ class Service:
         self, given: Mapping[str, Any] | None = None, *, effort: str | None = None
     ) -> dict[str, Any]:
         """Variables for a template: the request's, and what llama.cpp passes besides.
-        FireFunction's wants tools as text, in `functions`. `effort` is OpenAI's
-        reasoning_effort."""
+        FireFunction's wants tools as text, in `functions`."""
         today = datetime.now()
         return {
             "date_string": today.strftime("%d %b %Y"),
@@ -139,18 +123,13 @@ class Service:
         return min(asked, 1 << 30)
 
     def shift(self, keep: int | None = None, discard: int | None = None) -> ContextShift | None:
-        """What leaves a full context, by llama.cpp's n_keep and n_discard; None without
-        `--context-shift`."""
+        """By llama.cpp's n_keep and n_discard; None without `--context-shift`."""
         if not self.options.context_shift:
             return None
         return ContextShift(max(-1, keep or 0), max(0, discard or 0))
 
     async def begin(self, engine: Engine, *asks: Ask) -> Answers:
-        """Queue answers.
-
-        Raises:
-            LocalspecError: one of them is invalid, see `Engine.stream`.
-        """
+        """Queue answers; a LocalspecError where one is invalid, see `Engine.stream`."""
         reports = [ReadingReports() if ask.reports else None for ask in asks]
         streams = [
             await asyncio.to_thread(ask.stream, engine, one)
@@ -160,41 +139,23 @@ class Service:
             for stream in streams:
                 pieces = b"".join(engine.token_bytes(token) for token in stream.context)
                 logger.info("prompt: %s", json.dumps(pieces.decode("utf-8", "replace")))
-        host = self.host
-        answers = Answers(
-            streams,
-            host.gate,
-            host.activity,
-            readers=[ask.reader() for ask in asks],
-            reports=reports,
-            ended=lambda number: host.answered(asks[number], streams[number]),
-        )
+        answers = Answers(self.host, engine, asks, streams, reports)
         self._answers.append(answers)
         return answers
 
     async def in_turn(self, work: Callable[[Callable[[], bool]], Value]) -> Value:
-        """The result of other work for the model, done in a thread when it is its turn; it gets a
-        function that returns whether the client has disconnected.
-
-        Raises:
-            ClientGone: it has.
-        """
+        """The result of work that is done in a thread when it is its turn; it gets a function that
+        returns whether the client has disconnected: ClientGone."""
         left = threading.Event()
 
-        async def queued() -> Value:
-            (turn,) = self.gate.join()
-            started = None
+        async def inside(_slot: int) -> Value:
+            working = asyncio.ensure_future(asyncio.to_thread(work, left.is_set))
             try:
-                await turn
-                started = time.monotonic()
-                working = asyncio.ensure_future(asyncio.to_thread(work, left.is_set))
-                try:
-                    return await asyncio.shield(working)
-                except asyncio.CancelledError:
-                    left.set()  # the slot stays taken until the thread has seen it
-                    await asyncio.wait({working})
-                    raise
-            finally:
-                self.gate.leave(turn, None if started is None else time.monotonic() - started)
+                return await asyncio.shield(working)
+            except asyncio.CancelledError:
+                left.set()  # the slot stays taken until the thread has seen it
+                await asyncio.wait({working})
+                raise
 
-        return await while_connected(self.request, queued())
+        (task,) = self.host.gate.submit(inside)
+        return await while_connected(self.request, task)

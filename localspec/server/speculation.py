@@ -13,7 +13,6 @@ from localspec.chat.figures import Meter, baseline
 from localspec.chat.words import NAMES, line, main_reason, named
 
 _INTERVAL = 0.1
-"""Seconds between two reports of figures while an answer is generated."""
 
 
 class Speculation:
@@ -44,7 +43,6 @@ class Speculation:
         return report
 
     def figures(self) -> dict[str, Any]:
-        """The figures so far; those that are not known are None."""
         figures = self._meter.figures()
         compared = figures.drafted or figures.beside == STOCK
         return {
@@ -74,5 +72,4 @@ class Speculation:
 
 
 def _named(source: str) -> str:
-    """Without an article."""
     return named(source).removeprefix("the ") if source.partition(":")[0] in NAMES else source

@@ -1,21 +1,43 @@
-"""Calls of tools, found in a model's text as it comes.
+"""Calls of tools, found in a model's text as it comes, in the formats that models were trained on.
 
-What there is of a call is parsed again with every piece: pydantic's parser also reads the beginning
-of a value.
+What there is of a call is parsed again with every piece, so a format is a function of a text.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import re
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, Literal
 
 from pydantic_core import from_json
 
-from localspec.server.pieces import CallArguments, CallBegins, Piece, Text, held_back
+from localspec.prompting.detokenizer import held_back
+from localspec.server.pieces import CallArguments, CallBegins, Piece, Text, Thought
 
+Schemas = Mapping[str, Mapping[str, Any]]
+"""Of the arguments of tools, by their names."""
+Parsed = tuple[list[tuple[str, str]], int | None]
+"""Names and arguments (JSON, of which the last may be a beginning) of calls, and where these end;
+None where they go on."""
+
+_MARKS = (
+    *("<tool_call>", "<function=", "[TOOL_CALLS]"),
+    *("<|python_tag|>", "<|python_start|>", "<|tool_call_start|>"),
+)
+_CLOSES = ("</tool_call>", "<|python_end|>", "<|tool_call_end|>")
+_LONGEST = 40
+"""Characters before a call's name or arguments, apart from its name."""
 _ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*(?=\S)')
+_PARAMETER = re.compile(r"<parameter=([^>]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
+_BEGUN = re.compile(r"<parameter=([^>]+)>\n?(.*)", re.DOTALL)
+_FUNCTION_ENDS = re.compile(r"(?:>|</parameter>)\s*</function>")
+_LIST_ENDS = re.compile(r"\)\s*\]")
+_UNREADABLE = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 
@@ -23,49 +45,287 @@ class NotCall(ValueError):
     """The text cannot be a call."""
 
 
+def _json(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
+    """`{"name": …, "arguments": {…}}`, in either order (Hermes, Qwen 2.5 and 3, Llama 3, Mistral).
+    Without a mark before it, only a tool's name makes it a call."""
+    start, end = found.end(), _end(text, found.end())
+    call = _partial(text[start:end], True)
+    name = call.get("name")
+    if name is None and end is None and call.keys() <= {"arguments", "parameters", "type", "id"}:
+        return [], None
+    if not isinstance(name, str) or (not found["mark"] and name not in tools):
+        raise NotCall
+    return [(name, _arguments(text[start:end], complete=end is not None))], end
+
+
+def _xml(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
+    """`<function=NAME><parameter=X>…</parameter></function>` (Qwen3-Coder)."""
+    ends = _FUNCTION_ENDS.search(text, found.end() - 1)
+    body = text[found.end() : None if ends is None else ends.end()]
+    name, told, at = found["function"], [], 0
+    known = tools.get(name, {}).get("properties")
+    known = known if isinstance(known, Mapping) else {}
+    for parameter in _PARAMETER.finditer(body):
+        value = _typed(parameter[2], known.get(parameter[1]))
+        told.append(f"{_dumped(parameter[1])}: {_dumped(value)}")
+        at = parameter.end()
+    begun = _BEGUN.search(body, at)
+    if ends is None and begun is not None and _is_text(known.get(begun[1])):
+        held = max(held_back(begun[2], mark) for mark in ("\n</parameter>", "</parameter>"))
+        value = begun[2][: len(begun[2]) - held]
+        told.append(f"{_dumped(begun[1])}: {_dumped(value)[:-1]}")
+    arguments = "{" + ", ".join(told)
+    return ([(name, arguments)], None) if ends is None else ([(name, arguments + "}")], ends.end())
+
+
+def _named(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
+    """`[TOOL_CALLS]NAME[ARGS]{…}` (Mistral); its marks are control tokens, and leave no text."""
+    start, end = found.end(), _end(text, found.end())
+    if end is None:
+        _partial(text[start:], True)
+    return [(found["name"], text[start:end])], end
+
+
+def _python(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
+    """`[NAME(x="…"), …]` (Llama 3.2 and 4), told once it is complete."""
+    start = found.start("python")
+    for ends in _LIST_ENDS.finditer(text, start):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                calls = ast.parse(text[start : ends.end()], mode="eval").body
+        except _UNREADABLE:
+            continue
+        if not isinstance(calls, ast.List):
+            raise NotCall
+        return [_python_call(one) for one in calls.elts], ends.end()
+    return [], None
+
+
+def _python_call(call: ast.expr) -> tuple[str, str]:
+    if not isinstance(call, ast.Call) or call.args:
+        raise NotCall
+    try:
+        arguments = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
+        return ast.unparse(call.func), _dumped(arguments)
+    except _UNREADABLE:
+        raise NotCall from None
+
+
+_FORMATS: Mapping[str, Callable[[str, re.Match[str], Schemas], Parsed]]
+_FORMATS = {"json": _json, "function": _xml, "name": _named, "python": _python}
+"""By the groups of `_header`."""
+
+
+def _header(names: Sequence[str]) -> re.Pattern[str]:
+    """What stands before the arguments of a call; `names` need no mark before them."""
+    marks = "|".join(re.escape(mark) for mark in _MARKS if mark != "<function=")
+    known = "|".join(re.escape(name) for name in names) or "(?!)"
+    return re.compile(
+        rf"\s*(?P<mark>{marks})?\s*(?:(?P<json>\[?\s*(?={{))|<function=(?P<function>[^>\s]+)>|"
+        rf"(?P<python>\[)\s*(?=[A-Za-z_][\w.]*\()|"
+        rf"(?P<name>{known})(?:(?:\[CALL_ID\])?\w{{9}})?(?:\[ARGS\])?\s*(?={{))"
+    )
+
+
 class CallReader:
-    """Reads one call: an object with a name and arguments, in either order. `raw` is its text,
-    `rest` the text after it; it has `begun` once a piece was returned."""
+    """Text, and calls: behind a mark (a tool's name too where they are `named`), at the beginning,
+    or behind another call."""
+
+    def __init__(self, tools: Schemas, *, named: bool = False) -> None:
+        self._tools = tools
+        self._names = sorted(tools, key=len, reverse=True) if named else []
+        self._header = _header(self._names)
+        self._marks = (*_MARKS, *self._names)
+        self._held = ""
+        self._step = self._in_call
+        self._told: list[int] = []  # characters of the arguments of each call here
+
+    def push(self, text: str) -> Sequence[Piece]:
+        self._held += text
+        found: list[Piece] = []
+        goes_on = True
+        while goes_on and self._held:
+            pieces, goes_on = self._step()
+            found += pieces
+        return found
+
+    def finish(self) -> Sequence[Piece]:
+        return _text("" if self._told or self._step == self._behind_call else self._held)
+
+    def _in_text(self) -> tuple[list[Piece], bool]:
+        held = self._held
+        starts = [held.find(mark) for mark in self._marks if mark in held]
+        if starts:
+            self._step = self._in_call
+            at = len(held[: min(starts)].rstrip("\n"))
+        else:
+            at = len(held) - max(held_back(held, mark, also="\n") for mark in self._marks)
+        self._held = held[at:]
+        return _text(held[:at]), bool(starts)
+
+    def _in_call(self) -> tuple[list[Piece], bool]:
+        try:
+            calls, end = self._parsed()
+        except NotCall:
+            return self._refused(), True
+        found: list[Piece] = []
+        for number, (name, arguments) in enumerate(calls):
+            if number == len(self._told):
+                self._told.append(0)
+                found.append(CallBegins(name))
+            if new := arguments[self._told[number] :]:
+                self._told[number] = len(arguments)
+                found.append(CallArguments(new))
+        if end is not None:
+            self._held, self._told, self._step = self._held[end:], [], self._behind_call
+        return found, end is not None
+
+    def _refused(self) -> list[Piece]:
+        """The mark as text; nothing where a call has begun."""
+        held, begun, self._told, self._step = self._held, bool(self._told), [], self._in_text
+        rest = held.lstrip()
+        mark = next((one for one in self._marks if rest.startswith(one)), "")
+        at = len(held) if begun else len(held) - len(rest) + len(mark)
+        self._held = held[at:]
+        return [] if begun else _text(held[:at])
+
+    def _parsed(self) -> Parsed:
+        """The calls that what is held begins with, NotCall where it cannot."""
+        held = self._held
+        header = self._header.match(held)
+        if header is not None:
+            parse = next(_FORMATS[name] for name in _FORMATS if header[name] is not None)
+            return parse(held, header, self._tools)
+        begun = held.lstrip()
+        known = any(one.startswith(begun) or begun.startswith(one) for one in self._names)
+        if not (begun == "" or begun[0] in "<[" or (known and not re.search(r"\s\S", begun))):
+            raise NotCall
+        if len(begun) > _LONGEST + max(map(len, self._tools), default=0):
+            raise NotCall
+        return [], None
+
+    def _behind_call(self) -> tuple[list[Piece], bool]:
+        """What closes a call, or separates it from the next one."""
+        self._held = self._held.lstrip(" \t\r\n,;]")
+        for mark in _CLOSES:
+            if self._held.startswith(mark):
+                self._held = self._held[len(mark) :]
+                return [], True
+        if any(mark.startswith(self._held) for mark in _CLOSES):
+            return [], False
+        self._step = self._in_call
+        return [], True
+
+
+class CallOrResponse:
+    """An object that is a call, or has the answer as its "response": what the grammar for models
+    without tools of their own allows."""
+
+    def __init__(self, tools: Schemas) -> None:
+        self._calls = CallReader(tools)
+        self._raw = ""
+        self._returned = 0  # characters of the response
+        self._calling = False
+
+    def push(self, text: str) -> Sequence[Piece]:
+        if self._calling:
+            return self._calls.push(text)
+        self._raw += text
+        value = _partial(self._raw, "trailing-strings") if self._raw.strip() else {}
+        if isinstance(value, list) or (value and "response" not in value):
+            self._calling = True
+            return self._calls.push(self._raw)
+        new = str(value.get("response", ""))[self._returned :]
+        self._returned += len(new)
+        return _text(new)
+
+    def finish(self) -> Sequence[Piece]:
+        return self._calls.finish()
+
+
+class Channels:
+    """Messages of gpt-oss (openai/harmony, docs/format.md): the channel "analysis" is thought, a
+    message to a function a call, any other text."""
+
+    _HEADERS = ("<|start|>", "<|channel|>", "to=")
+    _ENDS = ("<|end|>", "<|call|>", "<|return|>", "<|start|>")
 
     def __init__(self) -> None:
-        self.raw = self.rest = ""
-        self.complete = self.begun = False
-        self._returned = 0  # characters of the arguments
+        self._held = ""
+        self._piece: Callable[[str], Piece] | None = None  # None within a header
 
-    def push(self, text: str) -> list[Piece]:
-        """Pieces that some more text makes certain; NotCall where it cannot be a call."""
-        self.raw += text
-        if self.raw.isspace():
-            return []
-        call = _parsed(self.raw, True)
-        end = _end(self.raw, len(self.raw) - len(self.raw.lstrip()))
-        if end is not None:
-            self.complete, self.raw, self.rest = True, self.raw[:end], self.raw[end:]
-        name = call.get("name") if isinstance(call, dict) else ""
-        if name is None and not self.complete:
-            return []
-        if not (isinstance(name, str) and isinstance(call, dict)):
-            raise NotCall(self.raw)
-        found: list[Piece] = [] if self.begun else [CallBegins(name)]
-        self.begun = True
-        arguments = self._arguments()
-        return [*found, CallArguments(arguments)] if arguments else found
+    def push(self, text: str) -> Sequence[Piece]:
+        self._held += text
+        found: list[Piece] = []
+        while self._held:
+            if self._piece is None:
+                header, mark, rest = self._held.partition("<|message|>")
+                if not mark and self._may_be_header(header.lstrip()):
+                    break
+                self._piece = Text
+                if not mark:  # such as what a grammar holds it to
+                    continue
+                self._held = rest
+                if function := re.search(r"to=(?:functions\.)?([\w.-]+)", header):
+                    self._piece = CallArguments
+                    found.append(CallBegins(function[1]))
+                elif "analysis" in header:
+                    self._piece = Thought
+                continue
+            ends = [(self._held.find(mark), mark) for mark in self._ENDS if mark in self._held]
+            at, mark = min(ends, default=(self._whole(), ""))
+            if at:
+                found.append(self._piece(self._held[:at]))
+            self._held = self._held[at + len(mark) :]
+            if not mark:
+                break
+            self._piece = None
+        return found
 
-    def _arguments(self) -> str:
-        """What is new of the arguments; those in a string come at once, and none are {}."""
-        match = _ARGUMENTS.search(self.raw)
-        if match is None:
-            return "{}" if self.complete else ""
-        start, end = match.end(), _end(self.raw, match.end())
-        if self.raw[start] not in '"n':  # "n" of null
-            new = self.raw[start:end][self._returned :]
-            self._returned += len(new)
-            return new
-        if end is None or self._returned:
-            return ""
-        self._returned = end - start
-        arguments = json.loads(self.raw[start:end]) or "{}"
-        return str(arguments).encode("utf-8", "replace").decode()
+    def finish(self) -> Sequence[Piece]:
+        if self._piece is None:
+            return _text("" if self._held.lstrip().startswith("<|") else self._held)
+        return [self._piece(self._held)] if self._held else []
+
+    def _may_be_header(self, text: str) -> bool:
+        return any(one.startswith(text) or text.startswith(one) for one in self._HEADERS)
+
+    def _whole(self) -> int:
+        return len(self._held) - max(held_back(self._held, mark) for mark in self._ENDS)
+
+
+def _arguments(call: str, *, complete: bool) -> str:
+    """The arguments in a call; those in a string come at once, and none are {}."""
+    match = _ARGUMENTS.search(call)
+    if match is None:
+        return "{}" if complete else ""
+    start, end = match.end(), _end(call, match.end())
+    if call[start] not in '"n':  # "n" of null
+        return call[start:end]
+    if end is None:
+        return ""
+    return str(json.loads(call[start:end]) or "{}").encode("utf-8", "replace").decode()
+
+
+def _is_text(schema: Any) -> bool:
+    return isinstance(schema, Mapping) and schema.get("type") == "string"
+
+
+def _typed(text: str, schema: Any) -> Any:
+    """A value that is written without quotes, by the schema of its parameter."""
+    if not _is_text(schema):
+        for parse in (partial(from_json, allow_inf_nan=False), ast.literal_eval):
+            with suppress(*_UNREADABLE):
+                value = parse(text.strip())
+                _dumped(value)
+                return value
+    return text
+
+
+def _dumped(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8", "replace").decode()
 
 
 def _end(text: str, start: int) -> int | None:
@@ -76,151 +336,17 @@ def _end(text: str, start: int) -> int | None:
         return None
 
 
-def _parsed(text: str, partial: Literal[True, "trailing-strings"]) -> Any:
+def _partial(text: str, mode: Literal[True, "trailing-strings"]) -> Any:
     """The beginning of a JSON value, or NotCall. Half a surrogate pair becomes U+FFFD."""
     try:
-        return from_json(text, allow_partial=partial)
+        return from_json(text, allow_partial=mode)
     except ValueError:
         pass
     try:
-        return from_json(_SURROGATE.sub(r"\\ufffd", text), allow_partial=partial)
+        return from_json(_SURROGATE.sub(r"\\ufffd", text), allow_partial=mode)
     except ValueError:
-        raise NotCall(text) from None
-
-
-class Tagged:
-    """Text, with calls between <tool_call> and </tool_call> (Hermes, Qwen and many others)."""
-
-    OPENS, CLOSES = "<tool_call>", "</tool_call>"
-
-    def __init__(self) -> None:
-        self._held = ""
-        self._after_call = False  # line breaks mean nothing there
-        self._call: CallReader | None = None
-
-    def push(self, text: str) -> Sequence[Piece]:
-        found: list[Piece] = []
-        held, self._held = self._held + text, ""
-        while held:
-            if self._after_call:
-                held = held.lstrip("\n")
-                self._after_call = not held
-            elif self._call is None:
-                before, mark, after = held.partition(self.OPENS)
-                if not mark:
-                    at = len(held) - held_back(held, self.OPENS, also="\n")
-                    self._held = held[at:]
-                    return [*found, *_text(held[:at])]
-                found += _text(before.rstrip("\n"))
-                self._call, held = CallReader(), after
-            elif self._call.complete:
-                _, mark, after = held.partition(self.CLOSES)
-                if not mark:
-                    self._held = held[len(held) - held_back(held, self.CLOSES) :]
-                    return found
-                self._call, self._after_call, held = None, True, after
-            else:
-                try:
-                    found += self._call.push(held)
-                    held = self._call.rest
-                except NotCall:
-                    held = "" if self._call.begun else self._call.raw
-                    found += _text("" if self._call.begun else self.OPENS)
-                    self._call = None
-        return found
-
-    def finish(self) -> Sequence[Piece]:
-        call, self._call = self._call, None
-        if call is None:
-            return _text(self._held)
-        return [] if call.begun else _text(self.OPENS + call.raw)
+        raise NotCall from None
 
 
 def _text(text: str) -> list[Piece]:
     return [Text(text)] if text else []
-
-
-class Bare:
-    """Nothing but calls, an object or a list of them; anything else is text. So answer Llama 3,
-    Mistral (whose mark is a control token), and every model with a grammar for calls."""
-
-    MARKS = ("<|python_tag|>", "[TOOL_CALLS]")
-
-    def __init__(self) -> None:
-        self._raw = ""  # until a call has begun
-        self._state = "beginning"  # then "calls" or "text"
-        self._called = False
-        self._call: CallReader | None = None
-
-    def push(self, text: str) -> Sequence[Piece]:
-        if self._state == "text":
-            return _text(text)
-        if not self._called:
-            self._raw += text
-        if self._state == "beginning":
-            rest = self._begins(self._raw.lstrip())
-            if rest is None:
-                return self.finish() if self._state == "text" else []
-            self._state, text = "calls", rest
-        found: list[Piece] = []
-        while text:
-            if self._call is None:
-                _, brace, text = text.partition("{")
-                if not brace:  # commas, brackets and space between calls
-                    break
-                self._call, text = CallReader(), brace + text
-            try:
-                found += self._call.push(text)
-            except NotCall:
-                if not self._called and not self._call.begun:
-                    self._state = "text"
-                    return self.finish()
-                self._call = None
-                break
-            self._called = self._called or self._call.begun
-            text = self._call.rest
-            if self._call.complete:
-                self._call = None
-        return found
-
-    def finish(self) -> Sequence[Piece]:
-        raw, self._raw = self._raw, ""
-        return [] if self._called else _text(raw)
-
-    def _begins(self, text: str) -> str | None:
-        """The text of the calls; None where they cannot begin here, or not yet."""
-        for mark in self.MARKS:
-            if text.startswith(mark):
-                return text[len(mark) :]
-            if mark.startswith(text):
-                return None
-        if text[0] == "{" or (text[0] == "[" and text[1:].lstrip().startswith("{")):
-            return text
-        if text[0] != "[" or text[1:].strip():
-            self._state = "text"
-        return None
-
-
-class CallOrResponse:
-    """An object that is a call, or has the answer as its "response": what the grammar for models
-    without tools of their own allows."""
-
-    def __init__(self) -> None:
-        self._raw = ""
-        self._returned = 0  # characters of the response
-        self._calls: Bare | None = None
-
-    def push(self, text: str) -> Sequence[Piece]:
-        if self._calls is not None:
-            return self._calls.push(text)
-        self._raw += text
-        value = _parsed(self._raw, "trailing-strings") if self._raw.strip() else {}
-        if isinstance(value, list) or (value and "response" not in value):
-            self._calls = Bare()
-            return self._calls.push(self._raw)
-        new = str(value.get("response", ""))[self._returned :]
-        self._returned += len(new)
-        return _text(new)
-
-    def finish(self) -> Sequence[Piece]:
-        return [] if self._calls is None else self._calls.finish()

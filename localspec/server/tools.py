@@ -14,7 +14,7 @@ from typing import Any
 from localspec.llama.json_schema import enforceable
 from localspec.server.failures import ApiError, logger
 from localspec.server.pieces import Plain, Reader
-from localspec.server.tool_readers import Bare, CallOrResponse, Tagged
+from localspec.server.tool_readers import CallOrResponse, CallReader, Channels
 
 MOST_TOOLS = 128
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
@@ -24,8 +24,6 @@ _SEVERAL = 8
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that the client offers; `parameters` is the JSON schema of its arguments."""
-
     name: str
     description: str
     parameters: Mapping[str, Any]
@@ -45,8 +43,6 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """Tools that may be called: whether one must be, and whether one answer may call several."""
-
     tools: tuple[Tool, ...] = ()
     must: bool = False
     several: bool = False
@@ -60,44 +56,47 @@ def chosen(
         raise ApiError(400, f"There are {len(tools)} tools. Offer {MOST_TOOLS} at most.")
     if len({tool.name for tool in tools}) < len(tools):
         raise ApiError(400, "Two tools have the same name. Rename one of them.", param="tools")
-    if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
-        allowed = choice.get("allowed_tools")
-        told = allowed if isinstance(allowed, Mapping) else choice
-        names = [_name_in(one) for one in told.get("tools") or () if isinstance(one, Mapping)]
-        some = [tool for tool in tools if tool.name in names]
-        return chosen(some, str(told.get("mode") or "auto"), several=several)
-    if isinstance(choice, Mapping) and choice.get("type") in ("none", "auto", "required", "any"):
-        choice = str(choice["type"])
+    offered, mode = tuple(tools), choice
     if isinstance(choice, Mapping):
-        name = _name_in(choice)
-        named = tuple(tool for tool in tools if tool.name == name)
-        if not named:
-            raise ApiError(
-                400, "tool_choice names a function that is not in tools.", param="tool_choice"
-            )
-        return ToolChoice(named, must=True, several=several)
-    if choice in (None, "auto"):
-        return ToolChoice(tuple(tools), several=several)
-    if choice == "none":
+        mode = choice.get("type")
+        if mode == "allowed_tools":
+            allowed = choice.get("allowed_tools")
+            told = allowed if isinstance(allowed, Mapping) else choice
+            listed = told.get("tools")
+            listed = listed if isinstance(listed, list) else []
+            names = [_name_in(one) for one in listed if isinstance(one, Mapping)]
+            some = [tool for tool in tools if tool.name in names]
+            return chosen(some, str(told.get("mode") or "auto"), several=several)
+        if mode not in ("none", "auto", "required", "any"):
+            mode = "required"
+            offered = tuple(tool for tool in tools if tool.name == _name_in(choice))
+            if not offered:
+                raise ApiError(
+                    400, "tool_choice names a function that is not in tools.", param="tool_choice"
+                )
+    if mode in (None, "auto"):
+        return ToolChoice(offered, several=several)
+    if mode == "none":
         return ToolChoice()
-    if choice in ("required", "any"):
-        if not tools:
-            raise ApiError(400, "tool_choice asks for a call, and there are no tools.")
-        return ToolChoice(tuple(tools), must=True, several=several)
-    raise ApiError(
-        400, "tool_choice is none of none, auto, required and a function.", param="tool_choice"
-    )
+    if mode not in ("required", "any"):
+        raise ApiError(
+            400, "tool_choice is none of none, auto, required and a function.", param="tool_choice"
+        )
+    if not offered:
+        raise ApiError(400, "tool_choice asks for a call, and there are no tools.")
+    return ToolChoice(offered, must=True, several=several)
 
 
 def _name_in(said: Mapping[str, Any]) -> Any:
-    """The name of a function, in either of OpenAI's ways to say it."""
+    """In either of OpenAI's ways to say it."""
     function = said.get("function")
     return function.get("name") if isinstance(function, Mapping) else said.get("name")
 
 
-def schema_of_calls(choice: ToolChoice) -> dict[str, Any]:
-    """The JSON schema of an answer: calls, or a response where no call is required. Keywords that
-    cannot be enforced are left out, and logged: clients check arguments."""
+def schema_of_calls(choice: ToolChoice, answer: str | None) -> dict[str, Any]:
+    """The JSON schema of an answer: calls, or where none is required what the schema `answer` says,
+    a response without one. Keywords that cannot be enforced in arguments are left out, and logged:
+    clients check them."""
     calls = [
         {
             "type": "object",
@@ -114,7 +113,9 @@ def schema_of_calls(choice: ToolChoice) -> dict[str, Any]:
     if choice.several:
         call = calls[0] if len(calls) == 1 else {"anyOf": calls}
         options = [{"type": "array", "items": call, "minItems": 1, "maxItems": _SEVERAL}]
-    if not choice.must:
+    if answer is not None:
+        options = [*options, {"$id": "urn:answer", **json.loads(answer)}]
+    elif not choice.must:
         text = {"type": "object", "properties": {"response": {"type": "string"}}}
         options = [*options, {**text, "required": ["response"]}]
     return options[0] if len(options) == 1 else {"anyOf": options}
@@ -129,8 +130,8 @@ def _parameters_of(tool: Tool) -> dict[str, Any]:
     return found
 
 
-def explained(choice: ToolChoice) -> str:
-    """The tools, for the system message of a model whose template has no place for them."""
+def explained(choice: ToolChoice, schema: str | None) -> str:
+    """For the system message of a model whose template has no place for tools."""
     described = "\n".join(
         json.dumps(tool.as_openai()["function"], ensure_ascii=False) for tool in choice.tools
     )
@@ -138,15 +139,19 @@ def explained(choice: ToolChoice) -> str:
     if choice.several:
         call = f"[{call}, …]"
     answer = "" if choice.must else ', or in your own words with {"response": "…"}'
+    if schema is not None:
+        answer = f", or with JSON by this schema: {schema}"
     return f"You can call these functions:\n{described}\nAnswer with {call}{answer}."
 
 
-def reader_for(choice: ToolChoice, template: str | None) -> Reader:
-    """A reader of the calls in an answer, by the template that has a place for tools, if any."""
+def reader_for(choice: ToolChoice, template: str, *, guided: bool, formed: bool) -> Reader:
+    """`guided`: a grammar makes the model call, or else answer by the client's schema (`formed`),
+    or with a response."""
+    if "<|channel|>" in template and not guided:
+        return Channels()
     if not choice.tools:
         return Plain()
-    if choice.must:
-        return Bare()
-    if template is None:
-        return CallOrResponse()
-    return Tagged() if Tagged.OPENS in template else Bare()
+    schemas = {tool.name: tool.parameters for tool in choice.tools}
+    if guided and not choice.must and not formed:
+        return CallOrResponse(schemas)
+    return CallReader(schemas, named="[TOOL_CALLS]" in template)

@@ -6,7 +6,9 @@ Values are not converted: "5" is not a number. Unknown fields are ignored, as cl
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,6 +21,7 @@ LONGEST_STOP = 500
 MOST_CHOICES = 16
 _MOST_BIASED = 10_000
 _TINY = 1e-9
+_SAME = ["temperature", "min_p", "presence_penalty", "frequency_penalty", "repeat_penalty"]
 
 Finite = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -100,16 +103,12 @@ def sampling_of(
     fields: Sampling, defaults: SamplingParams, engine: Engine, *, choice: int = 0
 ) -> SamplingParams:
     """The sampling parameters of a request, for the answer of that number: each has its seed."""
-    options: dict[str, Any] = {
-        "temperature": fields.temperature,
-        "top_p": None if fields.top_p is None else max(fields.top_p, _TINY),
-        "top_k": None if fields.top_k is None else max(fields.top_k, 0),
-        "min_p": fields.min_p,
-        "presence_penalty": fields.presence_penalty,
-        "frequency_penalty": fields.frequency_penalty,
-        "repeat_penalty": fields.repeat_penalty,
-        "penalty_last_n": fields.repeat_last_n,
-    }
+    options = {name: getattr(fields, name) for name in _SAME}
+    options["penalty_last_n"] = fields.repeat_last_n
+    if fields.top_p is not None:
+        options["top_p"] = max(fields.top_p, _TINY)
+    if fields.top_k is not None:
+        options["top_k"] = max(fields.top_k, 0)
     if fields.seed is not None and fields.seed >= 0:  # llama.cpp's -1 draws one
         options["seed"] = (fields.seed + choice) % (1 << 64)
     if isinstance(fields, BiasedSampling):
@@ -118,6 +117,23 @@ def sampling_of(
     return dataclasses.replace(
         defaults, **{name: value for name, value in options.items() if value is not None}
     )
+
+
+def schema_of(form: Any, name: str) -> str | None:
+    """The JSON schema that an output format of OpenAI or Anthropic asks for; `name` for errors."""
+    if form is None:
+        return None
+    form = form if isinstance(form, Mapping) else {}
+    kind, within = form.get("type"), form.get("json_schema")
+    schema = within.get("schema") if isinstance(within, Mapping) else form.get("schema")
+    if kind == "text":
+        return None
+    if kind == "json_object" and schema is None:
+        schema = {"type": "object"}
+    if kind not in ("json_object", "json_schema") or not isinstance(schema, Mapping):
+        why = f"{name} is none of text, json_object, and json_schema with a schema."
+        raise ApiError(400, why, param=name)
+    return json.dumps(schema)
 
 
 def stops_of(stop: str | list[str] | None) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -86,6 +87,21 @@ class Running:
 
     def get(self, path: str, **more: Any) -> Reply:
         return self.request("GET", path, **more)
+
+    def sent(self, path: str, body: Any, *, buffer: int | None = None) -> socket.socket:
+        """A connection on which a request was sent; it receives `buffer` bytes at most."""
+        connection = socket.socket()
+        if buffer is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        connection.settimeout(PATIENCE)
+        connection.connect(("127.0.0.1", self.port))
+        data = json.dumps(body).encode()
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self.key}\r\n"
+            f"Content-Length: {len(data)}\r\n\r\n"
+        )
+        connection.sendall(head.encode() + data)
+        return connection
 
     def metric(self, name: str) -> float:
         """The sum of a metric of `/metrics`, over its labels."""
@@ -176,19 +192,33 @@ def serving(
         process.stdout.close()
 
 
+PROGRAM = """
+import sys, pathlib, time
+from localspec import SamplingParams, load
+from localspec.server.model_host import Offer
+from localspec.server.options import ServerOptions
+from localspec.server.running import serve
+
+def start(*offers, **options):
+    serve(ServerOptions(port=0, **options), offers, SamplingParams(temperature=0.0),
+          listening=lambda address: print(address, flush=True), ready=lambda engine: None)
+"""
+
+
 @contextmanager
-def serving_program(program: str, *arguments: str) -> Iterator[Running]:
-    """A server that a Python program starts, which prints its address first."""
-    command = [sys.executable, "-c", program, *arguments]
+def serving_program(program: str, *arguments: str, wait: bool = True) -> Iterator[Running]:
+    """A server that a Python program starts, which has `start(*offers, **options)`."""
+    command = [sys.executable, "-c", PROGRAM + program, *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         server = Running(process, process.stdout.readline().strip(), Path())
-        server.wait_until_healthy()
+        if wait:
+            server.wait_until_healthy()
         yield server
     finally:
         process.terminate()
-        assert process.wait(PATIENCE) == 0
+        assert process.wait(PATIENCE) == 0 or not wait
         process.stdout.close()
 
 

@@ -137,12 +137,3 @@ def test_errors_are_anthropics(server: Running, claude: anthropic.Anthropic) -> 
     wrong = anthropic.Anthropic(base_url=server.address, api_key="wrong", max_retries=0)
     with wrong, pytest.raises(anthropic.AuthenticationError):
         wrong.messages.create(model="any", max_tokens=1, messages=ASK)
-
-
-def test_going_away(server: Running, claude: anthropic.Anthropic) -> None:
-    with claude.messages.stream(
-        model="any", max_tokens=900, messages=ASK, extra_body={"ignore_eos": True}
-    ) as stream:
-        for _ in stream.text_stream:
-            break
-    server.wait_until_idle()

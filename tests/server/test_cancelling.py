@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import socket
 import threading
 from typing import Any
 
@@ -15,18 +13,6 @@ from tests.server.process import PATIENCE, Running, wait_until
 pytestmark = pytest.mark.nightly
 
 ENDLESS: dict[str, Any] = {"prompt": "Once upon a time", "max_tokens": 600, "ignore_eos": True}
-
-
-def sent(server: Running, path: str, body: dict[str, Any]) -> socket.socket:
-    """A connection on which a request was sent."""
-    data = json.dumps(body).encode()
-    connection = socket.create_connection(("127.0.0.1", server.port), PATIENCE)
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.key}\r\n"
-        f"Content-Length: {len(data)}\r\n\r\n"
-    )
-    connection.sendall(head.encode() + data)
-    return connection
 
 
 def wait_until_busy(server: Running) -> None:
@@ -45,7 +31,7 @@ def test_a_client_that_goes_away(server: Running, path: str, stream: bool) -> No
     server.wait_until_idle()
     before = generated(server)
     cancelled = server.metric('localspec:answers_total{finish="cancelled"}')
-    with sent(server, path, {**ENDLESS, "stream": stream, "n_predict": 600}):
+    with server.sent(path, {**ENDLESS, "stream": stream, "n_predict": 600}):
         wait_until_busy(server)
     server.wait_until_idle()
     assert generated(server) - before < 600
@@ -69,9 +55,9 @@ def test_a_client_that_goes_away_while_it_waits(server: Running) -> None:
     """Its place in the queue is free at once, and nothing is written for it."""
     server.wait_until_idle()
     answers = server.metric("localspec:answers_total")
-    with sent(server, "/v1/completions", ENDLESS) as first:
+    with server.sent("/v1/completions", ENDLESS) as first:
         wait_until_busy(server)
-        with sent(server, "/v1/completions", ENDLESS):
+        with server.sent("/v1/completions", ENDLESS):
             wait_until(lambda: server.metric("llamacpp:requests_deferred"), "somebody waits")
         wait_until(lambda: not server.metric("llamacpp:requests_deferred"), "nobody waits")
         assert server.metric("llamacpp:requests_processing") == 1, "the first goes on"
@@ -91,7 +77,7 @@ def test_many_clients_and_every_third_goes_away(server: Running) -> None:
     def ask(number: int) -> None:
         body = {"prompt": f"{number % 6} foxes", "max_tokens": 8, "stream": number % 2 == 0}
         if number % 3 == 0:
-            sent(server, "/v1/completions", {**body, "max_tokens": 300}).close()
+            server.sent("/v1/completions", {**body, "max_tokens": 300}).close()
             return
         reply = server.post("/v1/completions", body)
         if number % 2:

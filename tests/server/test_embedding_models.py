@@ -90,20 +90,6 @@ def test_vectors_are_those_of_the_weights(bert: Path) -> None:
         model.close()
 
 
-def test_all_protocols_give_them(embedding: Running, bert: Path) -> None:
-    reply = embedding.post("/v1/embeddings", {"input": [FOX, HEN]}).json
-    one, other = (np.array(found["embedding"]) for found in reply["data"])
-    assert reply["model"] == "bert"
-    assert float(one @ other) < 0.99
-    again = [
-        embedding.post("/embedding", {"content": FOX}).json[0]["embedding"][0],
-        embedding.post("/api/embed", {"input": [FOX]}).json["embeddings"][0],
-        embedding.post("/api/embeddings", {"prompt": FOX}).json["embedding"],
-    ]
-    for found in again:
-        np.testing.assert_allclose(found, one, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("path", "body"),
     [

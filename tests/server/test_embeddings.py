@@ -12,7 +12,6 @@ import openai
 import pytest
 
 from localspec import Engine, ModelOptions
-from localspec.errors import Cancelled, UsageError
 from localspec.llama.embeddings import Embedder
 from localspec.loading.beside import embedder_beside
 from tests.server.process import PATIENCE, Running, serving, wait_until
@@ -49,14 +48,6 @@ def test_the_mean_of_what_every_token_is_made_into(embedder: Embedder, engine: E
     assert found.shape == (engine.model.output_width,)
     assert np.linalg.norm(found) == pytest.approx(1.0, abs=1e-5)
     assert float(found @ (mean / np.linalg.norm(mean))) > 0.9999
-
-
-def test_texts_that_cannot_be(embedder: Embedder) -> None:
-    for tokens in ([], [5] * (embedder.longest + 1)):
-        with pytest.raises(UsageError, match="cannot be embedded"):
-            embedder.embed(tokens)
-    with pytest.raises(Cancelled):
-        embedder.embed([5], lambda: True)
 
 
 def test_openais_client(client: openai.OpenAI, engine: Engine, embedder: Embedder) -> None:

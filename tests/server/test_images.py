@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -117,42 +118,7 @@ def test_openai(seeing: Running, expected: tuple[str, int]) -> None:
     assert again["timings"]["cache_n"] == expected[1] - 1
     count = asked(seeing, "/v1/chat/completions/input_tokens", openai(url))
     assert count["input_tokens"] == expected[1] > POSITIONS
-    said = [{"type": "input_image", "image_url": url}, {"type": "input_text", "text": TEXT}]
-    body = {"input": [{"role": "user", "content": said}], "max_output_tokens": COUNT}
-    reply = asked(seeing, "/v1/responses", body)
-    assert reply["output"][-1]["content"][0]["text"] == expected[0]
-
-
-def test_anthropic(seeing: Running, expected: tuple[str, int]) -> None:
-    source = {"type": "base64", "media_type": "image/png", "data": IMAGE}
-    content = [{"type": "image", "source": source}, {"type": "text", "text": TEXT}]
-    body = {"messages": [{"role": "user", "content": content}], "max_tokens": COUNT}
-    assert asked(seeing, "/v1/messages", body)["content"][0]["text"] == expected[0]
-
-
-def test_ollama(seeing: Running, expected: tuple[str, int]) -> None:
-    more = {"stream": False, "options": {"num_predict": COUNT}}
-    message = {"role": "user", "content": TEXT, "images": [IMAGE]}
-    reply = asked(seeing, "/api/chat", {"messages": [message], **more})
-    assert reply["message"]["content"] == expected[0]
-    reply = asked(seeing, "/api/generate", {"prompt": TEXT, "images": [IMAGE], **more})
-    assert reply["response"] == expected[0]
     assert "vision" in asked(seeing, "/api/show", {})["capabilities"]
-
-
-@pytest.mark.parametrize(
-    ("url", "why"),
-    [
-        ("https://example.com/fox.png", "The server fetches nothing"),
-        ("file:///etc/passwd", "The server fetches nothing"),
-        ("data:image/png;base64,%%%", "not valid base64"),
-        (f"data:image/png;base64,{base64.b64encode(b'no image').decode()}", "cannot be read"),
-    ],
-)
-def test_what_is_no_image(seeing: Running, url: str, why: str) -> None:
-    reply = seeing.request("POST", "/v1/chat/completions", openai(url))
-    assert reply.status == 400
-    assert why in reply.json["error"]["message"]
 
 
 def test_a_server_without_a_projector_says_so(server: Running) -> None:
@@ -251,6 +217,10 @@ _SHOWN = [{"type": "image_url", "image_url": f"data:image/png;base64,{IMAGE}"}]
 @pytest.mark.parametrize(
     ("path", "body", "why"),
     [
+        ("/v1/chat/completions", openai("https://e.com/fox.png"), "The server fetches nothing"),
+        ("/v1/chat/completions", openai("file:///etc/passwd"), "The server fetches nothing"),
+        ("/v1/chat/completions", openai("data:;base64,%%%"), "not valid base64"),
+        ("/v1/chat/completions", openai("data:;base64,bm8gaW1hZ2U="), "cannot be read"),
         ("/v1/messages", _anthropic(_ANYWHERE), "The server fetches nothing"),
         ("/v1/messages", _anthropic(None), "The server fetches nothing"),
         ("/v1/messages", _anthropic(_BROKEN), "not valid base64"),
@@ -267,10 +237,8 @@ _SHOWN = [{"type": "image_url", "image_url": f"data:image/png;base64,{IMAGE}"}]
             "text only",
         ),
     ],
-    ids=["url", "no source", "base64", "ollama base64", "raw", "beside messages", "not a user's"],
 )
 def test_what_no_protocol_takes(seeing: Running, path: str, body: dict[str, Any], why: str) -> None:
     reply = seeing.request("POST", path, body)
     assert reply.status == 400, reply.body
-    error = reply.json["error"]
-    assert why in (error if isinstance(error, str) else error["message"])
+    assert why in json.dumps(reply.json["error"])

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.server.process import PATIENCE, Running, serving, wait_until
+from tests.server.process import PATIENCE, Running, serving, serving_program, wait_until
 
 pytestmark = pytest.mark.nightly
 
@@ -120,12 +120,6 @@ def test_at_several_addresses(tmp_path: Path) -> None:
 
 
 SLOW = """
-import sys, time, pathlib
-from localspec import SamplingParams, load
-from localspec.server.model_host import Offer
-from localspec.server.options import ServerOptions
-from localspec.server.running import serve
-
 def opener(progress):
     progress(0.25)
     while not pathlib.Path(sys.argv[1]).exists():
@@ -133,19 +127,13 @@ def opener(progress):
         progress(0.25)
     return load(progress=progress)
 
-serve(ServerOptions(port=0), [Offer(opener=opener)], SamplingParams(),
-      listening=lambda address: print(address, flush=True), ready=lambda engine: None)
+start(Offer(opener=opener))
 """
 
 
 def test_it_says_how_far_it_is_while_the_model_is_loading(tmp_path: Path) -> None:
     go = tmp_path / "go"
-    process = subprocess.Popen(
-        [sys.executable, "-c", SLOW, str(go)], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    try:
-        server = Running(process, process.stdout.readline().strip(), tmp_path)
+    with serving_program(SLOW, str(go), wait=False) as server:
         wait_until(
             lambda: server.get("/health").json["error"]["progress"] == 0.25, "loading begins"
         )
@@ -158,24 +146,12 @@ def test_it_says_how_far_it_is_while_the_model_is_loading(tmp_path: Path) -> Non
         server.wait_until_healthy()
         assert server.get("/health").json == {"status": "ok"}
         assert server.post("/v1/completions", {"prompt": "x", "max_tokens": 2}).status == 200
-    finally:
-        process.terminate()
-        assert process.wait(PATIENCE) == 0
-        process.stdout.close()
 
 
 def test_it_stops_while_the_model_is_loading(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", SLOW, str(tmp_path / "never")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert process.stdout is not None
-    with process.stdout:
-        process.stdout.readline()
-        process.terminate()
-        assert process.wait(PATIENCE) is not None
+    with serving_program(SLOW, str(tmp_path / "never"), wait=False) as server:
+        server.process.terminate()
+        assert server.process.wait(PATIENCE) is not None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

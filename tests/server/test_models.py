@@ -83,12 +83,6 @@ def test_a_name_that_nobody_has(two: Running, path: str, more: dict[str, Any]) -
 
 
 TIGHT = """
-import sys, pathlib
-from localspec import SamplingParams, load
-from localspec.server.model_host import Offer
-from localspec.server.options import ServerOptions
-from localspec.server.running import serve
-
 def offer(name):
     path = pathlib.Path(name)
     def opener(progress):
@@ -97,8 +91,7 @@ def offer(name):
         return load(path, draft=None, context=2048, threads=1, progress=progress)
     return Offer(opener=opener, name=path.stem, path=path, needs=lambda: 1 << 60)
 
-serve(ServerOptions(port=0), [offer(name) for name in sys.argv[1:]], SamplingParams(),
-      listening=lambda address: print(address, flush=True), ready=lambda engine: None)
+start(*map(offer, sys.argv[1:]))
 """
 
 

@@ -3,7 +3,6 @@ are those of the records that read them."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -80,23 +79,3 @@ def test_odd_values_of_fields(server: Running, data: st.DataObject) -> None:
     reply = server.post(path, body | odd)
     assert reply.status < 500 or reply.status == 501, reply.body
     assert b"Internal" not in reply.body
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"",
-        b"\xff",
-        b"\0",
-        b"null",
-        b'"a"',
-        b"{" * 100_000,
-        b'{"prompt": "a", "prompt": "b", "n_predict": 1}',
-        b'{"prompt": "a", "n_predict": ' + b"9" * 5000 + b"}",
-        b'{"prompt": "\\ud800", "n_predict": 1}',
-        b'{"prompt": "a", "n_predict": 1e5}',
-        b"\xef\xbb\xbf" + json.dumps({"prompt": "a", "n_predict": 1}).encode(),
-    ],
-)
-def test_odd_bodies(server: Running, raw: bytes) -> None:
-    assert server.request("POST", "/completion", raw=raw).status in (200, 400)

@@ -37,6 +37,16 @@ TOOLS: Any = [
 ]
 
 
+def chat(client: openai.OpenAI, **more: Any) -> Any:
+    return client.chat.completions.create(
+        **{"model": "any", "messages": ASK, "max_tokens": 24, **more}
+    )
+
+
+def text_of(client: openai.OpenAI, **more: Any) -> str:
+    return str(chat(client, **more).choices[0].message.content)
+
+
 def test_models(client: openai.OpenAI) -> None:
     (model,) = client.models.list().data
     assert model.id == "tale-13m-q8_0"
@@ -46,61 +56,42 @@ def test_models(client: openai.OpenAI) -> None:
 
 
 def test_an_answer_is_what_the_engine_says(client: openai.OpenAI, engine: Engine) -> None:
-    answer = client.chat.completions.create(model="any", messages=ASK, max_tokens=24)
+    answer = chat(client)
     own = engine.chat(ASK, max_tokens=24, sampling=SamplingParams(temperature=0.0))
     (choice,) = answer.choices
     assert choice.message.content == own.text
     assert choice.finish_reason == "length"
     assert answer.system_fingerprint is not None
-    assert answer.usage is not None
     assert answer.usage.prompt_tokens == own.stats.prompt_tokens
     assert answer.usage.completion_tokens == 24
     assert answer.usage.total_tokens == 24 + own.stats.prompt_tokens
 
 
 def test_a_stream_says_the_same(client: openai.OpenAI) -> None:
-    whole = client.chat.completions.create(model="any", messages=ASK, max_tokens=24)
-    stream = client.chat.completions.create(
-        model="any",
-        messages=ASK,
-        max_tokens=24,
-        stream=True,
-        stream_options={"include_usage": True},
-    )
-    chunks = list(stream)
+    chunks = list(chat(client, stream=True, stream_options={"include_usage": True}))
     text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
-    assert text == whole.choices[0].message.content
+    assert text == text_of(client)
     assert chunks[0].choices[0].delta.role == "assistant"
     assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "length"
     assert [bool(c.usage) for c in chunks] == [False] * (len(chunks) - 1) + [True]
     assert chunks[-1].choices == []
     assert len({c.id for c in chunks}) == 1
-    assert chunks[-1].usage is not None
     assert chunks[-1].usage.completion_tokens == 24
-
-
-def test_usage_comes_only_where_it_is_asked_for(client: openai.OpenAI) -> None:
-    stream = client.chat.completions.create(model="any", messages=ASK, max_tokens=4, stream=True)
-    assert all(chunk.usage is None for chunk in stream)
+    assert all(chunk.usage is None for chunk in chat(client, stream=True))
 
 
 def test_a_stop_string_is_not_said(client: openai.OpenAI) -> None:
-    whole = client.chat.completions.create(model="any", messages=ASK, max_tokens=40)
-    text = whole.choices[0].message.content or ""
+    text = text_of(client, max_tokens=40)
     stop = text[20:26]
     for stops in (stop, [stop, "never"]):
-        answer = client.chat.completions.create(
-            model="any", messages=ASK, max_tokens=40, stop=stops
-        )
-        assert answer.choices[0].message.content == text[: text.index(stop)]
-        assert answer.choices[0].finish_reason == "stop"
+        (choice,) = chat(client, max_tokens=40, stop=stops).choices
+        assert choice.message.content == text[: text.index(stop)]
+        assert choice.finish_reason == "stop"
 
 
 def test_several_answers_differ_and_a_seed_repeats_them(client: openai.OpenAI) -> None:
-    def texts(seed: int) -> list[str | None]:
-        answer = client.chat.completions.create(
-            model="any", messages=ASK, max_tokens=16, n=3, temperature=1.0, seed=seed
-        )
+    def texts(seed: int) -> list[str]:
+        answer = chat(client, n=3, temperature=1.0, seed=seed)
         assert [choice.index for choice in answer.choices] == [0, 1, 2]
         return [choice.message.content for choice in answer.choices]
 
@@ -109,30 +100,8 @@ def test_several_answers_differ_and_a_seed_repeats_them(client: openai.OpenAI) -
     assert texts(7) != texts(107)
 
 
-def test_several_answers_in_one_stream(client: openai.OpenAI) -> None:
-    texts = ["", ""]
-    ends = []
-    for chunk in client.chat.completions.create(
-        model="any", messages=ASK, max_tokens=8, n=2, temperature=1.0, seed=3, stream=True
-    ):
-        choice = chunk.choices[0]
-        texts[choice.index] += choice.delta.content or ""
-        if choice.finish_reason:
-            ends.append(choice.index)
-    whole = client.chat.completions.create(
-        model="any", messages=ASK, max_tokens=8, n=2, temperature=1.0, seed=3
-    )
-    assert texts == [choice.message.content for choice in whole.choices]
-    assert sorted(ends) == [0, 1]
-
-
 def test_log_probabilities(client: openai.OpenAI, engine: Engine) -> None:
-    answer = client.chat.completions.create(
-        model="any", messages=ASK, max_tokens=6, logprobs=True, top_logprobs=3
-    )
-    (choice,) = answer.choices
-    assert choice.logprobs is not None
-    assert choice.logprobs.content is not None
+    (choice,) = chat(client, max_tokens=6, logprobs=True, top_logprobs=3).choices
     assert "".join(t.token for t in choice.logprobs.content) == choice.message.content
     stream = engine.stream(ASK, max_tokens=6, sampling=SamplingParams(temperature=0.0), logprobs=3)
     told = [one for chunk in stream if chunk.step for one in chunk.step.logprobs]
@@ -142,52 +111,23 @@ def test_log_probabilities(client: openai.OpenAI, engine: Engine) -> None:
         assert theirs.top_logprobs[0].logprob >= theirs.top_logprobs[2].logprob
 
 
-def test_log_probabilities_of_a_stream(client: openai.OpenAI) -> None:
-    told, text = "", ""
-    for chunk in client.chat.completions.create(
-        model="any", messages=ASK, max_tokens=12, logprobs=True, stream=True
-    ):
-        choice = chunk.choices[0]
-        text += choice.delta.content or ""
-        if choice.logprobs and choice.logprobs.content:
-            told += "".join(token.token for token in choice.logprobs.content)
-    assert told == text
-
-
 def test_logit_bias_and_penalties_change_what_is_said(
     client: openai.OpenAI, engine: Engine
 ) -> None:
-    plain = client.chat.completions.create(model="any", messages=ASK, max_tokens=30)
-    text = plain.choices[0].message.content or ""
+    text = text_of(client)
     (first, *_) = engine.tokenize(text)
-    biased = client.chat.completions.create(
-        model="any", messages=ASK, max_tokens=4, logit_bias={str(first): -100}
-    )
-    assert not (biased.choices[0].message.content or "").startswith(text[:4])
-    penalised = client.chat.completions.create(
-        model="any", messages=ASK, max_tokens=30, frequency_penalty=2.0, presence_penalty=2.0
-    )
-    assert penalised.choices[0].message.content != text
+    assert not text_of(client, logit_bias={str(first): -100}).startswith(text[:4])
+    assert text_of(client, frequency_penalty=2.0, presence_penalty=2.0) != text
 
 
 def test_predicted_output_is_drafted_and_changes_nothing(client: openai.OpenAI) -> None:
-    plain = client.chat.completions.create(model="any", messages=ASK, max_tokens=60)
-    text = plain.choices[0].message.content or ""
-    predicted = client.chat.completions.create(
-        model="any",
-        messages=ASK,
-        max_tokens=60,
-        prediction={"type": "content", "content": text},
-    )
+    text = text_of(client, max_tokens=60)
+    prediction = {"type": "content", "content": text}
+    predicted = chat(client, max_tokens=60, prediction=prediction)
     assert predicted.choices[0].message.content == text
-    assert predicted.usage is not None
-    details = predicted.usage.completion_tokens_details
-    assert details is not None
-    assert details.accepted_prediction_tokens is not None
-    assert details.accepted_prediction_tokens > 40
-    timings = (predicted.model_extra or {})["timings"]
-    assert timings["draft_n_accepted"] == details.accepted_prediction_tokens
-    assert timings["draft_n"] >= timings["draft_n_accepted"]
+    accepted = predicted.usage.completion_tokens_details.accepted_prediction_tokens
+    timings = predicted.model_extra["timings"]
+    assert timings["draft_n"] >= timings["draft_n_accepted"] == accepted > 40
 
 
 def test_structured_output(client: openai.OpenAI) -> None:
@@ -206,95 +146,44 @@ def test_structured_output(client: openai.OpenAI) -> None:
     assert isinstance(answer.choices[0].message.parsed, Answer)
 
 
-def test_any_json_object(client: openai.OpenAI) -> None:
-    answer = client.chat.completions.create(
-        model="any",
-        messages=ASK,
-        response_format={"type": "json_object"},
-        max_tokens=300,
-        logit_bias={},
-    )
-    text = answer.choices[0].message.content or ""
-    assert text.startswith("{")
-    if answer.choices[0].finish_reason == "stop":
-        assert isinstance(json.loads(text), dict)
-
-
 @pytest.mark.parametrize(
     "choice", ["required", {"type": "function", "function": {"name": "weather"}}]
 )
 def test_a_tool_that_has_to_be_called(client: openai.OpenAI, choice: Any) -> None:
-    answer = client.chat.completions.create(
-        model="any", messages=ASK, tools=TOOLS[:1], tool_choice=choice, max_tokens=200
-    )
-    (call,) = answer.choices[0].message.tool_calls or []
-    assert call.type == "function"
-    assert call.function.name == "weather"
+    answer = chat(client, tools=TOOLS[:1], tool_choice=choice, max_tokens=200)
+    (call,) = answer.choices[0].message.tool_calls
+    assert (call.type, call.function.name) == ("function", "weather")
     assert json.loads(call.function.arguments)["city"] in ("Paris", "Rome")
     assert answer.choices[0].finish_reason == "tool_calls"
     assert answer.choices[0].message.content is None
 
 
 def test_the_arguments_of_a_call_are_streamed(client: openai.OpenAI) -> None:
-    parts = [
-        call
-        for chunk in client.chat.completions.create(
-            model="any",
-            messages=ASK,
-            tools=TOOLS[:1],
-            tool_choice="required",
-            max_tokens=200,
-            stream=True,
-        )
-        for call in chunk.choices[0].delta.tool_calls or []
-    ]
+    asked: Any = {"tools": TOOLS[:1], "tool_choice": "required", "max_tokens": 200}
+    chunks = list(chat(client, stream=True, **asked))
+    parts = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or []]
     assert parts[0].id
-    assert parts[0].function is not None
     assert parts[0].function.name == "weather"
     assert all(part.id is None and part.index == 0 for part in parts[1:])
-    arguments = "".join(part.function.arguments or "" for part in parts if part.function)
+    arguments = "".join(part.function.arguments or "" for part in parts)
     assert json.loads(arguments)["city"] in ("Paris", "Rome")
     assert len(parts) > 3
 
 
 def test_several_calls_where_they_are_allowed(client: openai.OpenAI) -> None:
-    answer = client.chat.completions.create(
-        model="any",
-        messages=ASK,
-        tools=TOOLS,
-        tool_choice="required",
-        parallel_tool_calls=True,
-        max_tokens=400,
-        temperature=1.0,
-        seed=11,
-    )
-    calls = answer.choices[0].message.tool_calls or []
+    asked: Any = {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": True}
+    answer = chat(client, **asked, max_tokens=400, temperature=1.0, seed=11)
+    calls = answer.choices[0].message.tool_calls
     assert 1 <= len(calls) <= 8
     assert len({call.id for call in calls}) == len(calls)
 
 
 def test_with_tools_that_may_be_left_alone_it_calls_or_answers(client: openai.OpenAI) -> None:
     for seed in range(3):
-        answer = client.chat.completions.create(
-            model="any", messages=ASK, tools=TOOLS, max_tokens=120, temperature=1.0, seed=seed
-        )
+        answer = chat(client, tools=TOOLS, max_tokens=120, temperature=1.0, seed=seed)
         message = answer.choices[0].message
         assert bool(message.tool_calls) != bool(message.content)
         assert '"response"' not in (message.content or "")
-
-
-def test_a_conversation_goes_on_after_a_call(client: openai.OpenAI) -> None:
-    call = {"id": "c1", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
-    messages: Any = [
-        {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]},
-        *ASK,
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c1", "content": "Noon."},
-    ]
-    answer = client.chat.completions.create(
-        model="any", messages=messages, tools=TOOLS, tool_choice="none", max_tokens=8
-    )
-    assert answer.choices[0].message.content
 
 
 def test_completions_of_all_shapes(client: openai.OpenAI, engine: Engine) -> None:
@@ -379,7 +268,7 @@ def test_a_request_that_cannot_be_meant(
     client: openai.OpenAI, fields: dict[str, Any], param: str | None
 ) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        client.chat.completions.create(**{"model": "any", "messages": ASK, **fields})
+        chat(client, **fields)
     assert caught.value.type == "invalid_request_error"
     if param is not None:
         assert (caught.value.param or "").startswith(param)
@@ -388,20 +277,10 @@ def test_a_request_that_cannot_be_meant(
 def test_a_prompt_that_does_not_fit(client: openai.OpenAI) -> None:
     long: Any = [{"role": "user", "content": "fox " * 3000}]
     with pytest.raises(openai.BadRequestError) as caught:
-        client.chat.completions.create(model="any", messages=long)
+        chat(client, messages=long)
     assert caught.value.code == "context_length_exceeded"
 
 
 def test_unknown_fields_are_ignored(server: Running) -> None:
     body = {"messages": ASK, "max_tokens": 2, "prompt_cache_key": "x", "nonsense": {"a": [1]}}
     assert server.post("/v1/chat/completions", body).status == 200
-
-
-async def test_the_asynchronous_client(server: Running) -> None:
-    async with openai.AsyncOpenAI(base_url=f"{server.address}/v1", api_key=server.key) as client:
-        stream = await client.chat.completions.create(
-            model="any", messages=ASK, max_tokens=8, stream=True
-        )
-        text = [chunk.choices[0].delta.content or "" async for chunk in stream]
-        whole = await client.chat.completions.create(model="any", messages=ASK, max_tokens=8)
-    assert "".join(text) == whole.choices[0].message.content

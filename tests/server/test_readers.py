@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,10 @@ from localspec.server.pieces import (
     Thought,
     joined,
 )
-from localspec.server.tool_readers import Bare, CallOrResponse, Tagged
+from localspec.server.tool_readers import CallOrResponse, CallReader, Channels
+
+TYPED = {"s": {"type": "string"}, "n": {"type": "integer"}, "o": {"type": "object"}}
+TOOLS: dict[str, dict[str, Any]] = {"f": {"properties": TYPED}, "g": {}, "get_weather": {}}
 
 
 def read(make: Callable[[], Reader], parts: list[str]) -> list[Piece]:
@@ -40,38 +44,87 @@ def thinking() -> Reader:
     return Thinking(Plain(), open=False)
 
 
+def any_format() -> Reader:
+    return CallReader(TOOLS)
+
+
+def named() -> Reader:
+    return CallReader(TOOLS, named=True)
+
+
+def call_or_response() -> Reader:
+    return CallOrResponse(TOOLS)
+
+
 CASES: list[tuple[Callable[[], Reader], str, list[Piece]]] = [
     (Plain, "As it is <tool_call>", [Text("As it is <tool_call>")]),
     (
-        Tagged,
+        any_format,
         'Let me see.\n<tool_call>\n{"name": "f", "arguments": {"a": "x}\\""}}\n</tool_call>\n'
-        '<tool_call>{"arguments": {"b": [1, {"c": 2}]}, "name": "g"}</tool_call>',
-        [Text("Let me see."), *call("f", '{"a": "x}\\""}'), *call("g", '{"b": [1, {"c": 2}]}')],
+        '<tool_call>{"arguments": {"b": [1, {"c": 2}]}, "name": "h"}</tool_call>',
+        [Text("Let me see."), *call("f", '{"a": "x}\\""}'), *call("h", '{"b": [1, {"c": 2}]}')],
     ),
-    (Tagged, "a < b <tool_ca nothing\n", [Text("a < b <tool_ca nothing\n")]),
-    (Tagged, "<tool_call>\nno</tool_call> x", [Text("<tool_call>\nno</tool_call> x")]),
-    (Tagged, '<tool_call>\n{"name": "f"', [CallBegins("f")]),
-    (Tagged, '<tool_call>\n{"na', [Text('<tool_call>\n{"na')]),
-    (Bare, '{"name": "f", "parameters": {"x": 1}}', call("f", '{"x": 1}')),
-    (Bare, ' \n{"name": "f", "arguments": {}}\n', call("f", "{}")),
+    (any_format, "a < b <tool_ca nothing\n", [Text("a < b <tool_ca nothing\n")]),
+    (any_format, "a\n\n<tool_call>\nno</tool_call>", [Text("a\n\n<tool_call>\nno</tool_call>")]),
+    (any_format, '<tool_call>\n{"name": "f"', [CallBegins("f")]),
+    (any_format, '<tool_call>\n{"na', [Text('<tool_call>\n{"na')]),
+    (any_format, '{"name": "f", "parameters": {"x": 1}}', call("f", '{"x": 1}')),
+    (any_format, ' \n{"name": "f", "arguments": {}}\n', call("f", "{}")),
     (
-        Bare,
+        any_format,
         '[{"name": "f", "arguments": {"x": 1}}, {"name": "g", "arguments": "{\\"q\\": 2}"}]',
         [*call("f", '{"x": 1}'), *call("g", '{"q": 2}')],
     ),
-    (Bare, '[TOOL_CALLS] [{"name":"f","arguments":{}}]', call("f", "{}")),
-    (Bare, '<|python_tag|>{"name":"f","parameters":{}}', call("f", "{}")),
-    (Tagged, '<tool_call>{"name": "f"}</tool_call>', call("f", "{}")),
-    (Bare, '{"name": "f", "arguments": null}; {"name": "g", "parameters": ""}',
+    (any_format, '[TOOL_CALLS] [{"name":"f","arguments":{}}]', call("f", "{}")),
+    (any_format, '<|python_tag|>{"name":"f","parameters":{}}', call("f", "{}")),
+    (any_format, '<tool_call>{"name": "f"}</tool_call>', call("f", "{}")),
+    (any_format, '{"name": "f", "arguments": null}; {"name": "g", "parameters": ""}',
      [*call("f", "{}"), *call("g", "{}")]),
-    (Bare, '{"no": "call"} and text', [Text('{"no": "call"} and text')]),
-    (Bare, 'Hello {"name": 1}', [Text('Hello {"name": 1}')]),
-    (Bare, "[1] is a note", [Text("[1] is a note")]),
-    (Bare, '{"name": 3, "arguments": {}}', [Text('{"name": 3, "arguments": {}}')]),
-    (CallOrResponse, '{"response": "He said \\"hi\\" \\u00e9\\ud83d\\ude00\\n!"}',
+    (any_format, '{"no": "call"} and text', [Text('{"no": "call"} and text')]),
+    (any_format, 'Hello {"name": 1}', [Text('Hello {"name": 1}')]),
+    (any_format, "[1] is a note", [Text("[1] is a note")]),
+    (any_format, '{"name": 3, "arguments": {}}', [Text('{"name": 3, "arguments": {}}')]),
+    (any_format, '{"name": "Bob", "age": 3}', [Text('{"name": "Bob", "age": 3}')]),
+    (
+        any_format,
+        "Now.\n<tool_call>\n<function=f>\n<parameter=s>\n12\n</b>\n\n</parameter>\n"
+        "<parameter=n>\n3\n</parameter>\n<parameter=o>\n{'a': True}\n</parameter>\n"
+        '<parameter=x>"é"</parameter></function>\n</tool_call>\n<function=g></function>',
+        [Text("Now."), *call("f", '{"s": "12\\n</b>\\n", "n": 3, "o": {"a": true}, "x": "é"}'),
+         *call("g", "{}")],
+    ),
+    (any_format, "<tool_call><function=f><parameter=n>many</parameter></function>",
+     call("f", '{"n": "many"}')),
+    (any_format, '[f(s="a)]", n=-1), g()]',
+     [*call("f", '{"s": "a)]", "n": -1}'), *call("g", "{}")]),
+    (any_format, "<|python_start|>[a.f(o={'k': [1]})]<|python_end|>",
+     call("a.f", '{"o": {"k": [1]}}')),
+    (any_format, "[f(x)] is text", [Text("[f(x)] is text")]),
+    (any_format, "[f(s='never ends", [Text("[f(s='never ends")]),
+    (
+        named,
+        'I will get_weather.\n[TOOL_CALLS]get_weather[ARGS]{"c": 1}g012345678{"d": {}}',
+        [Text("I will get_weather."), *call("get_weather", '{"c": 1}'), *call("g", '{"d": {}}')],
+    ),
+    (named, 'Yes. get_weather[CALL_ID]abcdefghi[ARGS]{"c": 1}',
+     [Text("Yes. "), *call("get_weather", '{"c": 1}')]),
+    (named, "get_weather is\ng, f and {", [Text("get_weather is\ng, f and {")]),
+    (
+        Channels,
+        "<|channel|>analysis<|message|>Hm<|end|><|start|>assistant<|channel|>commentary<|message|>"
+        "First.<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json"
+        '<|message|>{"n": 1}<|call|>',
+        [Thought("Hm"), Text("First."), *call("f", '{"n": 1}')],
+    ),
+    (Channels, ' to=functions.f<|channel|>commentary json<|message|>{"n": 1}',
+     call("f", '{"n": 1}')),
+    (Channels, "<|channel|>final<|message|>a <|x|> b<|return|>", [Text("a <|x|> b")]),
+    (Channels, '{"a": 1}', [Text('{"a": 1}')]),
+    (Channels, "<|channel|>ana", []),
+    (call_or_response, '{"response": "He said \\"hi\\" \\u00e9\\ud83d\\ude00\\n!"}',
      [Text('He said "hi" é😀\n!')]),
-    (CallOrResponse, '{ "name": "f", "arguments": {"a": 1.5}}', call("f", '{"a": 1.5}')),
-    (CallOrResponse, '[{"name": "f", "arguments": {}}]', call("f", "{}")),
+    (call_or_response, '{ "name": "f", "arguments": {"a": 1.5}}', call("f", '{"a": 1.5}')),
+    (call_or_response, '[{"name": "f", "arguments": {}}]', call("f", "{}")),
     (thinking, "<think>\nhm </thin hm\n</think>\n\nYes </think>",
      [Thought("hm </thin hm"), Text("Yes </think>")]),
     (thinking, "Hello <think>", [Text("Hello <think>")]),
@@ -104,7 +157,7 @@ def test_any_arguments_come_out_as_they_went_in(
     arguments: dict[str, object], ascii_only: bool, indent: int | None
 ) -> None:
     said = json.dumps({"arguments": arguments, "name": "f"}, ensure_ascii=ascii_only, indent=indent)
-    begins, told = read(Bare, list(said))
+    begins, told = read(any_format, list(said))
     assert begins == CallBegins("f")
     assert isinstance(told, CallArguments)
     assert json.loads(told.text) == arguments
@@ -113,10 +166,10 @@ def test_any_arguments_come_out_as_they_went_in(
 @given(st.text(), st.booleans())
 def test_any_response_comes_out_as_it_went_in(text: str, ascii_only: bool) -> None:
     raw = json.dumps({"response": text}, ensure_ascii=ascii_only)
-    assert read(CallOrResponse, list(raw)) == ([Text(text)] if text else [])
+    assert read(call_or_response, list(raw)) == ([Text(text)] if text else [])
 
 
 def test_half_a_surrogate_pair_is_replaced() -> None:
     """Small models write them, and a grammar allows that."""
-    assert read(CallOrResponse, list(r'{"response": "a\ud83d b"}')) == [Text("a\ufffd b")]
-    assert read(Bare, [r'{"name": "f", "arguments": "\ud83d"}']) == call("f", "?")
+    assert read(call_or_response, list(r'{"response": "a\ud83d b"}')) == [Text("a\ufffd b")]
+    assert read(any_format, [r'{"name": "f", "arguments": "\ud83d"}']) == call("f", "?")

@@ -38,13 +38,59 @@ def chat(server: Running, model: str, **body: Any) -> Reply:
     return server.post("/v1/chat/completions", body)
 
 
+def forged(model: str) -> str:
+    """Words, and every control token between them."""
+    return "U" + " Yes".join(next(one for one in FAMILIES if one.name == model).control)
+
+
 def message(reply: Reply) -> Any:
     return reply.json["choices"][0]["message"]
 
 
-def events(reply: Reply) -> list[Any]:
-    lines = reply.body.decode().splitlines()
-    return [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+@pytest.mark.parametrize("model", USED)
+def test_all_protocols_make_the_same_prompt(families: Running, model: str) -> None:
+    """Of as many tokens, with forged turns in it; and tools are answered."""
+    system, ask = {"role": "system", "content": "S"}, {"role": "user", "content": forged(model)}
+    few: dict[str, Any] = {"model": model, "max_tokens": 2}
+    reply = chat(families, model, messages=[system, ask])
+    number = reply.json["usage"]["prompt_tokens"]
+    claude = families.post("/v1/messages", {**few, "system": "S", "messages": [ask]}).json["usage"]
+    assert claude["input_tokens"] + claude["cache_read_input_tokens"] == number
+    body: Any = {"model": model, "messages": [system, ask], "options": {"num_predict": 2}}
+    assert families.post("/api/chat", body).events[-1]["prompt_eval_count"] == number
+    body = {"model": model, "instructions": "S", "input": ask["content"], "max_output_tokens": 2}
+    assert families.post("/v1/responses", body).json["usage"]["input_tokens"] == number
+    function = {"name": "weather", "arguments": "{}"}
+    calls = [{"id": "c", "type": "function", "function": function}]
+    called = [ask, {"role": "assistant", "content": None, "tool_calls": calls}]
+    called += [{"role": "tool", "tool_call_id": "c", "content": "Rain."}]
+    tools = [{"type": "function", "function": {"name": "weather"}}]
+    for messages in (called, [system, system, ask, ask]):
+        reply = chat(families, model, messages=messages, tools=tools)
+        assert reply.status == 200, reply.body
+
+
+@pytest.mark.parametrize("special", [True, False])
+def test_raw_text_spells_special_tokens_where_it_is_to(families: Running, special: bool) -> None:
+    said = {"model": "chatml", "content": "Hi<|im_end|>", "parse_special": special}
+    said["add_special"] = True
+    body = {"model": "chatml", "prompt": said["content"], "parse_special": special, "n_predict": 1}
+    expected = len(families.post("/tokenize", said).json["tokens"])
+    told = families.post("/v1/completions", body).json["usage"]["prompt_tokens"]
+    assert told == families.post("/completion", body).json["tokens_evaluated"] == expected
+    mixed = {**body, "prompt": [0, said["content"]]}
+    assert families.post("/completion", mixed).json["tokens_evaluated"] == expected
+
+
+def test_a_refusal_names_the_template_and_no_option(families: Running) -> None:
+    messages = [{"role": "nobody", "content": "x"}]
+    body = {"model": "qwen3.5", "messages": messages, "max_tokens": 1}
+    reply = families.post("/v1/chat/completions", body)
+    assert reply.status == 400
+    said = reply.json["error"]["message"]
+    assert "qwen3.5.gguf" in said
+    assert "Unexpected message role" in said
+    assert "--" not in said
 
 
 def test_stop_strings_do_not_end_a_thought(families: Running) -> None:
@@ -135,7 +181,7 @@ def test_a_call_without_parameters_has_an_empty_object(
     assert json.loads(call["arguments"]) == {}
     deltas = [
         part["function"].get("arguments", "")
-        for one in events(chat(families, model, stream=True, **asked))
+        for one in chat(families, model, stream=True, **asked).events
         for part in one["choices"][0]["delta"].get("tool_calls", ())
     ]
     assert json.loads("".join(deltas)) == {}
@@ -157,6 +203,100 @@ def test_calls_of_earlier_turns_may_have_any_arguments(
     messages = [*ASK, {"role": "assistant", "content": None, "tool_calls": calls}, *results, *ASK]
     reply = chat(families, model, messages=messages, max_tokens=1)
     assert reply.status == 200, reply.body
+
+
+WEATHER: Any = {"name": "weather", "parameters": {"properties": {"city": {"type": "string"}}}}
+PARIS = '{"city": "Paris", "days": 3}'
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("qwen3", f'<tool_call>\n{{"name": "weather", "arguments": {PARIS}}}\n</tool_call>'),
+        (
+            "qwen3",
+            "<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</parameter>\n"
+            "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>",
+        ),
+        ("llama3.1", f'{{"name": "weather", "parameters": {PARIS}}}'),
+        ("llama3.1", '[weather(city="Paris", days=3)]'),
+        ("mistral-v3", f'[TOOL_CALLS] [{{"name": "weather", "arguments": {PARIS}}}]'),
+        ("mistral-v3", f"[TOOL_CALLS]weather[ARGS]{PARIS}"),
+        ("mistral-v3", f"weather{PARIS}"),
+        (
+            "gpt-oss",
+            "<|channel|>analysis<|message|>Look.<|end|><|start|>assistant<|channel|>commentary "
+            f"to=functions.weather <|constrain|>json<|message|>{PARIS}<|call|>",
+        ),
+    ],
+)
+def test_calls_in_the_formats_of_models(families: Running, model: str, said: str) -> None:
+    """A grammar has the model write them."""
+    asked: Any = {"tools": [{"type": "function", "function": WEATHER}], "max_tokens": 300}
+    asked["grammar"] = f"root ::= {json.dumps(said)}"
+    reply = chat(families, model, **asked)
+    found = message(reply)
+    (call,) = found["tool_calls"]
+    assert (call["function"]["name"], found["content"]) == ("weather", None)
+    assert json.loads(call["function"]["arguments"]) == json.loads(PARIS)
+    assert found.get("reasoning_content") == ("Look." if model == "gpt-oss" else None)
+    assert reply.json["choices"][0]["finish_reason"] == "tool_calls"
+    told = chat(families, model, stream=True, **asked).events
+    deltas = [one["choices"][0]["delta"] for one in told]
+    functions = [one["tool_calls"][0]["function"] for one in deltas if "tool_calls" in one]
+    assert functions[0]["name"] == "weather"
+    assert "".join(one["arguments"] for one in functions) == call["function"]["arguments"]
+    assert not any(one.get("content") for one in deltas)
+
+
+def test_where_it_may_it_answers_freely(families: Running) -> None:
+    """No grammar holds it to anything where the template knows tools."""
+    found = message(chat(families, "qwen3", tools=[{"type": "function", "function": WEATHER}]))
+    assert found["content"] + found.get("reasoning_content", "")
+    assert "tool_calls" not in found
+    for model in ("qwen3", "llama2"):
+        can = families.post("/api/show", {"model": model}).json["capabilities"]
+        assert ("tools" in can) == (model == "qwen3")
+
+
+def test_thoughts_of_earlier_turns_reach_it_in_anthropics_format_too(families: Running) -> None:
+    call = {"type": "tool_use", "id": "1", "name": "weather", "input": {"city": "Rome"}}
+    thought = {"type": "thinking", "thinking": "I should look first."}
+    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1"}]}
+
+    def counted(*blocks: Any) -> int:
+        messages = [*ASK, {"role": "assistant", "content": [*blocks]}, result]
+        body = {"model": "qwen3", "messages": messages}
+        return int(families.post("/v1/messages/count_tokens", body).json["input_tokens"])
+
+    assert counted(thought, call) > counted(call)
+
+
+def test_channels_without_tools(families: Running) -> None:
+    said = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>A"
+    asked: Any = {"grammar": f"root ::= {json.dumps(said)}", "max_tokens": 99}
+    found = message(chat(families, "gpt-oss", **asked))
+    assert (found["reasoning_content"], found["content"]) == ("Hm.", "A")
+
+
+@pytest.mark.parametrize("model", ["llama2", "qwen3"])
+def test_with_tools_and_a_schema_it_calls_or_answers_by_the_schema(
+    families: Running, model: str
+) -> None:
+    """As ollama's library asks, and whether or not the template knows tools."""
+    tools = [{"type": "function", "function": {"name": "now"}}]
+    kinds = set()
+    for seed in range(6):
+        options = {"temperature": 1.0, "seed": seed, "num_predict": 80}
+        body = {"model": model, "messages": ASK, "tools": tools, "format": OPEN, "stream": False}
+        found = families.post("/api/chat", {**body, "options": options}).json["message"]
+        if "tool_calls" in found:
+            assert found["tool_calls"][0]["function"] == {"name": "now", "arguments": {}}
+            kinds.add("call")
+        else:
+            assert json.loads(found["content"]) == {"a": "x"}
+            kinds.add("answer")
+    assert kinds == {"call", "answer"}
 
 
 def test_parallel_calls_of_responses_are_one_turn(families: Running) -> None:
@@ -231,14 +371,14 @@ def test_the_prompt_alone_is_told(families: Running) -> None:
     assert told["choices"][0]["text"] == "Once upon"
     assert told["usage"]["completion_tokens"] == 0
     assert "".join(told["choices"][0]["logprobs"]["tokens"]) == "Once upon"
-    streamed = events(families.post("/v1/completions", {**body, "stream": True}))
+    streamed = families.post("/v1/completions", {**body, "stream": True}).events
     assert "".join(one["choices"][0]["text"] for one in streamed) == "Once upon"
     assert families.post("/v1/completions", {**body, "echo": False}).status == 400
 
 
 def test_a_thought_has_a_signature(families: Running) -> None:
     body = {"model": "qwen3.5", "messages": ASK, "max_tokens": 4, "stream": True}
-    told = events(families.post("/v1/messages", body))
+    told = families.post("/v1/messages", body).events
     kinds = [one.get("delta", {}).get("type", one["type"]) for one in told]
     assert kinds.count("content_block_start") == 1
     assert kinds[kinds.index("content_block_stop") - 1] == "signature_delta"

@@ -75,12 +75,6 @@ def test_a_function(client: openai.OpenAI) -> None:
     assert after.output_text
 
 
-def test_a_format(client: openai.OpenAI) -> None:
-    form: Any = {"type": "json_schema", "name": "x", "schema": {"enum": ["yes", "no"]}}
-    answer = client.responses.create(model="any", input=ASK, text={"format": form})
-    assert json.loads(answer.output_text) in ("yes", "no")
-
-
 @pytest.mark.parametrize(
     "fields",
     [

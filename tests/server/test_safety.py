@@ -167,12 +167,8 @@ def test_the_queue_is_as_long_as_it_may_be(open_server: Running) -> None:
     assert eight.status == 429
     assert 1 <= int(eight.headers["retry-after"]) <= 60
     assert eight.json["error"]["type"] == "rate_limit_error"
-    body = json.dumps(
-        {"prompt": "Once", "n": 2, "max_tokens": 1500, "ignore_eos": True, "stream": True}
-    ).encode()
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", open_server.port), PATIENCE) as first:
-        first.sendall(head.replace("Host: x", "Host: localhost").encode() + body)
+    long = {"prompt": "Once", "n": 2, "max_tokens": 1500, "ignore_eos": True, "stream": True}
+    with open_server.sent("/v1/completions", long):
         wait_until(lambda: open_server.metric("llamacpp:requests_deferred"), "somebody waits")
         refused = open_server.post("/v1/completions", {"prompt": "x", "max_tokens": 1})
         assert refused.status == 429
@@ -193,13 +189,11 @@ HOSTILE: dict[str, bytes] = {
     "not UTF-8": b'{"messages": "\xff\xfe"}',
     "NaN": b'{"messages": [{"role": "user", "content": "x"}], "temperature": NaN}',
     "infinite": b'{"messages": [{"role": "user", "content": "x"}], "temperature": 1e999}',
-    "minus infinite": b'{"messages": [], "temperature": -Infinity}',
     "a long number": b'{"messages": [], "seed": ' + b"9" * 10_000 + b"}",
     "half a surrogate": rb'{"messages": [{"role": "user", "content": "\ud800"}]}',
     "the other half in a key": rb'{"\udfff": 1, "messages": []}',
     "deep": deep(5_000),
     "very deep": deep(500_000),
-    "65 levels": b'{"x": ' + b"[" * 65 + b"]" * 65 + b"}",
     "10 MB of text": b'{"messages": [{"role": "user", "content": "' + b"x" * 10_000_000 + b'"}]}',
     "a million values": b'{"messages": [' + b"1," * 1_000_000 + b"1]}",
 }
@@ -217,24 +211,15 @@ def schema(value: Any) -> bytes:
 
 HOSTILE |= {
     "messages of numbers": wrong(messages=[1, 2]),
-    "messages an object": wrong(messages={"role": "user"}),
     "a role that is none": wrong(messages=[{"role": ["user"], "content": "x"}]),
     "content of numbers": wrong(messages=[{"role": "user", "content": [1]}]),
     "an image": wrong(
         messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
     ),
-    "temperature a text": wrong(temperature="0.5"),
-    "temperature a list": wrong(temperature=[0.5]),
     "temperature huge": wrong(temperature=1e300),
-    "top_p above 1": wrong(top_p=1.5),
-    "max_tokens a fraction": wrong(max_tokens=1.5),
-    "max_tokens true": wrong(max_tokens=True),
     "n huge": wrong(n=10**30),
-    "n negative": wrong(n=-1),
-    "stream a text": wrong(stream="yes"),
     "thousands of stops": wrong(stop=["x"] * 5_000),
     "a stop that is long": wrong(stop="x" * 100_000),
-    "stops that are numbers": wrong(stop=[1]),
     "bias of everything": wrong(logit_bias={str(i): 1 for i in range(20_000)}),
     "bias without end": wrong(logit_bias={"1": 1e300, "2": "x"}),
     "bias beyond the vocabulary": wrong(logit_bias={"123456789": 1}),
@@ -243,7 +228,6 @@ HOSTILE |= {
     "hundreds of tools": wrong(
         tools=[{"type": "function", "function": {"name": f"f{i}"}} for i in range(500)]
     ),
-    "a tool without a name": wrong(tools=[{"type": "function", "function": {}}]),
     "a tool of another kind": wrong(tools=[{"type": "browser", "function": {"name": "x"}}]),
     "a choice of no tool": wrong(tool_choice={"type": "function", "function": {"name": "x"}}),
     "a choice that is a number": wrong(tool_choice=3),
@@ -272,7 +256,6 @@ HOSTILE |= {
     "a regular expression that is none": wrong(regex="("),
     "a regular expression that is long": wrong(regex="a?" * 20_000),
     "a deep grammar": wrong(grammar="root ::= " + "(" * 10_000 + '"a"' + ")" * 10_000),
-    "a prediction that is none": wrong(prediction={"type": "content", "content": 3}),
     "mirostat": wrong(mirostat=2),
 }
 
@@ -325,20 +308,6 @@ def test_a_recursive_schema_is_fine(server: Running) -> None:
     assert reply.status == 200
 
 
-def test_every_endpoint_survives_every_hostile_body(server: Running) -> None:
-    paths = ["/v1/completions", "/completion", "/infill", "/tokenize", "/detokenize",
-             "/apply-template"]  # fmt: skip
-    for path in paths:
-        for kind in ("nothing", "no JSON", "no object", "NaN", "half a surrogate", "very deep"):
-            reply = server.request("POST", path, raw=HOSTILE[kind])
-            assert 400 <= reply.status < 500, (path, kind)
-    for body in ({"tokens": [-1]}, {"tokens": [10**12]}, {"tokens": ["x"]}, {"tokens": [True]}):
-        assert server.post("/detokenize", body).status == 400
-    prompts: tuple[Any, ...] = ([99999], [-5], [[1], [3, 10**20]], [], [[]], {"a": 1}, 3)
-    for prompt in prompts:
-        assert server.post("/v1/completions", {"prompt": prompt, "max_tokens": 1}).status == 400
-
-
 def test_a_body_larger_than_it_says_is_not_read(server: Running) -> None:
     head = (
         f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.key}\r\n"
@@ -384,15 +353,8 @@ def test_what_is_no_http(server: Running) -> None:
 
 
 IMPATIENT = """
-import sys
-from localspec import SamplingParams, load
-from localspec.server.model_host import Offer
-from localspec.server.options import ServerOptions
-from localspec.server.running import serve
-options = ServerOptions(port=0, header_timeout=0.5, body_timeout=0.5, write_timeout=0.5)
-offer = Offer(opener=lambda progress: load(progress=progress))
-serve(options, [offer], SamplingParams(temperature=0.0),
-      listening=lambda address: print(address, flush=True), ready=lambda engine: None)
+start(Offer(opener=lambda progress: load(progress=progress)),
+      header_timeout=0.5, body_timeout=0.5, write_timeout=0.5)
 """
 
 
@@ -428,13 +390,7 @@ def test_slow_loris(impatient: Running, begun: bytes) -> None:
 def test_a_client_that_does_not_read_is_dropped(impatient: Running) -> None:
     """And does not keep the slot."""
     wanted = {"prompt": "Once", "n_predict": 1500, "n_probs": 100, "ignore_eos": True}
-    body = json.dumps({**wanted, "stream": True}).encode()
-    with socket.socket() as connection:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.settimeout(PATIENCE)
-        connection.connect(("127.0.0.1", impatient.port))
-        head = f"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}"
-        connection.sendall(f"{head}\r\n\r\n".encode() + body)
+    with impatient.sent("/completion", {**wanted, "stream": True}, buffer=4096) as connection:
         wait_until(lambda: not impatient.idle, "it is busy")
         impatient.wait_until_idle()
         received = drain(connection)

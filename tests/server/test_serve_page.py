@@ -43,7 +43,18 @@ def test_the_python_recipes_run(plain: Running, capsys: pytest.CaptureFixture[st
     assert '"legs"' in printed
 
 
-@pytest.mark.parametrize("more", [(), ("--no-stream",), ("--schema", "name, age int")])
+TOOL = "def weather() -> str:\n    return 'It rains in Rome.'\n"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        (),
+        ("--no-stream",),
+        ("--schema", "name, age int"),
+        ("--functions", TOOL, "--td", "--chain-limit", "2"),
+    ],
+)
 def test_the_recipe_for_llm(plain: Running, tmp_path: Path, more: tuple[str, ...]) -> None:
     (models,) = blocks("yaml")
     settings = tmp_path / "extra-openai-models.yaml"
@@ -58,6 +69,10 @@ def test_the_recipe_for_llm(plain: Running, tmp_path: Path, more: tuple[str, ...
         check=False,
         timeout=60,
     )
+    if "--functions" in more:  # the embedded model calls whatever it can
+        assert "Tool call: weather({})" in done.stderr
+        assert "It rains in Rome." in done.stderr
+        return
     assert done.returncode == 0, done.stderr
     if "--schema" in more:
         assert set(json.loads(done.stdout)) == {"name", "age"}

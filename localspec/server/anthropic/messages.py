@@ -15,20 +15,21 @@ from localspec.server.openai.messages import messages_of
 from localspec.server.pieces import CallArguments, CallBegins, Piece, Text, Thought
 from localspec.server.reply import Event, NamedEvents
 from localspec.server.service import Service
-from localspec.server.wire import sampling_of, stops_of
+from localspec.server.wire import sampling_of, schema_of, stops_of
 
 
 async def messages(service: Service, wanted: MessagesRequest) -> NamedEvents:
     engine = await service.open(wanted.model)
+    form = (wanted.output_config or {}).get("format") or wanted.output_format
     ask = Ask(
         max_tokens=service.longest(wanted.max_tokens),
         stop=stops_of(wanted.stop_sequences),
         sampling=sampling_of(wanted, service.defaults, engine),
-        json_schema=wanted.schema_text(),
+        json_schema=schema_of(form, "output_config.format"),
         shift=service.shift(),
     )
     answers = await service.begin(engine, await _with_prompt(service, engine, wanted, ask))
-    return MessageReply(answers, service.host.name, streamed=wanted.stream)
+    return MessageReply(answers, streamed=wanted.stream)
 
 
 async def count_tokens(service: Service, wanted: Conversation) -> Any:
@@ -39,7 +40,7 @@ async def count_tokens(service: Service, wanted: Conversation) -> Any:
 
 async def _with_prompt(service: Service, engine: Engine, wanted: Conversation, ask: Ask) -> Ask:
     thinking = wanted.thinking
-    thinks = None if thinking is None else {"enable_thinking": thinking.type != "disabled"}
+    thinks = None if thinking is None else {"enable_thinking": thinking.get("type") != "disabled"}
     chat = Chat(
         messages=messages_of(wanted.openai_messages(), sees_images=engine.prompts.sees_images),
         ask=ask,
@@ -52,7 +53,7 @@ async def _with_prompt(service: Service, engine: Engine, wanted: Conversation, a
 class MessageReply(NamedEvents):
     ping: ClassVar[bytes] = b'event: ping\ndata: {"type":"ping"}\n\n'
 
-    def __init__(self, answers: Answers, model: str, *, streamed: bool | None) -> None:
+    def __init__(self, answers: Answers, *, streamed: bool | None) -> None:
         super().__init__(answers, streamed=streamed)
         self._begun = False
         self._index, self._open = -1, ""  # the block that is open
@@ -60,7 +61,7 @@ class MessageReply(NamedEvents):
             "id": f"msg_{secrets.token_hex(12)}",
             "type": "message",
             "role": "assistant",
-            "model": model,
+            "model": answers.model,
         }
 
     def events_of(self, part: Part) -> Iterable[Event]:

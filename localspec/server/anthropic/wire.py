@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -40,26 +40,7 @@ class AnthropicMessage(Record):
 class AnthropicTool(Record):
     name: Annotated[str, Field(min_length=1, max_length=128)]
     description: str | None = None
-    input_schema: dict[str, Any] | None = None
-
-
-class Choice(Record):
-    type: str
-    name: str | None = None
-    disable_parallel_tool_use: bool | None = None
-
-
-class ThinkingOption(Record):
-    type: str
-
-
-class OutputFormat(Record):
-    type: Literal["json_schema"]
-    schema_: Annotated[dict[str, Any], Field(alias="schema")]
-
-
-class OutputConfig(Record):
-    format: OutputFormat | None = None
+    input_schema: dict[str, Any]
 
 
 class Conversation(Record):
@@ -67,8 +48,8 @@ class Conversation(Record):
     messages: Annotated[list[AnthropicMessage], Field(min_length=1)]
     system: str | list[Block] | None = None
     tools: list[AnthropicTool] | None = None
-    tool_choice: Choice | None = None
-    thinking: ThinkingOption | None = None
+    tool_choice: dict[str, Any] | None = None
+    thinking: dict[str, Any] | None = None
 
     def openai_messages(self) -> list[Message]:
         found = []
@@ -82,17 +63,10 @@ class Conversation(Record):
         return found
 
     def choice(self) -> ToolChoice:
-        tools = []
-        for tool in self.tools or ():
-            if tool.input_schema is None:
-                name = tool.name[:40]
-                raise ApiError(400, f"The tool '{name}' has no input_schema.", param="tools")
-            tools.append(Tool.of(tool.name, tool.description, tool.input_schema))
-        choice = self.tool_choice
-        if choice is None:
-            return chosen(tools, "auto", several=False)
-        named = {"name": choice.name} if choice.type == "tool" else choice.type
-        return chosen(tools, named, several=choice.disable_parallel_tool_use is False)
+        tools = [Tool.of(one.name, one.description, one.input_schema) for one in self.tools or ()]
+        choice = self.tool_choice or {"type": "auto"}
+        several = choice.get("disable_parallel_tool_use") is False
+        return chosen(tools, choice, several=several)
 
 
 class MessagesRequest(Conversation, Sampling):
@@ -100,14 +74,9 @@ class MessagesRequest(Conversation, Sampling):
 
     max_tokens: Annotated[int, Field(ge=1)]
     stop_sequences: list[str] | None = None
-    output_config: OutputConfig | None = None
-    output_format: OutputFormat | None = None
+    output_config: dict[str, Any] | None = None
+    output_format: dict[str, Any] | None = None
     stream: bool | None = None
-
-    def schema_text(self) -> str | None:
-        form = self.output_config.format if self.output_config else None
-        form = form or self.output_format
-        return None if form is None else json.dumps(form.schema_)
 
 
 def _messages(role: str, blocks: Sequence[Block]) -> list[Message]:

@@ -66,8 +66,7 @@ async def replied(
         )
         for number, prompt in enumerate(prompts)
     ]
-    answers = await service.begin(engine, *asks)
-    return CompletionReply(answers, engine, service.host.name, wanted, asks)
+    return CompletionReply(await service.begin(engine, *asks), wanted, asks)
 
 
 def _prompt(prompt: str | PromptObject | Mixed, engine: Engine, wanted: RawFields) -> str | Tokens:
@@ -88,17 +87,8 @@ def _prompt(prompt: str | PromptObject | Mixed, engine: Engine, wanted: RawField
 
 
 class CompletionReply(Reply):
-    def __init__(
-        self,
-        answers: Answers,
-        engine: Engine,
-        model: str,
-        wanted: Completion,
-        asks: Sequence[Ask],
-    ) -> None:
+    def __init__(self, answers: Answers, wanted: Completion, asks: Sequence[Ask]) -> None:
         super().__init__(answers, streamed=wanted.stream)
-        self._engine = engine
-        self._model = model
         self._wanted = wanted
         self._asks = asks
         self._silent = wanted.longest == 0
@@ -139,7 +129,7 @@ class CompletionReply(Reply):
 
     def _probabilities(self, logprobs: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
         form = sampled_probs if self._wanted.post_sampling_probs else chat_logprobs
-        return form(logprobs, self._engine)
+        return form(logprobs, self.answers.engine)
 
     def _end_if_late(self, number: int) -> None:
         most, stream = self._wanted.t_max_predict_ms or 0.0, self.answers.streams[number]
@@ -161,7 +151,7 @@ class CompletionReply(Reply):
             "tokens": self._tokens[number] if keeps else [],
             "id_slot": 0,
             "stop": True,
-            "model": self._model,
+            "model": self.answers.model,
             "tokens_predicted": 0 if self._silent else stats.generated_tokens,
             "tokens_evaluated": stats.prompt_tokens,
             "generation_settings": {
@@ -179,7 +169,7 @@ class CompletionReply(Reply):
                 "ignore_eos": bool(wanted.ignore_eos),
                 "timings_per_token": bool(wanted.timings_per_token),
             },
-            "prompt": prompt_of(stream, self._engine),
+            "prompt": prompt_of(stream, self.answers.engine),
             "has_new_line": "\n" in message.text,
             "truncated": stream.truncated,
             "stop_type": kind,

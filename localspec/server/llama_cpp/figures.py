@@ -12,7 +12,6 @@ from localspec.server.failures import ApiError
 from localspec.server.service import Service
 
 _SIZES = (1, 2, 3, 4, 8, 16)
-"""Tokens of a pass whose cost is a metric."""
 
 
 async def slots(service: Service) -> Any:
@@ -20,8 +19,8 @@ async def slots(service: Service) -> Any:
         raise ApiError(501, "Slots are not shown here. Start the server without --no-slots.")
     engine = service.engine()
     found = []
-    for number in range(service.gate.slots):
-        working = service.activity.slots.get(number)
+    for number in range(service.host.gate.slots):
+        working = service.host.activity.slots.get(number)
         slot: dict[str, Any] = {
             "id": number,
             "n_ctx": engine.context_length,
@@ -47,91 +46,91 @@ async def metrics(service: Service) -> Response:
     return Response("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
 
 
-Labelled = tuple[Mapping[str, str], float]
+Values = Sequence[tuple[Mapping[str, object], float]]
+Metric = tuple[str, str, float | Values]
+"""Its name, what it is, and its values, with labels."""
 
 
 def _llama_cpp(service: Service) -> Iterator[str]:
-    totals, gate = service.activity.totals, service.gate
-    counters = {
-        "prompt_tokens_total": ("Prompt tokens read, without cached ones.", totals.prompt_tokens),
-        "prompt_tokens_cached_total": ("Prompt tokens that were cached.", totals.cached_tokens),
-        "prompt_seconds_total": ("Seconds of reading prompts.", totals.prompt_seconds),
-        "tokens_predicted_total": ("Tokens generated.", totals.generated_tokens),
-        "tokens_predicted_seconds_total": ("Seconds of generating.", totals.decode_seconds),
-        "n_decode_total": ("Passes of the model.", totals.passes),
-        "n_tokens_max": ("Most tokens of a prompt and its answer.", totals.longest),
-        "spec_decode_num_draft_tokens_total": ("Tokens drafted.", totals.drafted),
-        "spec_decode_num_accepted_tokens_total": ("Drafted tokens accepted.", totals.accepted),
-        "spec_decode_num_drafts_total": ("Passes that verified a draft.", totals.drafts),
-    }
-    prompt_speed = _ratio(totals.prompt_tokens, totals.prompt_seconds)
+    totals, gate = service.host.activity.totals, service.host.gate
     later = max(0, totals.generated_tokens - sum(totals.answers.values()))
-    speed, busy = _ratio(later, totals.decode_seconds), _ratio(totals.steps, totals.rounds)
-    gauges = {
-        "prompt_tokens_seconds": ("Prompt tokens per second.", prompt_speed),
-        "predicted_tokens_seconds": ("Generated tokens per second.", speed),
-        "requests_processing": ("Answers that are generated.", gate.running),
-        "requests_deferred": ("Answers that wait.", gate.waiting),
-        "n_busy_slots_per_decode": ("Busy slots per pass.", busy),
-    }
-    for name, (about, value) in counters.items():
-        yield from _metric(f"llamacpp:{name}", "counter", about, [({}, value)])
-    for name, (about, value) in gauges.items():
-        yield from _metric(f"llamacpp:{name}", "gauge", about, [({}, value)])
-    yield from _metric(
-        "llamacpp:spec_decode_num_accepted_tokens_per_pos_total",
-        "counter",
-        "Drafted tokens accepted, by position.",
-        [({"position": str(i)}, n) for i, n in enumerate(totals.accepted_per_position)],
-    )
+    positions = [({"position": n}, count) for n, count in enumerate(totals.accepted_per_position)]
+    counters: list[Metric] = [
+        ("prompt_tokens_total", "Prompt tokens read, without cached ones.", totals.prompt_tokens),
+        ("prompt_tokens_cached_total", "Prompt tokens that were cached.", totals.cached_tokens),
+        ("prompt_seconds_total", "Seconds of reading prompts.", totals.prompt_seconds),
+        ("tokens_predicted_total", "Tokens generated.", totals.generated_tokens),
+        ("tokens_predicted_seconds_total", "Seconds of generating.", totals.decode_seconds),
+        ("n_decode_total", "Passes of the model.", totals.passes),
+        ("n_tokens_max", "Most tokens of a prompt and its answer.", totals.longest),
+        ("spec_decode_num_draft_tokens_total", "Tokens drafted.", totals.drafted),
+        ("spec_decode_num_accepted_tokens_total", "Drafted tokens accepted.", totals.accepted),
+        ("spec_decode_num_drafts_total", "Passes that verified a draft.", totals.drafts),
+        (
+            "spec_decode_num_accepted_tokens_per_pos_total",
+            "Drafted tokens accepted, by position.",
+            positions,
+        ),
+    ]
+    prompt_speed = _ratio(totals.prompt_tokens, totals.prompt_seconds)
+    gauges: list[Metric] = [
+        ("prompt_tokens_seconds", "Prompt tokens per second.", prompt_speed),
+        (
+            "predicted_tokens_seconds",
+            "Generated tokens per second.",
+            _ratio(later, totals.decode_seconds),
+        ),
+        ("requests_processing", "Answers that are generated.", gate.running),
+        ("requests_deferred", "Answers that wait.", gate.waiting),
+        ("n_busy_slots_per_decode", "Busy slots per pass.", _ratio(totals.steps, totals.rounds)),
+    ]
+    yield from _metrics("llamacpp", "counter", counters)
+    yield from _metrics("llamacpp", "gauge", gauges)
 
 
 def _own(service: Service, engine: Engine) -> Iterator[str]:
-    totals, traffic = service.activity.totals, service.common.traffic
+    totals, traffic = service.host.activity.totals, service.common.traffic
     drafters = sorted(totals.by_drafter.items())
 
-    def by_position(name: str) -> list[Labelled]:
+    def by_position(name: str) -> Values:
         return [
-            ({"drafter": source, "position": str(position)}, count)
+            ({"drafter": source, "position": position}, count)
             for source, counts in drafters
             for position, count in enumerate(getattr(counts, name))
         ]
 
     finished = [({"finish": name}, count) for name, count in sorted(totals.answers.items())]
+    drafted = [({"drafter": source}, counts.drafted) for source, counts in drafters]
     positions = "by drafter and position in the draft, from 0."
     curve = engine.profile.target
-    passes = [({"tokens": str(n)}, curve.seconds(n, 0) * curve.pace) for n in _SIZES if curve]
-    counters: dict[str, tuple[str, Sequence[Labelled]]] = {
-        "answers_total": ("Answers, by how they ended.", finished),
-        "requests_total": ("HTTP requests.", [({}, traffic.requests)]),
-        "requests_refused_total": (
-            "HTTP requests answered with an error.",
-            [({}, traffic.refused)],
-        ),
-        "drafted_tokens_total": (
-            "Tokens drafted, by drafter.",
-            [({"drafter": source}, counts.drafted) for source, counts in drafters],
-        ),
-        "tested_tokens_total": (f"Tokens tested, {positions}", by_position("tested_per_position")),
-        "accepted_tokens_total": (
+    passes = [({"tokens": n}, curve.seconds(n, 0) * curve.pace) for n in _SIZES if curve]
+    counters: list[Metric] = [
+        ("answers_total", "Answers, by how they ended.", finished),
+        ("requests_total", "HTTP requests.", traffic.requests),
+        ("requests_refused_total", "HTTP requests answered with an error.", traffic.refused),
+        ("drafted_tokens_total", "Tokens drafted, by drafter.", drafted),
+        ("tested_tokens_total", f"Tokens tested, {positions}", by_position("tested_per_position")),
+        (
+            "accepted_tokens_total",
             f"Tokens accepted, {positions}",
             by_position("accepted_per_position"),
         ),
-    }
-    for name, (about, values) in counters.items():
-        yield from _metric(f"localspec:{name}", "counter", about, values)
-    about = "Seconds of a pass over so many tokens, T(n)."
-    yield from _metric("localspec:pass_seconds", "gauge", about, passes)
-    limit = service.options.max_queue
-    yield from _metric("localspec:queue_limit", "gauge", "Answers that may wait.", [({}, limit)])
+    ]
+    gauges: list[Metric] = [
+        ("pass_seconds", "Seconds of a pass over so many tokens, T(n).", passes),
+        ("queue_limit", "Answers that may wait.", service.options.max_queue),
+    ]
+    yield from _metrics("localspec", "counter", counters)
+    yield from _metrics("localspec", "gauge", gauges)
 
 
-def _metric(name: str, kind: str, about: str, values: Iterable[Labelled]) -> Iterator[str]:
-    yield f"# HELP {name} {about}"
-    yield f"# TYPE {name} {kind}"
-    for labels, value in values:
-        told = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-        yield f"{name}{{{told}}} {value:.12g}" if told else f"{name} {value:.12g}"
+def _metrics(prefix: str, kind: str, metrics: Iterable[Metric]) -> Iterator[str]:
+    for name, about, values in metrics:
+        yield f"# HELP {prefix}:{name} {about}"
+        yield f"# TYPE {prefix}:{name} {kind}"
+        for labels, value in values if isinstance(values, Sequence) else [({}, values)]:
+            told = ",".join(f'{key}="{_escaped(str(text))}"' for key, text in labels.items())
+            yield f"{prefix}:{name}{f'{{{told}}}' if told else ''} {value:.12g}"
 
 
 def _escaped(text: str) -> str:

@@ -24,7 +24,7 @@ class SlotRequest(Record):
 async def act(service: Service, wanted: SlotRequest) -> Any:
     query = service.request.query_params
     engine = await service.open(wanted.model or query.get("model"))
-    number, last = service.request.path_params["number"], service.gate.slots - 1
+    number, last = service.request.path_params["number"], service.host.gate.slots - 1
     if number > last:
         raise ApiError(400, f"There is no slot {number}. Ask for one from 0 to {last}.")
     action = query.get("action")
@@ -36,9 +36,17 @@ async def act(service: Service, wanted: SlotRequest) -> Any:
             400, "action is missing or unknown. Give save, restore or erase.", param="action"
         )
     path = _path(service, wanted.filename)
-    work = _save if action == "save" else _restore
+
+    def work(_left: object) -> dict[str, Any]:
+        started = time.perf_counter()
+        if action == "save":
+            figures = {"n_saved": engine.save_session(path), "n_written": path.stat().st_size}
+        else:
+            figures = {"n_restored": _restored(engine, path), "n_read": path.stat().st_size}
+        return {**figures, "timings": {f"{action}_ms": (time.perf_counter() - started) * 1e3}}
+
     try:
-        figures = await service.in_turn(lambda left: work(engine, path))
+        figures = await service.in_turn(work)
     except SessionError as error:
         raise ApiError(400, str(error)) from None
     return {"id_slot": number, "filename": wanted.filename, **figures}
@@ -60,26 +68,11 @@ def _path(service: Service, name: str) -> Path:
     return folder / name
 
 
-def _save(engine: Engine, path: Path) -> dict[str, Any]:
-    started = time.perf_counter()
-    tokens = engine.save_session(path)
-    return {
-        "n_saved": tokens,
-        "n_written": path.stat().st_size,
-        "timings": {"save_ms": (time.perf_counter() - started) * 1e3},
-    }
-
-
-def _restore(engine: Engine, path: Path) -> dict[str, Any]:
-    started = time.perf_counter()
+def _restored(engine: Engine, path: Path) -> int:
     if not path.is_file():
         raise SessionError("There is no file of that name. Save a slot first.")
     engine.clear()
     found = engine.open_session(path)
     if not found.tokens:
         raise SessionError(" ".join(found.notices) or "There is nothing in that file.")
-    return {
-        "n_restored": found.tokens,
-        "n_read": path.stat().st_size,
-        "timings": {"restore_ms": (time.perf_counter() - started) * 1e3},
-    }
+    return found.tokens

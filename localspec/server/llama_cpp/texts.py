@@ -46,7 +46,6 @@ async def tokenize(service: Service, wanted: TokenizeRequest) -> Any:
 
 
 async def detokenize(service: Service, wanted: DetokenizeRequest) -> Any:
-    """By llama.cpp's name for the text and by vLLM's."""
     engine = await service.open(wanted.model)
     text = text_of_tokens(wanted.tokens or [], engine)
     return {"content": text, "prompt": text}
@@ -65,7 +64,8 @@ async def tokenizer_info(service: Service) -> Any:
 
 async def apply_template(service: Service, wanted: CountRequest) -> Any:
     engine = await service.open(wanted.model)
-    text = await asyncio.to_thread(chat_text, engine, with_tools(engine, wanted.chat(service)))
+    chat = with_tools(engine, wanted.chat(service, engine, images=False))
+    text = await asyncio.to_thread(chat_text, engine, chat)
     return {"prompt": str(plain(text))}
 
 
@@ -77,7 +77,7 @@ async def props(service: Service) -> Any:
             "n_ctx": engine.context_length,
             "params": settings_of(service.defaults),
         },
-        "total_slots": service.gate.slots,
+        "total_slots": service.host.gate.slots,
         "model_alias": service.host.name,
         "model_path": str(engine.model.path),
         "modalities": {"vision": engine.prompts.sees_images, "audio": False},

@@ -31,7 +31,7 @@ async def chat(service: Service, wanted: ChatRequest) -> Any:
         raise ApiError(400, "Images go with a message. Put them into one.")
     tools = chosen(tools_of(wanted.tools), "auto", several=False)
     ask = await _with_prompt(service, engine, wanted, wanted.messages, tools)
-    return await _replied(service, engine, wanted, ask, "message")
+    return OllamaReply(await service.begin(engine, ask), wanted, "message")
 
 
 async def generate(service: Service, wanted: GenerateRequest) -> Any:
@@ -50,7 +50,7 @@ async def generate(service: Service, wanted: GenerateRequest) -> Any:
         if wanted.system:
             messages.insert(0, OllamaMessage(role="system", content=wanted.system))
         ask = await _with_prompt(service, engine, wanted, messages, ToolChoice())
-    return await _replied(service, engine, wanted, ask, "response")
+    return OllamaReply(await service.begin(engine, ask), wanted, "response")
 
 
 async def _with_prompt(
@@ -72,16 +72,7 @@ async def _with_prompt(
     return await ask_of(engine, chat)
 
 
-async def _replied(
-    service: Service, engine: Engine, wanted: OllamaRequest, ask: Ask, member: str
-) -> Reply:
-    answers = await service.begin(engine, ask)
-    streamed = wanted.stream is not False
-    return OllamaReply(answers, service.host.name, member, streamed=streamed)
-
-
 def _loaded(service: Service, member: str) -> dict[str, Any]:
-    """The reply without a prompt, which only has the model loaded."""
     head = {"model": service.host.name, "created_at": _now()}
     return {**head, **_content(member, AnswerMessage()), "done": True, "done_reason": "load"}
 
@@ -92,9 +83,9 @@ class OllamaReply(Reply):
     media_type: ClassVar[str] = "application/x-ndjson"
     ping: ClassVar[bytes] = b""
 
-    def __init__(self, answers: Answers, model: str, member: str, *, streamed: bool) -> None:
-        super().__init__(answers, streamed=streamed)
-        self._model, self._member = model, member
+    def __init__(self, answers: Answers, wanted: OllamaRequest, member: str) -> None:
+        super().__init__(answers, streamed=wanted.stream is not False)
+        self._member = member
 
     def events_of_piece(self, piece: Piece) -> Iterable[Event]:
         if isinstance(piece, Text | Thought):
@@ -120,7 +111,7 @@ class OllamaReply(Reply):
         return as_json(value) + b"\n"
 
     def _line(self, message: AnswerMessage) -> Event:
-        head = {"model": self._model, "created_at": _now()}
+        head = {"model": self.answers.model, "created_at": _now()}
         return {**head, **_content(self._member, message), "done": False}
 
     def _ending(self) -> Event:

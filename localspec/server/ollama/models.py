@@ -79,7 +79,6 @@ def _described(host: ModelHost) -> dict[str, Any]:
 
 
 def _details(host: ModelHost) -> dict[str, Any]:
-    """Those of a model that is not loaded come from its name."""
     engine = host.engine
     family = "" if engine is None else _family(engine)
     size = "" if engine is None else engine.model.metadata.get("general.size_label", "")

@@ -14,7 +14,6 @@ from localspec.server.failures import ApiError
 from localspec.server.openai.messages import (
     Content,
     ContentPart,
-    FunctionCall,
     FunctionTool,
     Message,
     ToolCall,
@@ -29,20 +28,11 @@ class Options(Sampling):
     num_keep: int | None = None
 
 
-class OllamaFunction(Record):
-    name: str
-    arguments: dict[str, Any] | str | None = None
-
-
-class OllamaCall(Record):
-    function: OllamaFunction
-
-
 class OllamaMessage(Record):
     role: str
     content: str | None = None
     images: list[str] | None = None
-    tool_calls: list[OllamaCall] | None = None
+    tool_calls: list[ToolCall] | None = None
     tool_name: str | None = None
 
     def as_openai(self) -> Message:
@@ -50,7 +40,7 @@ class OllamaMessage(Record):
             role=self.role,
             content=_content(self.content or "", self.images),
             name=self.tool_name,
-            tool_calls=[_call(call.function) for call in self.tool_calls or ()] or None,
+            tool_calls=self.tool_calls or None,
         )
 
 
@@ -100,10 +90,3 @@ def _content(text: str, images: Sequence[str] | None) -> Content:
     urls = [f"data:image/*;base64,{one}" for one in images]
     shown = [ContentPart(type="image_url", image_url=url) for url in urls]
     return [*shown, ContentPart(type="text", text=text)]
-
-
-def _call(function: OllamaFunction) -> ToolCall:
-    arguments = function.arguments
-    if not isinstance(arguments, str):
-        arguments = json.dumps(arguments or {})
-    return ToolCall(function=FunctionCall(name=function.name, arguments=arguments))

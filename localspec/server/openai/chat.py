@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from localspec import Engine
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.server.answers import Answers, Part
 from localspec.server.conversation import ask_of
@@ -16,12 +15,10 @@ from localspec.server.failures import ApiError
 from localspec.server.figures import chat_logprobs, timings, usage
 from localspec.server.llama_cpp.texts import prompt_of
 from localspec.server.openai.chat_wire import ChatRequest, CountRequest
-from localspec.server.openai.messages import tools_of
 from localspec.server.pieces import Call, CallBegins, Piece, Text, Thought
 from localspec.server.reply import Event, Reply
 from localspec.server.service import FINGERPRINT, Service
 from localspec.server.speculation import Speculation
-from localspec.server.tools import chosen
 from localspec.server.wire import sampling_of
 
 DONE = b"data: [DONE]\n\n"
@@ -31,42 +28,32 @@ async def chat_completions(service: Service, wanted: ChatRequest) -> Reply:
     if wanted.top_logprobs and not wanted.logprobs:
         raise ApiError(400, "top_logprobs needs logprobs.", param="top_logprobs")
     engine = await service.open(wanted.model)
-    logprobs = (wanted.top_logprobs or 0) if wanted.logprobs else None
-    tools = chosen(
-        tools_of(wanted.tools), wanted.tool_choice, several=bool(wanted.parallel_tool_calls)
-    )
-    ask = wanted.ask(service, engine, logprobs=logprobs)
-    chat = wanted.chat(service, sees_images=engine.prompts.sees_images)
-    variables = service.variables(wanted.chat_template_kwargs, effort=wanted.reasoning_effort)
-    ask = await ask_of(engine, replace(chat, ask=ask, tools=tools, variables=variables))
+    ask = await ask_of(engine, wanted.asked(service, engine))
     asks = [
         replace(ask, sampling=sampling_of(wanted, service.defaults, engine, choice=number))
         for number in range(wanted.n or 1)
     ]
-    answers = await service.begin(engine, *asks)
-    return ChatReply(answers, engine, service.host.name, wanted)
+    return ChatReply(await service.begin(engine, *asks), wanted)
 
 
 async def input_tokens(service: Service, wanted: CountRequest) -> Any:
     engine = await service.open(wanted.model)
-    chat = wanted.chat(service, sees_images=engine.prompts.sees_images)
-    ask = await ask_of(engine, chat)
+    ask = await ask_of(engine, wanted.chat(service, engine))
     return {"object": "response.input_tokens", "input_tokens": len(ask.prompt)}
 
 
 class ChatReply(Reply):
     last: ClassVar[bytes] = DONE
 
-    def __init__(self, answers: Answers, engine: Engine, model: str, wanted: ChatRequest) -> None:
+    def __init__(self, answers: Answers, wanted: ChatRequest) -> None:
         super().__init__(answers, streamed=wanted.stream)
-        self._engine = engine
         self._wanted = wanted
         followed = answers.streams if wanted.speculation else []
-        self._speculation = [Speculation(engine, stream) for stream in followed]
+        self._speculation = [Speculation(answers.engine, stream) for stream in followed]
         self._head = {
             "id": f"chatcmpl-{secrets.token_hex(12)}",
             "created": int(time.time()),
-            "model": model,
+            "model": answers.model,
             "system_fingerprint": FINGERPRINT,
         }
 
@@ -101,7 +88,7 @@ class ChatReply(Reply):
             yield {**self._head, "object": "chat.completion.chunk", "choices": [], **figures}
 
     def whole(self) -> Any:
-        verbose = {"__verbose": {"prompt": prompt_of(self.stream, self._engine)}}
+        verbose = {"__verbose": {"prompt": prompt_of(self.stream, self.answers.engine)}}
         return {
             **self._head,
             "object": "chat.completion",
@@ -144,7 +131,7 @@ class ChatReply(Reply):
         }
 
     def _logprobs(self, logprobs: Sequence[TokenLogprob]) -> dict[str, Any]:
-        return {"content": chat_logprobs(logprobs, self._engine), "refusal": None}
+        return {"content": chat_logprobs(logprobs, self.answers.engine), "refusal": None}
 
     def _finish(self, number: int) -> str:
         if self.answers.streams[number].finish_reason == "length":
@@ -156,7 +143,6 @@ class ChatReply(Reply):
 
 
 def _delta(piece: Piece, calls: Sequence[Call]) -> dict[str, Any]:
-    """A piece as a change of the message, which has these calls so far."""
     if isinstance(piece, Text):
         return {"content": piece.text}
     if isinstance(piece, Thought):

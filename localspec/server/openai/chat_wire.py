@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -23,23 +24,16 @@ from localspec.server.openai.messages import (
 )
 from localspec.server.service import Service
 from localspec.server.tools import chosen
-from localspec.server.wire import MOST_CHOICES, BiasedSampling, Record, sampling_of, stops_of
+from localspec.server.wire import (
+    MOST_CHOICES,
+    BiasedSampling,
+    Record,
+    sampling_of,
+    schema_of,
+    stops_of,
+)
 
-_GUIDED = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
-
-
-class SchemaFormat(Record):
-    schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
-
-
-class ResponseFormat(Record):
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: SchemaFormat | None = None
-    schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
-
-
-class StreamOptions(Record):
-    include_usage: bool | None = None
+_REFUSED = ["guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"]
 
 
 class Prediction(Record):
@@ -48,11 +42,9 @@ class Prediction(Record):
 
 
 class AnswerFields(BiasedSampling):
-    """Fields that chat completions and completions have in common."""
-
     model: str | None = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream_options: dict[str, Any] | None = None
     stop: str | list[str] | None = None
     n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
     max_tokens: int | None = None
@@ -61,7 +53,7 @@ class AnswerFields(BiasedSampling):
     grammar: str | None = None
     json_schema: dict[str, Any] | None = None
     regex: str | None = None
-    response_format: ResponseFormat | None = None
+    response_format: dict[str, Any] | None = None
     prediction: Prediction | None = None
     timings_per_token: bool | None = None
     cache_prompt: bool | None = None
@@ -82,7 +74,7 @@ class AnswerFields(BiasedSampling):
 
     @property
     def wants_usage(self) -> bool:
-        return bool(self.stream_options and self.stream_options.include_usage)
+        return bool((self.stream_options or {}).get("include_usage"))
 
     def ask(
         self,
@@ -93,17 +85,18 @@ class AnswerFields(BiasedSampling):
         choice: int = 0,
         logprobs: int | None = None,
     ) -> Ask:
-        for name in (*_GUIDED, "structured_outputs"):
+        for name in _REFUSED:
             if getattr(self, name) is not None:
                 why = f"{name} is not known here. Use response_format, regex or grammar."
                 raise ApiError(400, why, param=name)
+        schema = None if self.json_schema is None else json.dumps(self.json_schema)
         return Ask(
             prompt=prompt,
             max_tokens=service.longest(self.longest),
             stop=stops_of(self.stop),
             sampling=sampling_of(self, service.defaults, engine, choice=choice),
             grammar=self.grammar if self.grammar and self.grammar.strip() else None,
-            json_schema=self._schema(),
+            json_schema=schema_of(self.response_format, "response_format") or schema,
             regex=self.regex or None,
             logprobs=logprobs,
             prediction=text_of(self.prediction.content) if self.prediction else "",
@@ -111,18 +104,6 @@ class AnswerFields(BiasedSampling):
             shift=service.shift(self.n_keep, self.n_discard),
             reports=bool(self.stream and self.return_progress),
         )
-
-    def _schema(self) -> str | None:
-        form, schema = self.response_format, self.json_schema
-        if form is not None and form.type == "json_object":
-            schema = form.schema_ or {"type": "object"}
-        elif form is not None and form.type == "json_schema":
-            schema = form.json_schema.schema_ if form.json_schema else form.schema_
-            if schema is None:
-                raise ApiError(
-                    400, "response_format lacks json_schema.schema.", param="response_format"
-                )
-        return None if schema is None else json.dumps(schema)
 
 
 class RawFields(AnswerFields):
@@ -135,8 +116,6 @@ class RawFields(AnswerFields):
 
 
 class CountRequest(Record):
-    """A conversation whose tokens are counted."""
-
     model: str | None = None
     messages: Annotated[list[Message], Field(min_length=1)]
     tools: list[FunctionTool] | None = None
@@ -144,7 +123,8 @@ class CountRequest(Record):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
 
-    def chat(self, service: Service, *, sees_images: bool = False) -> Chat:
+    def chat(self, service: Service, engine: Engine, *, images: bool = True) -> Chat:
+        sees_images = images and engine.prompts.sees_images
         return Chat(
             messages=messages_of(self.messages, sees_images=sees_images),
             tools=chosen(tools_of(self.tools), "auto", several=False),
@@ -162,3 +142,13 @@ class ChatRequest(CountRequest, AnswerFields):
     verbose: bool | None = None
     speculation: bool | None = None
     reasoning_effort: str | None = None
+
+    def asked(self, service: Service, engine: Engine) -> Chat:
+        several = bool(self.parallel_tool_calls)
+        logprobs = (self.top_logprobs or 0) if self.logprobs else None
+        return replace(
+            self.chat(service, engine),
+            ask=self.ask(service, engine, logprobs=logprobs),
+            tools=chosen(tools_of(self.tools), self.tool_choice, several=several),
+            variables=service.variables(self.chat_template_kwargs, effort=self.reasoning_effort),
+        )

@@ -5,19 +5,20 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from localspec import Engine
+from localspec import Engine, GenerationStats
 from localspec.decoding.logprobs import TokenLogprob
+from localspec.prompting.content import plain
 from localspec.prompting.prompt import Tokens
 from localspec.server.answers import Answers, Part
 from localspec.server.failures import ApiError
 from localspec.server.figures import TextOffsets, text_logprobs, timings, usage
 from localspec.server.openai.chat import DONE
 from localspec.server.openai.chat_wire import RawFields
-from localspec.server.openai.echo import Echo, echo_of
 from localspec.server.reply import Event, Reply
 from localspec.server.service import FINGERPRINT, Service
 from localspec.server.wire import MOST_CHOICES
@@ -33,7 +34,6 @@ class CompletionRequest(RawFields):
 
     @property
     def silent(self) -> bool:
-        """Whether only the prompt is wanted, with its log-probabilities."""
         return bool(self.echo) and self.longest == 0
 
 
@@ -52,10 +52,43 @@ async def completions(service: Service, wanted: CompletionRequest) -> Reply:
     ]
     echoes = [Echo()] * len(asks)
     if wanted.echo:
-        found = [await echo_of(service, engine, one, wanted.logprobs) for one in prompts]
+        found = [await _echo(service, engine, one, wanted.logprobs) for one in prompts]
         echoes = [one for one in found for _ in range(each)]
-    answers = await service.begin(engine, *asks)
-    return CompletionReply(answers, engine, service.host.name, wanted, echoes)
+    return CompletionReply(await service.begin(engine, *asks), wanted, echoes)
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    text: str = ""
+    logprobs: dict[str, list[Any]] | None = None
+
+
+async def _echo(
+    service: Service, engine: Engine, prompt: str | Tokens, alternatives: int | None
+) -> Echo:
+    """Alternatives to each token are as many as asked; None for the text alone. An ApiError where
+    the queue is full, a LocalspecError where the prompt leaves no room for an answer."""
+    text = str(plain(prompt)) if isinstance(prompt, str) else _text(prompt, engine)
+    if alternatives is None:
+        return Echo(text)
+    tokens = engine.prompts.tokens(prompt, None, "error", GenerationStats())
+    logprobs = await service.in_turn(
+        lambda left: engine.likelihood(tokens, alternatives, stopped=left)
+    )
+    # A token that the model needs before a text is not part of the prompt.
+    added = isinstance(prompt, str) and engine.model.vocabulary.adds_bos
+    first = [] if added else tokens[:1]
+    found = text_logprobs(logprobs, engine)
+    if first:  # nothing precedes it
+        found["tokens"].insert(0, _text(first, engine))
+        found["token_logprobs"].insert(0, None)
+        found["top_logprobs"].insert(0, None)
+    found["text_offset"] = TextOffsets(engine).of([*first, *(one.token for one in logprobs)])
+    return Echo(text, found)
+
+
+def _text(prompt: Sequence[int], engine: Engine) -> str:
+    return b"".join(map(engine.token_bytes, prompt)).decode("utf-8", "replace")
 
 
 def _prompts(wanted: CompletionRequest) -> list[str | Tokens]:
@@ -70,25 +103,17 @@ def _prompts(wanted: CompletionRequest) -> list[str | Tokens]:
 class CompletionReply(Reply):
     last: ClassVar[bytes] = DONE
 
-    def __init__(
-        self,
-        answers: Answers,
-        engine: Engine,
-        model: str,
-        wanted: CompletionRequest,
-        echoes: Sequence[Echo],
-    ) -> None:
+    def __init__(self, answers: Answers, wanted: CompletionRequest, echoes: Sequence[Echo]) -> None:
         super().__init__(answers, streamed=wanted.stream)
-        self._engine = engine
         self._wanted = wanted
         self._echoes = echoes
-        self._offsets = [TextOffsets(engine, len(echo.text)) for echo in echoes]
+        self._offsets = [TextOffsets(answers.engine, len(echo.text)) for echo in echoes]
         self._choices: list[dict[str, Any]] = [{} for _ in echoes]
         self._head = {
             "id": f"cmpl-{secrets.token_hex(12)}",
             "object": "text_completion",
             "created": int(time.time()),
-            "model": model,
+            "model": answers.model,
             "system_fingerprint": FINGERPRINT,
         }
 
@@ -144,14 +169,14 @@ class CompletionReply(Reply):
     ) -> dict[str, Any]:
         if self._echoes[number].logprobs is None:
             # After a prompt's tokens all are listed: lm-evaluation-harness takes one off.
-            ends = self._engine.model.vocabulary.ends
+            ends = self.answers.engine.model.vocabulary.ends
             logprobs = [one for one in logprobs if not ends(one.token)]
         wants = self._wanted.logprobs is not None
         offsets = self._offsets[number]
         return {
             "index": number,
             "text": text,
-            "logprobs": text_logprobs(logprobs, self._engine, offsets) if wants else None,
+            "logprobs": text_logprobs(logprobs, self.answers.engine, offsets) if wants else None,
             "finish_reason": finish,
         }
 

@@ -30,15 +30,11 @@ class ToolCall(Record):
     function: FunctionCall
 
 
-class ImageUrl(Record):
-    url: str
-
-
 class ContentPart(Record):
     type: str
     text: str | None = None
     refusal: str | None = None
-    image_url: ImageUrl | str | None = None
+    image_url: dict[str, Any] | str | None = None
 
 
 Content = str | list[ContentPart]
@@ -79,8 +75,7 @@ def text_of(content: Content | None, *, between: str = "\n") -> str:
 
 
 def messages_of(messages: Sequence[Message], *, sees_images: bool = False) -> list[dict[str, Any]]:
-    """The messages as templates know them. With images, for a model that sees them, a content is a
-    list, see `localspec.llama.pictures.marked`."""
+    """As templates know them; for images see `localspec.llama.pictures.marked`."""
     found: list[dict[str, Any]] = []
     for message in messages:
         role = "system" if message.role == "developer" else message.role
@@ -118,8 +113,8 @@ def _with_images(content: Content | None) -> list[dict[str, Any]]:
     for part in content if isinstance(content, list) else ():
         if part.type in IMAGES:
             place = part.image_url
-            url = place.url if isinstance(place, ImageUrl) else place
-            found.append({"type": "image", "image": _image(url or "")})
+            url = place.get("url") if isinstance(place, dict) else place
+            found.append({"type": "image", "image": _image(str(url or ""))})
         else:
             found.append({"type": "text", "text": text_of([part])})
     return found

@@ -9,7 +9,6 @@ from localspec.server.service import Service
 
 
 async def health(service: Service) -> Any:
-    """503 with the loaded fraction until requests are answered."""
     service.require_started()
     return {"status": "ok"}
 

@@ -17,31 +17,30 @@ from localspec.server.pieces import CallArguments, CallBegins, Piece, Text, Thou
 from localspec.server.reply import Event, NamedEvents
 from localspec.server.service import Service
 from localspec.server.tools import chosen
-from localspec.server.wire import sampling_of
+from localspec.server.wire import sampling_of, schema_of
 
 
 async def responses(service: Service, wanted: ResponsesRequest) -> NamedEvents:
     messages = wanted.messages()
     engine = await service.open(wanted.model)
-    several = bool(wanted.parallel_tool_calls)
+    several, effort = bool(wanted.parallel_tool_calls), (wanted.reasoning or {}).get("effort")
     ask = Ask(
         max_tokens=service.longest(wanted.max_output_tokens),
         sampling=sampling_of(wanted, service.defaults, engine),
-        json_schema=wanted.schema_text(),
+        json_schema=schema_of((wanted.text or {}).get("format"), "text.format"),
         shift=service.shift(),
     )
     chat = Chat(
         messages=messages_of(messages, sees_images=engine.prompts.sees_images),
         ask=ask,
         tools=chosen(wanted.functions(), wanted.tool_choice, several=several),
-        variables=service.variables(effort=wanted.reasoning.effort if wanted.reasoning else None),
+        variables=service.variables(effort=effort if isinstance(effort, str) else None),
     )
-    answers = await service.begin(engine, await ask_of(engine, chat))
-    return ResponseReply(answers, service.host.name, wanted)
+    return ResponseReply(await service.begin(engine, await ask_of(engine, chat)), wanted)
 
 
 class ResponseReply(NamedEvents):
-    def __init__(self, answers: Answers, model: str, wanted: ResponsesRequest) -> None:
+    def __init__(self, answers: Answers, wanted: ResponsesRequest) -> None:
         super().__init__(answers, streamed=wanted.stream)
         self._numbers = itertools.count()
         self._done: list[dict[str, Any]] = []
@@ -50,7 +49,7 @@ class ResponseReply(NamedEvents):
             "id": f"resp_{secrets.token_hex(12)}",
             "object": "response",
             "created_at": int(time.time()),
-            "model": model,
+            "model": answers.model,
             "instructions": wanted.instructions,
             "metadata": {},
             "parallel_tool_calls": bool(wanted.parallel_tool_calls),

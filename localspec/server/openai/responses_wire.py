@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from localspec.server.failures import ApiError
 from localspec.server.openai.messages import Content, FunctionCall, Message, ToolCall
@@ -31,20 +28,6 @@ class ResponseTool(Record):
     parameters: dict[str, Any] | None = None
 
 
-class ResponseTextFormat(Record):
-    type: str
-    name: str | None = None
-    schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
-
-
-class TextOptions(Record):
-    format: ResponseTextFormat | None = None
-
-
-class Reasoning(Record):
-    effort: str | None = None
-
-
 class ResponsesRequest(Sampling):
     model: str | None = None
     input: str | list[Item]
@@ -54,8 +37,8 @@ class ResponsesRequest(Sampling):
     tools: list[ResponseTool] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
-    text: TextOptions | None = None
-    reasoning: Reasoning | None = None
+    text: dict[str, Any] | None = None
+    reasoning: dict[str, Any] | None = None
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
     background: bool | None = None
@@ -90,20 +73,6 @@ class ResponsesRequest(Sampling):
                 raise ApiError(400, "Only tools of type 'function' are known.", param="tools")
             found.append(Tool.of(tool.name, tool.description, tool.parameters))
         return found
-
-    def schema_text(self) -> str | None:
-        form = self.text.format if self.text else None
-        if form is None or form.type == "text":
-            return None
-        if form.type == "json_object":
-            return '{"type": "object"}'
-        if form.type != "json_schema" or form.schema_ is None:
-            raise ApiError(
-                400,
-                "text.format is none of text, json_object, and json_schema with a schema.",
-                param="text",
-            )
-        return json.dumps(form.schema_)
 
 
 def _messages(item: Item) -> Iterator[Message]:
