@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from localspec.files import remove_abandoned
 from localspec.retrieval import manifest as manifests
 from localspec.retrieval.manifest import Learned, Manifest, SegmentRecord
 from localspec.retrieval.segment import Bytes, Segment, encoded, width_for
-from localspec.retrieval.sorting import MOST_BYTES, checksum_of, sorter, write_segment
+from localspec.retrieval.sorting import MOST_BYTES, checksum_of, package, write_segment
 
 FACTOR = 4
 SMALL = 1 << 15
@@ -38,8 +37,8 @@ class LearnedVocabulary:
 
 
 def require() -> None:
-    _locks()
-    sorter()
+    package("filelock")
+    package("pydivsufsort")
 
 
 def learn(
@@ -120,11 +119,13 @@ def _rewritten(
         kept.remove(least)
         count = together
     number = manifest.next
-    for group in _groups(loose, MOST_BYTES):
-        text = np.concatenate([part for _, part in group])
+    if loose:
+        text = np.concatenate([part for _, part in loose])
+        if len(text) > MOST_BYTES:
+            raise UsageError("This is too much text to sort. Learn its folders one by one.")
         file = f"{number:08d}.segment"
         checksum = write_segment(folder / file, text, width)
-        parts = tuple((name, len(part) // width) for name, part in group)
+        parts = tuple((name, len(part) // width) for name, part in loose)
         kept.append(SegmentRecord(file, len(text) // width, checksum, parts))
         number += 1
     kept.sort(key=lambda record: -record.count)
@@ -156,21 +157,6 @@ def _repair(folder: Path) -> str:
     return f"Remove the folder {folder}, and learn again."
 
 
-def _groups(parts: Iterable[tuple[str, Bytes]], most: int) -> Iterator[list[tuple[str, Bytes]]]:
-    group: list[tuple[str, Bytes]] = []
-    size = 0
-    for name, part in parts:
-        if len(part) > most:
-            raise UsageError(f"{name} has too much text to sort. Learn its folders one by one.")
-        if group and size + len(part) > most:
-            yield group
-            group, size = [], 0
-        group.append((name, part))
-        size += len(part)
-    if group:
-        yield group
-
-
 def _clean(folder: Path, manifest: Manifest) -> None:
     remove_abandoned(folder)
     named = {record.file for record in manifest.segments}
@@ -182,7 +168,7 @@ def _clean(folder: Path, manifest: Manifest) -> None:
 
 @contextmanager
 def _changing(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
-    locks = _locks()
+    locks = package("filelock")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with locks.FileLock(folder / ".lock", timeout=patience):
@@ -197,14 +183,3 @@ def _changing(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
             f"What was learned cannot be written to {folder}: {error.strerror}. Nothing has "
             "changed. Make room, or check its permissions, and try again."
         ) from None
-
-
-def _locks() -> Any:
-    try:
-        import filelock
-    except ImportError:
-        raise UsageError(
-            "Learning needs the package filelock. Install it with pip install '.[learn]' in the "
-            "clone of localspec."
-        ) from None
-    return filelock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -27,7 +27,7 @@ class SegmentRecord:
     file: str
     count: int
     checksum: int
-    parts: tuple[tuple[str, int], ...]
+    parts: Sequence[tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,24 +95,13 @@ def read(folder: Path) -> Manifest | None:
         stored = json.loads(read_file(path))
         if stored.pop("format") != FORMAT:
             raise DatastoreError(f"{path} was written by another version of localspec. {advice}")
-        segments = tuple(
-            SegmentRecord(
-                str(each["file"]),
-                int(each["count"]),
-                int(each["checksum"]),
-                tuple((str(name), int(count)) for name, count in each["parts"]),
-            )
-            for each in stored["segments"]
-        )
-        learned = {str(name): Learned(**each) for name, each in stored["learned"].items()}
-        manifest = Manifest(
-            str(stored["vocabulary"]),
-            str(stored["model"]),
-            int(stored["width"]),
-            segments,
-            learned,
-            int(stored["next"]),
-        )
+        stored["segments"] = tuple(SegmentRecord(**each) for each in stored["segments"])
+        stored["learned"] = {name: Learned(**each) for name, each in stored["learned"].items()}
+        manifest = Manifest(**stored)
+        if manifest.width not in (2, 3) or any(
+            "/" in each.file or each.count < 1 for each in manifest.segments
+        ):
+            raise ValueError("of no datastore")
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -121,8 +110,6 @@ def read(folder: Path) -> Manifest | None:
         ) from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise DatastoreError(f"{path} is damaged. {advice}") from None
-    if any("/" in each.file or each.count < 1 for each in segments) or manifest.width not in (2, 3):
-        raise DatastoreError(f"{path} is damaged. {advice}")
     if manifest.vocabulary != folder.name:
         raise DatastoreError(
             f"{folder} holds texts in the tokens of another vocabulary, {manifest.vocabulary}. "

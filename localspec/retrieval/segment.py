@@ -13,6 +13,7 @@ The file, little-endian but for the tokens, whose bytes have to sort as their id
 from __future__ import annotations
 
 import mmap
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -105,29 +106,24 @@ class Segment:
         return SegmentMatch(low, length)
 
     def interval(self, low: int, beginning: bytes) -> tuple[int, int]:
-        """The places around `low` whose suffixes have a beginning, by galloping search: from,
-        to."""
-        lower, step = low, 1
-        while lower - step >= 0 and self._begins(lower - step, beginning):
-            lower, step = lower - step, 2 * step
-        least = max(-1, lower - step)  # does not have it
-        while lower - least > 1:
-            middle = (lower + least) >> 1
-            if self._begins(middle, beginning):
-                lower = middle
-            else:
-                least = middle
-        upper, step = low - 1, 1
-        while upper + step < self.count and self._begins(upper + step, beginning):
-            upper, step = upper + step, 2 * step
-        most = min(self.count, upper + step)
-        while most - upper > 1:
-            middle = (most + upper) >> 1
-            if self._begins(middle, beginning):
-                upper = middle
-            else:
-                most = middle
-        return lower, upper + 1
+        """The places around `low`, which `find` gave, whose suffixes have a beginning: from, to."""
+        text, order, base, width, size = (
+            self._bytes,
+            self._order,
+            self._base,
+            self.width,
+            len(beginning),
+        )
+
+        def suffix(place: int) -> bytes:
+            start = base + order[place] * width
+            return text[start : start + size]
+
+        places = range(self.count)
+        return (
+            bisect_left(places, beginning, 0, low, key=suffix),
+            bisect_right(places, beginning, low, key=suffix),
+        )
 
     def position(self, place: int) -> int:
         """Where the suffix at a place of the suffix array begins, in bytes of the file."""
@@ -141,10 +137,6 @@ class Segment:
             return b""
         token = self._bytes[start : start + self.width]
         return b"" if token == self._end else token
-
-    def _begins(self, place: int, beginning: bytes) -> bool:
-        start = self._base + self._order[place] * self.width
-        return self._bytes[start : start + len(beginning)] == beginning
 
     def _shared(self, place: int, ending: bytes) -> int:
         start, width = self.position(place), self.width

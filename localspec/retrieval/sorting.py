@@ -5,6 +5,7 @@ libdivsufsort sorts bytes; suffixes that begin inside of a token are dropped."""
 from __future__ import annotations
 
 import zlib
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def write_segment(path: Path, text: Bytes, width: int) -> int:
     Raises:
         UsageError: pydivsufsort is not installed.
     """
-    order = sorter().divsufsort(text)
+    order = package("pydivsufsort").divsufsort(text)
     checksum = zlib.crc32(MAGIC)
     with replacing(path, private=True) as partial, partial.open("wb") as file:
         file.write(MAGIC)
@@ -43,15 +44,19 @@ def write_segment(path: Path, text: Bytes, width: int) -> int:
     return checksum
 
 
-def sorter() -> Any:
+def package(name: str) -> Any:
+    """One of those that learning takes.
+
+    Raises:
+        UsageError: it is not installed.
+    """
     try:
-        import pydivsufsort
+        return import_module(name)
     except ImportError:
         raise UsageError(
-            "Learning needs the package pydivsufsort. Install it with "
-            "pip install '.[learn]' in the clone of localspec."
+            f"Learning needs the package {name}. Install it with pip install '.[learn]' in the "
+            "clone of localspec."
         ) from None
-    return pydivsufsort
 
 
 def checksum_of(path: Path) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from localspec.errors import UsageError
 from localspec.files import read_file
+from localspec.retrieval.sorting import package
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -85,14 +86,7 @@ def files_in(path: Path, skipped: SkippedFiles) -> Iterator[Path]:
 
 class _Ignored:
     def __init__(self, top: Path) -> None:
-        try:
-            from pathspec import GitIgnoreSpec
-        except ImportError:
-            raise UsageError(
-                "Learning folders needs the package pathspec. Install it with "
-                "pip install '.[learn]' in the clone of localspec."
-            ) from None
-        self._kind = GitIgnoreSpec
+        self._kind = package("pathspec").GitIgnoreSpec
         self._specs: dict[Path, GitIgnoreSpec] = {}
         for parent in top.parents:
             if any((below / ".git").exists() for below in (parent, *parent.parents)):

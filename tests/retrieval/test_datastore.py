@@ -73,16 +73,6 @@ def occurrences(texts: list[list[int]], wanted: list[int]) -> list[tuple[list[in
     return [(t, i + n) for t in texts for i in range(len(t) - n + 1) if t[i : i + n] == wanted]
 
 
-def test_many_occurrences_are_looked_at_in_part_and_counted_in_full() -> None:
-    learn(FACTS, {"a": [[1, 2, 3]] * 300 + [[1, 2, 4]] * 100})
-    (found, *_) = opened().longest([1, 2])
-    assert found.total == 400
-    assert len(found.places) < 60
-    shares = {token: each.total for token, each in found.followers().items()}
-    assert shares[3] == pytest.approx(300, abs=10)
-    assert shares[4] == pytest.approx(100, abs=10)
-
-
 def test_what_comes_is_merged_with_what_is_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learning, "SMALL", 4)
     for n in range(40):
@@ -280,22 +270,3 @@ def test_a_damaged_manifest_is_told(content: str) -> None:
     assert "Remove the folder" in notice
     with pytest.raises(DatastoreError, match="Remove the folder"):
         learn(FACTS, {"a": [[1]]})
-
-
-def test_shorter_endings_are_looked_for_only_when_they_are_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    learn(FACTS, {"a": [[1, 2, 3, 4, 5], [9, 9, 3, 4, 6], [8, 4, 7]]})
-    looked_for: list[int] = []
-    interval = Segment.interval
-
-    def noted(self: Segment, low: int, beginning: bytes) -> tuple[int, int]:
-        looked_for.append(len(beginning) // self.width)
-        return interval(self, low, beginning)
-
-    monkeypatch.setattr(Segment, "interval", noted)
-    endings = opened().longest([1, 2, 3, 4])
-    assert next(endings).length == 4
-    assert looked_for == [4]
-    assert [(each.length, each.total) for each in endings] == [(2, 2), (1, 3)]
-    assert looked_for == [4, 2, 1]
