@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import overload
 
-import numpy as np
-
 SINKS = 4
 """Tokens at the beginning that stay."""
 NEEDLE = 16
@@ -49,12 +47,8 @@ class Excerpt(Sequence[int]):
 
 def left_out_of(text: Sequence[int], held: Sequence[int]) -> int:
     """How many tokens of a text a cache left out; 0 where it holds the beginning, or too little."""
-    needle = held[SINKS : SINKS + NEEDLE]
+    needle = list(held[SINKS : SINKS + NEEDLE])
     if not needle or list(held[:SINKS]) != list(text[:SINKS]):
         return 0
-    where = np.asarray(text[SINKS:], np.int32).tobytes()
-    wanted = np.asarray(needle, np.int32).tobytes()
-    at = where.find(wanted)
-    while at >= 0 and at % 4:
-        at = where.find(wanted, at + 1)
-    return max(0, at // 4)
+    behind = list(text[SINKS:])
+    return next((n for n in range(len(behind)) if behind[n : n + len(needle)] == needle), 0)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import Any, Protocol
 
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
@@ -16,7 +18,7 @@ PRIORS = {
     "greedy": (-0.74, 0.36, 1.11, 0.59),
     "sampled": (-1.12, 0.48, 0.95, 0.3),
 }
-"""Fitted as those of `localspec.drafters.model`. Features: see `_features`."""
+"""Fitted as those of `localspec.drafters.draft_model`. Features: see `features_of`."""
 _LEAD = 8
 """Tokens at the end of a prompt that a prediction is hung on."""
 
@@ -58,126 +60,103 @@ class NgramIndex:
         self.automaton.extend(self._expected)
 
 
-class Streak:
-    """How many tokens in a row, up to now, a lookup source predicted rightly.
+class Chain:
+    """Predictions behind a place, computed once and on demand."""
 
-    Attributes:
-        length: tokens in a row.
-    """
+    __slots__ = ("_further", "known")
 
-    __slots__ = ("_at", "_said", "length")
-
-    def __init__(self) -> None:
-        self.begin()
-
-    def begin(self) -> None:
-        self.length = 0
-        self._said: list[int] | None = None
-        self._at = -1
-
-    def at(self, count: int) -> None:
-        if self._at != count:
-            self._said, self._at = None, count
-
-    def noted(self, predictions: Iterator[Prediction]) -> Iterator[Prediction]:
-        """The same predictions; those behind the committed text are noted the first time, as far as
-        they are asked for."""
-        if self._said is not None:
-            return predictions
-        self._said = []
-        return self._keeping(predictions, self._said)
-
-    def _keeping(self, predictions: Iterator[Prediction], said: list[int]) -> Iterator[Prediction]:
-        for prediction in predictions:
-            said.append(prediction.token)
-            yield prediction
-
-    def committed(self, context: Sequence[int]) -> None:
-        for said, token in zip(self._said or (), context[self._at :], strict=False):
-            if said != token:
-                self.length = 0
-                break
-            self.length += 1
-        self._said, self._at = None, -1
-
-
-class _Expected:
-    """A chain of predictions, computed once and on demand, shared by the places along it.
-
-    Args:
-        chain: see `SuffixAutomaton.chain`.
-        streak: tokens in a row before the first one that were predicted.
-    """
-
-    __slots__ = ("_chain", "_known", "_streak")
-
-    def __init__(self, chain: Iterator[tuple[int, int, int, int]], streak: int) -> None:
-        self._chain = chain
-        self._streak = streak
-        self._known: list[Prediction] = []
+    def __init__(self, further: Iterator[Prediction]) -> None:
+        self._further = further
+        self.known: list[Prediction] = []
 
     def behind(self, n: int) -> Iterator[Prediction]:
-        known, streak = self._known, self._streak
+        """All but the first n."""
+        known = self.known
         while True:
             if n == len(known):
-                found = next(self._chain, None)
+                found = next(self._further, None)
                 if found is None:
                     return
-                token, length, count, total = found
-                length = min(length, 32)
-                features = _features(length, count, total, min(streak + n, 31))
-                known.append(Prediction(token, features, _WEIGHT[length]))
+                known.append(found)
             yield known[n]
             n += 1
 
 
-class _Place:
+class Place(Protocol):
     """The end of the text and what was imagined behind it.
 
-    Args:
-        streak: tokens in a row, up to here, that were predicted.
-        committed: whether nothing is imagined.
-        expected: what was expected `passed` tokens ago, all of which came; None looks anew.
+    Attributes:
+        chain: predictions; what is expected here is behind the first `passed`.
     """
 
-    __slots__ = ("_automaton", "_expected", "_passed", "committed", "match", "streak")
+    chain: Chain
+    passed: int
+
+    def followed(self, token: int) -> Place: ...
+
+
+class CopyingSource(LookupSource):
+    """Copies what followed an earlier occurrence of the text's ending.
+
+    Its tokens are chosen: q is 1, and a token is accepted with probability p."""
+
+    _place: Place | None = None  # the end of the committed text, while that stays
+    _placed = 0  # tokens of that text
+    _streak = 0  # tokens in a row, up to its end, that were predicted
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        self._streak, self._place = 0, None
+
+    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
+        place, self._place = self._place, None
+        if place is None:
+            return
+        for prediction, token in zip(place.chain.known, context[self._placed :], strict=False):
+            if prediction.token != token:
+                self._streak = 0
+                break
+            self._streak += 1
+
+    def place(self, session: Session) -> Any:
+        held = len(session.context)
+        if self._place is None or self._placed != held:
+            self._place, self._placed = self.place_behind(session.context, self._streak), held
+        return self._place
+
+    @abstractmethod
+    def place_behind(self, context: Sequence[int], streak: int) -> Place:
+        """The end of the committed text."""
+
+    def follow(self, place: Any, token: int) -> Any:
+        return place.followed(token)
+
+    def expected(self, place: Any) -> Iterator[Prediction]:
+        found: Iterator[Prediction] = place.chain.behind(place.passed)
+        return found
+
+
+class _Place:
+    __slots__ = ("_automaton", "chain", "match", "passed")
 
     def __init__(
-        self,
-        automaton: SuffixAutomaton,
-        match: Match,
-        streak: int,
-        *,
-        committed: bool = False,
-        expected: _Expected | None = None,
-        passed: int = 0,
+        self, automaton: SuffixAutomaton, match: Match, chain: Chain, passed: int = 0
     ) -> None:
-        self._automaton, self.match, self.streak = automaton, match, streak
-        self._expected = expected or _Expected(automaton.chain(match), streak)
-        self._passed = passed
-        self.committed = committed
-
-    def expected(self) -> Iterator[Prediction]:
-        return self._expected.behind(self._passed)
+        self._automaton, self.match = automaton, match
+        self.chain, self.passed = chain, passed
 
     def followed(self, token: int) -> _Place:
-        match, first = self._automaton.follow(self.match, token), next(self.expected(), None)
+        automaton = self._automaton
+        match, first = (
+            automaton.follow(self.match, token),
+            next(self.chain.behind(self.passed), None),
+        )
         if first is None or first.token != token:
-            return _Place(self._automaton, match, 0)
-        streak, passed = self.streak + 1, self._passed + 1
-        return _Place(self._automaton, match, streak, expected=self._expected, passed=passed)
-
-    def others(self, most: int) -> list[tuple[int, float]]:
-        best = self._automaton.best(self.match)
-        total = 2 if best is None else max(2, best[3])
-        found = self._automaton.continuations(self.match, most)
-        return [(token, min(0.5, times / (total + 1))) for token, times in found]
+            return _Place(automaton, match, Chain(_predictions(automaton, match, 0)))
+        return _Place(automaton, match, self.chain, self.passed + 1)
 
 
-class NgramSource(LookupSource):
-    """Copies the continuation of the longest earlier occurrence, several of them for a tree.
-
-    Its tokens are chosen: q is 1, and a token is accepted with probability p.
+class NgramSource(CopyingSource):
+    """Looks the ending up in the text itself.
 
     Args:
         index: shared with every other source that looks things up in the text.
@@ -188,43 +167,35 @@ class NgramSource(LookupSource):
 
     def __init__(self, index: NgramIndex) -> None:
         self._index = index
-        self._streak = Streak()
-        self._place: _Place | None = None  # the end of the committed text, while that stays
-        self._placed = -1  # tokens of that text
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._index.begin(prompt)
-        self._streak.begin()
-        self._place = None
+        super().begin(prompt)
 
-    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
+    def place_behind(self, context: Sequence[int], streak: int) -> _Place:
         # The index reads on once it is asked: not in the steps for which nothing is planned.
-        self._streak.committed(context)
-        self._place = None
+        self._index.sync(context)
+        automaton = self._index.automaton
+        match = automaton.match()
+        return _Place(automaton, match, Chain(_predictions(automaton, match, streak)))
 
-    def place(self, session: Session) -> _Place:
-        held = len(session.context)
-        if self._place is None or self._placed != held:
-            self._index.sync(session.context)
-            self._streak.at(held)
-            automaton = self._index.automaton
-            match, streak = automaton.match(), self._streak.length
-            self._place, self._placed = _Place(automaton, match, streak, committed=True), held
-        return self._place
+    def others(self, place: Any, most: int) -> list[tuple[int, float]]:
+        automaton = self._index.automaton
+        best = automaton.best(place.match)
+        total = 2 if best is None else max(2, best[3])
+        found = automaton.continuations(place.match, most)
+        return [(token, min(0.5, times / (total + 1))) for token, times in found]
 
-    def follow(self, place: _Place, token: int) -> _Place:
-        return place.followed(token)
 
-    def expected(self, place: _Place) -> Iterator[Prediction]:
-        predictions = place.expected()
-        return self._streak.noted(predictions) if place.committed else predictions
-
-    def others(self, place: _Place, most: int) -> list[tuple[int, float]]:
-        return place.others(most)
+def _predictions(automaton: SuffixAutomaton, match: Match, streak: int) -> Iterator[Prediction]:
+    for token, length, count, total in automaton.chain(match):
+        length = min(length, 32)
+        yield Prediction(token, features_of(length, count, total, min(streak, 31)), _WEIGHT[length])
+        streak += 1
 
 
 @lru_cache(4096)
-def _features(
+def features_of(
     length: int, count: int, total: int, streak: int
 ) -> tuple[float, float, float, float]:
     """Of a token that followed an ending of `length` tokens `count` times, where anything did so

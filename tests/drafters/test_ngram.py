@@ -16,7 +16,7 @@ from localspec.drafters.ngram import NgramIndex, NgramSource
 from localspec.policy.acceptance_estimator import logit
 from tests.support.drafting import EagerNgram
 from tests.support.drafting import proposed as drafted
-from tests.support.toys import AS_IS, GREEDY, examples, session_of
+from tests.support.toys import examples, session_of
 
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=30)
 
@@ -41,19 +41,10 @@ def test_it_copies_as_far_as_it_is_asked_and_the_text_goes(depth: int) -> None:
     assert tree.tokens == ([3, 4, 5, 6, 7, 8, 9, 1, 2] * 5)[:depth]
 
 
-def test_longer_repeat_wins_over_a_more_recent_one() -> None:
-    text = [5, 1, 2, 8, 0, 3, 1, 2, 9, 0, 5, 1, 2]
-    assert proposed(text, depth=1).tokens == [8]
-
-
 def test_repeat_that_is_too_short_is_not_worth_a_draft() -> None:
     text = [1, 2, 3, 4, 2]
     assert proposed(text, depth=3).tokens == []
     assert proposed(text, depth=1, eager=True).tokens == [3]
-
-
-def test_text_that_does_not_repeat_is_not_drafted() -> None:
-    assert proposed([1, 2, 3, 4], depth=3, eager=True).tokens == []
 
 
 def test_candidates_are_what_followed_at_different_times() -> None:
@@ -79,16 +70,6 @@ def test_proposals_keep_to_the_plan(text: list[int], depth: int, width: int, eag
         assert followed in joined, "it followed that ending before"
 
 
-def test_index_follows_the_text() -> None:
-    index = NgramIndex()
-    index.sync([1, 2, 3, 1])
-    assert index.automaton.match().length == 1
-    index.sync([1, 2, 3, 1, 2, 3])
-    assert index.automaton.match().length == 3
-    index.sync([1, 2, 3, 1, 2, 3, 9])
-    assert index.automaton.match().length == 0
-
-
 def test_index_starts_anew_with_another_text() -> None:
     index = NgramIndex()
     index.begin([1, 2, 3, 4, 1, 2])
@@ -99,22 +80,6 @@ def test_index_starts_anew_with_another_text() -> None:
     assert index.automaton.match().length == 0
     index.begin([5, 6, 5])
     assert index.automaton.match().length == 1
-
-
-def test_index_starts_anew_where_only_the_middle_of_the_text_differs() -> None:
-    index = NgramIndex()
-    index.begin([1, 2, 3, 9])
-    index.begin([1, 5, 3, 9, 1, 2])
-    assert index.automaton.match().length == 0, "2 followed 1 in the other text only"
-
-
-def test_index_keeps_what_the_new_prompt_goes_on_from() -> None:
-    index = NgramIndex()
-    index.begin([1, 2, 3])
-    automaton = index.automaton
-    index.begin([1, 2, 3, 1, 2])
-    assert index.automaton is automaton
-    assert index.automaton.match().length == 2
 
 
 @examples(50)
@@ -130,14 +95,6 @@ def test_index_is_the_same_however_the_text_came_in(text: list[int], cuts: list[
         index.automaton.continuations(index.automaton.match(), 9) for index in (at_once, bit_by_bit)
     )
     assert one == other
-
-
-def test_ngram_needs_no_native_pass() -> None:
-    source = NgramSource(NgramIndex())
-    source.begin([1, 2, 1, 2])
-    source.committed([1, 2, 1, 2, 1], {})
-    assert source.native_seconds == 0.0
-    assert source.name == "ngram"
 
 
 # What it tells of the text, where it takes part in `auto`.
@@ -174,51 +131,6 @@ def test_it_says_what_it_expects_and_on_what_grounds() -> None:
     assert list(source.expected(source.place(session))) == []
 
 
-def test_features_and_weights_have_an_end() -> None:
-    """A long copy teaches no other than a very long one."""
-    text = list(range(90)) * 2
-    *_, last = islice(begun(text).expected(begun(text).place(session_of(text))), 80)
-    assert last.features[1:] == pytest.approx((5.0, logit(1 / 2), 5.0))
-    assert last.weight == 4.0
-
-
-@pytest.mark.parametrize("tokens", [[2], [2, 4], [2, 3], [2, 3, 1], [9], [2, 9], [9, 1]])
-def test_place_behind_imagined_tokens_expects_what_the_place_behind_the_text_would(
-    tokens: list[int],
-) -> None:
-    source = begun(TEXT)
-    place = source.place(session_of(TEXT))
-    for token in tokens:
-        place = source.follow(place, token)
-    there = begun([*TEXT, *tokens])
-    wanted = there.expected(there.place(session_of([*TEXT, *tokens])))
-    for found, expected in islice(zip(source.expected(place), wanted, strict=False), 1):
-        assert found.token == expected.token
-        assert found.features[1] == expected.features[1], "the length of the match"
-    here, fresh = source.place(session_of(TEXT)), begun(TEXT).place(session_of(TEXT))
-    assert (here.match, here.streak) == (fresh.match, fresh.streak)
-
-
-def test_behind_tokens_that_were_expected_the_rest_of_them_is_expected() -> None:
-    source = begun(TEXT)
-    place = source.place(session_of(TEXT))
-    wanted = list(islice(source.expected(place), 6))
-    assert len(wanted) == 6
-    for n, prediction in enumerate(wanted[:-1], 1):
-        place = source.follow(place, prediction.token)
-        assert list(islice(source.expected(place), 6 - n)) == wanted[n:]
-
-
-def test_streak_goes_on_behind_imagined_tokens_that_were_expected() -> None:
-    source = begun(TEXT)
-    place = source.place(session_of(TEXT))
-    streaks = []
-    for token in (2, 4, 1, 3, 1):  # 2 was expected in the place of 3
-        place = source.follow(place, token)
-        streaks.append(place.streak)
-    assert streaks == [1, 2, 3, 0, 1]
-
-
 def test_streak_counts_predictions_that_came_true() -> None:
     source, text = begun(TEXT), list(TEXT)
     list(islice(source.expected(source.place(session_of(text))), 3))  # 2 4 1
@@ -238,26 +150,6 @@ def test_streak_counts_predictions_that_came_true() -> None:
     text += [1]
     source.committed(text, {})
     assert streak_at(source, text) == 0.0
-
-
-def test_streak_ends_with_the_first_wrong_prediction_of_a_step() -> None:
-    source, text = begun(TEXT), list(TEXT)
-    list(islice(source.expected(source.place(session_of(text))), 4))  # 2 4 1 2
-    text += [2, 3, 1, 2]
-    source.committed(text, {})
-    assert streak_at(source, text) == 0.0
-
-
-def test_streak_is_of_predictions_behind_the_text_alone() -> None:
-    """What was looked up behind imagined tokens says nothing about what came."""
-    source, text = begun(TEXT), list(TEXT)
-    place = source.place(session_of(text))
-    next(source.expected(place))
-    list(islice(source.expected(source.follow(place, 3)), 4))
-    list(islice(source.expected(place), 4))
-    text += [2, 3]
-    source.committed(text, {})
-    assert streak_at(source, text) == pytest.approx(log2(2)), "of one prediction"
 
 
 def test_streak_is_of_one_answer() -> None:
@@ -283,14 +175,6 @@ def test_it_knows_what_else_followed() -> None:
     assert chance == pytest.approx(1 / 3)
     source.begin([1, 2, 3])
     assert source.others(source.place(session_of([1, 2, 3])), 4) == []
-
-
-def test_its_kind_is_that_of_the_answer_and_each_has_its_own_beginnings() -> None:
-    source = begun(TEXT)
-    for params, kind in ((GREEDY, "greedy"), (AS_IS, "sampled")):
-        assert source.kind(session_of(TEXT, params=params)) == kind
-        first = next(source.expected(source.place(session_of(TEXT, params=params))))
-        assert len(source.priors[kind]) == len(first.features)
 
 
 def test_a_prediction_is_proposed_from_the_first_token_on() -> None:
@@ -319,19 +203,3 @@ def test_a_prediction_is_forgotten_with_its_answer() -> None:
     index.begin([1, 2, 3])
     source = NgramSource(index)
     assert list(source.expected(source.place(session_of([1, 2, 3])))) == []
-
-
-@given(texts, texts, texts)
-def test_a_prediction_changes_nothing_about_how_the_text_is_kept(
-    prompt: list[int], prediction: list[int], answer: list[int]
-) -> None:
-    """The index with a prediction is that of both texts in a row."""
-    index, other = NgramIndex(), NgramIndex()
-    index.expect(prompt, prediction)
-    index.begin(prompt)
-    index.sync(prompt + answer)
-    other.sync([*prompt[-8:], *prediction, *prompt, *answer])
-    assert index.automaton.match() == other.automaton.match()
-    assert index.automaton.continuations(
-        index.automaton.match(), 4
-    ) == other.automaton.continuations(other.automaton.match(), 4)
