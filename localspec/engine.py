@@ -104,13 +104,12 @@ class Engine(Generating):
         model = None
         if draft is not None:
             model = draft_model(draft, vocabulary_map, way=cross_vocabulary, size=size)
-        reader = None
         if draft is not None and model is not None and side_by_side:
             draft.compute_apart()
-            reader = ParallelReader(model)
+            model.reader = ParallelReader(model)
         vocabulary = self.model.vocabulary
         self._datastore = Datastore(vocabulary.fingerprint, vocabulary.size)
-        self._parts = Parts(model, reader=reader, datastore=self._datastore, head=head)
+        self._parts = Parts(model, datastore=self._datastore, head=head)
         self._seat = Seat(target, self._parts)
         self.profile = PairProfile()
         self._store = store
@@ -122,7 +121,8 @@ class Engine(Generating):
         self._threads = ThreadUse(threads, passes, self.profile, fixed=fixed_threads)
         if len(threads.counts) > 1:
             for name, context in passes.items():
-                if name == TARGET or reader is None:  # a reader works in a thread of its own
+                # A reader works in a thread of its own.
+                if name == TARGET or model is None or model.reader is None:
                     context.watch = self._threads.watch(name)
         checked = not self._store.load(self.profile)
         self._measuring = Measuring(self.profile, self._threads, checked=checked)
@@ -173,8 +173,8 @@ class Engine(Generating):
     def _free(self) -> None:
         if self.profile.target:
             self._store.save(self.profile)
-        if self._parts.reader is not None:
-            self._parts.reader.close()
+        if self._parts.model is not None and self._parts.model.reader is not None:
+            self._parts.model.reader.close()
         if self._projector is not None:
             self._projector.close()
         models = [context.model for context in self._contexts if self._owns_models]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
 from functools import partial
 from time import perf_counter
 
@@ -130,8 +129,7 @@ class Generating(Answering):
                     return
                 if task.lost > lost:
                     # The planner counts what was for this answer; its reader, what it took.
-                    step = replace(
-                        step,
+                    step = step._replace(
                         seconds=step.seconds + task.lost - lost,
                         target_seconds=task.waited[Wait.TARGET] - waited[Wait.TARGET],
                         draft_seconds=task.waited[Wait.DRAFT] - waited[Wait.DRAFT],

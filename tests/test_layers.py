@@ -170,10 +170,10 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "bench": (3_850, 120),
     "chat": (1_050, 60),
     "cli": (6_850, 210),
-    "decoding": (2_750, 95),  # the sampler of drafts and the protocol of a source moved here
+    "decoding": (2_350, 95),
     "distill": (3_250, 170),
     "doctor": (350, 20),
-    "drafters": (3_650, 85),
+    "drafters": (3_150, 80),
     "engine": (450, 10),
     "engine_thread": (150, 10),
     "errors": (150, 20),
@@ -197,7 +197,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "quality": (450, 20),
     "race": (500, 30),
     "remote": (800, 30),
-    "retrieval": (950, 45),
+    "retrieval": (850, 45),
     "reader": (100, 10),
     "scheduling": (1_650, 50),  # tasks of an answer alone as well
     "self_draft": (600, 20),

@@ -4,8 +4,9 @@ p is the target's distribution, q the drafter's, as in the papers."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.occurrences import NONE, Occurrences
@@ -101,7 +102,7 @@ class Verification:
         return self.session.recent(self.tree.path_tokens(node))
 
 
-class AcceptanceRule(Protocol):
+class AcceptanceRule(ABC):
     """Decides over a verified tree.
 
     Attributes:
@@ -111,10 +112,11 @@ class AcceptanceRule(Protocol):
     """
 
     name: str
-    lossless: bool
-    trees: bool
-    coupled: bool
+    lossless = True
+    trees = True
+    coupled = False
 
+    @abstractmethod
     def accept(self, target: Verification, random: RandomSource) -> Verdict: ...
 
 
@@ -134,13 +136,10 @@ def walk(tree: TokenTree, accepts: Callable[[int, int], bool]) -> tuple[list[int
             return path, tested, node
 
 
-class GreedyMatch:
+class GreedyMatch(AcceptanceRule):
     """Accept what the target itself would pick; for temperature 0."""
 
     name = "greedy"
-    lossless = True
-    trees = True
-    coupled = False
 
     def accept(self, target: Verification, random: RandomSource) -> Verdict:
         tree, best_after = target.tree, target.argmax if target.raw else target.best
@@ -159,15 +158,13 @@ class GreedyMatch:
                 return Verdict(path, best, tested)
 
 
-class SampleMatch:
+class SampleMatch(AcceptanceRule):
     """Draw the token as plain decoding would, and accept the draft that equals it.
 
     The text is a function of logits and seed alone. A coupled draft is accepted with probability at
     least s/(2 − s), s = Σ min(p, q) (Daliri et al. 2024, arXiv 2408.07978)."""
 
     name = "match"
-    lossless = True
-    trees = True
     coupled = True
 
     def accept(self, target: Verification, random: RandomSource) -> Verdict:
@@ -185,16 +182,13 @@ class SampleMatch:
                 return Verdict(path, token, tested)
 
 
-class SpeculativeSampling:
+class SpeculativeSampling(AcceptanceRule):
     """Accept with min(1, p/q), else resample from (p − q)+.
 
     Chains: Leviathan et al. 2023, algorithm 1; Chen et al. 2023, algorithm 2. Several candidates at
     a node, drawn without replacement: SpecInfer (Miao et al. 2023), algorithm 2."""
 
     name = "token"
-    lossless = True
-    trees = True
-    coupled = False
 
     def accept(self, target: Verification, random: RandomSource) -> Verdict:
         tree, p, begins = target.tree, target.p(ROOT), target.position(ROOT)
@@ -213,14 +207,12 @@ class SpeculativeSampling:
         return Verdict(path, random.draw(p, target.position(end)), tested)
 
 
-class BlockVerification:
+class BlockVerification(AcceptanceRule):
     """Accept the longest prefix that the draft as a whole supports: Sun et al. 2024, algorithm 2.
     For chains."""
 
     name = "block"
-    lossless = True
     trees = False
-    coupled = False
 
     def accept(self, target: Verification, random: RandomSource) -> Verdict:
         tree, begins = target.tree, target.position(ROOT)

@@ -35,16 +35,6 @@ class Distribution:
         i = int(self.ids.searchsorted(token))
         return float(self.probs[i]) if i < len(self.ids) and self.ids[i] == token else 0.0
 
-    def mode(self) -> int:
-        """The most probable token, the lowest id on ties."""
-        return int(self.ids[self.probs.argmax()])
-
-    def quantile(self, u: float) -> int:
-        """The token at cumulative probability `u` in [0, 1)."""
-        cumulative = np.add.accumulate(self.probs)
-        i = int(cumulative.searchsorted(u * cumulative[-1], side="right"))
-        return int(self.ids[min(i, len(self.ids) - 1)])
-
     def at(self, ids: Ids) -> Probabilities:
         places = self.ids.searchsorted(ids)
         places[places == len(self.ids)] = 0

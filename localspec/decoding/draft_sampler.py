@@ -10,7 +10,7 @@ import numpy as np
 
 from localspec.decoding.distribution import Distribution, Probabilities
 from localspec.decoding.occurrences import NONE, Occurrences
-from localspec.decoding.sampling import NEVER, Constraint, Row, top_few
+from localspec.decoding.sampling import Constraint, Row
 from localspec.decoding.session import Session
 
 
@@ -66,12 +66,8 @@ class DraftSampler:
 
     def top(self, row: Row, most: int, best: int) -> list[int]:
         """Up to `most` most probable tokens, best first; `best` is the arg-max of the row."""
-        if self._raw:
-            if row.item(best) == NEVER:
-                return []
-            return [best] if most == 1 else top_few(row.copy(), most, best)
         if most == 1:
-            return [self.best(row)]
+            return [best if self._raw else self.best(row)]
         return self._sampler.top(row, self._recent(), most, self._constraint)
 
     def distribution(self, row: Row) -> Distribution:

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from localspec.decoding.logprobs import TokenLogprob
-from localspec.decoding.records import record
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
@@ -22,8 +21,7 @@ TARGET = "target"
 # What is decided, drafted and verified.
 
 
-@record(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """One step's decision.
 
     Attributes:
@@ -48,8 +46,7 @@ class Plan:
 PROMPT = Plan(None, reason="the first token comes with the prompt's own pass")
 
 
-@record(frozen=True, slots=True)
-class Expectation:
+class Expectation(NamedTuple):
     """What a draft was expected to bring.
 
     Attributes:
@@ -64,8 +61,7 @@ class Expectation:
     plain: float
 
 
-@record(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """A tree, or the reason why it is empty ("": the plan's)."""
 
     tree: TokenTree
@@ -123,8 +119,7 @@ class Commit(NamedTuple):
     path: Sequence[int]
 
 
-@record(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """What one pass of the target brought.
 
     Attributes:
@@ -215,37 +210,36 @@ class Planner(Protocol):
     def observe(self, step: Step) -> None: ...
 
 
-class Drafter(Protocol):
-    """Carries plans out: one source by its name, or the policy over all of them.
+class Drafter:
+    """Carries plans out: one source by its name, or the policy over all of them. This one is that
+    of plain decoding.
 
     Attributes:
         hidden: layers of the target whose rows it wants with every pass.
         reads: whether `verified` is to be called.
     """
 
-    @property
-    def hidden(self) -> tuple[int, ...]: ...
+    hidden: tuple[int, ...] = ()
+    reads = False
 
     @property
-    def reads(self) -> bool: ...
+    def native_seconds(self) -> float:
+        return 0.0
 
-    @property
-    def native_seconds(self) -> float: ...
+    def begin(self, prompt: Sequence[int]) -> None:
+        """Catch up with the prompt of a new answer."""
 
-    def begin(self, prompt: Sequence[int]) -> None: ...
-
-    def draft(self, session: Session, plan: Plan) -> Draft: ...
+    def draft(self, session: Session, plan: Plan) -> Draft:
+        return Draft(TokenTree(), plan.reason)
 
     def verifying(
         self, session: Session, plan: Plan, draft: Draft
     ) -> AbstractContextManager[object]:
         """Entered before the target's pass and left after it, if the plan overlaps."""
-        ...
+        return nullcontext()
 
     def verified(self, rows: Rows) -> None:
         """The rows of a pass, valid during the call."""
-        ...
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
         """See `localspec.decoding.sources.Source.committed`."""
-        ...

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from localspec.decoding.interfaces import Limits, PassRequest, Target
 from localspec.decoding.logprobs import TokenLogprob, told_along
+from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
 from localspec.errors import Cancelled
 
-_NOBODY = ""
 _AT_ONCE = 32
 """Tokens of a pass: each gives a row of the whole vocabulary."""
 
@@ -24,18 +24,12 @@ def first_wrong(
         target: holds the text as far as it was read afterwards.
         prompt, answer: token ids; of the prompt at least one.
     """
-    known, most = list(prompt), 1 + min(_AT_ONCE, limits.max_draft)
-    target.rollback(known[:-1])
-    for start in range(0, len(answer), most):
-        following = list(answer[start : start + most])
-        tree = TokenTree.chain(following[:-1], _NOBODY)
-        rows = target.forward(PassRequest(known, tree)).rows
-        best = rows[: len(following)].argmax(axis=1)
-        for at, token in enumerate(following):
-            if best[at] != token:
-                return start + at
-        target.commit(tree, range(len(tree)))
-        known += following
+    at = 0
+    for tokens, rows in _verified(target, limits, [*prompt, *answer], len(prompt)):
+        for token, best in zip(tokens, rows.argmax(axis=1), strict=False):
+            if token != best:
+                return at
+            at += 1
     return None
 
 
@@ -47,7 +41,7 @@ def likelihood(
     *,
     stopped: Callable[[], bool] = lambda: False,
 ) -> list[TokenLogprob]:
-    """Log-probabilities of the tokens of a text but the first, verified as if it were a draft.
+    """Log-probabilities of the tokens of a text but the first.
 
     Args:
         target: holds all but the last token afterwards.
@@ -57,16 +51,28 @@ def likelihood(
     Raises:
         Cancelled: `stopped` said so.
     """
-    most = 1 + min(_AT_ONCE, limits.max_draft)
     told: list[TokenLogprob] = []
-    target.rollback(tokens[:0])
-    for known in range(1, len(tokens), most):
+    for following, rows in _verified(target, limits, tokens, 1, stopped):
+        told += told_along(rows, following, alternatives)
+    return told
+
+
+def _verified(
+    target: Target,
+    limits: Limits,
+    tokens: Sequence[int],
+    known: int,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Iterator[tuple[Sequence[int], Rows]]:
+    """Tokens behind the `known` first, verified as if they were drafts, and the row before each;
+    valid until the next ones."""
+    most = 1 + min(_AT_ONCE, limits.max_draft)
+    target.rollback(tokens[: known - 1])
+    for start in range(known, len(tokens), most):
         if stopped():
             raise Cancelled("The text is no longer needed.")
-        following = list(tokens[known : known + most])
-        # What comes last is told by the row before it, and read with what follows.
-        tree = TokenTree.chain(following[:-1], _NOBODY)
-        rows = target.forward(PassRequest(list(tokens[:known]), tree)).rows
-        told += told_along(rows, range(len(tree)), following, alternatives)
+        following = tokens[start : start + most]
+        # The last one has its row before it, and is read with what follows.
+        tree = TokenTree.chain(following[:-1], "")
+        yield following, target.forward(PassRequest(list(tokens[:start]), tree)).rows
         target.commit(tree, range(len(tree)))
-    return told

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.sampling import Rows, top_ids
+from localspec.decoding.sampling import Row, top_ids
 
 
 class TokenLogprob(NamedTuple):
@@ -26,50 +26,35 @@ class TokenLogprob(NamedTuple):
 
 
 def told_along(
-    rows: Rows, path: Sequence[int], tokens: Sequence[int], alternatives: int
+    rows: Iterable[Row], tokens: Sequence[int], alternatives: int
 ) -> tuple[TokenLogprob, ...]:
     """Of the softmax of the target's logits as they are: temperature 1, before bias, grammar,
     penalties and truncation.
 
     Args:
-        rows: of the pass, float32 [1 + nodes, vocabulary].
-        path: the accepted nodes, whose tokens `tokens` begins with.
+        rows: logits at each token, float32 [vocabulary]; there may be more.
         alternatives: how many of the most probable tokens to give with each.
     """
     found = []
-    for token, row_number in zip(tokens, [0, *(node + 1 for node in path)], strict=False):
-        row = rows[row_number]
+    for token, row in zip(tokens, rows, strict=False):
         best = float(row.max())
         normaliser = best + float(np.log(np.exp(row - best).sum(dtype=np.float64)))
-        top = top_ids(row, alternatives) if alternatives else ()
-        found.append(
-            TokenLogprob(
-                token,
-                float(row[token]) - normaliser,
-                tuple((int(one), float(row[one]) - normaliser) for one in top),
-            )
-        )
+        top = top_ids(row, alternatives).tolist() if alternatives else ()
+        top_logprobs = tuple((one, float(row[one]) - normaliser) for one in top)
+        found.append(TokenLogprob(token, float(row[token]) - normaliser, top_logprobs))
     return tuple(found)
 
 
 def told_as_sampled(
     targets: Sequence[Distribution], tokens: Sequence[int], alternatives: int
 ) -> tuple[TokenLogprob, ...]:
-    """The same of what the tokens were drawn from; tokens that could not come are left out.
-
-    Args:
-        targets: the target's distribution at each token.
-    """
+    """The same of the distributions that the tokens were drawn from; tokens that could not come are
+    left out."""
     found = []
-    for target, token in zip(targets, tokens, strict=False):
+    for token, target in zip(tokens, targets, strict=False):
         probability = target.prob(token)
-        best = (-target.probs).argsort(kind="stable")[:alternatives]
-        top = ((int(target.ids[i]), float(target.probs[i])) for i in best)
-        found.append(
-            TokenLogprob(
-                token,
-                math.log(probability) if probability else -math.inf,  # a lossy rule's
-                tuple((one, math.log(p)) for one, p in top if p > 0.0),
-            )
-        )
+        logprob = math.log(probability) if probability else -math.inf  # a lossy rule's
+        best = (-target.probs).argsort(kind="stable")[:alternatives].tolist()
+        top = ((target.ids.item(i), target.probs.item(i)) for i in best)
+        found.append(TokenLogprob(token, logprob, tuple((t, math.log(p)) for t, p in top if p)))
     return tuple(found)

@@ -24,7 +24,7 @@ from localspec.decoding.interfaces import (
     Step,
 )
 from localspec.decoding.logprobs import TokenLogprob, told_along, told_as_sampled
-from localspec.decoding.sampling import Constraint, Rows
+from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import PADDING, ROOT, TokenTree
 
@@ -78,11 +78,9 @@ def speculate(
             if behind is not None:
                 behind = verification.constraint_after(path[-1] if path else ROOT, verdict.token)
             said = [*map(tree.tokens.__getitem__, path), verdict.token]
-            told: tuple[TokenLogprob, ...] = ()
-            if session.logprobs is None:
-                tokens = session.extend(said, behind)
-            else:
-                tokens, told = _told(session, said, behind, verification, path)
+            # As penalties and grammar see it before the text is longer.
+            told = () if session.logprobs is None else _told(verification, path, said)
+            tokens = session.extend(said, behind)
 
             # The last committed token stays out of the caches: the next pass starts with it.
             kept = path[: len(tokens) - 1]
@@ -103,22 +101,11 @@ def speculate(
 NOTHING = Draft(TokenTree())
 
 
-def _told(
-    session: Session,
-    said: list[int],
-    behind: Constraint | None,
-    verification: Verification,
-    path: list[int],
-) -> tuple[list[int], tuple[TokenLogprob, ...]]:
-    count = session.logprobs
-    assert count is not None, "they were asked for"
-    if not session.as_sampled:
-        tokens = session.extend(said, behind)
-        return tokens, told_along(verification.rows, path, tokens, count)
-    # As penalties and grammar see it before the text is longer.
-    targets = [verification.p(node) for node in (ROOT, *path)]
-    tokens = session.extend(said, behind)
-    return tokens, told_as_sampled(targets, tokens, count)
+def _told(target: Verification, path: list[int], said: list[int]) -> tuple[TokenLogprob, ...]:
+    session, nodes = target.session, (ROOT, *path)
+    if session.as_sampled:
+        return told_as_sampled([target.p(node) for node in nodes], said, session.logprobs or 0)
+    return told_along((target.rows[node + 1] for node in nodes), said, session.logprobs or 0)
 
 
 def _along(path: list[int], result: PassResult) -> Mapping[int, Rows]:
@@ -151,14 +138,4 @@ def _step(
         sources = [TARGET if source == PADDING else source for source in sources]
     sources += [TARGET] * (len(tokens) - len(path))
     before = len(session.context) - len(tokens)
-    return Step(
-        tokens,
-        sources,
-        plan,
-        draft,
-        path,
-        tests,
-        before,
-        *seconds,
-        logprobs=told,
-    )
+    return Step(tokens, sources, plan, draft, path, tests, before, *seconds, told[: len(tokens)])

@@ -41,45 +41,28 @@ class SamplingParams:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        checks = (
-            ("temperature", self.temperature, 0.0 <= self.temperature < math.inf, "0 or more"),
-            ("top-k", self.top_k, self.top_k >= 0, "0 (off) or more"),
-            ("top-p", self.top_p, 0.0 < self.top_p <= 1.0, "above 0 and at most 1 (off)"),
-            ("min-p", self.min_p, 0.0 <= self.min_p <= 1.0, "between 0 (off) and 1"),
-            (
-                "repeat-penalty",
-                self.repeat_penalty,
+        penalty = "between -1000000 and 1000000 (0 is off)"
+        checks = {
+            "temperature": (0.0 <= self.temperature < math.inf, "0 or more"),
+            "top_k": (self.top_k >= 0, "0 (off) or more"),
+            "top_p": (0.0 < self.top_p <= 1.0, "above 0 and at most 1 (off)"),
+            "min_p": (0.0 <= self.min_p <= 1.0, "between 0 (off) and 1"),
+            "repeat_penalty": (
                 1e-6 <= self.repeat_penalty <= 1e6,
                 "between 0.000001 and 1000000 (1 is off)",
             ),
-            (
-                "frequency-penalty",
-                self.frequency_penalty,
-                abs(self.frequency_penalty) <= 1e6,
-                "between -1000000 and 1000000 (0 is off)",
-            ),
-            (
-                "presence-penalty",
-                self.presence_penalty,
-                abs(self.presence_penalty) <= 1e6,
-                "between -1000000 and 1000000 (0 is off)",
-            ),
-            (
-                "penalty-last-n",
-                self.penalty_last_n,
-                self.penalty_last_n >= -1,
-                "-1 (the whole context) or more",
-            ),
-            (
-                "logit-bias",
-                dict(self.logit_bias),
+            "frequency_penalty": (abs(self.frequency_penalty) <= 1e6, penalty),
+            "presence_penalty": (abs(self.presence_penalty) <= 1e6, penalty),
+            "penalty_last_n": (self.penalty_last_n >= -1, "-1 (the whole context) or more"),
+            "logit_bias": (
                 all(bias < math.inf for bias in self.logit_bias.values()),
                 "a number for each token (-inf bans it)",
             ),
-            ("seed", self.seed, self.seed is None or self.seed >= 0, "0 or more"),
-        )
-        for name, value, holds, wanted in checks:
+            "seed": (self.seed is None or self.seed >= 0, "0 or more"),
+        }
+        for field_name, (holds, wanted) in checks.items():
             if not holds:
+                name, value = field_name.replace("_", "-"), getattr(self, field_name)
                 raise UsageError(f"{name} is {value}. Give a value that is {wanted}.")
 
     @property

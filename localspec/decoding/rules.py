@@ -11,23 +11,17 @@ from localspec.decoding.acceptance import (
     Verdict,
     Verification,
 )
-from localspec.decoding.lossy import lossy_rule
+from localspec.decoding.lossy import CRITERIA, LossyRule
 from localspec.decoding.random_source import RandomSource
 from localspec.errors import UsageError
 
-LOSSLESS = ("auto", "token", "block", "match")
-LOSSY = ("typical", "top-k", "top-p", "threshold")
 
-
-class BestLossless:
+class BestLossless(AcceptanceRule):
     """Block verification for chains, speculative sampling for trees.
 
     Lossless, as the choice rests on the shape of the tree alone."""
 
     name = "auto"
-    lossless = True
-    trees = True
-    coupled = False
 
     def __init__(self) -> None:
         self._chains = BlockVerification()
@@ -36,6 +30,15 @@ class BestLossless:
     def accept(self, target: Verification, random: RandomSource) -> Verdict:
         chosen = self._chains if target.tree.is_chain() else self._trees
         return chosen.accept(target, random)
+
+
+RULES: dict[str, type[AcceptanceRule]] = {
+    "auto": BestLossless,
+    "token": SpeculativeSampling,
+    "block": BlockVerification,
+    "match": SampleMatch,
+}
+LOSSLESS, LOSSY = tuple(RULES), tuple(CRITERIA)
 
 
 def acceptance_rule(name: str, *, greedy: bool, threshold: float | None = None) -> AcceptanceRule:
@@ -48,20 +51,12 @@ def acceptance_rule(name: str, *, greedy: bool, threshold: float | None = None) 
     Raises:
         UsageError: an unknown name, or a threshold that the rule does not have.
     """
-    if name in LOSSY:
-        return lossy_rule(name, threshold)
-    if name not in LOSSLESS:
+    if name in CRITERIA:
+        return LossyRule(name, threshold)
+    if name not in RULES:
         raise UsageError(
             f"There is no acceptance rule '{name}'. Choose one of {', '.join(LOSSLESS + LOSSY)}."
         )
     if threshold is not None:
         raise UsageError(f"Rule '{name}' is lossless and has no threshold. Leave it out.")
-    if greedy:
-        return GreedyMatch()
-    rules: dict[str, type[AcceptanceRule]] = {
-        "auto": BestLossless,
-        "token": SpeculativeSampling,
-        "block": BlockVerification,
-        "match": SampleMatch,
-    }
-    return rules[name]()
+    return GreedyMatch() if greedy else RULES[name]()

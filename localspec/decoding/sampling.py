@@ -24,10 +24,8 @@ tokens, row i + 1 follows node i."""
 
 NEVER = -math.inf
 """The logit of a token that cannot come."""
-LONG = 40_000
-"""Logits of a row that is not looked through twice, see `_top_of_long`."""
 GROUPS = 1024
-"""Groups whose maxima bound the k-th largest logit; few enough that sorting them is cheap."""
+"""Groups of `top_ids`; few enough that sorting their maxima is cheap."""
 
 
 class Constraint(Protocol):
@@ -194,64 +192,35 @@ def _possible(row: Row, ids: Ids) -> Ids:
 def top_ids(row: Row, k: int) -> Ids:
     """Ids of the k largest logits, descending, the lower id first among equals.
 
-    The k-th largest of the maxima of GROUPS interleaved groups bounds the k-th largest logit."""
+    Of a long row, the k-th largest of the maxima of GROUPS interleaved groups bounds the k-th
+    largest logit; only groups whose maximum reaches it are searched."""
     n = len(row)
     if k >= n:
         return (-row).argsort(kind="stable").astype(np.int32)
-    if n >= LONG and k <= GROUPS // 2:
-        ids, values = _top_of_long(row, k)
-    else:
-        if n >= 4 * GROUPS and k <= GROUPS // 2:
-            # The methods of arrays are wrappers around these, and cost half as much again.
-            maxima = np.maximum.reduce(row[: n - n % GROUPS].reshape(-1, GROUPS), axis=0)
-            maxima.partition(GROUPS - k)
-            bound = maxima[GROUPS - k]
-        else:
-            bound = np.partition(row, n - k)[n - k]
-        ids = (row >= bound).nonzero()[0]
+    if n < 4 * GROUPS or k > GROUPS // 2:
+        ids = (row >= np.partition(row, n - k)[n - k]).nonzero()[0]
         values = row[ids]
+    else:
+        whole = n - n % GROUPS
+        grid = row[:whole].reshape(-1, GROUPS)
+        # The methods of arrays are wrappers around these, and cost half as much again.
+        maxima = np.maximum.reduce(grid, axis=0)
+        ranked = maxima.copy()
+        ranked.partition(GROUPS - k)
+        bound = ranked[GROUPS - k]
+        groups = (maxima >= bound).nonzero()[0]
+        searched = grid.take(groups, axis=1).ravel()
+        places = (searched >= bound).nonzero()[0]
+        ids, group = np.divmod(places, len(groups))
+        ids *= GROUPS
+        ids += groups[group]
+        values = searched[places]
+        rest = (row[whole:] >= bound).nonzero()[0]
+        if len(rest):
+            rest += whole
+            ids, values = np.concatenate((ids, rest)), np.concatenate((values, row[rest]))
     best: Ids = ids[(-values).argsort(kind="stable")[:k]].astype(np.int32)
     return best
-
-
-def _top_of_long(row: Row, k: int) -> tuple[npt.NDArray[np.int64], Row]:
-    """Tokens that reach the bound of `top_ids`, ascending, and their logits; only groups whose
-    maximum does are searched."""
-    whole = len(row) - len(row) % GROUPS
-    grid = row[:whole].reshape(-1, GROUPS)
-    maxima = np.maximum.reduce(grid, axis=0)
-    ranked = maxima.copy()
-    ranked.partition(GROUPS - k)
-    bound = ranked[GROUPS - k]
-    groups = (maxima >= bound).nonzero()[0]
-    looked_at = grid.take(groups, axis=1).ravel()
-    places = (looked_at >= bound).nonzero()[0]
-    ids, group = np.divmod(places, len(groups))
-    ids *= GROUPS
-    ids += groups[group]
-    values = looked_at[places]
-    rest = (row[whole:] >= bound).nonzero()[0]
-    if len(rest):
-        rest += whole
-        ids, values = np.concatenate((ids, rest)), np.concatenate((values, row[rest]))
-    return ids, values
-
-
-def top_few(row: Row, k: int, best: int) -> list[int]:
-    """As `top_ids` for one to three, by an arg-max each.
-
-    Args:
-        row: is overwritten where k is above 1.
-        best: the arg-max of the row.
-    """
-    found = [best]
-    while len(found) < k:
-        row[best] = NEVER
-        best = int(row.argmax())
-        if row.item(best) == NEVER:
-            break
-        found.append(best)
-    return found
 
 
 def confidence(row: Row) -> float:

@@ -52,27 +52,6 @@ class Session:
             complete stop string, "length" at the limit.
     """
 
-    __slots__ = (
-        "_asked",
-        "_capacity",
-        "_completes",
-        "_longest",
-        "_shift",
-        "_window",
-        "as_sampled",
-        "constraint",
-        "context",
-        "coupled",
-        "dropped",
-        "ends",
-        "finish",
-        "limit",
-        "logprobs",
-        "prompt_length",
-        "random",
-        "sampler",
-    )
-
     def __init__(
         self,
         prompt: Sequence[int],

@@ -91,18 +91,6 @@ class LookupSource(Source, ABC):
         return []
 
 
-class WindowSource(LookupSource):
-    """A source that learns from the target's rows behind padding, see `TokenTree.pad`."""
-
-    @abstractmethod
-    def open_window(self, session: Session, tree: TokenTree, columns: int, levels: int) -> None:
-        """Add up to columns · levels tokens of padding, in at most `columns` branches."""
-
-    @abstractmethod
-    def verified(self, rows: Rows) -> None:
-        """Read the rows of a pass, valid during the call; also without a window."""
-
-
 class Drafted(Protocol):
     """A draft in the making, as passes of a model see it. Candidates are numbers, parents before
     children; ROOT stands for the committed text."""
@@ -174,19 +162,20 @@ class ModelSource(Source, ABC):
         """Tokens of a prompt that `begin` reads, if the first `known` are cached."""
 
     @abstractmethod
-    def unread(self, session: Session) -> int:
+    def unread(self, context: Sequence[int]) -> int:
         """Tokens to read before it can propose."""
 
     @abstractmethod
-    def held(self, session: Session) -> int:
+    def held(self, context: Sequence[int]) -> int:
         pass
 
     @abstractmethod
-    def room(self, session: Session) -> int:
+    def room(self, context: Sequence[int]) -> int:
         """Most tokens that it can propose behind the committed text."""
 
+    @property
     @abstractmethod
-    def branches(self, session: Session) -> int:
+    def branches(self) -> int:
         """Branches of a draft that it can read in one pass; 1 for a chain."""
 
     @abstractmethod

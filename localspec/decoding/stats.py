@@ -142,15 +142,15 @@ class GenerationStats:
         for source in tree.sources[: tree.proposed]:
             self._of(source).drafted += 1
         for node in tested:
-            drafter, depth = self._of(tree.sources[node]), tree.depths[node]
-            drafter.tested += 1
-            _count_at(self.tested_per_position, depth)
-            _count_at(drafter.tested_per_position, depth)
+            stats = self._of(tree.sources[node])
+            stats.tested += 1
+            for counts in (self.tested_per_position, stats.tested_per_position):
+                _count_at(counts, tree.depths[node])
         for node in accepted:
-            drafter, depth = self._of(tree.sources[node]), tree.depths[node]
-            drafter.accepted += 1
-            _count_at(self.accepted_per_position, depth)
-            _count_at(drafter.accepted_per_position, depth)
+            stats = self._of(tree.sources[node])
+            stats.accepted += 1
+            for counts in (self.accepted_per_position, stats.accepted_per_position):
+                _count_at(counts, tree.depths[node])
         self.drafted += tree.proposed
         self.tested += len(tested)
         self.accepted += len(accepted)

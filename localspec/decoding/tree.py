@@ -27,17 +27,6 @@ class TokenTree:
         proposed: how many were proposed; the nodes behind them are padding.
     """
 
-    __slots__ = (
-        "_branches",
-        "_children",
-        "depths",
-        "parents",
-        "proposals",
-        "proposed",
-        "sources",
-        "tokens",
-    )
-
     def __init__(self) -> None:
         self.tokens: list[int] = []
         self.parents: list[int] = []

@@ -6,39 +6,19 @@ at the place before."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from localspec.decoding.sampling import Row, Rows
-from localspec.drafters.trained_head import DepthHead, FedHead, HeadCache
+from localspec.drafters.trained_head import DepthHead, FedHead
 
-
-class BlockRows(HeadCache, Protocol):
-    """The cache of such a head: `localspec.llama.block_cache.BlockCache`."""
-
-    @property
-    def most(self) -> int: ...
-
-    @property
-    def place(self) -> int:
-        """Tokens of the text behind which it can draft; 0 where no state is known."""
-        ...
-
-    def read(self) -> None: ...
-
-    def draft(self, last: int, count: int) -> Rows:
-        """Logits of up to `count` tokens behind `last`; valid until the next draft."""
-        ...
+if TYPE_CHECKING:
+    from localspec.llama.block_cache import BlockCache
 
 
 class BlockHead(FedHead, DepthHead):
-    cache: BlockRows
-
-    def __init__(
-        self, cache: BlockRows, layers: Sequence[int], vocabulary: int, source: str
-    ) -> None:
-        super().__init__(cache, layers, vocabulary, source)
-        self._rows: Rows | None = None  # of the draft behind the present text
-        self._last, self._most = 0, 0
+    cache: BlockCache
+    _rows: Rows | None = None  # of the draft behind the present text
+    _last, _most = 0, 0
 
     def sync(
         self, context: Sequence[int], beyond: Sequence[int] = (), *, whole: bool = False

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from localspec.decoding.interfaces import Drafter, Limits, Plan, Planner
 from localspec.decoding.session import Session
-from localspec.decoding.sources import LookupSource, ModelSource, WindowSource
-from localspec.drafters.named import LEVELS, NamedDrafter, Undrafted
+from localspec.decoding.sources import LookupSource, ModelSource
+from localspec.drafters.lookahead import LookaheadSource
+from localspec.drafters.named import LEVELS, NamedDrafter
 from localspec.drafters.options import TURNED_OFF, Drafting
 from localspec.drafters.registry import REGISTRY, Parts
 from localspec.errors import UsageError
@@ -57,9 +58,9 @@ def compose(
     """
     name = require(drafting, parts)
     if name == "none":
-        return Never(TURNED_OFF), Undrafted()
+        return Never(TURNED_OFF), Drafter()
     if cannot is not None and (drafting.drafter == "auto" or not limits.max_draft):
-        return Never(cannot), Undrafted()
+        return Never(cannot), Drafter()
     # A draft model with another vocabulary may only be able to choose its tokens.
     drawn = drafting.sampled and (parts.model is None or parts.model.draws(greedy=greedy))
     parts = replace(parts, greedy=not drawn)
@@ -120,7 +121,7 @@ def sources(parts: Parts) -> tuple[list[LookupSource], list[ModelSource]]:
     """The registered sources that take part in `auto`, of both kinds."""
     known = [r.build(parts) for r in REGISTRY.values() if parts.lack(r) is None]
     lookups = [each for each in known if isinstance(each, LookupSource)]
-    lookups = [each for each in lookups if not isinstance(each, WindowSource)]
+    lookups = [each for each in lookups if not isinstance(each, LookaheadSource)]
     return lookups, [each for each in known if isinstance(each, ModelSource)]
 
 
@@ -136,6 +137,7 @@ def _columns(plan: Plan, profile: PairProfile, limits: Limits) -> int:
 
 
 def _overlap(drafting: Drafting, parts: Parts) -> ExploreThenCommit | None:
-    if parts.reader is None or drafting.overlap == "off":
+    reader = None if parts.model is None else parts.model.reader
+    if reader is None or drafting.overlap == "off":
         return None
-    return ExploreThenCommit(decided=True) if drafting.overlap == "on" else parts.overlap
+    return ExploreThenCommit(decided=True) if drafting.overlap == "on" else reader.trial

@@ -6,27 +6,16 @@ the head's own."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from localspec.drafters.draft_model import BranchingCache
-from localspec.drafters.trained_head import FedHead, HeadCache
+from localspec.drafters.trained_head import FedHead
 
-
-class StateCache(HeadCache, BranchingCache, Protocol):
-    """The cache of a head: `localspec.llama.eagle_cache.EagleCache`."""
-
-    def drop_drafted(self) -> None:
-        """Drop what was read without the target's states."""
-        ...
+if TYPE_CHECKING:
+    from localspec.llama.eagle_cache import EagleCache
 
 
 class EagleHead(FedHead):
-    cache: StateCache
-
-    def __init__(
-        self, cache: StateCache, layers: Sequence[int], vocabulary: int, source: str = "eagle"
-    ) -> None:
-        super().__init__(cache, layers, vocabulary, source)
+    cache: EagleCache
 
     def sync(
         self, context: Sequence[int], beyond: Sequence[int] = (), *, whole: bool = False

@@ -7,13 +7,12 @@ with q = 1."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
-from localspec.decoding.sources import Prediction, WindowSource
+from localspec.decoding.sources import LookupSource, Prediction
 from localspec.decoding.tree import ROOT, TokenTree
 
 KEPT = 8
@@ -21,8 +20,6 @@ KEPT = 8
 FARTHEST = 16
 """Tokens of a chain of n-grams, which may run in a circle."""
 _STRIDE = 7
-_PRIORS = {"any": (0.0,)}
-_NONE: OrderedDict[tuple[int, ...], int] = OrderedDict()
 
 
 class WindowPlace(NamedTuple):
@@ -37,12 +34,12 @@ class WindowPlace(NamedTuple):
     rest: tuple[int, ...] = ()
 
 
-class LookaheadSource(WindowSource):
+class LookaheadSource(LookupSource):
     name = "lookahead"
-    priors = _PRIORS
+    priors: Mapping[str, tuple[float, ...]] = {"any": (0.0,)}
 
     def __init__(self) -> None:
-        self._pool: dict[int, OrderedDict[tuple[int, ...], int]] = {}
+        self._pool: dict[int, dict[tuple[int, ...], None]] = {}  # tails, the latest last
         self._levels: list[list[int]] = []  # the trunk first, a token for each column
         self._size = (0, 0)
         self._ends: list[int] = []  # of the columns, in the tree that is verified
@@ -54,6 +51,7 @@ class LookaheadSource(WindowSource):
     # The window.
 
     def open_window(self, session: Session, tree: TokenTree, columns: int, levels: int) -> None:
+        """Add up to columns · levels tokens of padding, in at most `columns` branches."""
         if self._size != (columns, levels):
             self._size, self._levels = (columns, levels), []
         # Guesses may run into one another, and into what the target says for ever.
@@ -71,6 +69,7 @@ class LookaheadSource(WindowSource):
         self._ends = ends
 
     def verified(self, rows: Rows) -> None:
+        """Read the rows of a pass, valid during the call; also without a window."""
         ends, self._ends = self._ends, []
         if not ends:
             return
@@ -84,11 +83,11 @@ class LookaheadSource(WindowSource):
 
     def _learn(self, ngram: tuple[int, ...]) -> None:
         first, tail = ngram[0], ngram[1:]
-        known = self._pool.setdefault(first, OrderedDict())
-        known[tail] = known.get(tail, 0) + 1
-        known.move_to_end(tail)
+        known = self._pool.setdefault(first, {})
+        known.pop(tail, None)
+        known[tail] = None
         if len(known) > KEPT:
-            known.popitem(last=False)
+            del known[next(iter(known))]
 
     # The pool.
 
@@ -99,7 +98,7 @@ class LookaheadSource(WindowSource):
         if place.rest and place.rest[0] == token:
             return WindowPlace(token, place.rest[1:])
         if not place.rest:
-            for tail in reversed(self._pool.get(place.token, _NONE)):
+            for tail in reversed(self._pool.get(place.token, {})):
                 if tail[0] == token:
                     return WindowPlace(token, tail[1:])
         return WindowPlace(token)
@@ -116,7 +115,7 @@ class LookaheadSource(WindowSource):
             yield Prediction(token, (1.0,))
 
     def others(self, place: WindowPlace, most: int) -> list[tuple[int, float]]:
-        latest_first = reversed(self._pool.get(place.token, _NONE))
+        latest_first = reversed(self._pool.get(place.token, {}))
         return [(token, 0.5) for token in dict.fromkeys(tail[0] for tail in latest_first)][:most]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from localspec.decoding.sampling import Row, Rows
 from localspec.drafters.byte_vocabulary import CLOSES, OPENS
-from localspec.drafters.draft_model import Cache
+from localspec.drafters.draft_cache import Cache
 from localspec.drafters.vocabulary_map import FLOOR, VocabularyMap
 
 MOST_ROWS = 64
@@ -24,7 +24,7 @@ _SPACE = b" \t\r\n"
 
 
 class MappedCache:
-    """Implements `localspec.drafters.draft_model.Cache` in target ids over a draft model's cache.
+    """Implements `localspec.drafters.draft_cache.Cache` in target ids over a draft model's cache.
 
     The draft model reads its own tokens of the same text. Where a target token ends inside a word,
     its last ones are read anew as the word goes on. Where it expects the rest of a longer token,
@@ -258,14 +258,8 @@ class MappedCache:
         while unread:
             # Without rows as many at once as there are, with rows as many as there may be.
             quiet = max(0, min(len(unread), least - held - 1))
-            part, unread = (
-                (unread[:quiet], unread[quiet:])
-                if quiet
-                else (unread[:MOST_ROWS], unread[MOST_ROWS:])
-            )
-            if quiet and unread and len(unread) <= MOST_ROWS:
-                part, unread, quiet = [*part, *unread], [], quiet
-            outputs = len(part) - quiet
+            size = len(unread) if len(unread) - quiet <= MOST_ROWS else quiet or MOST_ROWS
+            part, unread, outputs = unread[:size], unread[size:], size - quiet
             rows = self.inner.extend([token for token, _ in part], outputs)
             self._stops += [end for _, end in part]
             held += len(part)
@@ -291,7 +285,7 @@ class MappedCache:
         found = self.mapping.inside(row, bytes(self._text[start:end]))
         if found is None or found[1] <= 1.0:
             return None
-        self._judged(found[0], -1)
+        self.said[len(self.tokens)] = int(found[0].argmax()), -1
         return found[0]
 
     def _row(self, place: int, inside: int, number: int) -> Row:
@@ -303,20 +297,15 @@ class MappedCache:
             start = self._stops[place - 1] if place else 0
             found = self.mapping.inside(row, bytes(self._text[start : start + inside]))
             return self._nothing() if found is None else found[0]
-        base = self.mapping.on_shared(row)
-        if not self.by_text or self.recurrent:
-            self._judged(base, -1, number)
-            return base
-        written, chance = self._write(place, last=number == len(self.tokens))
-        self._judged(base, written, number)
-        if written < 0 or written == base.argmax():
+        base, written, chance = self.mapping.on_shared(row), -1, 0.0
+        if self.by_text and not self.recurrent:
+            written, chance = self._write(place, last=number == len(self.tokens))
+        best = int(base.argmax())
+        self.said[number] = best, written
+        if written in (-1, best):
             return base
         began = self.mapping.begins(int(row.argmax()))
         return _with(base, written, chance, began, leads=self.chosen)
-
-    def _judged(self, base: Row, written: int, number: int | None = None) -> None:
-        at = len(self.tokens) if number is None else number
-        self.said[at] = (int(base.argmax()), written)
 
     def _write(self, place: int, *, last: bool) -> tuple[int, float]:
         """The target token that the draft model would write next, and its probability: its arg-max

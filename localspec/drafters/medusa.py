@@ -139,35 +139,32 @@ class MedusaCache:
 class Medusa(DepthHead):
     """The heads, kept in step with a session; `layers`: how many the target has."""
 
-    source = "medusa"
+    cache: MedusaCache
 
     def __init__(self, cache: MedusaCache, layers: int, vocabulary: int) -> None:
-        super().__init__(cache, vocabulary, window=None)
-        self.heads = cache
-        self.layers = (layers,)
+        super().__init__(cache, (layers,), vocabulary, "medusa")
 
     def begin(self, prompt: Sequence[int]) -> None:
-        self.heads.clear()
+        self.cache.clear()
 
     def sync(
         self, context: Sequence[int], beyond: Sequence[int] = (), *, whole: bool = False
     ) -> None:
-        self.heads.clear()
+        self.cache.clear()  # a state serves for one place
 
     def forget(self) -> None:
-        self.heads.clear()
+        self.cache.clear()
 
     def room(self, context: Sequence[int]) -> int:
-        known = self.heads.place == len(context)
-        return (
-            min(len(self.heads.model.outputs), self.heads.capacity - len(context)) if known else 0
-        )
+        if self.cache.place != len(context):
+            return 0
+        return min(len(self.cache.model.outputs), self.cache.capacity - len(context))
 
     def take(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        self.heads.know(len(context), hidden[self.layers[0]][-1])
+        self.cache.know(len(context), hidden[self.layers[0]][-1])
 
     def has(self, depth: int) -> bool:
-        return self.heads.knows(depth)
+        return self.cache.knows(depth)
 
     def at(self, depth: int) -> Row:
-        return self.heads.row(depth)
+        return self.cache.row(depth)

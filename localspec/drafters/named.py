@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from itertools import islice, takewhile
 from typing import Any
 
 from localspec.decoding.draft_sampler import DraftSampler
-from localspec.decoding.interfaces import Draft, Limits, Plan
+from localspec.decoding.interfaces import Draft, Drafter, Limits, Plan
 from localspec.decoding.sampling import Rows, confidence
 from localspec.decoding.session import Session
-from localspec.decoding.sources import FIRM, LookupSource, ModelSource, Source, WindowSource
+from localspec.decoding.sources import FIRM, LookupSource, ModelSource, Source
 from localspec.decoding.tree import ROOT, TokenTree
+from localspec.drafters.lookahead import LookaheadSource
 from localspec.errors import UsageError
 
 MOST_PRIMES = 3
@@ -54,8 +54,8 @@ class Staged(Source):
             source.committed(context, hidden)
 
 
-class NamedDrafter:
-    """Implements `localspec.decoding.interfaces.Drafter`, and `Drafted` for its model.
+class NamedDrafter(Drafter):
+    """A source by its name, as far as a plan says; the `Drafted` of its model.
 
     Args:
         limits: of the target.
@@ -70,7 +70,7 @@ class NamedDrafter:
     def __init__(self, source: Source, limits: Limits | None = None, columns: int = 0) -> None:
         self._staged = source if isinstance(source, Staged) else Staged(source.name, source)
         self._nothing = f"drafter '{source.name}' had nothing to propose"
-        self._window = source if isinstance(source, WindowSource) else None
+        self._window = source if isinstance(source, LookaheadSource) else None
         self._limits, self._columns = limits, columns
         self.hidden, self.reads = source.hidden, self._window is not None
         if self.reads and self._columns < 2:
@@ -103,11 +103,6 @@ class NamedDrafter:
                 self._window.open_window(session, tree, self._columns, LEVELS)
         return Draft(tree, self._nothing)
 
-    def verifying(
-        self, session: Session, plan: Plan, draft: Draft
-    ) -> AbstractContextManager[object]:
-        return nullcontext()
-
     def verified(self, rows: Rows) -> None:
         if self._window is not None:
             self._window.verified(rows)
@@ -139,12 +134,14 @@ class NamedDrafter:
     def _ask(self, source: ModelSource, plan: Plan, depth: int, width: int) -> None:
         """The first candidate of a place is followed, the others cost no pass."""
         tree, session, credit = self._tree, self.session, source.credit
+        if self._staged.then is None:  # a cascade counts under its own name
+            credit = self._staged.name + credit[len(source.name) :]
         node = tree.tip()
         path = [] if node == ROOT else tree.path_tokens(node)
         sampler, passes = DraftSampler(session, path, greedy=source.greedy), source.start(self)
         chosen = sampler.greedy and width == 1
         least, likelihood = max(plan.min_confidence, plan.min_likelihood), 1.0
-        for _ in range(min(depth, source.room(session) - len(path))):
+        for _ in range(min(depth, source.room(session.context) - len(path))):
             if not sampler.open:
                 break
             if not passes.knows(self, node):
@@ -197,26 +194,3 @@ class NamedDrafter:
 def _firm(source: LookupSource, place: Any, most: int) -> list[int]:
     expected = islice(source.expected(place), max(0, most))
     return [each.token for each in takewhile(lambda each: each.weight >= FIRM, expected)]
-
-
-class Undrafted:
-    hidden: tuple[int, ...] = ()
-    reads = False
-    native_seconds = 0.0
-
-    def begin(self, prompt: Sequence[int]) -> None:
-        pass
-
-    def draft(self, session: Session, plan: Plan) -> Draft:
-        return Draft(TokenTree(), plan.reason)
-
-    def verifying(
-        self, session: Session, plan: Plan, draft: Draft
-    ) -> AbstractContextManager[object]:
-        return nullcontext()
-
-    def verified(self, rows: Rows) -> None:
-        pass
-
-    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        pass

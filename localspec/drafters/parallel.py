@@ -9,9 +9,10 @@ from threading import Event
 import numpy as np
 
 from localspec.decoding.sampling import Row
-from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.draft_cache import DraftCache
 from localspec.drafters.draft_passes import RowsAhead
 from localspec.errors import Cancelled
+from localspec.policy.explore_then_commit import ExploreThenCommit
 
 FARTHEST = 8
 """Most rows read ahead."""
@@ -20,7 +21,7 @@ FARTHEST = 8
 class ParallelReader:
     """Reads rows along the most probable tokens, as if all that is drafted were accepted."""
 
-    def __init__(self, model: DraftModel) -> None:
+    def __init__(self, model: DraftCache) -> None:
         self._model = model
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="localspec-parallel")
         self._enough = Event()
@@ -28,6 +29,8 @@ class ParallelReader:
         self._ahead: RowsAhead | None = None
         self._committed = 0  # tokens of context when it set out, and the draft behind them
         self._draft: list[int] = []
+        self.trial = ExploreThenCommit()
+        """Whether reading ahead pays."""
         self.native_seconds = 0.0
         """Seconds in native passes that the target's passes hid."""
 

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from localspec.decoding.sources import LookupSource, Source
+    from localspec.decoding.sources import Source
     from localspec.drafters.draft_model import DraftModel
     from localspec.drafters.ngram import NgramIndex
-    from localspec.drafters.parallel import ParallelReader
     from localspec.drafters.trained_head import TrainedHead
-    from localspec.policy.explore_then_commit import ExploreThenCommit
     from localspec.retrieval.datastore import Datastore
 
 
@@ -25,35 +24,24 @@ def _index() -> NgramIndex:
     return NgramIndex()
 
 
-def _trial() -> ExploreThenCommit:
-    from localspec.policy.explore_then_commit import ExploreThenCommit
-
-    return ExploreThenCommit()
-
-
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What sources are made of; shared by all of them.
 
     Attributes:
         greedy: draft the model's most probable tokens even where the answer is sampled.
-        reader: reads on in the draft model while the target verifies; None where the two cannot run
-            side by side.
-        overlap: whether that pays here.
         datastore: what was learned for this vocabulary.
     """
 
     model: DraftModel | None = None
     greedy: bool = False
     index: NgramIndex = field(default_factory=_index)
-    reader: ParallelReader | None = None
-    overlap: ExploreThenCommit = field(default_factory=_trial)
     datastore: Datastore | None = None
     head: TrainedHead | None = None
 
     @property
     def head_source(self) -> str:
-        return "" if self.head is None else self.head.source
+        return "" if self.head is None else self.head.name
 
     def lack(self, registered: Registration) -> str | None:
         """What a source lacks, and what to do, for people; None where it can be made."""
@@ -92,77 +80,59 @@ class Registration:
     """A pass over 4 is the cheapest per token on CPUs."""
 
 
-def _ngram(parts: Parts) -> LookupSource:
-    from localspec.drafters.ngram import NgramSource
-
-    return NgramSource(parts.index)
-
-
-def _forced(parts: Parts) -> Source:
+def _lookup(name: str, parts: Parts) -> Source:
     from localspec.drafters.forced import ForcedSource
-
-    return ForcedSource()
-
-
-def _retrieval(parts: Parts) -> Source:
+    from localspec.drafters.lookahead import LookaheadSource
+    from localspec.drafters.ngram import NgramSource
     from localspec.drafters.retrieval import RetrievalSource
 
-    assert parts.datastore is not None
-    return RetrievalSource(parts.datastore)
+    if name == "ngram":
+        return NgramSource(parts.index)
+    if name == "retrieval":
+        assert parts.datastore is not None
+        return RetrievalSource(parts.datastore)
+    return ForcedSource() if name == "grammar" else LookaheadSource()
 
 
-def _lookahead(parts: Parts) -> Source:
-    from localspec.drafters.lookahead import LookaheadSource
+def _model(name: str, parts: Parts) -> Source:
+    from localspec.drafters.named import Staged
+    from localspec.drafters.ngram import NgramSource
 
-    return LookaheadSource()
-
-
-def _model(parts: Parts, name: str = "model") -> Source:
-    from localspec.drafters.model import DraftModelSource
-
-    assert parts.model is not None
-    return DraftModelSource(parts.model, name=name, greedy=parts.greedy, reader=parts.reader)
+    model, ngram = parts.model, NgramSource(parts.index)
+    assert model is not None
+    model.greedy = parts.greedy
+    if name == "model":
+        return model
+    if name == "cascade":
+        return Staged(name, model, primer=ngram)
+    return Staged(name, model, ngram) if name == "model+ngram" else Staged(name, ngram, model)
 
 
 def _head(parts: Parts) -> Source:
-    from localspec.drafters.trained_head import TrainedHeadSource
-
     assert parts.head is not None
-    return TrainedHeadSource(parts.head, greedy=parts.greedy)
-
-
-def _cascade(parts: Parts) -> Source:
-    from localspec.drafters.named import Staged
-
-    return Staged("cascade", _model(parts, "cascade"), primer=_ngram(parts))
-
-
-def _model_then_ngram(parts: Parts) -> Source:
-    from localspec.drafters.named import Staged
-
-    return Staged("model+ngram", _model(parts), _ngram(parts))
-
-
-def _ngram_then_model(parts: Parts) -> Source:
-    from localspec.drafters.named import Staged
-
-    return Staged("ngram+model", _ngram(parts), _model(parts))
+    parts.head.greedy = parts.greedy
+    return parts.head
 
 
 REGISTRY: dict[str, Registration] = {
     # It costs nothing to ask, and copies long stretches.
-    "ngram": Registration(_ngram, "copies what followed the same words before", depth=8),
-    "grammar": Registration(_forced, "writes what a grammar leaves no choice about", depth=8),
+    "ngram": Registration(
+        partial(_lookup, "ngram"), "copies what followed the same words before", depth=8
+    ),
+    "grammar": Registration(
+        partial(_lookup, "grammar"), "writes what a grammar leaves no choice about", depth=8
+    ),
     "retrieval": Registration(
-        _retrieval,
+        partial(_lookup, "retrieval"),
         "copies the text that followed the same words in learned texts",
         needs_datastore=True,
         depth=8,
     ),
     "lookahead": Registration(
-        _lookahead, "n-grams that the target generates in extra rows of its passes"
+        partial(_lookup, "lookahead"),
+        "n-grams that the target generates in extra rows of its passes",
     ),
-    "model": Registration(_model, "asks the draft model", needs_model=True),
+    "model": Registration(partial(_model, "model"), "asks the draft model", needs_model=True),
     "eagle": Registration(
         _head, "asks a trained head that reads the model's hidden states", needs_head="eagle"
     ),
@@ -173,10 +143,7 @@ REGISTRY: dict[str, Registration] = {
         _head, "asks trained heads, one for each of the next tokens", needs_head="medusa"
     ),
     "dflash": Registration(
-        _head,
-        "uses a head that proposes a block of tokens per pass",
-        needs_head="dflash",
-        depth=7,
+        _head, "uses a head that proposes a block of tokens per pass", needs_head="dflash", depth=7
     ),
     "dspark": Registration(
         _head,
@@ -184,11 +151,13 @@ REGISTRY: dict[str, Registration] = {
         needs_head="dspark",
         depth=7,
     ),
-    "cascade": Registration(_cascade, "the n-gram drafts for the draft model", needs_model=True),
+    "cascade": Registration(
+        partial(_model, "cascade"), "the n-gram drafts for the draft model", needs_model=True
+    ),
     "model+ngram": Registration(
-        _model_then_ngram, "the n-gram extends the model's draft", needs_model=True
+        partial(_model, "model+ngram"), "the n-gram extends the model's draft", needs_model=True
     ),
     "ngram+model": Registration(
-        _ngram_then_model, "the model extends the n-gram's draft", needs_model=True
+        partial(_model, "ngram+model"), "the model extends the n-gram's draft", needs_model=True
     ),
 }

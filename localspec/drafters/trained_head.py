@@ -4,57 +4,46 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from localspec.decoding.sampling import Row, Rows
-from localspec.decoding.session import Session
 from localspec.decoding.sources import Drafted, DraftPasses
-from localspec.drafters.draft_model import Cache, DraftModel
-from localspec.drafters.model import DraftModelSource
+from localspec.drafters.draft_cache import Cache
+from localspec.drafters.draft_model import DraftModel
+
+if TYPE_CHECKING:
+    from localspec.llama.block_cache import BlockCache
+    from localspec.llama.eagle_cache import EagleCache
 
 MAX_LEAVES = 16
-
-
-class HeadCache(Cache, Protocol):
-    """The cache of a head that is fed the target's states of the whole text:
-    `localspec.llama.head_cache.HeadCache`."""
-
-    watch: Any
-    beside: Sequence[Any]
-
-    @property
-    def model(self) -> Any: ...
-
-    def close(self) -> None: ...
-
-    def begin(self, prompt: Sequence[int]) -> None:
-        """Another text: states of a common beginning stay."""
-        ...
-
-    def feed(self, context: Sequence[int], inputs: Rows) -> None:
-        """The target's states of the latest tokens of a text before its last one."""
-        ...
-
-    def known_from(self) -> int: ...
 
 
 class TrainedHead(DraftModel, ABC):
     """A head, kept in step with a session.
 
-    Attributes:
-        source: the name of what it serves.
+    Args:
         layers: of the target, whose hidden states it reads, in its order.
+        vocabulary: tokens of the target.
+        name: of the source.
     """
 
     # What it says rests on states that only the target's passes bring.
     reads_along = False
-    source: str
-    layers: tuple[int, ...]
+
+    def __init__(self, cache: Cache, layers: Sequence[int], vocabulary: int, name: str) -> None:
+        super().__init__(cache, vocabulary, window=None)
+        self.name, self.layers = name, tuple(layers)
+        self.hidden = tuple(sorted(set(layers)))
 
     def reads(self, prompt: Sequence[int], known: int) -> int:
-        return 0
+        return 0  # before the target has
+
+    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
+        super().committed(context, hidden)
+        if hidden:
+            self.take(context, hidden)
 
     @abstractmethod
     def take(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
@@ -62,22 +51,14 @@ class TrainedHead(DraftModel, ABC):
 
 
 class FedHead(TrainedHead):
-    """One whose cache is fed the states of all the text.
+    """One whose cache is fed the states of all the text."""
 
-    Args:
-        layers: of the target, whose inputs it reads.
-        vocabulary: tokens of the target.
-        source: the name of what it serves.
-    """
-
-    cache: HeadCache
+    cache: EagleCache | BlockCache
 
     def __init__(
-        self, cache: HeadCache, layers: Sequence[int], vocabulary: int, source: str
+        self, cache: EagleCache | BlockCache, layers: Sequence[int], vocabulary: int, name: str
     ) -> None:
-        super().__init__(cache, vocabulary, window=None)
-        self.source = source
-        self.layers = tuple(layers)
+        super().__init__(cache, layers, vocabulary, name)
         self._at_prompt = False
 
     def begin(self, prompt: Sequence[int]) -> None:
@@ -110,12 +91,16 @@ class DepthHead(TrainedHead):
 
     A row serves all candidates of a depth."""
 
-    def unread(self, session: Session) -> int:
-        return 1
+    def unread(self, context: Sequence[int]) -> int:
+        return 1  # a draft takes the same however long ago the last one was
 
     @property
     def branches(self) -> int:
         return MAX_LEAVES
+
+    def start(self, draft: Drafted) -> DraftPasses:
+        self.open(draft.session.context, draft.depth)
+        return _Depths(self)
 
     def open(self, context: Sequence[int], most: int) -> None:
         """Before the rows of a draft of up to so many tokens are asked for."""
@@ -149,23 +134,3 @@ class _Depths:
 
     def row(self, node: int) -> Row:
         return self._head.at(self._depths[node])
-
-
-class TrainedHeadSource(DraftModelSource):
-    """A head as a source; see `DraftModelSource`."""
-
-    def __init__(self, head: TrainedHead, *, greedy: bool = False) -> None:
-        super().__init__(head, name=head.source, greedy=greedy)
-        self._head = head
-        self.hidden = tuple(sorted(set(head.layers)))
-
-    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        super().committed(context, hidden)
-        if hidden:
-            self._head.take(context, hidden)
-
-    def start(self, draft: Drafted) -> DraftPasses:
-        if isinstance(self._head, DepthHead):
-            self._head.open(draft.session.context, draft.depth)
-            return _Depths(self._head)
-        return super().start(draft)

@@ -2,56 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from localspec.drafters.byte_vocabulary import ByteVocabulary, control
 from localspec.drafters.heterogeneous import SAMPLE
 from localspec.drafters.vocabulary_map import VocabularyMap
 from localspec.errors import DraftMismatch
 
+if TYPE_CHECKING:
+    from localspec.llama.vocabulary import TokenBytes
+
 LEAST_TOLD = 0.5
 """Part of the sample text that a draft model must have tokens for."""
 
 
-class VocabularyBytes(Protocol):
-    """A vocabulary as far as it is matched; `localspec.llama.vocabulary.TokenBytes` is one.
-
-    Attributes:
-        pieces: bytes of each token, of a control token its name; empty where it has none.
-        controls: tokens that are no text, whatever their name.
-        single_bytes: tokens that stand for one byte, where others may spell it too.
-        tokenize: tokens of UTF-8 text, without control tokens.
-        bos, eot, eos: -1 for none.
-        adds_bos: whether a text begins with `bos`.
-    """
-
-    @property
-    def pieces(self) -> Sequence[bytes]: ...
-
-    @property
-    def controls(self) -> Collection[int]: ...
-
-    @property
-    def single_bytes(self) -> Collection[int]: ...
-
-    @property
-    def tokenize(self) -> Callable[[bytes], Sequence[int]]: ...
-
-    @property
-    def bos(self) -> int: ...
-
-    @property
-    def eot(self) -> int: ...
-
-    @property
-    def eos(self) -> int: ...
-
-    @property
-    def adds_bos(self) -> bool: ...
-
-
-def match(target: VocabularyBytes, draft: VocabularyBytes) -> VocabularyMap:
+def match(target: TokenBytes, draft: TokenBytes) -> VocabularyMap:
     """The map from a draft model's tokens to a target's.
 
     Control tokens match by name, and by role: beginning of text, end of turn, end of text.
@@ -61,7 +26,8 @@ def match(target: VocabularyBytes, draft: VocabularyBytes) -> VocabularyMap:
     """
     ours, theirs = _spelled(target), _spelled(draft)
     named = set(ours)
-    for one, other in zip(_roles(target), _roles(draft), strict=True):
+    roles = (target.bos, draft.bos), (target.eot, draft.eot), (target.eos, draft.eos)
+    for one, other in roles:
         if one >= 0 and other >= 0 and theirs[other] not in named and ours[one] not in theirs:
             theirs[other] = ours[one]
     made = VocabularyMap(
@@ -79,11 +45,7 @@ def match(target: VocabularyBytes, draft: VocabularyBytes) -> VocabularyMap:
     return made
 
 
-def _roles(vocabulary: VocabularyBytes) -> tuple[int, int, int]:
-    return vocabulary.bos, vocabulary.eot, vocabulary.eos
-
-
-def _spelled(vocabulary: VocabularyBytes) -> list[bytes]:
+def _spelled(vocabulary: TokenBytes) -> list[bytes]:
     return [
         control(piece) if token in vocabulary.controls else piece
         for token, piece in enumerate(vocabulary.pieces)

@@ -125,7 +125,9 @@ def open_own_mtp(target: _Target, options: ModelOptions) -> OpenHead:
 def _tapping(head: TappingHead, target: _Target, room: ModelOptions) -> _Build:
     size = target.model.vocabulary.size
     if not isinstance(head, BlockHeadFile):
-        return lambda model: EagleHead(EagleCache(model, target.handle, room), head.layers, size)
+        return lambda model: EagleHead(
+            EagleCache(model, target.handle, room), head.layers, size, "eagle"
+        )
     shape = BlockShape(head.block, head.mask, head.anchored, head.causal)
     return lambda model: BlockHead(
         BlockCache(model, target.handle, room, shape), head.layers, size, head.source

@@ -39,9 +39,9 @@ class Asking:
         """Before each step; whether its passes were ever measured."""
         if not self.profile.costs:
             return False
-        seconds = self._pair.pass_seconds(self.profile, self.source.held(session))
+        seconds = self._pair.pass_seconds(self.profile, self.source.held(session.context))
         self.seconds, self.one = seconds, seconds(1)
-        unread = self.source.unread(session)
+        unread = self.source.unread(session.context)
         self.missed = max(0.0, min(seconds(unread), unread * self.one) - self.one)
         return True
 

@@ -34,7 +34,7 @@ SIMILAR = 1.6
 
 class MeasuredCache(Protocol):
     """Passes that can be measured, and the cache they fill; see
-    `localspec.drafters.draft_model.Cache`."""
+    `localspec.drafters.draft_cache.Cache`."""
 
     tokens: list[int]
 

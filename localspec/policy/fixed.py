@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from localspec.decoding.interfaces import Limits, Plan, Step
 from localspec.decoding.session import Session
 from localspec.policy import reasons
@@ -54,7 +52,7 @@ class Fixed:
         # Every level but the last may end width − 1 branches beside the one that goes on.
         width = min(plan.width, 1 + (self._leaves - 1) // depth, max(1, nodes // depth))
         if (depth, width) != (plan.depth, plan.width):
-            plan = replace(plan, depth=depth, width=width)
+            plan = plan._replace(depth=depth, width=width)
         return plan
 
     def observe(self, step: Step) -> None:

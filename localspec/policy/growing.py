@@ -96,9 +96,9 @@ class Growing(Candidates):
         """Grow the tree where the text is likeliest to go, while asking the model source is worth
         it."""
         self._asked, source = asked, asked.source
-        most = min(self.depth, source.room(self.session))
+        most = min(self.depth, source.room(self.session.context))
         # A chain is followed at its end; of a tree all ends are kept in mind.
-        returns = self.branching and source.branches(self.session) > 1
+        returns = self.branching and source.branches > 1
         ends, newest = [ROOT] if most > 0 else [], ROOT
         self._samplers = {ROOT: DraftSampler(self.session, (), greedy=source.greedy)}
         passes = source.start(self)
@@ -276,7 +276,7 @@ class Growing(Candidates):
             return taken
         reaches = [self._reach(nodes[0]) * onward]
         value = worth.of(self._reaches, reaches)
-        for node in nodes[1 : min(AT_ONCE, source.branches(self.session))]:
+        for node in nodes[1 : min(AT_ONCE, source.branches)]:
             longer, reach = seconds(len(taken) + 1), self._reach(node) * onward
             price = worth.rate * (longer - seconds(len(taken)))
             if reach <= price or not worth.affords(longer, 1):

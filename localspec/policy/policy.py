@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
 
-from localspec.decoding.interfaces import Draft, Expectation, Limits, Plan, Step
+from localspec.decoding.interfaces import Draft, Drafter, Expectation, Limits, Plan, Step
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.sources import LookupSource, ModelSource
@@ -35,7 +35,7 @@ DEEPEST = 63
 """Tokens of a draft, at most."""
 
 
-class Policy:
+class Policy(Drafter):
     """Implements `localspec.decoding.interfaces.Planner` and `Drafter`, for one answer.
 
     Args:
@@ -66,7 +66,6 @@ class Policy:
     """Plain passes that one answer may lose at first, and the share of the tokens so far."""
 
     name = AUTO
-    reads = False
 
     def __init__(
         self,
@@ -262,9 +261,6 @@ class Policy:
     ) -> AbstractContextManager[object]:
         assert self._asking is not None, "only a model source can go on while the target verifies"
         return self._asking.source.verifying(session, draft.tree)
-
-    def verified(self, rows: Rows) -> None:
-        pass
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
         for source in self._sources:

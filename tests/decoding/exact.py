@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from localspec.decoding.acceptance import (
@@ -20,10 +19,9 @@ from localspec.decoding.sampling import Constraint, SamplingParams
 from localspec.decoding.sources import Source
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.model import DraftModelSource
-from localspec.drafters.named import Staged, Undrafted
+from localspec.drafters.named import Staged
 from localspec.policy.fixed import Fixed, Never
-from tests.support.drafting import EagerNgram, ToyDrafter, cascade_of, proposed
+from tests.support.drafting import EagerNgram, ToyDrafter, as_source, cascade_of, proposed
 from tests.support.toys import (
     AS_IS,
     START,
@@ -67,7 +65,7 @@ def generate(
         constraint=constraint,
     )
     target = target or ToyTarget(model)
-    drafter = drafter or Undrafted()
+    drafter = drafter or Drafter()
     drafter.begin(prompt)
     for _ in drive(session, speculate(session, drafter, planner, rule), target):
         assert target.cache == session.context[:-1]
@@ -107,7 +105,7 @@ def drafted(
     Args:
         options: of `generate`.
     """
-    plan, limits = replace(plan, drafter=build().name), ToyTarget(model).limits
+    plan, limits = plan._replace(drafter=build().name), ToyTarget(model).limits
 
     def once(random: EnumeratingSource) -> Text:
         planner = Fixed(plan, limits, trees=rule.trees)
@@ -150,9 +148,9 @@ def gap(one: Mapping[Text, float], other: Mapping[Text, float]) -> float:
     return max(abs(one.get(text, 0.0) - other.get(text, 0.0)) for text in {*one, *other})
 
 
-def model_drafter(draft: ToyModel, *, greedy: bool = False) -> DraftModelSource:
+def model_drafter(draft: ToyModel, *, greedy: bool = False) -> DraftModel:
     """A draft model of its own for each drafter."""
-    return DraftModelSource(DraftModel(ToyCache(draft), draft.size), greedy=greedy)
+    return as_source(DraftModel(ToyCache(draft), draft.size), greedy=greedy)
 
 
 def cascade(draft: ToyModel) -> Staged:

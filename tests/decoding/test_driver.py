@@ -1,59 +1,42 @@
-"""Who answers the passes of a generation: in which order, and what is left however it ends."""
+"""What is left of a generation however it ends."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
 
-import numpy as np
 import pytest
 
 from localspec.decoding.acceptance import GreedyMatch, Verdict, Verification
 from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import (
-    PROMPT,
-    Commit,
     Draft,
+    Drafter,
     PassRequest,
     PassResult,
     Plan,
     Step,
 )
-from localspec.decoding.loop import Requests, speculate
+from localspec.decoding.loop import speculate
 from localspec.decoding.random_source import RandomSource
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.model import DraftModelSource
-from localspec.drafters.named import Undrafted
 from localspec.policy.fixed import Never
-from tests.decoding.steps import step_of
+from tests.decoding.steps import LIVELY, OTHER
 from tests.support.drafting import ToyDrafter
 from tests.support.toys import (
     GREEDY,
     START,
     ToyCache,
-    ToyModel,
     ToyTarget,
-    chosen_chain,
     session_of,
-    started,
 )
-
-CYCLE = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
-"""0 1 2 0 1 2 …"""
-LIVELY = started([[5, 3, 2], [1, 5, 4], [4, 1, 5]])
-OTHER = started([[1, 2, 7], [7, 1, 2], [2, 7, 1]])
-
-cycling = partial(session_of, [0], size=CYCLE.size, params=GREEDY, count=9)
 
 
 class Always:
     """Always the same plan; `observe` does what it is told to."""
-
-    watches = False
 
     def __init__(self, plan: Plan, learn: Callable[[Step], None] = lambda step: None) -> None:
         self._plan = plan
@@ -64,73 +47,6 @@ class Always:
 
     def observe(self, step: Step) -> None:
         self._learn(step)
-
-
-# The driver by itself.
-
-
-class Told:
-    """A target that notes what it is told, and numbers its answers."""
-
-    def __init__(self) -> None:
-        self.told: list[object] = []
-        self.results: list[PassResult] = []
-
-    def forward(self, request: PassRequest) -> PassResult:
-        self.told.append(request)
-        result = PassResult(np.zeros((1, 3), np.float32), float(len(self.results)))
-        self.results.append(result)
-        return result
-
-    def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
-        self.told.append(Commit(tree, path))
-
-    def rollback(self, context: Sequence[int]) -> None:
-        self.told.append(list(context))
-
-
-def test_passes_are_answered_in_order_and_nothing_else_is() -> None:
-    tree = TokenTree.chain([1], "toy")
-    first, second, third = (PassRequest([token], tree) for token in range(3))
-    commit, step = Commit(tree, [0]), step_of(PROMPT)
-    answers: list[PassResult | None] = []
-
-    def requests() -> Requests:
-        events: list[PassRequest | Commit | Step] = [first, commit, step]
-        events += [second, third, commit, step, step]
-        while events:
-            answers.append((yield events.pop(0)))
-
-    target, session = Told(), cycling()
-    assert list(drive(session, requests(), target)) == [step] * 3
-    one, two, three = target.results
-    assert answers == [one, None, None, two, three, None, None, None]
-    assert target.told == [first, commit, second, third, commit, session.context]
-
-
-def test_target_is_asked_for_nothing_before_it_has_to_be() -> None:
-    target, session = Told(), cycling()
-    steps = drive(session, speculate(session, Undrafted(), Never("plain"), GreedyMatch()), target)
-    assert target.told == []
-    next(steps)
-    assert len(target.told) == 2
-    next(steps)
-    assert len(target.told) == 4
-
-
-def test_what_is_accepted_is_committed_before_the_step_comes_out() -> None:
-    session, target = cycling(), ToyTarget(CYCLE)
-    planner = Always(Plan("toy", depth=2))
-    drafter = ToyDrafter(chosen_chain([2, 0]))
-    lengths = []
-    for step in drive(session, speculate(session, drafter, planner, GreedyMatch()), target):
-        assert target.cache == session.context[:-1]
-        assert session.context[step.context_length :] == step.tokens
-        lengths.append(len(target.cache))
-    assert lengths == [1, 4, 7, 9]
-
-
-# However it ends.
 
 
 class Interrupted(Exception):
@@ -197,7 +113,7 @@ class FailingDrafter(ToyDrafter):
     """Around a draft model, which is cleaned up even where that fails."""
 
     def __init__(self, model: DraftModel, failing: Failing, *, cleans: bool) -> None:
-        super().__init__(DraftModelSource(model))
+        super().__init__(model)
         self.failing = failing
         self.cleans = cleans
 
@@ -274,7 +190,7 @@ def test_generation_that_failed_can_be_gone_on_with(where: str) -> None:
     failing, cache = Failing(where), ToyCache(OTHER)
     session = session_of([0, 1, START], params=GREEDY, count=20)
     undisturbed = session_of([0, 1, START], params=GREEDY, count=20)
-    reference = speculate(undisturbed, Undrafted(), Never("the reference"), GreedyMatch())
+    reference = speculate(undisturbed, Drafter(), Never("the reference"), GreedyMatch())
     list(drive(undisturbed, reference, ToyTarget(LIVELY)))
 
     target = FailingTarget(failing)

@@ -6,17 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from localspec.decoding.acceptance import BlockVerification, GreedyMatch, SpeculativeSampling
+from localspec.decoding.acceptance import GreedyMatch, SpeculativeSampling
 from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import PROMPT, Plan, Planner, Step
 from localspec.decoding.loop import speculate
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Source
-from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.model import DraftModelSource
-from localspec.drafters.named import Undrafted
-from localspec.policy.fixed import Fixed, Never
+from localspec.policy.fixed import Fixed
 from tests.decoding.exact import DRAFTERS
 from tests.decoding.steps import CYCLE, LIVELY, OTHER, run
 from tests.support.drafting import ToyDrafter
@@ -76,26 +73,11 @@ def test_first_step_is_the_prompts_own_and_drafts_nothing() -> None:
     assert planner.asked == len(steps) - 1
 
 
-def test_plain_decoding_is_a_planners_choice() -> None:
-    planner = Never("not today")
-    session, target = session_of([0], size=3, params=GREEDY, count=5), ToyTarget(CYCLE)
-    requests = speculate(session, Undrafted(), planner, GreedyMatch())
-    steps = list(drive(session, requests, target))
-    assert [step.tokens for step in steps] == [[1], [2], [0], [1], [2]]
-    assert [step.plan.reason for step in steps[1:]] == ["not today"] * 4
-
-
 def test_plan_is_cut_to_what_the_answer_still_needs() -> None:
     steps, _ = watch(Plan("toy", depth=5, reason="as told"), count=10)
     assert [step.plan.depth for step in steps] == [0, 5, 2]
     assert [len(step.tokens) for step in steps] == [1, 6, 3]
     assert {step.plan.reason for step in steps[1:]} == {"as told"}
-
-
-def test_last_token_is_not_drafted_for() -> None:
-    steps, _ = watch(Plan("toy", depth=5), count=8)
-    assert [len(step.tokens) for step in steps] == [1, 6, 1]
-    assert steps[-1].plan == Plan(None, reason="the answer ends with the next token")
 
 
 def test_plan_is_cut_to_what_the_target_verifies_at_once() -> None:
@@ -105,16 +87,9 @@ def test_plan_is_cut_to_what_the_target_verifies_at_once() -> None:
     assert {(step.plan.depth, step.plan.width) for step in steps[1:-1]} == {(2, 3)}
 
 
-def test_plan_is_cut_to_the_branches_that_the_target_has() -> None:
-    steps, _ = watch(Plan("toy", depth=1, width=9), max_leaves=4)
-    assert {step.plan.width for step in steps[1:-1]} == {4}
-    steps, _ = watch(Plan("toy", depth=3, width=9), max_leaves=1)
-    assert {step.plan.width for step in steps[1:] if step.plan.drafter} == {1}
-
-
 def test_plan_is_cut_to_the_room_in_the_cache() -> None:
     """`ToyTarget` would not take a tree beyond its capacity."""
-    model = DraftModelSource(DraftModel(ToyCache(CYCLE), CYCLE.size))
+    model = DraftModel(ToyCache(CYCLE), CYCLE.size)
     session, target = (
         session_of([0], size=3, params=GREEDY, count=19),
         ToyTarget(CYCLE, capacity=20),
@@ -143,26 +118,9 @@ def test_no_drafter_grows_more_branches_than_the_target_has(
     )
 
 
-def test_rule_for_chains_is_shown_no_branches() -> None:
-    session = session_of([START], count=20)
-    source = DraftModelSource(DraftModel(ToyCache(OTHER), OTHER.size))
-    steps = run(session, ToyTarget(LIVELY), source, Plan("model", 3, 3), BlockVerification())
-    assert all(step.tree.is_chain() for step in steps)
-
-
 def test_source_with_nothing_to_propose_costs_a_plain_step_and_says_so() -> None:
     steps, _ = watch(Plan("toy", depth=3), count=4, source=chosen_chain([]))
     assert [step.tokens for step in steps] == [[1], [2], [0], [1]]
     assert [(step.plan.drafter, step.drafted) for step in steps[1:3]] == [("toy", 0)] * 2
     nothing = "drafter 'toy' had nothing to propose"
     assert [step.why_not_drafted for step in steps[1:3]] == [nothing] * 2
-
-
-def test_source_is_asked_with_the_plan_as_it_was_cut() -> None:
-    plans: list[Plan] = []
-
-    def draft(session: Session, plan: Plan, tree: TokenTree) -> None:
-        plans.append(plan)
-
-    watch(Plan("toy", depth=3), count=5, source=ToySource(draft))
-    assert [plan.depth for plan in plans] == [3, 2, 1]

@@ -21,12 +21,11 @@ from localspec.decoding.session import Session
 from localspec.decoding.sources import Source
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
-from localspec.drafters.model import DraftModelSource
 from localspec.drafters.named import Staged
 from localspec.drafters.parallel import ParallelReader
 from tests.decoding.exact import EXACT, drafted, gap, texts, undrafted
 from tests.policy.builders import Pair, distribution_of, seen_trees
-from tests.support.drafting import EagerNgram, cascade_of, proposed
+from tests.support.drafting import EagerNgram, as_source, cascade_of, proposed
 from tests.support.tongues import TONGUES, WAYS, heterogeneous
 from tests.support.toys import (
     GREEDY,
@@ -48,11 +47,11 @@ WRONG = 1e-3
 
 Make = Callable[[HeterogeneousDraftModel], Source]
 DRAFTERS: dict[str, Make] = {
-    "drawn": DraftModelSource,
-    "chosen": lambda model: DraftModelSource(model, greedy=True),
+    "drawn": as_source,
+    "chosen": lambda model: as_source(model, greedy=True),
     "cascade": cascade_of,
-    "model+ngram": lambda model: Staged("model+ngram", DraftModelSource(model), EagerNgram()),
-    "ngram+model": lambda model: Staged("ngram+model", EagerNgram(), DraftModelSource(model)),
+    "model+ngram": lambda model: Staged("model+ngram", model, EagerNgram()),
+    "ngram+model": lambda model: Staged("ngram+model", EagerNgram(), model),
 }
 
 tokens = st.integers(0, SIZE - 1)
@@ -114,7 +113,7 @@ def test_chain_is_lossless(
 def test_long_chain_is_lossless(
     tongue: str, way: str, chosen: bool, model: ToyModel, draft: ToyModel
 ) -> None:
-    build = drafting(DraftModelSource, draft, TONGUES[tongue], way, chosen=chosen)
+    build = drafting(as_source, draft, TONGUES[tongue], way, chosen=chosen)
     found = drafted(model, build, Plan(None, depth=3), BestLossless(), count=5)
     assert gap(found, texts(model, count=5)) < EXACT
 
@@ -126,7 +125,7 @@ def test_long_chain_is_lossless(
 def test_tree_is_lossless(
     spelled: Sequence[bytes], way: str, model: ToyModel, draft: ToyModel
 ) -> None:
-    build = drafting(DraftModelSource, draft, spelled, way)
+    build = drafting(as_source, draft, spelled, way)
     plan = Plan(None, depth=2, width=2)
     found = drafted(model, build, plan, SpeculativeSampling(), count=4)
     assert gap(found, texts(model, count=4)) < EXACT
@@ -138,7 +137,7 @@ def test_tree_is_lossless(
 def test_recurrent_draft_model_is_lossless(
     spelled: Sequence[bytes], model: ToyModel, draft: ToyModel, prompt: Sequence[int]
 ) -> None:
-    build = drafting(DraftModelSource, draft, spelled, "auto", recurrent=True)
+    build = drafting(as_source, draft, spelled, "auto", recurrent=True)
     found = drafted(model, build, Plan(None, depth=2), BestLossless(), prompt=prompt)
     assert gap(found, texts(model, prompt)) < EXACT
 
@@ -149,7 +148,7 @@ def test_recurrent_draft_model_is_lossless(
 def test_grammar_holds_even_where_it_leaves_no_shared_token(
     spelled: Sequence[bytes], way: str, pairs: set[tuple[int, int]]
 ) -> None:
-    build = drafting(DraftModelSource, DRAFT, spelled, way)
+    build = drafting(as_source, DRAFT, spelled, way)
     found = drafted(
         MODEL,
         build,
@@ -233,13 +232,13 @@ class SaysTheBest(ToySource):
 
     def __init__(self, model: HeterogeneousDraftModel) -> None:
         super().__init__(self._best, "model")
-        self._inner = DraftModelSource(model)
+        self._inner = model
 
     def _best(self, session: Session, plan: Plan, tree: TokenTree) -> None:
         drawn = proposed(self._inner, session, plan)
         for parent, q in zip(drawn.parents, drawn.proposals, strict=True):
             assert q is not None
-            tree.add(q.mode(), parent, "model", q)
+            tree.add(int(q.ids[q.probs.argmax()]), parent, "model", q)
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._inner.begin(prompt)
@@ -249,7 +248,7 @@ class SaysTheBest(ToySource):
 
 
 def test_wrong_q_is_found_out() -> None:
-    for make, wrong in ((DraftModelSource, False), (SaysTheBest, True)):
+    for make, wrong in ((as_source, False), (SaysTheBest, True)):
         build = drafting(make, DRAFT, TONGUES["coarser"], "shared")
         found = drafted(MODEL, build, Plan(None, depth=2), SpeculativeSampling(), prompt=REPEATS)
         difference = gap(found, texts(MODEL, REPEATS))

@@ -221,7 +221,7 @@ def test_text_ends_at_the_limit_inside_a_draft_that_is_longer_than_planned(
     """A plan goes no deeper than the room that is left; here the source does not care."""
 
     def overshoot(session: Session, plan: Plan, tree: TokenTree) -> None:
-        drawn_chain(draft).propose(session, replace(plan, depth=3), tree)
+        drawn_chain(draft).propose(session, plan._replace(depth=3), tree)
 
     found = drafted(model, lambda: ToySource(overshoot), Plan(None, depth=1), rule, count=count)
     assert gap(found, texts(model, count=count)) < EXACT

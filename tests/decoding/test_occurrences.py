@@ -31,17 +31,6 @@ def slow(text: Sequence[int], path: Sequence[int], last: int) -> dict[int, int]:
     return dict(Counter(whole if last < 0 else whole[max(0, len(whole) - last) :]))
 
 
-@examples(50)
-@given(text=tokens)
-def test_occurrences_of_a_text_are_counted(text: list[int]) -> None:
-    assert counted(Occurrences.of(text)) == dict(Counter(text))
-    assert counted(Occurrences.of(iter(text))) == dict(Counter(text))
-
-
-def test_none_are_of_no_text() -> None:
-    assert counted(NONE) == {}
-
-
 @examples(200)
 @given(
     prompt=tokens,
@@ -60,22 +49,6 @@ def test_window_counts_what_lies_within_it_while_the_text_grows(
             assert counted(window.behind(path)) == slow(text, path, last)
 
 
-def test_window_over_all_of_a_text_sees_it_grow() -> None:
-    text = [1, 1, 2]
-    window = PenaltyWindow(text, -1, SIZE)
-    assert counted(window.behind([2, 3])) == {1: 2, 2: 2, 3: 1}
-    text += [3, 1]
-    assert counted(window.behind([])) == {1: 3, 2: 1, 3: 1}
-    text.append(0)
-    assert counted(window.behind([0])) == {0: 2, 1: 3, 2: 1, 3: 1}
-
-
-def test_window_of_no_tokens_sees_none() -> None:
-    window = PenaltyWindow([1, 2], 0, SIZE)
-    assert counted(window.behind([])) == {}
-    assert counted(window.behind([3, 3])) == {}
-
-
 @pytest.mark.parametrize("last", [-1, 4])
 def test_what_was_found_stays_as_it_is(last: int) -> None:
     """A later look, or a text that grows, does not change it."""
@@ -85,13 +58,6 @@ def test_what_was_found_stays_as_it_is(last: int) -> None:
     text += [2, 2, 2]
     window.behind([1, 1])
     assert counted(found) == {1: 1, 2: 2}
-
-
-@pytest.mark.parametrize("last", [-1, 4])
-def test_path_is_left_as_it_is(last: int) -> None:
-    text, path = [1, 2], [3, 3]
-    PenaltyWindow(text, last, SIZE).behind(path)
-    assert (text, path) == ([1, 2], [3, 3])
 
 
 def test_session_looks_back_from_the_committed_text_and_a_path() -> None:

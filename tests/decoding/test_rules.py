@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,21 +11,16 @@ from localspec.decoding.acceptance import (
     BlockVerification,
     GreedyMatch,
     SpeculativeSampling,
-    Verification,
 )
-from localspec.decoding.distribution import Distribution
 from localspec.decoding.interfaces import Plan
 from localspec.decoding.rules import LOSSLESS, LOSSY, BestLossless, acceptance_rule
-from localspec.decoding.sampling import Row, Rows, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Source
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import UsageError
 from tests.decoding.exact import EXACT, model_drafter, verify
 from tests.support.toys import (
-    AS_IS,
     GREEDY,
-    SIZE,
     START,
     EnumeratingSource,
     ToyModel,
@@ -38,7 +31,6 @@ from tests.support.toys import (
     examples,
     expectation,
     models,
-    session_of,
     started,
 )
 
@@ -75,15 +67,6 @@ def test_one_drawn_token_is_accepted_with_the_overlap_of_p_and_q(
 
 
 @examples(10)
-@given(model=models(), token=st.integers(0, SIZE - 1))
-def test_one_chosen_token_is_accepted_with_its_probability(model: ToyModel, token: int) -> None:
-    p = model.probabilities([START, 0])
-    for rule in (SpeculativeSampling(), BlockVerification()):
-        found = accepted(rule, model, chosen_chain([token]), Plan("toy", depth=1))
-        assert found == pytest.approx(p[token], abs=EXACT)
-
-
-@examples(10)
 @given(model=models(), draft=models())
 def test_second_candidate_never_lowers_the_acceptance(model: ToyModel, draft: ToyModel) -> None:
     rule = SpeculativeSampling()
@@ -114,24 +97,6 @@ def test_block_verification_accepts_what_its_paper_says() -> None:
     assert block == pytest.approx(11 / 9, abs=1e-6)
 
 
-@examples(10)
-@given(model=models(), draft=models())
-def test_best_rule_is_block_verification_for_chains_and_speculative_sampling_for_trees(
-    model: ToyModel, draft: ToyModel
-) -> None:
-    for width, same in ((1, BlockVerification()), (2, SpeculativeSampling())):
-        plan = Plan("model", depth=2, width=width)
-
-        def outcomes(rule: AcceptanceRule, plan: Plan = plan) -> dict[tuple[int, ...], float]:
-            def run(random: EnumeratingSource) -> tuple[int, ...]:
-                verdict, _ = verify(random, model, model_drafter(draft), plan, rule)
-                return (*verdict.path, verdict.token)
-
-            return enumerate_outcomes(run)
-
-        assert outcomes(BestLossless()) == outcomes(same)
-
-
 @pytest.mark.parametrize("rule", [SpeculativeSampling(), BlockVerification(), GreedyMatch()])
 def test_empty_tree_leaves_the_token_to_the_target(rule: AcceptanceRule) -> None:
     model = started([0, 0, 1])
@@ -159,22 +124,6 @@ def test_tokens_behind_the_first_rejection_are_untested(rule: AcceptanceRule) ->
     assert verdict.token == 2
 
 
-def test_rejected_draws_are_left_out_of_what_the_target_draws_from() -> None:
-    """p − q by hand: p = (.5, .3, .2), q = (.2, .5, .3); only token 0 has a surplus."""
-    model, draft = started([0.5, 0.3, 0.2]), started([0.2, 0.5, 0.3])
-
-    def run(random: EnumeratingSource) -> tuple[int, bool, int]:
-        verdict, tree = verify(
-            random, model, drawn_chain(draft), Plan("toy", depth=1), SpeculativeSampling()
-        )
-        return tree.tokens[0], bool(verdict.path), verdict.token
-
-    found = enumerate_outcomes(run)
-    rejected = {key: weight for key, weight in found.items() if not key[1]}
-    assert set(rejected) == {(1, False, 0), (2, False, 0)}
-    assert rejected[1, False, 0] == pytest.approx(0.5 * (1 - 0.3 / 0.5), abs=1e-6)
-
-
 @pytest.mark.parametrize("rule", [SpeculativeSampling(), BlockVerification(), BestLossless()])
 @examples(10)
 @given(model=models(), draft=models())
@@ -196,74 +145,6 @@ def test_greedy_match_takes_the_first_of_tied_tokens() -> None:
         EnumeratingSource(), tied, tree, Plan("toy", depth=1), GreedyMatch(), params=GREEDY
     )
     assert (verdict.path, verdict.token) == ([1], 1)
-
-
-class WatchedRows:
-    """Rows of logits that can be had one at a time, and note which were."""
-
-    def __init__(self, rows: Rows) -> None:
-        self.looked_at: set[int] = set()
-        self._rows = rows
-
-    def __getitem__(self, row: int) -> Row:
-        self.looked_at.add(row)
-        found: Row = self._rows[row]
-        return found
-
-
-@pytest.mark.parametrize(
-    ("rule", "params"),
-    [
-        (GreedyMatch(), GREEDY),
-        (GreedyMatch(), SamplingParams(temperature=0.0, presence_penalty=1e-6)),
-        (SpeculativeSampling(), AS_IS),
-    ],
-    ids=["greedy", "greedy with penalties", "token"],
-)
-@pytest.mark.parametrize(
-    ("nodes", "looked_at"),
-    [
-        ([(0, ROOT), (1, 0), (2, 1), (2, ROOT), (1, 3)], {0}),
-        ([(2, ROOT), (1, ROOT), (0, 0), (2, 1), (0, 1), (0, 4)], {0, 2, 4}),
-        ([], {0}),
-    ],
-    ids=["first level rejected", "path", "nothing proposed"],
-)
-def test_only_rows_along_the_accepted_path_are_looked_at(
-    rule: AcceptanceRule,
-    params: SamplingParams,
-    nodes: list[tuple[int, int]],
-    looked_at: set[int],
-) -> None:
-    """An argmax over a vocabulary of 150,000 is not free, and most rows are behind a rejection."""
-    certain = started([[0, 1, 0], [0, 0, 1], [1, 0, 0]])  # 0 1 2 0 1 2 …
-    session, tree = session_of([START, 0], params=params), TokenTree()
-    tree_of(*nodes).propose(session, Plan("toy", depth=3), tree)
-    paths = [[], *(tree.path_tokens(node) for node in range(len(tree)))]
-    rows = WatchedRows(certain.logits([[START, 0, *path] for path in paths]))
-    rule.accept(Verification(cast("Rows", rows), tree, session), EnumeratingSource())
-    assert rows.looked_at == looked_at
-
-
-def test_second_candidate_is_tested_against_what_the_first_left_over() -> None:
-    """p = (.5, .3, .2), chosen 0 then 1: 1 stays with .3 ÷ (.3 + .2) after 0 was rejected."""
-    model = started([0.5, 0.3, 0.2])
-    rule, tree = SpeculativeSampling(), tree_of((0, ROOT), (1, ROOT))
-    found = enumerate_outcomes(
-        lambda random: tuple(verify(random, model, tree, Plan("toy", depth=1), rule)[0].path)
-    )
-    assert found[0,] == pytest.approx(0.5, abs=1e-6)
-    assert found[1,] == pytest.approx(0.5 * 0.6, abs=1e-6)
-    assert found[()] == pytest.approx(0.2, abs=1e-6)
-
-
-def test_equal_distributions_leave_no_residual_and_never_reject() -> None:
-    model = started([0.5, 0.3, 0.2])
-    for rule in (SpeculativeSampling(), BlockVerification()):
-        found = accepted(rule, model, drawn_chain(model), Plan("toy", depth=3))
-        assert found == pytest.approx(3.0, abs=EXACT)
-    p = model.distribution([0])
-    assert p.residual(Distribution(p.ids, p.probs)) is p
 
 
 def test_distributions_that_differ_in_the_last_bits_only_are_borne() -> None:

@@ -25,24 +25,22 @@ from localspec.decoding.sampling import (
     top_ids,
 )
 from localspec.errors import NativeError, UsageError
-from tests.support.toys import AS_IS, GREEDY, Forbids, examples
+from tests.support.toys import AS_IS, GREEDY, examples
 
 LLAMA_CPP = SamplingParams()
 """The defaults."""
 
 
 class Only:
-    """A constraint that allows a set of tokens, and counts how many it was asked about."""
+    """A constraint that allows a set of tokens."""
 
     def __init__(self, tokens: Sequence[int]) -> None:
         self.tokens = tokens
-        self.asked = 0
 
     def allows(self, token: int) -> bool:
         return token in self.tokens
 
     def masked(self, row: Row) -> Row:
-        self.asked += 1
         return np.where(np.isin(np.arange(len(row)), self.tokens), row, np.float32(NEVER))
 
     def likeliest(self, row: Row, k: int) -> Ids:
@@ -207,31 +205,7 @@ def test_nucleus_of_a_flat_row_is_widened_until_it_holds_the_mass(top_p: float, 
     assert found.ids.tolist() == list(range(len(found.ids)))
 
 
-def test_penalties_look_back_as_far_as_they_are_told() -> None:
-    row, text = np.zeros(3, np.float32), [0, 0, 1]
-
-    def penalised(n: int) -> list[float]:
-        params = replace(AS_IS, frequency_penalty=1.0, penalty_last_n=n)
-        sampler = Sampler(params, 3)
-        found = sampler.distribution(row, recent_of(sampler, text))
-        return [math.log(p / found.probs[2]) for p in found.probs]
-
-    assert penalised(0) == pytest.approx([0, 0, 0])
-    assert penalised(1) == pytest.approx([0, -1, 0])
-    assert penalised(2) == pytest.approx([-1, -1, 0])
-    assert penalised(64) == pytest.approx([-2, -1, 0])
-    assert penalised(-1) == pytest.approx([-2, -1, 0])
-
-
 # Grammars.
-
-
-def test_greedy_decoding_asks_for_a_mask_where_the_best_token_may_not_come() -> None:
-    row = np.arange(300, dtype=np.float32)
-    for allowed, asked in (range(1, 300, 2), 0), (range(0, 300, 2), 1):
-        constraint = Only(allowed)
-        assert Sampler(GREEDY, 300).best(row, NONE, constraint) == max(allowed)
-        assert constraint.asked == asked
 
 
 def test_grammar_that_allows_only_the_worst_token_is_searched_to_the_end() -> None:
@@ -263,12 +237,6 @@ def test_grammar_that_allows_only_banned_tokens_is_an_error(params: SamplingPara
     params = replace(params, logit_bias={1: -math.inf})
     with pytest.raises(NativeError, match="No token is possible here"):
         Sampler(params, 3).distribution(np.zeros(3, np.float32), NONE, Only([1]))
-
-
-def test_grammar_is_not_moved_by_being_asked() -> None:
-    constraint = Forbids({(0, 1)}, 0)
-    Sampler(AS_IS, 3).distribution(np.zeros(3, np.float32), NONE, constraint)
-    assert constraint.last == 0
 
 
 # The k largest.
@@ -366,39 +334,3 @@ def test_defaults_are_those_of_llama_cpp() -> None:
     assert (params.temperature, params.top_k, params.top_p, params.min_p) == (0.8, 40, 0.95, 0.05)
     assert (params.repeat_penalty, params.penalty_last_n) == (1.0, 64)
     assert (params.frequency_penalty, params.presence_penalty) == (0.0, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("params", "greedy"),
-    [
-        (GREEDY, True),
-        (replace(AS_IS, top_k=1), True),
-        (AS_IS, False),
-        (LLAMA_CPP, False),
-        (replace(GREEDY, repeat_penalty=1.2), True),
-    ],
-)
-def test_greedy_is_where_one_token_only_can_be_picked(params: SamplingParams, greedy: bool) -> None:
-    assert params.greedy == greedy
-    row = np.array([0.0, 2.0, 2.0, 1.0], np.float32)
-    found = Sampler(params, 4).distribution(row)
-    assert (len(found.ids) == 1) == greedy
-    if greedy:
-        assert found.ids.tolist() == [1]
-
-
-@pytest.mark.parametrize(
-    ("params", "adjusts"),
-    [
-        (LLAMA_CPP, False),
-        (replace(LLAMA_CPP, logit_bias={0: 1.0}), True),
-        (replace(LLAMA_CPP, repeat_penalty=1.1), True),
-        (replace(LLAMA_CPP, repeat_penalty=1.1, penalty_last_n=0), False),
-        (replace(LLAMA_CPP, frequency_penalty=0.1), True),
-        (replace(LLAMA_CPP, presence_penalty=0.1), True),
-    ],
-)
-def test_sampler_knows_whether_logits_depend_on_more_than_the_row(
-    params: SamplingParams, adjusts: bool
-) -> None:
-    assert Sampler(params, 4).adjusts == adjusts

@@ -24,19 +24,6 @@ def session(limit: int = 10, *, constraint: Forbids | None = None) -> Session:
     )
 
 
-def test_session_starts_with_the_prompt() -> None:
-    new = session(limit=10)
-    assert (new.context, new.prompt_length, new.room, new.finish) == ([1, 2, 3], 3, 7, None)
-
-
-def test_tokens_are_committed_and_take_room() -> None:
-    going = session()
-    assert going.extend([4, 5], None) == [4, 5]
-    assert going.extend([6], None) == [6]
-    assert (going.context, going.prompt_length) == ([1, 2, 3, 4, 5, 6], 3)
-    assert (going.room, going.finish) == (4, None)
-
-
 @pytest.mark.parametrize(
     ("tokens", "kept"),
     [([END], [END]), ([4, END, 5], [4, END]), ([END, END], [END]), ([4, 5, END], [4, 5, END])],
@@ -76,30 +63,3 @@ def test_end_token_as_the_last_that_fits_is_a_stop() -> None:
     ended = session(limit=5)
     assert ended.extend([4, END, 5], None) == [4, END]
     assert ended.finish == "stop"
-
-
-def test_end_token_behind_the_limit_is_not_said() -> None:
-    full = session(limit=5)
-    assert full.extend([4, 5, END], None) == [4, 5]
-    assert full.finish == "length"
-
-
-def test_no_room_at_all_ends_at_once() -> None:
-    full = session(limit=3)
-    assert full.extend([4], None) == []
-    assert (full.context, full.finish) == ([1, 2, 3], "length")
-
-
-def test_grammar_moves_with_the_text() -> None:
-    before, behind = Forbids(set(), 3), Forbids(set(), 4)
-    going = session(constraint=before)
-    assert going.constraint is before
-    going.extend([4], behind)
-    assert going.constraint is behind
-
-
-def test_prompt_is_copied() -> None:
-    prompt = [1, 2, 3]
-    new = Session(prompt, Sampler(GREEDY, 10), SeededRandom(0), limit=10, ends=lambda token: False)
-    new.extend([4], None)
-    assert prompt == [1, 2, 3]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.decoding.distribution import Distribution
-from localspec.decoding.tree import PADDING, ROOT, TokenTree
+from localspec.decoding.tree import ROOT, TokenTree
 from tests.support.toys import examples
 
 
@@ -53,26 +52,6 @@ def test_leaf_numbers_of_a_node_are_those_of_the_leaves_below_it(tree: TokenTree
 
 @examples(50)
 @given(tree=trees())
-def test_two_nodes_share_a_leaf_only_if_one_is_an_ancestor_of_the_other(tree: TokenTree) -> None:
-    """Why llama.cpp's mask (same sequence, not later) shows a node its ancestors and no other."""
-    numbers = tree.leaf_numbers()
-    for one in range(len(tree)):
-        for other in range(len(tree)):
-            related = is_below(tree, one, other) or is_below(tree, other, one)
-            assert bool({*numbers[one]} & {*numbers[other]}) == related
-
-
-@examples(50)
-@given(tree=trees())
-def test_parents_come_before_their_children(tree: TokenTree) -> None:
-    assert all(parent < node for node, parent in enumerate(tree.parents))
-    for parent in range(ROOT, len(tree)):
-        children = [node for node in range(len(tree)) if tree.parents[node] == parent]
-        assert tree.children(parent) == children
-
-
-@examples(50)
-@given(tree=trees())
 def test_path_leads_from_the_first_level_to_the_node(tree: TokenTree) -> None:
     assert tree.path(ROOT) == []
     for node in range(len(tree)):
@@ -100,14 +79,6 @@ def test_chain_is_a_tree_without_siblings(tree: TokenTree) -> None:
     assert tree.is_chain() == (tree.parents == list(range(ROOT, len(tree) - 1)))
 
 
-@examples(50)
-@given(tree=trees(), token=st.integers(0, 3))
-def test_child_with_a_token_is_the_first_that_carries_it(tree: TokenTree, token: int) -> None:
-    for node in range(ROOT, len(tree)):
-        carriers = [child for child in tree.children(node) if tree.tokens[child] == token]
-        assert tree.child_with(node, token) == (carriers[0] if carriers else None)
-
-
 def test_chain_of_tokens_is_chosen_and_not_drawn() -> None:
     tree = TokenTree.chain([5, 6, 5], "ngram")
     assert (tree.tokens, tree.parents, tree.depths) == ([5, 6, 5], [ROOT, 0, 1], [1, 2, 3])
@@ -121,24 +92,7 @@ def test_empty_tree_is_plain_decoding() -> None:
     assert (len(tree), tree.tip(), tree.is_chain(), tree.leaf_numbers()) == (0, ROOT, True, [])
 
 
-def test_node_keeps_who_proposed_it_and_what_it_was_drawn_from() -> None:
-    tree, q = TokenTree(), Distribution.certain(3)
-    assert tree.add(3, ROOT, "model", q) == 0
-    assert tree.add(4, ROOT, "ngram") == 1
-    assert tree.proposals == [q, None]
-    assert tree.sources == ["model", "ngram"]
-    assert not tree.is_chain()
-
-
 # Padding.
-
-
-@examples(50)
-@given(made=padded_trees())
-def test_padding_stands_behind_what_was_proposed(made: tuple[TokenTree, int]) -> None:
-    tree, proposed = made
-    assert tree.proposed == proposed
-    assert tree.sources == ["toy"] * proposed + [PADDING] * (len(tree) - proposed)
 
 
 @examples(50)
@@ -155,19 +109,3 @@ def test_padding_is_a_node_like_any_other(made: tuple[TokenTree, int]) -> None:
     for node in range(ROOT, len(tree)):
         assert padded.children(node) == tree.children(node)
         assert padded.path_tokens(node) == tree.path_tokens(node)
-
-
-def test_padding_is_numbered_on() -> None:
-    tree = TokenTree.chain([5, 6], "ngram")
-    assert tree.proposed == 2
-    assert tree.pad(7, 1) == 2
-    assert tree.pad(8, 2) == 3
-    assert (len(tree), tree.proposed) == (4, 2)
-    assert (tree.tokens, tree.parents) == ([5, 6, 7, 8], [ROOT, 0, 1, 2])
-    assert tree.path(3) == [0, 1, 2, 3]
-
-
-def test_tree_of_nothing_but_padding_proposes_nothing() -> None:
-    tree = TokenTree()
-    tree.pad(7, ROOT)
-    assert (len(tree), tree.proposed) == (1, 0)

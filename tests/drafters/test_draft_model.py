@@ -7,61 +7,47 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from localspec.decoding.acceptance import (
     AcceptanceRule,
     GreedyMatch,
     SpeculativeSampling,
 )
-from localspec.decoding.distribution import Distribution
-from localspec.decoding.draft_sampler import DraftSampler
 from localspec.decoding.interfaces import Plan
-from localspec.decoding.lossy import TopKMembership
-from localspec.decoding.occurrences import Occurrences
+from localspec.decoding.lossy import LossyRule
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.sampling import Sampler, SamplingParams
 from localspec.decoding.session import Session
-from localspec.decoding.tree import ROOT
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.model import DraftModelSource
 from localspec.drafters.named import Staged
-from tests.decoding.steps import run
-from tests.support.drafting import proposed
+from tests.decoding.steps import CYCLE, LIVELY, OTHER, run
+from tests.support.drafting import as_source, proposed
 from tests.support.toys import (
     AS_IS,
     GREEDY,
     START,
     EnumeratingSource,
-    Forbids,
     ToyCache,
     ToyModel,
     ToyTarget,
     chosen_chain,
     enumerate_outcomes,
-    examples,
     leaves,
-    models,
     session_of,
     started,
 )
 
-CYCLE = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
-"""0 1 2 0 1 2 …"""
-LIVELY = started([[5, 3, 2], [1, 5, 4], [4, 1, 5]])
-OTHER = started([[1, 2, 7], [7, 1, 2], [2, 7, 1]])
 PROMPT = [0, 1, 2, 0, START]
 
 
-def source_of(cache: ToyCache, *, greedy: bool = False) -> DraftModelSource:
-    return DraftModelSource(DraftModel(cache, START + 1), greedy=greedy)
+def source_of(cache: ToyCache, *, greedy: bool = False) -> DraftModel:
+    return as_source(DraftModel(cache, START + 1), greedy=greedy)
 
 
 def generate(
     session: Session,
     target: ToyModel,
-    source: DraftModelSource,
+    source: DraftModel,
     plan: Plan,
     rule: AcceptanceRule,
 ) -> None:
@@ -75,7 +61,7 @@ def generate(
 def test_with_full_acceptance_every_token_is_decoded_exactly_once() -> None:
     cache = ToyCache(CYCLE)
     session = session_of([0, 1, 2], params=GREEDY, size=3, count=13)
-    source = DraftModelSource(DraftModel(cache, 3))
+    source = DraftModel(cache, 3)
     generate(session, CYCLE, source, Plan("model", depth=3), GreedyMatch())
     text = session.context
     # The last draft token and the target's own behind it were never read.
@@ -114,7 +100,7 @@ def test_token_that_a_lossy_rule_rejects_and_the_target_draws_is_read_again() ->
         cache = ToyCache(OTHER)
         session = session_of(PROMPT, random=SeededRandom(seed))
         plan = Plan("model", depth=3)
-        generate(session, LIVELY, source_of(cache), plan, TopKMembership(1))
+        generate(session, LIVELY, source_of(cache), plan, LossyRule("top-k", 1))
         times, text = Counter(cache.decoded), session.context
         again += sum(times[tuple(text[: i + 1])] > 1 for i in range(len(text)))
         assert len(text) == len(PROMPT) + 40
@@ -124,7 +110,7 @@ def test_token_that_a_lossy_rule_rejects_and_the_target_draws_is_read_again() ->
 
 def test_what_was_rejected_is_dropped_from_the_cache() -> None:
     cache = ToyCache(CYCLE)
-    source = DraftModelSource(DraftModel(cache, 3))
+    source = DraftModel(cache, 3)
     session = session_of([0, 1], size=3, params=GREEDY)
     tree = proposed(source, session, Plan("model", depth=3))
     assert tree.tokens == [2, 0, 1]
@@ -198,60 +184,10 @@ def test_each_token_is_drawn_from_the_model_after_the_ones_before(depth: int) ->
         assert weight == pytest.approx(wanted)
 
 
-@examples(20)
-@given(model=models(), width=st.integers(1, 4))
-def test_candidates_are_drawn_without_replacement(model: ToyModel, width: int) -> None:
-    row = model.logits([[START, 0]])[0]
-    q = model.distribution([START, 0])
-
-    def draft(random: EnumeratingSource) -> tuple[int, ...]:
-        sampler = DraftSampler(session_of([START, 0], random=random), [], greedy=False)
-        drawn = sampler.candidates(row, width)
-        rest: Distribution | None = q
-        for token, proposal in drawn:
-            assert proposal is not None
-            assert rest is not None
-            assert proposal.ids.tolist() == rest.ids.tolist()
-            assert proposal.probs == pytest.approx(rest.probs)
-            rest = rest.without(token)
-        return tuple(token for token, _ in drawn)
-
-    for drawn, weight in enumerate_outcomes(draft).items():
-        assert len(drawn) == len(set(drawn)) == min(width, len(q.ids))
-        wanted, left = 1.0, 1.0
-        for token in drawn:
-            wanted *= q.prob(token) / left
-            left -= q.prob(token)
-        assert weight == pytest.approx(wanted, abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("width", "wanted"), [(1, [2]), (2, [2, 1]), (3, [2, 1, 0]), (9, [2, 1, 0])]
-)
-@pytest.mark.parametrize("params", [AS_IS, GREEDY], ids=["sampled", "greedy"])
-def test_greedy_drafts_are_the_most_probable_tokens(
-    params: SamplingParams, width: int, wanted: list[int]
-) -> None:
-    """Chosen, so without q, even where the session samples."""
-    source = source_of(ToyCache(OTHER), greedy=True)
-    session = session_of([START, 0], params=params, random=EnumeratingSource())
-    tree = proposed(source, session, Plan("model", depth=1, width=width))
-    assert tree.tokens == wanted
-    assert set(tree.proposals) == {None}
-
-
-def test_first_candidate_is_followed_and_the_others_cost_no_pass() -> None:
-    cache = ToyCache(OTHER)
-    tree = proposed(source_of(cache), session_of([START, 0]), Plan("model", depth=3, width=2))
-    assert tree.parents == [ROOT, ROOT, 0, 0, 2, 2]
-    assert cache.native_seconds == 3
-    assert cache.tokens == [START, 0, tree.tokens[0], tree.tokens[2]]
-
-
 def test_drafts_go_on_from_the_tip_of_another_sources() -> None:
     cache = ToyCache(CYCLE)
     session = session_of([0, 1], size=3, params=GREEDY)
-    both = Staged("both", chosen_chain([2, 0], "ngram"), DraftModelSource(DraftModel(cache, 3)))
+    both = Staged("both", chosen_chain([2, 0], "ngram"), DraftModel(cache, 3))
     tree = proposed(both, session, Plan("model", depth=4))
     assert tree.tokens == [2, 0, 1, 2]
     assert tree.sources == ["ngram", "ngram", "model", "model"]
@@ -277,14 +213,6 @@ def test_drafts_stop_where_the_model_is_unsure(
     assert len(tree) == depth
 
 
-@pytest.mark.parametrize("params", [AS_IS, replace(AS_IS, temperature=0.2, top_k=2), GREEDY])
-def test_confidence_is_the_models_own_whatever_the_sampling(params: SamplingParams) -> None:
-    for confidence, depth in ((0.59, 2), (0.61, 0)):
-        plan = Plan("model", depth=2, min_confidence=confidence)
-        session = session_of([START, 0], params=params)
-        assert len(proposed(source_of(ToyCache(STEADY)), session, plan)) == depth
-
-
 def test_whether_to_stop_does_not_depend_on_the_token_that_comes() -> None:
     """All tokens of a row are drafted or none: leaving some out would bias the text."""
     for likelihood in (0.1, 0.3, 0.5):
@@ -306,48 +234,11 @@ def test_whether_to_stop_does_not_depend_on_the_token_that_comes() -> None:
 def test_drafts_stop_behind_an_end_token() -> None:
     session = session_of([0, 1], size=3, params=GREEDY)
     session.ends = lambda token: token == 0
-    tree = proposed(
-        DraftModelSource(DraftModel(ToyCache(CYCLE), 3)), session, Plan("model", depth=5)
-    )
+    tree = proposed(DraftModel(ToyCache(CYCLE), 3), session, Plan("model", depth=5))
     assert tree.tokens == [2, 0]
 
 
 # What a draft sees.
-
-
-def test_grammar_holds_along_the_draft() -> None:
-    pairs = {(0, 0), (2, 2), (1, 0), (1, 1)}
-    constraint = Forbids(pairs, 0)
-
-    def draft(random: EnumeratingSource) -> tuple[int, ...]:
-        session = session_of([START, 0], random=random, constraint=constraint)
-        return tuple(proposed(source_of(ToyCache(LIVELY)), session, Plan("model", 3)).tokens)
-
-    for tokens in enumerate_outcomes(draft):
-        assert all(pair not in pairs for pair in zip((0, *tokens), tokens, strict=False))
-    assert constraint.last == 0, "the session's own grammar stays where the text is"
-
-
-def test_nothing_follows_what_the_grammar_does_not_allow() -> None:
-    session = session_of([START, 0], constraint=Forbids({(1, 1)}, 0))
-    both = Staged("both", chosen_chain([1, 1]), source_of(ToyCache(LIVELY)))
-    assert proposed(both, session, Plan("model", depth=4)).tokens == [1, 1]
-
-
-@pytest.mark.parametrize("path", [[], [1], [2, 1]])
-def test_penalties_see_the_text_and_the_path_once(path: list[int]) -> None:
-    params = replace(AS_IS, frequency_penalty=0.7, repeat_penalty=1.2)
-    session = session_of([START, 0, 1], params=params, random=EnumeratingSource())
-    both = Staged("both", chosen_chain(path), source_of(ToyCache(OTHER)))
-    tree = proposed(both, session, Plan("model", depth=4))
-    assert len(tree) == max(4, len(path))
-    for node in range(len(path), len(tree)):
-        before = [*session.context, *tree.tokens[:node]]
-        row = OTHER.logits([before])[0]
-        wanted = session.sampler.distribution(row, Occurrences.of(before))
-        q = tree.proposals[node]
-        assert q is not None
-        assert q.probs == pytest.approx(wanted.probs)
 
 
 def test_draft_model_with_more_tokens_proposes_none_that_the_target_lacks() -> None:
@@ -355,7 +246,7 @@ def test_draft_model_with_more_tokens_proposes_none_that_the_target_lacks() -> N
 
     def draft(random: EnumeratingSource) -> tuple[int, ...]:
         session = session_of([0, 1], size=3, random=random)
-        source = DraftModelSource(DraftModel(ToyCache(wide), 3))
+        source = DraftModel(ToyCache(wide), 3)
         return tuple(proposed(source, session, Plan("model", depth=1)).tokens)
 
     found = enumerate_outcomes(draft)
@@ -375,7 +266,7 @@ def test_draft_model_with_fewer_tokens_proposes_those_it_has(
     narrow = ToyModel([[[3, 2, 1]] * 3] * 3)
     session = session_of([0, 1], size=5, params=params)
     session.sampler = Sampler(params, 5)
-    source = DraftModelSource(DraftModel(ToyCache(narrow), 5), greedy=greedy)
+    source = as_source(DraftModel(ToyCache(narrow), 5), greedy=greedy)
     tree = proposed(source, session, Plan("model", depth=2))
     assert set(tree.tokens) <= {0, 1, 2}
     assert len(tree) == 2

@@ -9,26 +9,8 @@ from hypothesis import strategies as st
 
 from localspec.decoding.tree import ROOT
 from localspec.drafters.draft_model import DraftModel
-from tests.drafters.lively import LIVELY, TEXT, begun, model_of, rows_behind
-from tests.support.toys import BranchingToyCache, ToyCache, ToyModel, examples
-
-
-def test_pending_tokens_are_read_in_the_pass_of_the_first_nodes() -> None:
-    cache = BranchingToyCache(LIVELY, max_leaves=5)
-    model = begun(cache)
-    rows = model.grow([1, 2], [ROOT, 0], [2])
-    assert rows.tolist() == rows_behind(TEXT, [*TEXT, 1], [*TEXT, 1, 2])
-    assert cache.native_seconds == 2, "the prompt's, and this one"
-    assert cache.tokens == TEXT
-    assert model.grown == 2
-    rows = model.grow([0, 0], [ROOT, 1])
-    assert rows.tolist() == rows_behind([*TEXT, 0], [*TEXT, 1, 2, 0])
-    assert model.grown == 4
-    assert model.branches == 5
-
-
-def test_tree_has_one_branch_where_the_cache_takes_no_other() -> None:
-    assert model_of(ToyCache(LIVELY)).branches == 1
+from tests.drafters.lively import LIVELY, TEXT, begun, rows_behind
+from tests.support.toys import BranchingToyCache, ToyModel, examples
 
 
 def test_rows_of_a_tree_are_cut_to_the_targets_tokens() -> None:
@@ -52,43 +34,6 @@ def grown(cache: BranchingToyCache) -> DraftModel:
     return model
 
 
-@pytest.mark.parametrize(
-    ("came", "kept"),
-    [
-        ([2, 1, 0], [2, 1]),  # it leaves the tree behind its second level
-        ([2, 0, 0], [2, 0]),
-        ([1, 0], [1]),
-        ([0], []),  # at once
-        ([0, 1, 2], []),
-        ([2, 1, 2, 0], [2, 1, 2]),  # at the end of a branch
-        ([2, 1, 2, 0, 1, 1], [2, 1, 2]),  # more than was grown
-        ([1, 2, 1, 2], [1]),
-        ([2, 1], [2]),  # the row behind the last one is wanted, and gone
-        ([1], []),
-    ],
-)
-def test_committed_branch_is_kept_and_the_others_are_dropped(
-    came: list[int], kept: list[int]
-) -> None:
-    cache = BranchingToyCache(LIVELY)
-    model, context = grown(cache), [*TEXT, *came]
-    cache.decoded.clear()
-    model.sync(context)
-    assert cache.tokens == [*TEXT, *kept]
-    assert model.grown == 0
-    rows = model.grow([0], [ROOT], context[len(cache.tokens) :])
-    assert rows.tolist() == rows_behind(context, [*context, 0])
-    unread = range(len(TEXT) + len(kept) + 1, len(context) + 1)
-    assert cache.decoded == [*(tuple(context[:end]) for end in unread), (*context, 0)]
-
-
-def test_last_token_stays_where_the_row_behind_it_is_known() -> None:
-    cache = BranchingToyCache(LIVELY)
-    model = grown(cache)
-    model.sync([*TEXT, 2, 1], whole=True)
-    assert cache.tokens == [*TEXT, 2, 1]
-
-
 @pytest.mark.parametrize("prompt", [[0, 2], [0, 1, 2, 2, 1, 0, 0], [2]])
 def test_new_prompt_ends_the_tree(prompt: list[int]) -> None:
     """What it shares with the new text is not read again, the tree's branch included."""
@@ -99,17 +44,6 @@ def test_new_prompt_ends_the_tree(prompt: list[int]) -> None:
     model.begin(prompt)
     assert cache.tokens == prompt[:-1]
     assert not held & set(cache.decoded)
-
-
-def test_tree_is_dropped_with_what_was_generated() -> None:
-    """As when an answer is broken off."""
-    cache = BranchingToyCache(LIVELY)
-    model = grown(cache)
-    model.sync(TEXT)
-    assert cache.tokens == TEXT[:-1]
-    assert model.grown == 0
-    model.read([2])
-    assert cache.tokens == TEXT
 
 
 tokens = st.integers(0, 2)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from localspec.decoding.draft_sampler import DraftLogits, DraftSampler
-from localspec.decoding.occurrences import Occurrences
 from localspec.decoding.sampling import Row
 from localspec.decoding.session import Session
 from tests.support.toys import AS_IS, GREEDY, Forbids, session_of
@@ -34,40 +33,6 @@ def test_branches_have_a_grammar_of_their_own() -> None:
     assert not closed.open
     assert stem.open
     assert one.open
-
-
-def test_branches_have_penalties_of_their_own() -> None:
-    session = session_of(TEXT, params=replace(AS_IS, frequency_penalty=0.7))
-    stem = sampler_of(session)
-    for path, sampler in (
-        ([], stem),
-        ([2], stem.forked(2)),
-        ([2, 2], stem.forked(2).forked(2)),
-        ([3], stem.forked(3)),
-        ([1, 3], sampler_of(session, 1, 3)),
-    ):
-        wanted = session.sampler.distribution(ROW, Occurrences.of([*TEXT, *path]))
-        assert sampler.distribution(ROW).probs == pytest.approx(wanted.probs)
-
-
-def test_nothing_follows_an_end_token_in_its_branch() -> None:
-    session = session_of(TEXT, ends=lambda token: token == 2)
-    stem = sampler_of(session)
-    assert not stem.forked(2).open
-    assert not stem.forked(1).forked(2).open
-    assert stem.forked(1).open
-    assert stem.open
-
-
-def test_walking_on_is_as_beginning_there() -> None:
-    session = session_of(
-        TEXT, params=replace(AS_IS, presence_penalty=0.5), constraint=Forbids({(3, 1)}, 1)
-    )
-    walked, begun = sampler_of(session), sampler_of(session, 2, 3)
-    walked.advance(2)
-    walked.advance(3)
-    assert walked.top(ROW, 4, BEST) == begun.top(ROW, 4, BEST)
-    assert walked.distribution(ROW).probs == pytest.approx(begun.distribution(ROW).probs)
 
 
 @pytest.mark.parametrize("most", [1, 3])

@@ -18,11 +18,9 @@ from localspec.decoding.sources import Source
 from localspec.decoding.tree import ROOT
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.excerpt import NEEDLE, SINKS, Excerpt, left_out_of
-from localspec.drafters.model import DraftModelSource
 from localspec.drafters.named import Staged
-from localspec.drafters.parallel import ParallelReader
 from tests.decoding.steps import run
-from tests.support.drafting import cascade_of, proposed
+from tests.support.drafting import cascade_of
 from tests.support.toys import (
     AS_IS,
     GREEDY,
@@ -98,20 +96,14 @@ def test_of_a_long_prompt_the_beginning_and_the_end_are_read() -> None:
     model = model_of(cache)
     model.begin(text)
     assert cache.tokens == [*text[:SINKS], *text[-WINDOW:-1]]
-    assert model.unread(session_of(text, size=WORDS)) == 1
-    assert model.length(text) == SINKS + WINDOW
+    assert model.unread(text) == 1
+    assert model.held(text) == SINKS + WINDOW
 
 
 @pytest.mark.parametrize("count", [1, SINKS, SINKS + WINDOW - 1, SINKS + WINDOW])
 def test_of_a_short_one_everything_is(count: int) -> None:
     cache, text = ToyCache(NEXT), words(count)
     model_of(cache).begin(text)
-    assert cache.tokens == text[:-1]
-
-
-def test_without_a_window_everything_is() -> None:
-    cache, text = ToyCache(NEXT, capacity=300), words(200)
-    DraftModel(cache, WORDS, window=None).begin(text)
     assert cache.tokens == text[:-1]
 
 
@@ -124,9 +116,8 @@ def test_text_that_came_without_it_is_read_from_its_end(branching: bool) -> None
     text += words(150, 1)
     cache.decoded.clear()
     model.sync(text)
-    session = session_of(text, size=WORDS)
-    assert model.unread(session) == WINDOW
-    assert model.length(text) == SINKS + WINDOW
+    assert model.unread(text) == WINDOW
+    assert model.held(text) == SINKS + WINDOW
     pending = model.to_read(text)[len(cache.tokens) :]
     if branching:
         assert model.grow([1, 2], [ROOT, 0], pending)[0].tolist() == NEXT.logits([text])[0].tolist()
@@ -135,19 +126,8 @@ def test_text_that_came_without_it_is_read_from_its_end(branching: bool) -> None
     assert cache.tokens == [*text[:SINKS], *text[-WINDOW:]]
     text.append(3)
     model.sync(text)
-    assert model.unread(session_of(text, size=WORDS)) == 1, "and goes on from there"
+    assert model.unread(text) == 1, "and goes on from there"
     assert model.to_read(text)[len(cache.tokens) :] == [3]
-
-
-def test_few_words_more_are_read_behind_what_is_held() -> None:
-    cache, text = ToyCache(NEXT, capacity=300), words(100)
-    model = model_of(cache)
-    model.begin(text)
-    held = len(cache.tokens)
-    text += words(WINDOW - 1, 1)
-    model.sync(text)
-    assert len(model.to_read(text)) - len(cache.tokens) == WINDOW
-    assert len(cache.tokens) == held
 
 
 def test_it_begins_anew_when_it_holds_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,8 +138,7 @@ def test_it_begins_anew_when_it_holds_too_much(monkeypatch: pytest.MonkeyPatch) 
     for word in words(200, 1):
         text.append(word)
         model.sync(text)
-        session = session_of(text, size=WORDS)
-        unread, length = model.unread(session), model.length(text)
+        unread, length = model.unread(text), model.held(text)
         pending = model.to_read(text)[len(cache.tokens) :]
         assert len(pending) == unread
         model.read(pending)
@@ -170,16 +149,6 @@ def test_it_begins_anew_when_it_holds_too_much(monkeypatch: pytest.MonkeyPatch) 
     assert most == 40
 
 
-def test_other_texts_are_read_as_if_nothing_were_held() -> None:
-    cache, text = ToyCache(NEXT, capacity=300), words(100)
-    model = model_of(cache)
-    model.begin(text)
-    for other in (words(100, 1), text[:50], [*text[:30], *words(9, 2)], text[: SINKS + 1], [7]):
-        model.begin(other)
-        assert is_excerpt(cache.tokens, other) or cache.tokens == other[:-1]
-        assert cache.tokens[-WINDOW + 1 :] == other[:-1][-WINDOW + 1 :]
-
-
 def test_next_turn_goes_on_from_the_excerpt() -> None:
     cache, text = ToyCache(NEXT, capacity=300), words(100)
     model_of(cache).begin(text)
@@ -188,16 +157,6 @@ def test_next_turn_goes_on_from_the_excerpt() -> None:
     model_of(cache).begin(text)  # another object, as after a session was read from disk
     assert len(cache.decoded) == 8
     assert is_excerpt(cache.tokens, text)
-
-
-def test_forgotten_text_is_read_anew() -> None:
-    cache, text = ToyCache(NEXT, capacity=300), words(100)
-    model = model_of(cache)
-    model.begin(text)
-    model.forget()
-    assert not cache.tokens
-    assert model.unread(session_of(text, size=WORDS)) == SINKS + WINDOW
-    assert model.to_read(text)[:] == [*text[:SINKS], *text[-WINDOW:]]
 
 
 def test_it_drafts_on_where_the_text_is_longer_than_its_context() -> None:
@@ -211,15 +170,11 @@ def test_it_drafts_on_where_the_text_is_longer_than_its_context() -> None:
 # What is drafted.
 
 
-def chain(cache: ToyCache) -> DraftModelSource:
-    return DraftModelSource(model_of(cache))
-
-
 def cascade(cache: ToyCache) -> Staged:
     return cascade_of(model_of(cache))
 
 
-@pytest.mark.parametrize("make", [chain, cascade])
+@pytest.mark.parametrize("make", [model_of, cascade])
 @pytest.mark.parametrize(
     ("params", "rule"), [(GREEDY, GreedyMatch()), (AS_IS, SpeculativeSampling())]
 )
@@ -251,41 +206,3 @@ def test_drafts_are_those_of_the_excerpt(
             assert any(is_excerpt(decoded[:n], text) for n in range(len(decoded), SINKS, -1))
         if not recurrent:  # it reads again what it lost
             assert sum(is_excerpt(one, text) for one in set(cache.decoded)) <= SINKS + WINDOW + 40
-
-
-def test_reader_reads_on_behind_the_excerpt() -> None:
-    cache, text = ToyCache(NEXT, capacity=300), words(90)
-    model = model_of(cache)
-    model.begin(text)
-    reader = ParallelReader(model)
-    try:
-        reader.start(text, [4, 5])
-        reader.stop()
-    finally:
-        reader.close()
-    ahead = reader.take([*text, 4, 5])
-    assert ahead is not None
-    assert ahead.rows[0].tolist() == NEXT.logits([[*text, 4, 5]])[0].tolist()
-    assert cache.tokens[: SINKS + WINDOW + 2] == [*text[:SINKS], *text[-WINDOW:], 4, 5]
-
-
-def test_tree_of_which_a_branch_was_committed_is_not_read_again() -> None:
-    cache, text = BranchingToyCache(NEXT, capacity=300), words(90)
-    model = model_of(cache)
-    model.begin(text)
-    model.grow([4, 5], [ROOT, 0], model.to_read(text)[len(cache.tokens) :])
-    model.grow([6], [ROOT])
-    text += [4, 5, 9]
-    model.sync(text)
-    assert cache.tokens == [*text[:SINKS], *text[90 - WINDOW : -1]]
-    assert model.to_read(text)[len(cache.tokens) :] == [9]
-
-
-def test_tree_is_proposed_behind_the_excerpt() -> None:
-    cache, text = ToyCache(NEXT, capacity=300), words(90)
-    source = chain(cache)
-    source.begin(text)
-    session = session_of(text, params=GREEDY, size=WORDS)
-    tree = proposed(source, session, Plan("model", depth=3))
-    assert tree.tokens == [(text[-1] + 7 * n) % WORDS for n in (1, 2, 3)]
-    assert len(cache.decoded) == SINKS + WINDOW + 2

@@ -4,37 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import Step
-from localspec.decoding.loop import speculate
-from localspec.decoding.rules import BestLossless
 from localspec.drafters.block import BlockHead
-from localspec.drafters.composition import compose, sources
+from localspec.drafters.composition import sources
 from localspec.drafters.eagle import EagleHead
 from localspec.drafters.medusa import Medusa, MedusaWeights
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import Parts
 from localspec.policy.profile import PairProfile
-from tests.decoding.exact import EXACT, gap, generate, texts
-from tests.policy.measuring import SHAPES, Clockless, curve, profile_of
+from tests.decoding.exact import EXACT
+from tests.drafters.composed import MODEL, TEXT, gap_and_drafts, greedy_steps
+from tests.policy.measuring import SHAPES, curve, profile_of
 from tests.support.toy_heads import ToyStates, toy_head
 from tests.support.toys import (
-    GREEDY,
-    START,
-    EnumeratingSource,
     ToyModel,
-    ToyTarget,
-    enumerate_outcomes,
-    session_of,
     started,
 )
 
-TEXT = (0, 1, START)
-MODEL = started([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
 DRAFT = started([[0.1, 0.2, 0.7], [0.7, 0.1, 0.2], [0.2, 0.7, 0.1]])
 CIRCLE = started([[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1]])
 """0 1 2 0 1 2 …"""
@@ -61,27 +52,13 @@ def priced(parts: Parts, price: float = 0.05) -> PairProfile:
     ids=["chain", "tree", "auto"],
 )
 @pytest.mark.parametrize("name", SOURCES)
-def test_sampled_text_is_the_targets(name: str, drafting: dict[str, object], draft: object) -> None:
-    """All outcomes, enumerated. The toy head checks that every state it is told is of its place."""
-    chosen = Drafting(**{"drafter": name, **drafting})  # type: ignore[arg-type]
-    rule, drafted = BestLossless(), 0
-
-    def once(random: EnumeratingSource) -> tuple[int, ...]:
-        nonlocal drafted
-        head = toy_head(name, draft)  # type: ignore[arg-type]
-        parts = Parts(head=head)
-        profile, target = priced(parts), ToyTarget(MODEL)
-        planner, drafter = compose(
-            chosen, parts, profile, target.limits, greedy=False, trees=True, cannot=None
-        )
-        clockless = Clockless(planner, profile)
-        text = generate(
-            random, MODEL, drafter, clockless, rule, prompt=TEXT, count=4, target=target
-        )
-        drafted += sum(tree.sources.count(name) for tree in target.trees)
-        return text
-
-    assert gap(enumerate_outcomes(once), texts(MODEL, TEXT, 4)) < EXACT
+def test_sampled_text_is_the_targets(name: str, drafting: dict[str, Any], draft: ToyModel) -> None:
+    """The toy head checks that every state it is told is of its place."""
+    chosen = Drafting(**{"drafter": name, **drafting})
+    gap, drafted = gap_and_drafts(
+        chosen, lambda: Parts(head=toy_head(name, draft)), name, profiled=priced
+    )
+    assert gap < EXACT
     assert drafted > 10
 
 
@@ -94,15 +71,7 @@ def steps_of(
     price: float = 0.05,
     model: ToyModel = MODEL,
 ) -> list[Step]:
-    """Of a greedy answer."""
-    profile, target = priced(parts, price), ToyTarget(model, capacity=256)
-    planner, drafter = compose(
-        drafting, parts, profile, target.limits, greedy=True, trees=True, cannot=None
-    )
-    session = session_of(prompt, size=model.size, params=GREEDY, count=count)
-    drafter.begin(prompt)
-    requests = speculate(session, drafter, Clockless(planner, profile), BestLossless())
-    return list(drive(session, requests, target))
+    return greedy_steps(drafting, parts, priced(parts, price), model, prompt, count)
 
 
 @pytest.mark.parametrize("name", SOURCES)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import SupportsIndex, overload
-
 import pytest
 
 from localspec.decoding.interfaces import Plan
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
-from localspec.drafters.model import DraftModelSource
 from tests.decoding.steps import run
 from tests.support.tongues import TONGUES, heterogeneous
 from tests.support.toys import GREEDY, START, ToyCache, ToyModel, ToyTarget, session_of, started
@@ -27,7 +23,7 @@ def draft_model(
 
 def answer(model: HeterogeneousDraftModel, target: ToyModel, count: int = 40) -> None:
     session = session_of([START, 0, 1], params=GREEDY, count=count)
-    source = DraftModelSource(model)
+    source = model
     model.draws(greedy=True)
     source.begin(session.context)
     run(session, ToyTarget(target), source, Plan("model", 3))
@@ -105,62 +101,12 @@ def test_what_a_user_says_next_is_not_compared() -> None:
     assert (model._compared, model._won) == (0, 0)
 
 
-class Counted(list[int]):
-    """Counts the elements that are looked at."""
-
-    looked_at = 0
-
-    @overload
-    def __getitem__(self, at: SupportsIndex) -> int: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> list[int]: ...
-
-    def __getitem__(self, at: SupportsIndex | slice) -> int | list[int]:
-        if isinstance(at, slice):
-            found = super().__getitem__(at)
-            self.looked_at += len(found)
-            return found
-        self.looked_at += 1
-        return super().__getitem__(at)
-
-    def __iter__(self) -> Iterator[int]:
-        self.looked_at += len(self)
-        return super().__iter__()
-
-
-@pytest.mark.parametrize("way", ["text", "shared"])
-@pytest.mark.parametrize("came", [0, 1, 2], ids=["rejected", "accepted", "lacked"])
-def test_keeping_up_takes_no_more_work_in_a_longer_text(way: str, came: int) -> None:
-    most = []
-    for length in (20, 2000):
-        model = draft_model(way, capacity=4 * length)
-        cache, context = model.mapped, Counted([START, *[0, 1] * (length // 2)])
-        model.begin(context)
-        cache.tokens = Counted(cache.tokens)
-        looked_at = []
-        for _ in range(12):
-            held = len(cache.tokens)
-            model.read(context[held:])
-            model.read([1])
-            model.read([0])
-            assert len(cache.said) >= 3
-            context.looked_at = cache.tokens.looked_at = 0
-            model.sync(context, [1, 1])
-            context.append(came)
-            model.sync(context)
-            looked_at.append(context.looked_at + cache.tokens.looked_at)
-            assert list(cache.tokens) == context[: len(cache.tokens)]
-        most.append(max(looked_at))
-    assert 0 < most[0] == most[1] < 20
-
-
 @pytest.mark.parametrize("way", ["text", "shared"])
 def test_sources_name_the_way(way: str) -> None:
     model = draft_model(way)
     session = session_of([START, 0, 1], params=GREEDY)
     model.draws(greedy=True)
-    source = DraftModelSource(model)
+    source = model
     source.begin(session.context)
     steps = run(session, ToyTarget(started([0, 0, 1])), source, Plan("model", 2))
     assert set(steps[1].tree.sources) == {f"model:{way}"}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.decoding.sampling import Rows
-from localspec.drafters.byte_vocabulary import CLOSES, OPENS, ByteVocabulary, control
+from localspec.drafters.byte_vocabulary import ByteVocabulary, control
 from localspec.drafters.mapped_cache import MappedCache
 from localspec.drafters.vocabulary_map import VocabularyMap
 from tests.support.toys import examples
@@ -179,24 +179,6 @@ def test_recurrent_memory_is_not_asked_to_go_back_while_the_text_grows() -> None
     assert inner.spelled() == b"ahouse"
 
 
-def test_row_inside_the_very_first_token_says_nothing() -> None:
-    """No row of the draft model stands before it."""
-    cache, inner = made([b"a", b"b"], [b"ab", b"a", b"b"], b"abab")
-    rows = cache.extend([0, 1], 2)
-    assert inner.reads == [[0]]
-    assert (rows[0] == 0).all()
-    assert expected(cache, rows) == b"a"
-
-
-def test_row_that_is_gone_is_had_by_reading_one_token_again() -> None:
-    """As behind a prompt, which is read without rows, when a token without a text follows."""
-    cache, inner = made([b"a", b"", b"b"], [b"a", b"b"], b"aab")
-    cache.extend([0, 0], 0)
-    assert expected(cache, cache.extend([1])) == b"b"
-    assert inner.reads == [[0, 0], [0]]
-    assert inner.tokens == [0, 0]
-
-
 tokens = st.integers(0, 5)
 steps = st.lists(
     st.one_of(
@@ -257,12 +239,6 @@ def expected(cache: MappedCache, rows: Rows) -> bytes:
     return cache.mapping.target.spelled[int(rows[-1].argmax())]
 
 
-def test_shared_tokens_are_all_that_one_pass_can_say() -> None:
-    cache, inner = made([b"house", b"h", b" "], LETTERS, b" house ")
-    assert expected(cache, cache.extend([2])) == b"h"
-    assert inner.reads == [[5]]
-
-
 def test_written_token_is_put_together_and_read_only_once() -> None:
     cache, inner = made(WORDS, LETTERS, b" house houses ", by_text=True)
     rows = cache.extend([2])
@@ -307,17 +283,3 @@ def test_rows_along_a_text_are_those_of_one_token_at_a_time() -> None:
         rows = all_at_once.extend(text, 5)
         assert rows.argmax(axis=1).tolist() == single
         assert len(inner.reads[0]) == len(b" house houses ")
-
-
-def test_what_was_said_is_kept_for_comparison() -> None:
-    cache, _ = made([b"house", b"h", b" "], LETTERS, b" house ", by_text=True)
-    cache.extend([2])
-    assert cache.said == {1: (1, 0)}
-    cache.truncate(0)
-    assert cache.said == {}
-
-
-def test_marks_do_not_occur_in_text() -> None:
-    for mark in (OPENS, CLOSES):
-        with pytest.raises(UnicodeDecodeError):
-            mark.decode()

@@ -18,8 +18,7 @@ from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.draft_passes import RowsAhead
-from localspec.drafters.model import DraftModelSource
-from localspec.drafters.parallel import FARTHEST, ParallelReader
+from localspec.drafters.parallel import ParallelReader
 from localspec.errors import Cancelled
 from localspec.policy.reasons import LEADING
 from tests.decoding.exact import EXACT, gap, texts
@@ -28,7 +27,6 @@ from tests.policy.test_policy_greedy import by_hand, generated, random_prompt, s
 from tests.support.toys import (
     GREEDY,
     START,
-    BranchingToyCache,
     ToyCache,
     ToyModel,
     ToyTarget,
@@ -121,21 +119,6 @@ def test_greedy_text_is_what_the_target_picks(
         assert any(step.plan.overlaps for step in steps) or shape == "steep"
 
 
-@pytest.mark.parametrize("draft_capacity", [4, 12, 20, 33])
-def test_full_draft_model_is_left_out(draft_capacity: int, readers: list[ParallelReader]) -> None:
-    for seed in range(MODELS):
-        (model, draft), prompt = some_models(seed), random_prompt(seed)
-        pair = Pair(
-            draft,
-            shape="flat",
-            most_leaves=1,
-            draft_capacity=draft_capacity,
-            ahead=making(Patient, readers),
-        )
-        text, _ = generated(model, pair, prompt)
-        assert text == by_hand(model, prompt)
-
-
 def test_rows_read_ahead_are_used_and_their_time_is_hidden(readers: list[ParallelReader]) -> None:
     """A draft model that is always right reads everything while the target verifies."""
     model, prompt = some_models(2)[0], [0, START]
@@ -155,33 +138,12 @@ def test_rows_read_ahead_are_used_and_their_time_is_hidden(readers: list[Paralle
     assert readers[-1].native_seconds < pair.cache.native_seconds
 
 
-def test_it_reads_on_along_the_most_probable_tokens(readers: list[ParallelReader]) -> None:
-    cycle = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
-    cache = ToyCache(cycle)
-    reader = making(Patient, readers)(DraftModel(cache, 3))
-    reader.start([0], [1])
-    reader.stop()
-    assert cache.tokens == [0, 1, 2, 0, 1, 2, 0, 1, 2][: 1 + FARTHEST]
-    assert cache.native_seconds == reader.native_seconds == FARTHEST
-    for text in ([0, 1], [0, 1, 2], [0, 1, 2, 0]):
-        assert reader.holds(text)
-    for text in ([0], [0, 0], [0, 1, 1], [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]):
-        assert not reader.holds(text)
-    ahead = reader.take([0, 1, 2])
-    assert ahead is not None
-    assert ahead.rows[0].argmax() == 0
-    further = ahead.behind([0])
-    assert further is not None
-    assert further.rows[0].argmax() == 1
-    assert ahead.behind([0, 0]) is None
-    assert reader.take([0, 1]) is None, "what was read serves once"
-
-
 def test_rows_ahead_of_another_text_are_forgotten(readers: list[ParallelReader]) -> None:
     """The committed text is not looked at again: a new answer says that it is another one."""
     model = DraftModel(ToyCache(MODEL), 4)
     reader = making(Patient, readers)(model)
-    source, session = DraftModelSource(model, reader=reader), session_of([0, 1], params=GREEDY)
+    source, session = model, session_of([0, 1], params=GREEDY)
+    source.reader = reader
     source.begin(session.context)
     with source.verifying(session, TokenTree.chain([1], "model")):
         pass
@@ -191,24 +153,6 @@ def test_rows_ahead_of_another_text_are_forgotten(readers: list[ParallelReader])
     assert not reader.holds([2, 2, 1])
     assert reader.take([2, 2, 1]) is None
     assert model.cache.tokens == [2]
-
-
-def test_only_a_source_with_a_reader_goes_on_while_the_target_verifies(
-    readers: list[ParallelReader],
-) -> None:
-    session, tree = session_of([0, 1], params=GREEDY), TokenTree.chain([1], "model")
-    for cache in (ToyCache(MODEL), BranchingToyCache(MODEL)):
-        model = DraftModel(cache, 4)
-        reader = making(Patient, readers)(model)
-        source = DraftModelSource(model, reader=reader)
-        assert source.branches(session) == 1, "it goes on from a chain"
-        with source.verifying(session, tree):
-            pass
-        assert cache.native_seconds > 0
-        assert source.native_seconds == 0, "the target's pass hid it"
-    alone = DraftModelSource(DraftModel(ToyCache(MODEL), 4))
-    with pytest.raises(AssertionError, match="side by side"), alone.verifying(session, tree):
-        pass
 
 
 class Interrupted(ToyTarget):
@@ -275,11 +219,3 @@ def test_cancelled_reading_is_dropped_and_the_text_goes_on(readers: list[Paralle
         reader.stop()
         assert not reader.holds([*cache.tokens, 0])
         assert model.size == draft.size
-
-
-def test_reader_that_never_ran_stops_and_closes() -> None:
-    reader = ParallelReader(DraftModel(ToyCache(MODEL), 4))
-    reader.stop()
-    assert reader.take([0]) is None
-    assert not reader.holds([0])
-    reader.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -14,17 +14,14 @@ from localspec.decoding.loop import speculate
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import SamplingParams
-from localspec.decoding.session import Session
-from localspec.decoding.sources import LookupSource, Prediction
 from localspec.decoding.stats import GenerationStats
 from localspec.drafters.composition import compose, sources
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.options import Drafting
-from localspec.drafters.registry import REGISTRY, Parts, Registration
+from localspec.drafters.registry import REGISTRY, Parts
 from localspec.errors import UsageError
-from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
-from tests.policy.measuring import SHAPES, Clockless, profile_of
+from tests.decoding.steps import CYCLE, LIVELY
 from tests.support.learned import learned
 from tests.support.toy_heads import toy_head
 from tests.support.toys import (
@@ -34,12 +31,8 @@ from tests.support.toys import (
     ToyModel,
     ToyTarget,
     session_of,
-    started,
 )
 
-CYCLE = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
-"""0 1 2 0 1 2 …"""
-LIVELY = started([[5, 3, 2], [1, 5, 4], [4, 1, 5]])
 PROMPT = [0, 1, 2, 0, 1]
 DRAWS = {"model", "cascade", "eagle", "medusa", "mtp", "dflash", "dspark"}
 """Whose tokens are drawn from the distribution of a draft model, or of a trained head."""
@@ -175,60 +168,3 @@ def test_windows_and_two_sources_together_take_no_part_in_auto() -> None:
     lookups, models = sources(parts_for("model"))
     assert [source.name for source in lookups] == ["ngram", "grammar"]
     assert [source.name for source in models] == ["model"]
-
-
-class Recital(LookupSource):
-    """Knows a text by heart. Its places are numbers of tokens."""
-
-    name = "recital"
-    priors: Mapping[str, tuple[float, ...]] = {"known": (2.0,)}
-
-    def __init__(self, text: Sequence[int]) -> None:
-        self._text = text
-
-    def place(self, session: Session) -> int:
-        return len(session.context)
-
-    def follow(self, place: int, token: int) -> int:
-        return place + 1
-
-    def expected(self, place: int) -> Iterator[Prediction]:
-        for token in self._text[place:]:
-            yield Prediction(token, (1.0,))
-
-
-def test_source_that_is_registered_works_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="There is no drafter 'recital'"):
-        Drafting(drafter="recital")
-    recital = Recital([n % 3 for n in range(60)])
-    monkeypatch.setitem(REGISTRY, "recital", Registration(lambda p: recital, "by heart", depth=2))
-    steps = answer(Drafting(drafter="recital"), Parts())
-    text = [token for step in steps for token in step.tokens]
-    assert text == [(2 + n) % 3 for n in range(30)]
-    assert {step.plan.drafter for step in steps[1:-1]} == {"recital"}
-    assert max(step.drafted for step in steps) == 2
-    assert counted(steps).by_drafter["recital"].accepted > 5
-
-
-def test_lookup_source_that_is_registered_takes_part_in_auto(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    prompt, text = [0, 1, 2], [n % 3 for n in range(40)]
-    recital = Recital(text)
-    monkeypatch.setitem(REGISTRY, "recital", Registration(lambda parts: recital, "by heart"))
-    monkeypatch.delitem(REGISTRY, "ngram")
-    monkeypatch.delitem(REGISTRY, "grammar")
-    assert sources(Parts())[0] == [recital]
-    profile, target = profile_of(SHAPES["flat"], None), ToyTarget(CYCLE)
-    planner, drafter = compose(
-        Drafting(), Parts(), profile, target.limits, greedy=True, trees=True, cannot=None
-    )
-    assert isinstance(planner, Policy)
-    session = session_of(prompt, size=3, params=GREEDY, count=20)
-    drafter.begin(prompt)
-    requests = speculate(session, drafter, Clockless(planner, profile), GreedyMatch())
-    stats = counted(list(drive(session, requests, target)))
-    assert session.context == text[:23]
-    assert set(stats.by_drafter) == {"recital"}
-    assert stats.acceptance_rate == 1.0
-    assert stats.tokens_per_pass > 3

@@ -8,11 +8,7 @@ from itertools import islice
 import pytest
 
 from localspec import Drafting, Engine, SamplingParams
-from localspec.decoding.acceptance import GreedyMatch
-from localspec.decoding.driver import drive
-from localspec.decoding.interfaces import Plan, Step
-from localspec.decoding.loop import speculate
-from localspec.decoding.rules import BestLossless
+from localspec.decoding.interfaces import Plan
 from localspec.decoding.sources import LookupSource
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.composition import compose, sources
@@ -24,20 +20,16 @@ from localspec.policy.profile import PairProfile
 from localspec.retrieval.datastore import Datastore
 from localspec.retrieval.learning import LearnedVocabulary, forget, learn
 from localspec.retrieval.manifest import root
-from tests.decoding.exact import EXACT, gap, generate, texts
-from tests.policy.measuring import SHAPES, Clockless, profile_of
+from tests.decoding.exact import EXACT
+from tests.drafters.composed import MODEL, counting, gap_and_drafts
+from tests.policy.measuring import SHAPES, profile_of
 from tests.support.greedy import CLEAR
 from tests.support.learned import learned
 from tests.support.sessions import make_drafts_cheap
 from tests.support.toys import (
     GREEDY,
-    START,
-    EnumeratingSource,
-    Follows,
     ToyTarget,
-    enumerate_outcomes,
     session_of,
-    started,
 )
 
 
@@ -88,30 +80,8 @@ def test_places_follow_what_is_imagined() -> None:
     assert dict(source.others(place, 4)).keys() == {3, 8}
 
 
-def counting(datastore: Datastore, *, shape: str = "flat") -> list[Step]:
-    """The steps of the greedy text 0 1 2 3 …, in which nothing repeats."""
-    size = 220
-    says = Follows({token: (token + 1, 0.9) for token in range(size - 1)}, size)
-    profile, target = profile_of(SHAPES[shape], None), ToyTarget(says, capacity=4 * size)
-    planner, drafter = compose(
-        Drafting(),
-        Parts(datastore=datastore),
-        profile,
-        target.limits,
-        greedy=True,
-        trees=True,
-        cannot=None,
-    )
-    session = session_of([0], size=size, params=GREEDY, count=200)
-    drafter.begin(session.context)
-    requests = speculate(session, drafter, Clockless(planner, profile), GreedyMatch())
-    steps = list(drive(session, requests, target))
-    assert session.context == list(range(201))
-    return steps
-
-
 def test_auto_uses_it_where_it_pays() -> None:
-    steps = counting(learned(list(range(50, 100))))
+    steps, _ = counting(Drafting(), Parts(datastore=learned(list(range(50, 100)))))
     inside = [step for step in steps if 55 <= step.context_length < 95]
     assert len(inside) < 20, "of forty tokens"
     assert sum(step.sources.count("retrieval") for step in inside) > 25
@@ -120,11 +90,12 @@ def test_auto_uses_it_where_it_pays() -> None:
 def test_auto_drops_it_where_it_does_not_pay() -> None:
     """It is always wrong; and where passes cost too much it is not used though it is right."""
     wrong = learned(*([token, 0] for token in range(200)))
-    steps = counting(wrong)
+    steps, _ = counting(Drafting(), Parts(datastore=wrong))
     assert sum(step.drafted for step in steps[:30]) > 0, "it was believed at first"
     assert sum(step.drafted for step in steps[60:]) == 0
     right = learned(list(range(50, 100)))
-    assert sum(step.drafted for step in counting(right, shape="ruinous")) == 0
+    steps, _ = counting(Drafting(), Parts(datastore=right), "ruinous")
+    assert sum(step.drafted for step in steps) == 0
 
 
 def test_without_anything_learned_it_takes_no_part_and_says_what_to_do() -> None:
@@ -156,35 +127,13 @@ def test_a_profile_that_knows_no_retrieval_is_read() -> None:
     PairProfile().restore(again.as_dict())
 
 
-TEXT = (0, 1, START)
-MODEL = started([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
-
-
 @pytest.mark.parametrize("width", [None, 1, 2])
 def test_sampled_text_is_the_targets(width: int | None) -> None:
-    """All outcomes, enumerated: in `auto`, as a chain and as a tree."""
+    """In `auto`, as a chain and as a tree."""
     known = learned([0, 0, 1, 2], [0, 0, 2, 1], [1, 2, 0], [2, 2, 2, 1], [1, 0, 0, 1], [2, 1, 1, 0])
     drafting = Drafting() if width is None else Drafting(drafter="retrieval", width=width)
-    rule, drafted = BestLossless(), 0
-
-    def once(random: EnumeratingSource) -> tuple[int, ...]:
-        nonlocal drafted
-        profile, target = profile_of(SHAPES["flat"], None), ToyTarget(MODEL)
-        planner, drafter = compose(
-            drafting,
-            Parts(datastore=known),
-            profile,
-            target.limits,
-            greedy=False,
-            trees=True,
-            cannot=None,
-        )
-        told = Clockless(planner, profile)
-        text = generate(random, MODEL, drafter, told, rule, prompt=TEXT, count=4, target=target)
-        drafted += sum(tree.sources.count("retrieval") for tree in target.trees)
-        return text
-
-    assert gap(enumerate_outcomes(once), texts(MODEL, TEXT, 4)) < EXACT
+    gap, drafted = gap_and_drafts(drafting, lambda: Parts(datastore=known), "retrieval")
+    assert gap < EXACT
     assert drafted > 10
 
 

@@ -13,30 +13,15 @@ import pytest
 
 from localspec import Drafting, Engine, SamplingParams
 from localspec.bench.arms import localspec_arms
-from localspec.decoding.acceptance import GreedyMatch
-from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import Step
-from localspec.decoding.loop import speculate
-from localspec.decoding.rules import BestLossless
-from localspec.drafters.composition import compose, sources
+from localspec.drafters.composition import sources
 from localspec.drafters.registry import REGISTRY, Parts, Registration
-from localspec.policy.profile import PairProfile
 from localspec.tui.rendering.palette import Palette
-from tests.decoding.exact import EXACT, gap, generate, texts
-from tests.policy.measuring import SHAPES, Clockless, profile_of
+from tests.decoding.exact import EXACT
+from tests.drafters.composed import counting, gap_and_drafts
 from tests.support import phrases as phrases_file
 from tests.support.phrases import PhraseSource
 from tests.support.sessions import make_drafts_cheap
-from tests.support.toys import (
-    GREEDY,
-    START,
-    EnumeratingSource,
-    Follows,
-    ToyTarget,
-    enumerate_outcomes,
-    session_of,
-    started,
-)
 
 
 @pytest.fixture
@@ -47,24 +32,6 @@ def phrases(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
         REGISTRY, "phrases", Registration(lambda parts: PhraseSource(known), "knows phrases")
     )
     return known
-
-
-def counting(
-    drafting: Drafting, *, shape: str = "flat", count: int = 200
-) -> tuple[list[Step], PairProfile]:
-    """The steps of the greedy text 0 1 2 3 …, in which nothing repeats."""
-    size = count + 20
-    says = Follows({token: (token + 1, 0.9) for token in range(size - 1)}, size)
-    profile, target = profile_of(SHAPES[shape], None), ToyTarget(says, capacity=4 * size)
-    planner, drafter = compose(
-        drafting, Parts(), profile, target.limits, greedy=True, trees=True, cannot=None
-    )
-    session = session_of([0], size=size, params=GREEDY, count=count)
-    drafter.begin(session.context)
-    requests = speculate(session, drafter, Clockless(planner, profile), GreedyMatch())
-    steps = list(drive(session, requests, target))
-    assert session.context == list(range(count + 1))
-    return steps, profile
 
 
 def accepted(steps: Sequence[Step]) -> int:
@@ -80,7 +47,7 @@ def test_it_is_one_short_file_and_takes_part(phrases: list[list[int]]) -> None:
 @pytest.mark.parametrize("shape", ["flat", "tiles"])
 def test_auto_uses_it_where_it_pays(phrases: list[list[int]], shape: str) -> None:
     phrases.append(list(range(50, 100)))
-    steps, _ = counting(Drafting(), shape=shape)
+    steps, _ = counting(Drafting(), Parts(), shape)
     inside = [step for step in steps if 55 <= step.context_length < 95]
     assert accepted(inside) > 25
     assert len(inside) < 20, "of forty tokens"
@@ -90,51 +57,34 @@ def test_auto_uses_it_where_it_pays(phrases: list[list[int]], shape: str) -> Non
 def test_auto_drops_it_where_it_does_not_pay(phrases: list[list[int]]) -> None:
     """It is always wrong; and where passes cost too much it is not used though it is right."""
     phrases.extend([token, 0] for token in range(200))
-    steps, _ = counting(Drafting())
+    steps, _ = counting(Drafting(), Parts())
     assert sum(step.drafted for step in steps[:30]) > 0, "it was believed at first"
     assert sum(step.drafted for step in steps[60:]) == 0
     assert all(step.why_not_drafted for step in steps[60:])
     phrases[:] = [list(range(50, 100))]
-    assert accepted(counting(Drafting(), shape="ruinous")[0]) == 0
+    assert accepted(counting(Drafting(), Parts(), "ruinous")[0]) == 0
 
 
 def test_what_is_learned_of_it_is_kept_under_its_name(phrases: list[list[int]]) -> None:
     phrases.append(list(range(50, 100)))
-    _, profile = counting(Drafting())
+    _, profile = counting(Drafting(), Parts())
     known = profile.as_dict()["sources"]["phrases"]
     assert known["estimators"]["phrase"]["seen"] > 5
 
 
 def test_it_works_by_name(phrases: list[list[int]]) -> None:
     phrases.append(list(range(50, 100)))
-    steps, _ = counting(Drafting(drafter="phrases", depth=7))
+    steps, _ = counting(Drafting(drafter="phrases", depth=7), Parts())
     assert accepted(steps) > 35
     assert max(step.drafted for step in steps) == 7
 
 
-TEXT = (0, 1, START)
-MODEL = started([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
-
-
 @pytest.mark.parametrize("name", ["auto", "phrases"])
 def test_sampled_text_is_the_targets(phrases: list[list[int]], name: str) -> None:
-    """All outcomes, enumerated; it has something to say, right or wrong."""
-    drafting = Drafting(drafter=name)
+    """It has something to say, right or wrong."""
     phrases.extend([[0, 0, 1, 2], [1, 2, 0], [2, 2, 2, 1]])
-    rule, drafted = BestLossless(), 0
-
-    def once(random: EnumeratingSource) -> tuple[int, ...]:
-        nonlocal drafted
-        profile, target = profile_of(SHAPES["flat"], None), ToyTarget(MODEL)
-        planner, drafter = compose(
-            drafting, Parts(), profile, target.limits, greedy=False, trees=True, cannot=None
-        )
-        told = Clockless(planner, profile)
-        text = generate(random, MODEL, drafter, told, rule, prompt=TEXT, count=4, target=target)
-        drafted += sum(tree.sources.count("phrases") for tree in target.trees)
-        return text
-
-    assert gap(enumerate_outcomes(once), texts(MODEL, TEXT, 4)) < EXACT
+    gap, drafted = gap_and_drafts(Drafting(drafter=name), Parts, "phrases")
+    assert gap < EXACT
     assert drafted > 10
 
 

@@ -219,9 +219,10 @@ def failing_grammar(engine: Engine, patch: pytest.MonkeyPatch) -> None:
 
 
 def failing_drafter(engine: Engine, patch: pytest.MonkeyPatch) -> None:
-    from localspec.drafters.model import DraftModelSource
+    from localspec.drafters.draft_model import DraftModel
 
-    class Failing(DraftModelSource):
+    class Failing(DraftModel):
+        name = "failing"
         calls = 0
 
         @property
@@ -233,7 +234,7 @@ def failing_drafter(engine: Engine, patch: pytest.MonkeyPatch) -> None:
 
     def build(parts: Parts) -> Failing:
         assert parts.model is not None
-        return Failing(parts.model, name="failing")
+        return Failing(parts.model.cache, parts.model.vocabulary)
 
     patch.setitem(REGISTRY, "failing", Registration(build, "fails", needs_model=True))
     engine.generate(

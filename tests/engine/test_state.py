@@ -14,7 +14,7 @@ import pytest
 from localspec import Cancelled, Drafting, Engine, ModelOptions, SamplingParams
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
-from localspec.drafters.model import DraftModelSource
+from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.registry import REGISTRY, Parts, Registration
 from localspec.llama.context import Context
 from tests.support.greedy import Reference, greedy, require_same_text
@@ -121,7 +121,8 @@ def test_after_an_exception_in_a_drafter(
 ) -> None:
     """It fails with half a tree proposed and the draft model's cache run ahead."""
 
-    class Failing(DraftModelSource):
+    class Failing(DraftModel):
+        name = "failing"
         calls = 0
 
         @property
@@ -133,7 +134,7 @@ def test_after_an_exception_in_a_drafter(
 
     def build(parts: Parts) -> Failing:
         assert parts.model is not None
-        return Failing(parts.model, name="failing")
+        return Failing(parts.model.cache, parts.model.vocabulary)
 
     monkeypatch.setitem(REGISTRY, "failing", Registration(build, "fails", needs_model=True))
     session, run = start(engine, uninterrupted, Drafting(drafter="failing", depth=4), 1)

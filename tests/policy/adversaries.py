@@ -19,7 +19,6 @@ from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.model import DraftModelSource
 from localspec.drafters.ngram import NgramIndex, NgramSource
 from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
@@ -243,7 +242,7 @@ def answers(
     random = np.random.default_rng(seed)
     for length in lengths:
         lookups = [NgramSource(index)]
-        models = [] if cache is None else [DraftModelSource(cache)]
+        models = [] if cache is None else [cache]
         for source in models:
             costs = profile.source(source).costs
             if not costs and calibrated:

@@ -12,7 +12,6 @@ from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import Constraint
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.model import DraftModelSource
 from localspec.drafters.ngram import NgramIndex, NgramSource
 from localspec.drafters.parallel import ParallelReader
 from localspec.policy.explore_then_commit import ExploreThenCommit
@@ -21,6 +20,7 @@ from localspec.policy.profile import PairProfile
 from localspec.policy.source_profile import Gain
 from tests.decoding.exact import Text, generate
 from tests.policy.measuring import SHAPES, Clockless, profile_of
+from tests.support.drafting import as_source
 from tests.support.toys import (
     START,
     BranchingToyCache,
@@ -67,7 +67,7 @@ class Pair:
     ahead: Callable[[DraftModel], ParallelReader] | None = None
     cache: ToyCache | None = field(default=None, init=False)
     profile: PairProfile = field(default_factory=PairProfile, init=False)
-    source: DraftModelSource | None = field(default=None, init=False)
+    source: DraftModel | None = field(default=None, init=False)
     planner: Clockless | None = field(default=None, init=False)
     reader: ParallelReader | None = field(default=None, init=False)
 
@@ -83,7 +83,7 @@ class Pair:
                 )
             make = self.crosses or (lambda cache: DraftModel(cache, cache.model.size))
             model = make(self.cache)
-            self.reader = self.ahead(model) if self.ahead is not None else None
+            self.reader = model.reader = None if self.ahead is None else self.ahead(model)
         self.profile = profile = profile_of(
             SHAPES[self.shape],
             None
@@ -92,7 +92,7 @@ class Pair:
         )
         lookups, models = [NgramSource(NgramIndex())], []
         if model is not None:
-            self.source = DraftModelSource(model, greedy=not self.sampled, reader=self.reader)
+            self.source = as_source(model, greedy=not self.sampled)
             models = [self.source]
             profile.source(self.source).gains = [
                 Gain(3.0) for _ in range(3)

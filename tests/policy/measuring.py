@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from localspec.decoding.interfaces import Plan, Planner, Step
 from localspec.decoding.session import Session
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.model import DraftModelSource
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
 from tests.support.toys import ToyCache, started
 
 UNIT = 0.01
 """Seconds of a pass over one token; localspec's own work is nothing beside it."""
-MODEL = DraftModelSource(DraftModel(ToyCache(started([1, 1, 1])), 4))
+MODEL = DraftModel(ToyCache(started([1, 1, 1])), 4)
 """As whose the cost of draft passes is known."""
 
 TILES = (1.0, 1.8, 2.6, 1.7, 2.5, 3.3, 4.1, 3.1)
@@ -73,11 +71,8 @@ class Clockless:
     def observe(self, step: Step) -> None:
         target, draft = seconds_of(self._profile, step)
         overhead = self._profile.step_overhead + self._profile.row_overhead * len(step.tree)
-        told = replace(
-            step,
-            seconds=target + draft + overhead,
-            target_seconds=target,
-            draft_seconds=draft,
+        told = step._replace(
+            seconds=target + draft + overhead, target_seconds=target, draft_seconds=draft
         )
         self.told.append(told)
         self._planner.observe(told)

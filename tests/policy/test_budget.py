@@ -16,7 +16,6 @@ from localspec.decoding.interfaces import Limits
 from localspec.decoding.sources import DraftPasses
 from localspec.decoding.stats import AccountStatement
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.model import DraftModelSource
 from localspec.policy.budget import Budget
 from localspec.policy.growing import Growing
 from localspec.policy.policy import AUTO, Policy
@@ -217,7 +216,7 @@ funds = st.floats(0.0, 30.0) | st.floats(0.0, 1.0) | st.just(0.0)
 chances = st.lists(st.floats(0.01, 0.99), min_size=0, max_size=12)
 
 
-class Watched(DraftModelSource):
+class Watched(DraftModel):
     """Keeps the latest draft that it took part in."""
 
     growing: Growing | None = None
@@ -227,7 +226,7 @@ class Watched(DraftModelSource):
         return super().start(draft)
 
 
-def hopeful(profile: PairProfile, source: DraftModelSource) -> DraftModelSource:
+def hopeful(profile: PairProfile, source: DraftModel) -> DraftModel:
     """A source whose asking brought much in all situations."""
     profile.source(source).gains = [Gain(5.0, 12.0) for _ in range(SITUATIONS)]
     return source
@@ -251,7 +250,7 @@ def test_no_draft_risks_more_than_the_fund_has(
     says = Follows({token: (natural(token), 0.9) for token in range(WORDS)}, WORDS)
     kind = TimedBranchingCache if branching else TimedCache
     cache = kind(says, clock, lambda n: costs.seconds(n, 10))
-    source = Watched(DraftModel(cache, WORDS))
+    source = Watched(cache, WORDS)
     hopeful(profile, source)
     lookup = ListedSource([expects(5 + n, chance) for n, chance in enumerate(listed)])
     policy = Policy(
@@ -282,7 +281,7 @@ def test_no_draft_risks_more_than_the_fund_has(
 def asking(profile: PairProfile, *, greedy: bool = True) -> Policy:
     """One whose draft model, that has read nothing yet, is trusted."""
     cache = ToyCache(Follows({}, WORDS), capacity=400)
-    source = hopeful(profile, DraftModelSource(DraftModel(cache, WORDS)))
+    source = hopeful(profile, DraftModel(cache, WORDS))
     return Policy(profile, [], [source], Limits(400, 15, 8), branches=greedy, drawn=not greedy)
 
 

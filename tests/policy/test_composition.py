@@ -12,12 +12,11 @@ from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.composition import compose
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.named import NamedDrafter, Undrafted
+from localspec.drafters.named import NamedDrafter
 from localspec.drafters.options import Drafting
 from localspec.drafters.parallel import ParallelReader
 from localspec.drafters.registry import REGISTRY, Parts
 from localspec.errors import UsageError
-from localspec.policy.explore_then_commit import ExploreThenCommit
 from localspec.policy.fixed import Fixed, Never
 from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
@@ -38,7 +37,8 @@ def session() -> Session:
 def pair(*, beside: bool = False) -> Parts:
     """Parts with a draft model; `beside`: it can run while the target does."""
     model = DraftModel(ToyCache(started([1, 2, 3])), 4)
-    return Parts(model, reader=ParallelReader(model) if beside else None)
+    model.reader = ParallelReader(model) if beside else None
+    return Parts(model)
 
 
 def chosen(
@@ -78,14 +78,14 @@ def test_fixed_keeps_to_its_plan_whatever_comes() -> None:
 def test_drafting_is_turned_off_on_request() -> None:
     planner, drafter = chosen(Drafting(drafter="none"))
     assert planner.plan(session()) == Plan(None, reason="drafting is turned off")
-    assert isinstance(drafter, Undrafted)
+    assert type(drafter) is Drafter
 
 
 @pytest.mark.parametrize("drafting", [Drafting(), Drafting(depth=3), Drafting(width=2)])
 def test_target_that_cannot_be_drafted_for_is_left_alone(drafting: Drafting) -> None:
     planner, drafter = chosen(drafting, cannot="it forgets")
     assert planner.plan(session()) == Plan(None, reason="it forgets")
-    assert isinstance(drafter, Undrafted)
+    assert type(drafter) is Drafter
 
 
 def test_drafter_by_name_is_used_even_there() -> None:
@@ -187,8 +187,9 @@ def test_overlap_where_it_is_possible_and_wanted(
 def test_trial_of_the_overlap_lasts_longer_than_an_answer() -> None:
     """It is the engine's, which hands the same parts to every answer."""
     parts = pair(beside=True)
+    assert parts.model is not None
+    assert parts.model.reader is not None
     for _ in range(12):
-        parts.overlap.observe(1, 1.0)
-    assert isinstance(parts.overlap, ExploreThenCommit)
+        parts.model.reader.trial.observe(1, 1.0)
     planner, _ = chosen(Drafting(), parts, profile_of([1.0, 1.0, 1.0, 1.0]))
     assert planner.plan(session()).overlaps, "its second turn"

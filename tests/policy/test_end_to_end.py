@@ -13,7 +13,6 @@ from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import Step
 from localspec.decoding.loop import speculate
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.model import DraftModelSource
 from localspec.drafters.ngram import NgramIndex, NgramSource
 from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
@@ -54,7 +53,7 @@ def answers(
     )
     for number in range(count):
         lookups = [NgramSource(index)]
-        models = [] if model is None else [DraftModelSource(model)]
+        models = [] if model is None else [model]
         for source in models:
             if not profile.source(source).costs:
                 profile.source(source).costs.learn({n: 0.1 * ONE * n for n in (1, 2, 4, 8)}, 0)

@@ -14,7 +14,6 @@ from localspec.decoding.loop import speculate
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Prediction
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.model import DraftModelSource
 from localspec.drafters.ngram import NgramIndex, NgramSource
 from localspec.policy import reasons
 from localspec.policy.asking import Asking
@@ -31,10 +30,10 @@ SURE = [expects(1, 0.97)] * 40
 POOR = [expects(1, 0.02)] * 3
 
 
-class ReadUp(DraftModelSource):
+class ReadUp(DraftModel):
     """A draft model that has read all but the last token."""
 
-    def unread(self, session: Session) -> int:
+    def unread(self, context: Sequence[int]) -> int:
         return 1
 
 
@@ -48,7 +47,7 @@ def policy_of(
 ) -> Policy:
     lookup = predictions if isinstance(predictions, ListedSource) else ListedSource(predictions)
     cache = ToyCache(Follows({}, 4), capacity=1000)
-    models = [ReadUp(DraftModel(cache, 4))] if model else []
+    models = [ReadUp(cache, 4)] if model else []
     limits = Limits(capacity, most, 8)
     return Policy(profile, [lookup], models, limits, branches=True, drawn=False)
 
@@ -234,7 +233,7 @@ def scripted(
     cache = ToyCache(Follows(predictions, size), capacity=4 * size)
     profile = profile_of(SHAPES["steep"], [price] * wide)
     lookups = [NgramSource(NgramIndex())]
-    models = [DraftModelSource(DraftModel(cache, size))]
+    models = [DraftModel(cache, size)]
     limits = Limits(4 * size, 8, 8)
     policy = Policy(profile, lookups, models, limits, branches=True, drawn=False)
     text = session_of([0], size=size, params=GREEDY, count=known + strange + back)

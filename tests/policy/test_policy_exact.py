@@ -8,7 +8,6 @@ policy learns while it runs, so it is made anew each time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -202,7 +201,7 @@ class DropsPoorTokens(Policy):
             if q is not None and q.prob(token) < 0.45:
                 break
             node = tree.add(token, node, source, q)
-        return replace(draft, tree=tree)
+        return draft._replace(tree=tree)
 
 
 class ClaimsToHaveDrawn(Policy):
@@ -214,7 +213,7 @@ class ClaimsToHaveDrawn(Policy):
         for token, q in zip(drawn.tokens[:1], drawn.proposals, strict=False):
             best = token if q is None else int(q.ids[q.probs.argmax()])
             tree.add(best, ROOT, drawn.sources[0], q)
-        return replace(draft, tree=tree)
+        return draft._replace(tree=tree)
 
 
 @pytest.mark.nightly

@@ -13,7 +13,6 @@ from localspec.decoding.interfaces import Limits
 from localspec.decoding.loop import speculate
 from localspec.drafters.composition import compose
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.model import DraftModelSource
 from localspec.drafters.registry import Parts
 from localspec.policy.asking import BEST, Asking, repays
 from localspec.policy.policy import AUTO
@@ -29,7 +28,7 @@ READING = (0.05, 0.1, 0.15, 0.2)
 
 
 def pays(profile: PairProfile, *, reads: int, longest: int) -> bool:
-    source = DraftModelSource(DraftModel(ToyCache(Follows({}, 4), capacity=2000), 4, window=None))
+    source = DraftModel(ToyCache(Follows({}, 4), capacity=2000), 4, window=None)
     return repays(profile, source, session_of([0] * (reads + 1), count=longest), 0)
 
 
@@ -226,4 +225,3 @@ def test_what_is_read_of_a_prompt() -> None:
     prompt = list(range(40))
     assert [whole.reads(prompt, known) for known in (0, 30, 39, 40)] == [39, 9, 0, 0]
     assert [part.reads(prompt, known) for known in (0, 30, 39)] == [11, 9, 0]
-    assert DraftModelSource(part).reads(prompt, 30) == 9

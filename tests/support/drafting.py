@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from localspec.decoding.interfaces import Plan
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Prediction, Source
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.model import DraftModelSource
 from localspec.drafters.named import NamedDrafter, Staged
 from localspec.drafters.ngram import NgramIndex, NgramSource
 from tests.support.toys import ToySource
+
+Model = TypeVar("Model", bound=DraftModel)
 
 
 class ToyDrafter(NamedDrafter):
@@ -22,7 +22,7 @@ class ToyDrafter(NamedDrafter):
 
     def _extend(self, source: Source, plan: Plan, depth: int, width: int) -> None:
         if isinstance(source, ToySource):
-            source.propose(self.session, replace(plan, depth=depth, width=width), self._tree)
+            source.propose(self.session, plan._replace(depth=depth, width=width), self._tree)
         else:
             super()._extend(source, plan, depth, width)
 
@@ -42,7 +42,13 @@ class EagerNgram(NgramSource):
         return (prediction._replace(weight=4.0) for prediction in super().expected(place))
 
 
+def as_source(model: Model, *, greedy: bool = False) -> Model:
+    """A draft model as it is used in one answer."""
+    model.greedy = greedy
+    return model
+
+
 def cascade_of(model: DraftModel, *, greedy: bool = False) -> Staged:
     """A draft model whose tokens an eager n-gram expects."""
-    drafts = DraftModelSource(model, name="cascade", greedy=greedy)
+    drafts = as_source(model, greedy=greedy)
     return Staged("cascade", drafts, primer=EagerNgram())

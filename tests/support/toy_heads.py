@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ LAYERS = (4, 1, 6)
 
 
 class ToyStates(BranchingToyCache):
-    """A `localspec.drafters.eagle.StateCache` that insists on being told the right states.
+    """As `localspec.llama.eagle_cache.EagleCache`; it insists on being told the right states.
 
     Attributes:
         fed: how many states it was told.
@@ -91,7 +92,7 @@ class ToyStates(BranchingToyCache):
 
 
 class ToyBlocks(ToyStates):
-    """A `localspec.drafters.block.BlockRows` that insists on being told the right states."""
+    """As `localspec.llama.block_cache.BlockCache`; it insists on being told the right states."""
 
     most = 8
 
@@ -121,9 +122,11 @@ def toy_head(source: str, model: ToyModel, *, capacity: int = 256) -> TrainedHea
     """A head that says what a model says; Medusa's and blocks say it of the likeliest text on the
     way."""
     if source in ("dflash", "dspark"):
-        return BlockHead(ToyBlocks(model, capacity=capacity), LAYERS, model.size, source)
+        blocks: Any = ToyBlocks(model, capacity=capacity)
+        return BlockHead(blocks, LAYERS, model.size, source)
     if source in ("eagle", "mtp"):
-        return EagleHead(ToyStates(model, capacity=capacity), LAYERS, model.size, source)
+        states: Any = ToyStates(model, capacity=capacity)
+        return EagleHead(states, LAYERS, model.size, source)
     size, best = (
         model.size,
         [int(row.argmax()) for row in model.logits([[t] for t in range(model.size)])],

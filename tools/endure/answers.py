@@ -17,7 +17,7 @@ import psutil
 
 import localspec
 from localspec import Drafting, ModelOptions, SamplingParams
-from localspec.drafters.model import DraftModelSource
+from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.registry import REGISTRY, Parts, Registration
 from localspec.llama.target import shared_prefix
 from localspec.parallel_engine import ParallelEngine
@@ -50,9 +50,10 @@ class FaultError(Exception):
     """What the drafter raises."""
 
 
-class _Failing(DraftModelSource):
+class _Failing(DraftModel):
     """Fails with half a tree proposed and its cache run ahead."""
 
+    name = "failing"
     calls = 0
 
     @property
@@ -65,7 +66,7 @@ class _Failing(DraftModelSource):
 
 def _failing(made_of: Parts) -> _Failing:
     assert made_of.model is not None
-    return _Failing(made_of.model, name="failing")
+    return _Failing(made_of.model.cache, made_of.model.vocabulary)
 
 
 def answers(home: Path, seconds: float, seed: int) -> Outcome:

@@ -1,0 +1,96 @@
+"""Answers over toy models, composed as the engine composes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from localspec.decoding.acceptance import GreedyMatch
+from localspec.decoding.driver import drive
+from localspec.decoding.interfaces import Step
+from localspec.decoding.loop import speculate
+from localspec.decoding.rules import BestLossless
+from localspec.drafters.composition import compose
+from localspec.drafters.options import Drafting
+from localspec.drafters.registry import Parts
+from localspec.policy.profile import PairProfile
+from tests.decoding.exact import Text, generate, texts
+from tests.decoding.exact import gap as gap_between
+from tests.policy.measuring import SHAPES, Clockless, profile_of
+from tests.support.toys import (
+    GREEDY,
+    START,
+    EnumeratingSource,
+    Follows,
+    ToyModel,
+    ToyTarget,
+    enumerate_outcomes,
+    session_of,
+    started,
+)
+
+TEXT = (0, 1, START)
+MODEL = started([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
+
+
+def flat(parts: Parts) -> PairProfile:
+    """Passes over several tokens cost next to nothing."""
+    return profile_of(SHAPES["flat"], None)
+
+
+def greedy_steps(
+    drafting: Drafting,
+    parts: Parts,
+    profile: PairProfile,
+    model: ToyModel,
+    prompt: Sequence[int],
+    count: int,
+) -> list[Step]:
+    """The steps of a greedy answer."""
+    target = ToyTarget(model, capacity=1000)
+    planner, drafter = compose(
+        drafting, parts, profile, target.limits, greedy=True, trees=True, cannot=None
+    )
+    session = session_of(prompt, size=model.size, params=GREEDY, count=count)
+    drafter.begin(session.context)
+    requests = speculate(session, drafter, Clockless(planner, profile), GreedyMatch())
+    return list(drive(session, requests, target))
+
+
+def counting(
+    drafting: Drafting, parts: Parts, shape: str = "flat"
+) -> tuple[list[Step], PairProfile]:
+    """The steps of the greedy text 0 1 2 3 …, in which nothing repeats."""
+    says = Follows({token: (token + 1, 0.9) for token in range(219)}, 220)
+    profile = profile_of(SHAPES[shape], None)
+    steps = greedy_steps(drafting, parts, profile, says, [0], 200)
+    assert [token for step in steps for token in step.tokens] == list(range(1, 201))
+    return steps, profile
+
+
+def gap_and_drafts(
+    drafting: Drafting,
+    make: Callable[[], Parts],
+    name: str,
+    *,
+    profiled: Callable[[Parts], PairProfile] = flat,
+    count: int = 4,
+) -> tuple[float, int]:
+    """How far sampled texts, all outcomes enumerated, are from the target's own; and how many
+    tokens a source drafted for them."""
+    drafted = 0
+
+    def once(random: EnumeratingSource) -> Text:
+        nonlocal drafted
+        parts, target = make(), ToyTarget(MODEL)
+        profile = profiled(parts)
+        planner, drafter = compose(
+            drafting, parts, profile, target.limits, greedy=False, trees=True, cannot=None
+        )
+        told = Clockless(planner, profile)
+        text = generate(
+            random, MODEL, drafter, told, BestLossless(), prompt=TEXT, count=count, target=target
+        )
+        drafted += sum(tree.sources.count(name) for tree in target.trees)
+        return text
+
+    return gap_between(enumerate_outcomes(once), texts(MODEL, TEXT, count)), drafted
