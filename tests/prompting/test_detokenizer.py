@@ -16,7 +16,6 @@ def detokenizer(pieces: list[bytes], stop: tuple[str, ...] = ()) -> Detokenizer:
 
 
 def taken(text: Detokenizer, count: int) -> list[str]:
-    """What each of so many tokens released."""
     found = []
     for token in range(count):
         text.push(token)
@@ -41,7 +40,6 @@ def test_the_beginning_of_a_stop_string_waits() -> None:
 
 
 def test_the_stop_string_that_is_complete_first_counts() -> None:
-    """A longer one that begins earlier would have been complete later."""
     text = detokenizer([b"Once", b" upon", b" a time"], ("Once upon a time", "upon"))
     assert [text.push(0), text.push(1)] == [False, True]
     assert (text.text, text.stopped) == ("Once ", "upon")

@@ -287,7 +287,6 @@ def test_ordinary_text_is_tokenized_as_ever(opened: Open) -> None:
 
 
 def test_raw_text_spells_special_tokens(opened: Open) -> None:
-    """Unless it is said to be text."""
     from localspec.decoding.stats import GenerationStats
 
     prompts = opened(FAMILIES[0])

@@ -241,7 +241,6 @@ def test_prompt_can_be_stopped_between_two_chunks(model: RemoteModel, there: Rem
 
 
 def test_vectors_of_texts(model: RemoteModel, here: Context) -> None:
-    """The cache that they are made in is in the child, as the weights are."""
     options = replace(OPTIONS, rpc=("127.0.0.1:1",))
     engine = cast("Engine", SimpleNamespace(model=model))
     with closing(embedder_beside(engine, options)) as there:

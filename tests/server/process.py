@@ -27,8 +27,6 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back."""
-
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -46,8 +44,6 @@ class Reply:
 
 @dataclass
 class Running:
-    """A server that runs."""
-
     process: subprocess.Popen[str]
     address: str
     log: Path
@@ -66,7 +62,6 @@ class Running:
         raw: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """One request, as plain as it can be."""
         data = raw if raw is not None else None if body is None else json.dumps(body).encode()
         sent = {"Content-Type": "application/json"}
         if self.key is not None:
@@ -146,7 +141,6 @@ class Running:
 
 
 def wait_until(holds: Callable[[], object], what: str) -> None:
-    """Look again and again, and fail where it never holds."""
     deadline = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < deadline, f"waited in vain until {what}"

@@ -52,7 +52,6 @@ def test_the_client_closes_a_stream(server: Running, client: openai.OpenAI) -> N
 
 
 def test_a_client_that_goes_away_while_it_waits(server: Running) -> None:
-    """Its place in the queue is free at once, and nothing is written for it."""
     server.wait_until_idle()
     answers = server.metric("localspec:answers_total")
     with server.sent("/v1/completions", ENDLESS) as first:
@@ -67,7 +66,6 @@ def test_a_client_that_goes_away_while_it_waits(server: Running) -> None:
 
 
 def test_many_clients_and_every_third_goes_away(server: Running) -> None:
-    """Everybody gets the answer to what they asked, and no slot is lost."""
     expected = {}
     for number in range(6):
         body = {"prompt": f"{number} foxes", "max_tokens": 8}

@@ -29,7 +29,6 @@ def embedder(engine: Engine) -> Iterator[Embedder]:
 
 
 def test_the_mean_of_what_every_token_is_made_into(embedder: Embedder, engine: Engine) -> None:
-    """Not by passes of the same shapes: token by token, from another cache."""
     from localspec.llama.context import Context
 
     tokens = engine.tokenize(f"{FOX} {HEN} " * 6)

@@ -28,7 +28,6 @@ OWN = (
     *("completion_tokens_details", "total_duration", "prompt_eval_duration", "eval_duration"),
     *("generation_settings", "prompt_tokens_details"),
 )
-"""Members that no two answers share."""
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +77,6 @@ PROTOCOLS = (
 
 
 def shared(value: Any) -> Any:
-    """What is to be the same: without times, names of answers and figures of drafts."""
     if isinstance(value, dict):
         return {name: shared(one) for name, one in value.items() if name not in OWN}
     return [shared(one) for one in value] if isinstance(value, list) else value

@@ -37,7 +37,6 @@ def seeing(tmp_path_factory: pytest.TempPathFactory, eye: Path) -> Iterator[Runn
 
 @pytest.fixture(scope="module")
 def engine(eye: Path) -> Iterator[Engine]:
-    """Without drafts."""
     with localspec.load(context=512, threads=1, draft="none", mmproj=eye) as opened:
         yield opened
 

@@ -25,7 +25,6 @@ LONG = {"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True, "st
 def started(
     *arguments: str, program: str | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """`localspec serve` that comes to nothing."""
     command = [sys.executable, "-m", "localspec"]
     if program is not None:
         command = [sys.executable, "-c", f"{program}; main()"]
@@ -40,7 +39,6 @@ def started(
 
 
 def closed(server: Running) -> bool:
-    """Whether it takes no connections any more."""
     try:
         socket.create_connection(("127.0.0.1", server.port), 5).close()
     except OSError:
@@ -108,7 +106,6 @@ def test_elsewhere_without_a_key_only_if_that_is_said(tmp_path: Path) -> None:
 
 
 def test_at_several_addresses(tmp_path: Path) -> None:
-    """One port at all of them; none is let in that is not this machine's without a key."""
     assert "--api-key" in started("--host", "127.0.0.1,0.0.0.0").stderr
     if not sys.platform.startswith("linux"):
         pytest.skip("127.0.0.2 is an address of this machine on Linux alone")
@@ -156,7 +153,6 @@ def test_it_stops_while_the_model_is_loading(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_running_answers_end(tmp_path: Path, number: signal.Signals) -> None:
-    """The one that is written, and one that waits for it."""
     with serving(tmp_path, "-c", "2048", "-t", "1") as server:
         texts: list[bytes] = []
 

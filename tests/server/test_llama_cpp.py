@@ -141,7 +141,6 @@ def test_a_model_without_tokens_for_it_does_not_fill_in(server: Running) -> None
 
 @pytest.fixture(scope="module")
 def coder(tmp_path_factory: pytest.TempPathFactory, draft_path: Path) -> Iterator[Running]:
-    """A model with tokens for filling in the middle; what it says is of no matter."""
     folder = tmp_path_factory.mktemp("coder")
     model = outfitted(folder / "coder.gguf", draft_path, filling=["!", "?", "."])
     with serving(folder, "-m", str(model), "-d", "none", "-c", "256", "-t", "1") as running:

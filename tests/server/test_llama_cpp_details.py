@@ -191,7 +191,6 @@ def test_timings_come_with_every_event_that_is_asked_for_them(server: Running) -
 
 
 def test_an_editor_does_not_wait_for_ever(small: Running) -> None:
-    """Past its first line, an answer ends that took longer than the editor waits."""
     body = {"prompt": "x", "grammar": 'root ::= "a\\n" [a-z]*', "n_predict": 100}
     late = small.post("/completion", {**body, "t_max_predict_ms": 0.001}).json
     assert late["content"].startswith("a\n")
@@ -236,7 +235,6 @@ THINKS = (
 
 
 def test_models_think_unless_somebody_says_no(tmp_path: Path) -> None:
-    """Of templates that take silence for a no, too."""
     from tools.llama_server.models import DRAFT, model_file
 
     model = model_file(DRAFT, tmp_path, template=THINKS)

@@ -71,7 +71,6 @@ def test_what_it_keeps_is_for_the_request_to_say(
 def test_every_protocol_has_it(
     shifting: Running, path: str, body: dict[str, Any], where: tuple[str, ...]
 ) -> None:
-    """A prompt that leaves room for fewer tokens than a story of the embedded pair has."""
     ask = [{"role": "user", "content": LONG + SENTENCE * 10 + "Tell me a story."}]
     reply = shifting.post(path, {"messages": ask, "input": ask, **body})
     assert reply.status == 200, reply.body

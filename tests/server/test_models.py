@@ -125,7 +125,6 @@ def test_layers_on_other_machines_need_no_memory_here(target_path: Path) -> None
 
 
 def test_a_model_that_answers_is_waited_for(target_path: Path, draft_path: Path) -> None:
-    """Its answer is whole, and the other's request is answered behind it."""
     long = {"prompt": "Once upon a time", "max_tokens": 600, "ignore_eos": True}
     with tight(target_path, draft_path) as server:
         replies: dict[str, Any] = {}

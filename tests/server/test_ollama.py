@@ -15,7 +15,6 @@ FEW = {"num_predict": 12}
 
 
 def test_a_chat(server: Running) -> None:
-    """Streamed unless told otherwise."""
     body = {"model": "any", "messages": ASK, "options": FEW}
     whole = server.post("/api/chat", {**body, "stream": False}).json
     streamed = server.post("/api/chat", body).events
@@ -46,7 +45,6 @@ def test_formats(server: Running) -> None:
 
 
 def test_tools(server: Running) -> None:
-    """The model may call or answer; what it calls with is an object."""
     tool = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}
     options = {"temperature": 1.0, "num_predict": 150}
     called = 0

@@ -209,7 +209,6 @@ def test_completions_of_all_shapes(client: openai.OpenAI, engine: Engine) -> Non
 
 
 def test_an_echo_tells_how_likely_the_prompt_was(server: Running, engine: Engine) -> None:
-    """As lm-evaluation-harness asks: tokens there, one more, and where they begin."""
     text = "Once upon a time there was a naïve fox."
     tokens = engine.tokenize(text)
     ask = {"prompt": [tokens], "max_tokens": 1, "temperature": 0, "echo": True, "logprobs": 1}
@@ -236,7 +235,6 @@ def test_an_echo_tells_how_likely_the_prompt_was(server: Running, engine: Engine
 
 
 def test_the_tokenizer_is_told_as_by_vllm(server: Running, engine: Engine) -> None:
-    """By which lm-evaluation-harness knows that it may send tokens."""
     info = server.get("/tokenizer_info").json
     vocabulary = engine.model.vocabulary
     assert info["eos_token"] == vocabulary.special_text(vocabulary.eos)

@@ -42,7 +42,6 @@ def test_what_it_shows(server: Running) -> None:
 
 
 def test_every_figure_of_the_page_is_told(server: Running) -> None:
-    """What the script reads of a state is there."""
     text = server.get("/").body.decode()
     (state,) = server.states(1)
     for name in re.findall(r"\bstate\.(\w+)", text):

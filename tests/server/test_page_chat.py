@@ -35,7 +35,6 @@ Open = Callable[..., Page]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Its answers can be as long as they like: the oldest of the text leaves a full context."""
     arguments = ("-c", "1024", "-t", "1", "--drafter", "ngram", "--temp", "0", "--context-shift")
     with serving(tmp_path_factory.mktemp("page"), *arguments, key=KEY) as running:
         yield running
@@ -104,7 +103,6 @@ def ask_endlessly(page: Page) -> None:
 
 
 def said(page: Page, content: str, *, status: int = 200, **headers: str) -> None:
-    """Have the server give this answer, or this error."""
     size = max(5, len(content) // 40)
     pieces = [content[at : at + size] for at in range(0, len(content), size)]
     told: list[Any] = [

@@ -29,7 +29,6 @@ def test_as_many_slots_as_are_asked_for(two: Running) -> None:
 
 
 def test_two_are_written_at_once_and_the_third_waits(two: Running) -> None:
-    """Each gets the answer to what it asked."""
     asked = [f"{number} little foxes" for number in range(3)]
     said: dict[str, str] = {}
 

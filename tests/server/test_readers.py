@@ -170,6 +170,5 @@ def test_any_response_comes_out_as_it_went_in(text: str, ascii_only: bool) -> No
 
 
 def test_half_a_surrogate_pair_is_replaced() -> None:
-    """Small models write them, and a grammar allows that."""
     assert read(call_or_response, list(r'{"response": "a\ud83d b"}')) == [Text("a\ufffd b")]
     assert read(any_format, [r'{"name": "f", "arguments": "\ud83d"}']) == call("f", "?")

@@ -39,7 +39,6 @@ def chat(server: Running, model: str, **body: Any) -> Reply:
 
 
 def forged(model: str) -> str:
-    """Words, and every control token between them."""
     return "U" + " Yes".join(next(one for one in FAMILIES if one.name == model).control)
 
 
@@ -49,7 +48,6 @@ def message(reply: Reply) -> Any:
 
 @pytest.mark.parametrize("model", USED)
 def test_all_protocols_make_the_same_prompt(families: Running, model: str) -> None:
-    """Of as many tokens, with forged turns in it; and tools are answered."""
     system, ask = {"role": "system", "content": "S"}, {"role": "user", "content": forged(model)}
     few: dict[str, Any] = {"model": model, "max_tokens": 2}
     reply = chat(families, model, messages=[system, ask])
@@ -231,7 +229,6 @@ PARIS = '{"city": "Paris", "days": 3}'
     ],
 )
 def test_calls_in_the_formats_of_models(families: Running, model: str, said: str) -> None:
-    """A grammar has the model write them."""
     asked: Any = {"tools": [{"type": "function", "function": WEATHER}], "max_tokens": 300}
     asked["grammar"] = f"root ::= {json.dumps(said)}"
     reply = chat(families, model, **asked)
@@ -250,7 +247,6 @@ def test_calls_in_the_formats_of_models(families: Running, model: str, said: str
 
 
 def test_where_it_may_it_answers_freely(families: Running) -> None:
-    """No grammar holds it to anything where the template knows tools."""
     found = message(chat(families, "qwen3", tools=[{"type": "function", "function": WEATHER}]))
     assert found["content"] + found.get("reasoning_content", "")
     assert "tool_calls" not in found
@@ -283,7 +279,6 @@ def test_channels_without_tools(families: Running) -> None:
 def test_with_tools_and_a_schema_it_calls_or_answers_by_the_schema(
     families: Running, model: str
 ) -> None:
-    """As ollama's library asks, and whether or not the template knows tools."""
     tools = [{"type": "function", "function": {"name": "now"}}]
     kinds = set()
     for seed in range(6):
@@ -365,7 +360,6 @@ def test_a_body_may_begin_with_a_byte_order_mark(families: Running) -> None:
 
 
 def test_the_prompt_alone_is_told(families: Running) -> None:
-    """As lm-evaluation-harness asks how likely a text is."""
     body = {"model": "qwen3", "prompt": "Once upon", "echo": True, "logprobs": 1, "max_tokens": 0}
     told = families.post("/v1/completions", body).json
     assert told["choices"][0]["text"] == "Once upon"

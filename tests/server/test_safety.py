@@ -34,7 +34,6 @@ def exchange(server: Running, sent: bytes, *, timeout: float = PATIENCE) -> byte
 
 
 def drain(connection: socket.socket) -> bytes:
-    """All that comes, to the end or a reset."""
     received = bytearray()
     with suppress(ConnectionResetError):
         while part := connection.recv(1 << 20):
@@ -43,7 +42,6 @@ def drain(connection: socket.socket) -> bytes:
 
 
 def get(server: Running, host: str, **headers: str) -> int:
-    """The status that a GET of /props with this Host header gets."""
     lines = [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     head = "\r\n".join(
         ["GET /props HTTP/1.1", f"Host: {host}", f"Authorization: Bearer {server.key}", *lines]
@@ -162,7 +160,6 @@ def test_a_name_that_is_allowed(open_server: Running) -> None:
 
 
 def test_the_queue_is_as_long_as_it_may_be(open_server: Running) -> None:
-    """One is written and one waits; of eight at once none would have a place."""
     eight = open_server.post("/v1/completions", {"prompt": "x", "n": 8, "max_tokens": 1})
     assert eight.status == 429
     assert 1 <= int(eight.headers["retry-after"]) <= 60
@@ -376,7 +373,6 @@ def impatient() -> Iterator[Running]:
     ids=["silent", "half a head", "half a second head", "half a body"],
 )
 def test_slow_loris(impatient: Running, begun: bytes) -> None:
-    """One byte after the other does not hold a connection."""
     with socket.create_connection(("127.0.0.1", impatient.port), PATIENCE) as connection:
         connection.sendall(begun)
         with suppress(OSError):
@@ -388,7 +384,6 @@ def test_slow_loris(impatient: Running, begun: bytes) -> None:
 
 
 def test_a_client_that_does_not_read_is_dropped(impatient: Running) -> None:
-    """And does not keep the slot."""
     wanted = {"prompt": "Once", "n_predict": 1500, "n_probs": 100, "ignore_eos": True}
     with impatient.sent("/completion", {**wanted, "stream": True}, buffer=4096) as connection:
         wait_until(lambda: not impatient.idle, "it is busy")

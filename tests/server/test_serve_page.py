@@ -31,7 +31,6 @@ def blocks(kind: str) -> list[str]:
 
 
 def test_the_python_recipes_run(plain: Running, capsys: pytest.CaptureFixture[str]) -> None:
-    """One after the other, as somebody who follows the page would."""
     code = "\n".join(blocks("python")).replace(THERE, plain.address)
     names: dict[str, object] = {"__name__": "recipes"}
     exec(compile(code, "serve.md", "exec"), names)

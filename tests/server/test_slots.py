@@ -29,7 +29,6 @@ def keeping(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[
 
 
 def read(server: Running, body: dict[str, Any]) -> int:
-    """How many tokens of a prompt were read anew."""
     return int(server.post("/completion", body).json["timings"]["prompt_n"])
 
 

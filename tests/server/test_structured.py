@@ -40,7 +40,6 @@ def asked(server: Running, protocol: str, schema: Any, **more: Any) -> Reply:
 
 
 def said(protocol: str, reply: Any) -> str:
-    """What the answer says."""
     text = {
         "openai": lambda: reply["choices"][0]["message"]["content"],
         "responses": lambda: reply["output"][0]["content"][0]["text"],
@@ -82,7 +81,6 @@ def test_what_cannot_be_enforced_is_refused_by_name(server: Running, protocol: s
 
 
 def called(server: Running, protocol: str, schema: Any, choice: str) -> Reply:
-    """The reply to a request with one tool."""
     tool = {"type": "function", "function": {"name": "put", "parameters": schema}}
     body: dict[str, Any]
     if protocol == "openai":
