@@ -83,7 +83,6 @@ class Content(str):
         return Content(str.join(self, texts))
 
     def _cut(self, pieces: list[str], between: int) -> list[str]:
-        """This text in pieces of such lengths, with `between` characters left out after each."""
         found, start = [], 0
         for piece in pieces:
             found.append(self[start : start + len(piece)])
@@ -92,7 +91,6 @@ class Content(str):
 
 
 def _of_plain(name: str) -> Callable[..., Any]:
-    """A method that only looks at a text."""
     ask = getattr(str, name)
 
     @wraps(ask)
@@ -103,7 +101,6 @@ def _of_plain(name: str) -> Callable[..., Any]:
 
 
 def _cutting(name: str) -> Callable[..., Any]:
-    """A method that gives pieces of a text that follow each other without a gap."""
     cut = getattr(str, name)
 
     @wraps(cut)
@@ -174,7 +171,6 @@ def all_plain(value: Any) -> Any:
 
 
 def kept(value: Any) -> Any:
-    """A string that has marks as `Content`, whatever made it; anything else as it is."""
     if type(value) is str and not str.isascii(value) and _MARKED.search(value):
         return Content(value)
     return value

@@ -43,7 +43,6 @@ class Detokenizer:
         return "".join(self._released)
 
     def push(self, token: int) -> bool:
-        """Whether a stop string is complete with this token, so that none may follow."""
         if self.stopped is None and not self._thinks and token in self._ending:
             self.finish()
             self.stopped = self.stopped or self._ending[token]
@@ -55,7 +54,6 @@ class Detokenizer:
         self._append(self._decode(b"", final=True), final=True)
 
     def take(self) -> str:
-        """What was released since this was last called."""
         text = "".join(self._released[self._taken :])
         self._taken = len(self._released)
         return text
@@ -77,7 +75,6 @@ class Detokenizer:
         return bool(found)
 
     def _end_of_thought(self, text: str) -> int:
-        """Where in some more text stop strings begin to count."""
         self._thought += text
         if self._thinks is False:
             said = self._thought.lstrip()

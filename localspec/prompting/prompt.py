@@ -181,7 +181,6 @@ class PromptBuilder:
     def _drop_oldest(
         self, messages: Sequence[Message], most: int, stats: GenerationStats
     ) -> Tokens:
-        """At most `most` tokens, if that can be had."""
         first = 1 if messages[0]["role"] == "system" else 0
         starts = [i for i in range(first, len(messages)) if messages[i]["role"] == "user"]
         tokens = Tokens()

@@ -25,7 +25,6 @@ that has none, and ids of nine letters."""
 Change = Callable[[Messages], Messages]
 ANSWERS = frozenset({"assistant", "model"})
 ROLES = ANSWERS | {"system", "developer", "user", "tool", "function", "ipython", "environment"}
-"""What models know; templates make special tokens of some."""
 RESULT = "Result of the call: "
 _SECONDS = 2.0
 _MOST_SHAPES = 256
@@ -72,7 +71,6 @@ class Fitting:
         return found if found.strip() else ""
 
     def _choice(self, messages: Messages) -> tuple[Change, ...]:
-        """The least changes with which the template shows the most of a conversation."""
         words: list[str] = []
         alike = [_in_words(message, words) for message in messages]
         best: tuple[Change, ...] = ()
@@ -166,8 +164,6 @@ def _shape_of(message: Mapping[str, Any]) -> Any:
 
 
 def _in_words(message: Mapping[str, Any], words: list[str]) -> dict[str, Any]:
-    """A message of the same shape; its words are added to `words`."""
-
     def word() -> str:
         words.append(f"{_WORD}{len(words)}{_OTHER}")
         return words[-1]
@@ -191,7 +187,6 @@ def _in_words(message: Mapping[str, Any], words: list[str]) -> dict[str, Any]:
 
 
 def _calls_as_text(messages: Messages) -> Messages:
-    """Calls as lines of the answer, results as what the user says."""
     found = [_as_text(message) if message.get("tool_calls") else message for message in messages]
     return [
         {"role": "user", "content": _joined(RESULT, message.get("content") or "", between="")}
@@ -202,7 +197,6 @@ def _calls_as_text(messages: Messages) -> Messages:
 
 
 def _one_call_each(messages: Messages) -> Messages:
-    """What is said beside calls before them, and each call before its result."""
     found: Messages = []
     waiting: Messages = []
     for message in messages:
@@ -236,7 +230,6 @@ def _one_system(messages: Messages) -> Messages:
 
 
 def _system_in_question(messages: Messages) -> Messages:
-    """The system prompt at the beginning of what the user says first."""
     begin, *later = _one_system(messages)
     if begin["role"] != "system":
         return [begin, *later]
@@ -277,7 +270,6 @@ def _is_result(message: Mapping[str, Any]) -> bool:
 
 
 def _merged(messages: Messages) -> Messages:
-    """Neighbours of one role as one message, unless they are calls or results."""
     found: Messages = []
     for message in messages:
         last = found[-1] if found else None
@@ -341,7 +333,6 @@ def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _arguments(arguments: Any, *, whole: bool) -> Any:
-    """As an object if they are one, or else as JSON."""
     if not whole:
         return (
             arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)

@@ -28,7 +28,6 @@ from localspec.prompting.content import EXACT, Content, all_marked, all_plain, k
 SECONDS = 5.0
 LONGEST = 32 << 20
 _WIDEST = 10_000
-"""Of a padded text; digits of a power."""
 _WIDE = re.compile(r"\d{5,}")
 _NESTED = re.compile(r"\{[^{}]*\{")
 _ITEMS = 1 << 20
@@ -39,7 +38,6 @@ _PLAIN_FILTERS = {
     *("pprint", "striptags", "title", "truncate", "urlencode", "urlize", "wordcount"),
     *("wordwrap", "xmlattr"),
 }
-"""Filters that know no marks."""
 
 
 class LimitError(SecurityError):
@@ -63,7 +61,6 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     @staticmethod
     def concat(parts: Iterable[str]) -> str:
-        """What macros and blocks come to."""
         found: str = kept("".join(parts))
         return found
 
@@ -221,8 +218,6 @@ def _small_power(left: Any, right: Any) -> bool:
 
 
 def bounded(name: str, apply: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter that neither is given nor makes too much, and loses no marks."""
-
     @wraps(apply)  # with the attributes by which jinja2 knows those that want the environment
     def within(*args: Any, **named: Any) -> Any:
         values = [arg for arg in args if isinstance(arg, str | list | tuple | dict)]
@@ -263,7 +258,6 @@ def _check_length(*found: Any, glue: int = 0) -> None:
 
 
 def _check_items(value: Any) -> None:
-    """Of lists within lists, of which one may occur in many places."""
     seen: dict[int, int] = {}
 
     def count(one: Any, depth: int) -> int:

@@ -86,7 +86,6 @@ def _as_text(vocabulary: Vocabulary, text: str, cuts: list[int]) -> list[int]:
 
 
 def _spelled(specials: Mapping[str, SpecialToken], text: str) -> list[Match]:
-    """Overlapping ones included."""
     lengths: dict[str, set[int]] = {}
     for spelling in specials:
         lengths.setdefault(spelling[0], set()).add(len(spelling))

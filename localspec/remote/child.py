@@ -25,14 +25,12 @@ from localspec.llama.target import shared_prefix
 from localspec.remote.process import FLAG, SharedRows
 
 FACTS = ("recurrent", "trained_context", "layers", "width", "output_width", "size", "kernels")
-"""Of the model, which the parent knows by its vocabulary alone."""
 LIMITS = ("capacity", "recurrent", "restores", "max_leaves", "max_draft")
 SILENCE = 20
 """Seconds until a connection whose other end is silent is given up."""
 
 
 def flat(tree: TokenTree) -> tuple[list[int], list[int]]:
-    """What a pass needs of a tree: tokens and parents. The distributions stay."""
     return tree.tokens, tree.parents
 
 
@@ -82,7 +80,6 @@ class Child:
         return value, self._change(number, context)
 
     def _connect(self, servers: Sequence[str]) -> list[devices.Device]:
-        """Returns all that layers can go to."""
         library.start()
         library.add_rpc_servers(servers)
         return [device for device in devices.devices() if device.takes_layers]
@@ -109,14 +106,12 @@ class Child:
         return {name: getattr(context, name) for name in LIMITS}
 
     def _change(self, number: int, context: Context) -> tuple[int, list[int]]:
-        """What the parent does not know of the tokens: how many are as they were, and the rest."""
         told, now = self._told[number], context.tokens
         same = shared_prefix(told, now)
         told[same:] = rest = now[same:]
         return same, rest
 
     def _share(self, rows: Rows) -> int:
-        """Put rows where the parent sees them; how many."""
         self._shared.rows(len(rows))[:] = rows
         return len(rows)
 

@@ -25,7 +25,6 @@ PATIENCE = 10.0
 HANGS = 20.0
 """Seconds that a pass may go on after it was cancelled: llama.cpp waits for a server for ever."""
 _AGAIN = 0.25
-"""Seconds between two tries."""
 
 
 class RemoteContext(Context):
@@ -165,7 +164,6 @@ class RemoteContext(Context):
             raise
 
     def _or_empty(self, name: str, *arguments: Any) -> None:
-        """The same for what drops tokens: without a child there is nothing to be dropped."""
         child = self._child
         try:
             if child is not None and not child.lost:
@@ -176,7 +174,6 @@ class RemoteContext(Context):
         self.tokens.clear()
 
     def _current(self, progress: Any = None) -> ChildProcess:
-        """Holding what we hold."""
         child = self.model.child()
         if child is not self._child:
             self._open(child)
@@ -201,7 +198,6 @@ class RemoteContext(Context):
             setattr(self, name, value)
 
     def _change(self, child: ChildProcess, name: str, *arguments: Any, progress: Any = None) -> Any:
-        """Have a child do it, and follow what becomes of the tokens."""
         value, (same, rest) = self.model.ask(
             child, self._number, name, *arguments, progress=progress
         )

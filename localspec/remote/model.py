@@ -68,7 +68,6 @@ class RemoteModel(Model):
         return self._shared
 
     def child(self, progress: Progress | None = None) -> ChildProcess:
-        """Started, where there is none; a ServerUnreachable where a server does not answer."""
         if self._child is not None and not self._child.lost:
             return self._child
         servers.require_answering(self._servers)
@@ -100,7 +99,6 @@ class RemoteModel(Model):
             raise servers.lost(self._servers, died.words) from None
 
     def number(self) -> int:
-        """A free one; a UsageError where there is none."""
         free = set(range(MOST_CONTEXTS)) - self._numbers
         if not free:
             raise UsageError(

@@ -30,7 +30,6 @@ MOST_CONTEXTS = 8
 FLAG = 2
 """Bytes of a context's flag: a string of one character, or none."""
 _HEAD = 64
-"""Bytes before the rows, MOST_CONTEXTS flags among them."""
 _FLOAT = 4
 
 

@@ -11,7 +11,6 @@ from localspec.errors import LocalspecError, ServerUnreachable
 from localspec.llama.library import gave_up
 
 LIMIT = 5.0
-"""Seconds that a server has for each of: the connection, and its first words."""
 
 # ggml-rpc.cpp: RPC_CMD_HELLO "must be always 14"; the size of what follows, uint64, little-endian
 # like all of the protocol; the capabilities of the connection, none.

@@ -11,7 +11,6 @@ from localspec import Engine, GenerationStats
 from localspec.decoding.logprobs import TokenLogprob
 
 _LEAST = -9999.0
-"""OpenAI's, for a probability of 0."""
 
 
 def timings(stats: GenerationStats) -> dict[str, Any]:

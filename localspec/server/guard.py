@@ -22,7 +22,6 @@ from localspec.server.options import LOCAL, ServerOptions, address_of, is_loopba
 from localspec.text import printable
 
 OPEN = frozenset(["/", "/health", "/v1/health"])
-"""Paths without secrets, which need no key."""
 
 
 class Guard:

@@ -24,7 +24,6 @@ from localspec.worker_threads import off_the_loop
 Opened = Engine | EmbeddingModel
 
 Opener = Callable[[Callable[[float], None]], Opened]
-"""Opens it; given a function to report the loaded fraction to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

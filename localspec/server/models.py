@@ -17,8 +17,6 @@ from localspec.text import printable
 
 
 class Models:
-    """On the event loop's thread."""
-
     def __init__(
         self, offers: Sequence[Offer], max_queue: int, loaded: Callable[[Opened], None]
     ) -> None:

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 from localspec.errors import UsageError
 
 LOCAL = "localhost"
-"""Stands for the origins of all pages that this machine serves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

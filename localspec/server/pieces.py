@@ -31,8 +31,6 @@ class CallBegins:
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """Some of the arguments, JSON, of the call that began last."""
-
     text: str
 
 

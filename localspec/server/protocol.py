@@ -50,7 +50,6 @@ def protocol_class(options: ServerOptions) -> type[H11Protocol]:
                 super().timeout_keep_alive_handler()
 
         def _be_patient(self) -> None:
-            """The head of a request has to be complete some seconds after its first byte."""
             if self._patience is None:
                 self._patience = self.loop.call_later(options.header_timeout, self.transport.abort)
 

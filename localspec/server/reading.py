@@ -27,7 +27,6 @@ class ReadingReports:
     before."""
 
     def connect(self, stream: Stream, put: Callable[[Reading], object]) -> None:
-        """`put` gets them in the engine's thread."""
         self._stats, self._put = stream.stats, put
         self._processed, self._begun = -1, 0.0
 

@@ -62,7 +62,6 @@ class Reply:
             yield from self.events_of_piece(piece)
 
     def events_of_piece(self, piece: Piece) -> Iterable[Event]:
-        """Events of a piece that was added to the message."""
         return ()
 
     def end(self) -> Iterable[Event]:
@@ -72,7 +71,6 @@ class Reply:
         return openai_body(error)
 
     def whole(self) -> Any:
-        """The reply, once all events were made."""
         raise NotImplementedError
 
     def encoded(self, value: Event) -> bytes:
@@ -113,8 +111,6 @@ class Reply:
 
 
 class NamedEvents(Reply):
-    """Events that are named by their type."""
-
     def encoded(self, value: Event) -> bytes:
         return f"event: {value['type']}\n".encode() + event(value)
 

@@ -129,7 +129,6 @@ class Service:
         return ContextShift(max(-1, keep or 0), max(0, discard or 0))
 
     async def begin(self, engine: Engine, *asks: Ask) -> Answers:
-        """Queue answers; a LocalspecError where one is invalid, see `Engine.stream`."""
         reports = [ReadingReports() if ask.reports else None for ask in asks]
         streams = [
             await asyncio.to_thread(ask.stream, engine, one)

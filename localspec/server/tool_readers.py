@@ -20,7 +20,6 @@ from localspec.prompting.detokenizer import held_back
 from localspec.server.pieces import CallArguments, CallBegins, Piece, Text, Thought
 
 Schemas = Mapping[str, Mapping[str, Any]]
-"""Of the arguments of tools, by their names."""
 Parsed = tuple[list[tuple[str, str]], int | None]
 """Names and arguments (JSON, of which the last may be a beginning) of calls, and where these end;
 None where they go on."""
@@ -114,7 +113,6 @@ def _python_call(call: ast.expr) -> tuple[str, str]:
 
 _FORMATS: Mapping[str, Callable[[str, re.Match[str], Schemas], Parsed]]
 _FORMATS = {"json": _json, "function": _xml, "name": _named, "python": _python}
-"""By the groups of `_header`."""
 
 
 def _header(names: Sequence[str]) -> re.Pattern[str]:
@@ -182,7 +180,6 @@ class CallReader:
         return found, end is not None
 
     def _refused(self) -> list[Piece]:
-        """The mark as text; nothing where a call has begun."""
         held, begun, self._told, self._step = self._held, bool(self._told), [], self._in_text
         rest = held.lstrip()
         mark = next((one for one in self._marks if rest.startswith(one)), "")
@@ -191,7 +188,6 @@ class CallReader:
         return [] if begun else _text(held[:at])
 
     def _parsed(self) -> Parsed:
-        """The calls that what is held begins with, NotCall where it cannot."""
         held = self._held
         header = self._header.match(held)
         if header is not None:
@@ -206,7 +202,6 @@ class CallReader:
         return [], None
 
     def _behind_call(self) -> tuple[list[Piece], bool]:
-        """What closes a call, or separates it from the next one."""
         self._held = self._held.lstrip(" \t\r\n,;]")
         for mark in _CLOSES:
             if self._held.startswith(mark):

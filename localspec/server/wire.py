@@ -61,7 +61,6 @@ class BiasedSampling(Sampling):
     dynatemp_range: float | None = None
 
     def bias(self, engine: Engine) -> dict[int, float]:
-        """What is added to the logits of tokens."""
         vocabulary = engine.model.vocabulary
         found: dict[int, float] = {}
         given = self.logit_bias or ()

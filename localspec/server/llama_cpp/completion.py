@@ -183,7 +183,6 @@ class CompletionReply(Reply):
 
 
 def _picked(found: dict[str, Any], fields: Sequence[str] | None) -> dict[str, Any]:
-    """Only these members: "a/b" is member b of member a."""
     picked: dict[str, Any] = {}
     for path in fields or ():
         value: Any = found

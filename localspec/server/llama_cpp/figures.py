@@ -48,7 +48,6 @@ async def metrics(service: Service) -> Response:
 
 Values = Sequence[tuple[Mapping[str, object], float]]
 Metric = tuple[str, str, float | Values]
-"""Its name, what it is, and its values, with labels."""
 
 
 def _llama_cpp(service: Service) -> Iterator[str]:

@@ -52,7 +52,6 @@ async def detokenize(service: Service, wanted: DetokenizeRequest) -> Any:
 
 
 async def tokenizer_info(service: Service) -> Any:
-    """vLLM's, by which lm-evaluation-harness knows that it may send tokens."""
     engine = service.engine()
     vocabulary = engine.model.vocabulary
     return {
@@ -137,7 +136,6 @@ def prompt_of(stream: Stream, engine: Engine) -> str:
 
 
 def _piece(token: int, engine: Engine) -> str | list[int]:
-    """A token's text, or its bytes where they are not UTF-8."""
     data = engine.model.vocabulary.piece(token, special=True)
     try:
         return data.decode()

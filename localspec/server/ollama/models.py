@@ -15,7 +15,6 @@ from localspec.server.service import Service
 from localspec.server.wire import Record
 
 VERSION = "0.12.0"
-"""Of ollama, for its clients."""
 
 
 class ShowRequest(Record):
