@@ -12,99 +12,56 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from localspec.async_engine import AsyncEngine, load_async
-    from localspec.async_stream import AsyncStream
-    from localspec.decoding.params import SamplingParams
-    from localspec.decoding.session import ContextShift
-    from localspec.decoding.stats import DrafterStats, GenerationStats
-    from localspec.drafters.options import Drafting
-    from localspec.engine import Engine
-    from localspec.errors import (
-        Cancelled,
-        ContextOverflow,
-        DraftMismatch,
-        EngineBusy,
-        LocalspecError,
-        ModelInvalid,
-        ModelNotFound,
-        NativeError,
-        ServerUnreachable,
-        SessionError,
-        UsageError,
-    )
-    from localspec.llama.options import ModelOptions
-    from localspec.loading.load import load
-    from localspec.sessions.sessions import OpenedSession
-    from localspec.stream import Chunk, Completion, Stream
+    from localspec.async_engine import AsyncEngine as AsyncEngine
+    from localspec.async_engine import load_async as load_async
+    from localspec.async_stream import AsyncStream as AsyncStream
+    from localspec.decoding.params import SamplingParams as SamplingParams
+    from localspec.decoding.session import ContextShift as ContextShift
+    from localspec.decoding.stats import DrafterStats as DrafterStats
+    from localspec.decoding.stats import GenerationStats as GenerationStats
+    from localspec.drafters.options import Drafting as Drafting
+    from localspec.engine import Engine as Engine
+    from localspec.errors import Cancelled as Cancelled
+    from localspec.errors import ContextOverflow as ContextOverflow
+    from localspec.errors import DraftMismatch as DraftMismatch
+    from localspec.errors import EngineBusy as EngineBusy
+    from localspec.errors import LocalspecError as LocalspecError
+    from localspec.errors import ModelInvalid as ModelInvalid
+    from localspec.errors import ModelNotFound as ModelNotFound
+    from localspec.errors import NativeError as NativeError
+    from localspec.errors import ServerUnreachable as ServerUnreachable
+    from localspec.errors import SessionError as SessionError
+    from localspec.errors import UsageError as UsageError
+    from localspec.llama.options import ModelOptions as ModelOptions
+    from localspec.loading.load import load as load
+    from localspec.sessions.sessions import OpenedSession as OpenedSession
+    from localspec.stream import Chunk as Chunk
+    from localspec.stream import Completion as Completion
+    from localspec.stream import Stream as Stream
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "AsyncEngine",
-    "AsyncStream",
-    "Cancelled",
-    "Chunk",
-    "Completion",
-    "ContextOverflow",
-    "ContextShift",
-    "DraftMismatch",
-    "DrafterStats",
-    "Drafting",
-    "Engine",
-    "EngineBusy",
-    "GenerationStats",
-    "LocalspecError",
-    "ModelInvalid",
-    "ModelNotFound",
-    "ModelOptions",
-    "NativeError",
-    "OpenedSession",
-    "SamplingParams",
-    "ServerUnreachable",
-    "SessionError",
-    "Stream",
-    "UsageError",
-    "load",
-    "load_async",
-]
 
 logging.getLogger("localspec").addHandler(logging.NullHandler())
 
 # Imported when first asked for: numpy and jinja2 take longer than all of `localspec --help`.
-_HOMES = {
-    "localspec.async_engine": ("AsyncEngine", "load_async"),
-    "localspec.async_stream": ("AsyncStream",),
-    "localspec.decoding.params": ("SamplingParams",),
-    "localspec.decoding.session": ("ContextShift",),
-    "localspec.decoding.stats": (
-        "DrafterStats",
-        "GenerationStats",
-    ),
-    "localspec.drafters.options": ("Drafting",),
-    "localspec.engine": ("Engine",),
-    "localspec.errors": (
-        "Cancelled",
-        "ContextOverflow",
-        "DraftMismatch",
-        "EngineBusy",
-        "LocalspecError",
-        "ModelInvalid",
-        "ModelNotFound",
-        "NativeError",
-        "ServerUnreachable",
-        "SessionError",
-        "UsageError",
-    ),
-    "localspec.llama.options": ("ModelOptions",),
-    "localspec.loading.load": ("load",),
-    "localspec.sessions.sessions": ("OpenedSession",),
-    "localspec.stream": (
-        "Chunk",
-        "Completion",
-        "Stream",
-    ),
+_NAMES = {
+    "async_engine": "AsyncEngine load_async",
+    "async_stream": "AsyncStream",
+    "decoding.params": "SamplingParams",
+    "decoding.session": "ContextShift",
+    "decoding.stats": "DrafterStats GenerationStats",
+    "drafters.options": "Drafting",
+    "engine": "Engine",
+    "errors": "Cancelled ContextOverflow DraftMismatch EngineBusy LocalspecError ModelInvalid "
+    "ModelNotFound NativeError ServerUnreachable SessionError UsageError",
+    "llama.options": "ModelOptions",
+    "loading.load": "load",
+    "sessions.sessions": "OpenedSession",
+    "stream": "Chunk Completion Stream",
 }
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
+_HOME = {name: f"localspec.{at}" for at, names in _NAMES.items() for name in names.split()}
+
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> object:

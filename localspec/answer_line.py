@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 STOCK = "plain llama.cpp"
 """What the speed is compared with where stock llama.cpp's plain decoding was measured."""
-UNDRAFTED = "without drafts"
-"""The same otherwise: this engine with its kernels, plain decoding."""
+UNDRAFTED = "without drafts"  # the same otherwise: this engine with its kernels, plain decoding
 
 
 def answer_line(

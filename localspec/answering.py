@@ -6,6 +6,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from localspec.decoding.acceptance import AcceptanceRule
@@ -24,7 +25,9 @@ from localspec.llama.pictures import Picture
 from localspec.prompting.detokenizer import Detokenizer
 from localspec.prompting.prompt import Prompt, PromptBuilder, Tokens
 from localspec.prompting.template import Message
-from localspec.stream import Completion, Piece, Pieces, Stream
+from localspec.scheduling.scheduler import Scheduler
+from localspec.scheduling.task import Task
+from localspec.stream import Completion, Piece, Stream
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # of Python itself from 3.11 on
@@ -95,8 +98,8 @@ class Answering(ABC):
     _prompts: PromptBuilder
     _drafting: Drafting
     _datastore: Datastore
-    _exact = False
-    """See `ModelOptions.exact`."""
+    _scheduler: Scheduler
+    _exact = False  # see `ModelOptions.exact`
 
     @property
     @abstractmethod
@@ -107,8 +110,8 @@ class Answering(ABC):
         """Raise UsageError if it is closed."""
 
     @abstractmethod
-    def _pieces(self, answer: Answer) -> Pieces:
-        pass
+    def _submit(self, answer: Answer, owner: int | None, told: Callable[[], object]) -> Task:
+        """Begin an answer; see `Stream`."""
 
     @property
     def vocabulary(self) -> str | None:
@@ -228,7 +231,8 @@ class Answering(ABC):
                 f"The context of {self.context_length} tokens is full, so the answer ends there. "
                 "Open the model with a longer one (--ctx) to continue."
             )
-        return Stream(self._pieces(answer), session, assembler, stats, when_full=when_full)
+        submit, cancel = partial(self._submit, answer), self._scheduler.cancel
+        return Stream(submit, cancel, session, assembler, stats, when_full=when_full)
 
     def _shift_of(self, shift: ContextShift | None, tokens: Sequence[int]) -> ContextShift | None:
         vocabulary = self.model.vocabulary
@@ -254,11 +258,8 @@ def _constraint_of(
     *,
     thinks: bool,
 ) -> Constraint | None:
-    """What an answer has to match, None for anything.
-
-    Raises:
-        UsageError: several are given, or the one given is invalid.
-    """
+    """What an answer has to match, None for anything. Raises UsageError if several are given, or
+    the one given is invalid."""
     given = [one for one in (grammar, json_schema, regex) if one is not None]
     if not given:
         return None

@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +21,7 @@ from localspec.prompting.prompt import Prompt, Tokens
 from localspec.prompting.template import Message
 from localspec.sessions.sessions import OpenedSession
 from localspec.stream import Completion
-from localspec.worker_threads import WorkerThreads, awaited, call, off_the_loop
+from localspec.worker_threads import awaited, call, off_the_loop
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # of Python itself from 3.11 on
@@ -43,7 +44,7 @@ class AsyncEngine:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.parallel: int = max(1, int(getattr(engine, "parallel", 1)))
-        self._threads = WorkerThreads("localspec-async", 1)
+        self._threads = ThreadPoolExecutor(1, "localspec-async")
         self._state = threading.Lock()
         self._answers: list[AsyncStream] = []
         self._closed = False
@@ -70,7 +71,7 @@ class AsyncEngine:
         await off_the_loop("localspec-close", self._close)
 
     def _close(self) -> None:
-        self._threads.close()
+        self._threads.shutdown()
         self.engine.close()
 
     def stream(self, prompt: Prompt | Tokens, **asked: Unpack[AnswerKeywords]) -> AsyncStream:

@@ -102,11 +102,7 @@ class AsyncStream:
         return Completion(self.text, self.finish_reason or "cancelled", self.stats)
 
     async def next(self) -> Chunk | None:
-        """The next chunk, None at the end.
-
-        Raises:
-            LocalspecError: as `Engine.stream`, or while it is generated.
-        """
+        """The next chunk, None at the end. Raises as `Engine.stream`, or as its generation does."""
         task = asyncio.current_task()
         self._task = None if task is None else weakref.ref(task)
         try:

@@ -24,17 +24,16 @@ from localspec.drafters.parallel import ParallelReader
 from localspec.drafters.registry import Parts
 from localspec.errors import EngineBusy, UsageError
 from localspec.generating import Generating
-from localspec.measuring import CALIBRATIONS, Measuring
+from localspec.policy.calibration import Calibration
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
 from localspec.policy.store import ProfileStore
-from localspec.policy.thread_use import DRAFT, TARGET, ThreadUse
-from localspec.policy.threads import ThreadController
+from localspec.policy.threads import DRAFT, TARGET, Threads
 from localspec.prompting.prompt import PromptBuilder
 from localspec.retrieval import learning
 from localspec.retrieval.datastore import Datastore
 from localspec.scheduling.scheduler import Scheduler
-from localspec.scheduling.seat import Seat
+from localspec.scheduling.seats import Seat
 from localspec.scheduling.task import Task
 from localspec.sessions.cache_states import CacheStates, identity
 from localspec.sessions.sessions import OpenedSession, Sessions
@@ -60,11 +59,9 @@ class Engine(Generating):
     Attributes:
         model: the target.
         draft: the draft model, or the trained head; None without one.
-        draft_path: its file.
         why_no_draft: the reason, where there is none.
         why_draft: why this one, where it was chosen by `-d auto`.
         notices: sentences for the user about the choice of the files.
-        profile: what passes cost here and how often drafts were right.
     """
 
     def __init__(
@@ -76,8 +73,7 @@ class Engine(Generating):
         vocabulary_map: VocabularyMap | None,
         cross_vocabulary: str,
         store: ProfileStore,
-        threads: ThreadController,
-        fixed_threads: Mapping[str, int],
+        threads: Threads,
         side_by_side: bool,
         drafting: Drafting,
         wait: bool,
@@ -113,19 +109,10 @@ class Engine(Generating):
         self._seat = Seat(target, self._parts)
         self.profile = PairProfile()
         self._store = store
-        passes = {
-            name: context
-            for name, context in ((TARGET, target), (DRAFT, drafting_cache))
-            if context is not None and name not in fixed_threads
-        }
-        self._threads = ThreadUse(threads, passes, self.profile, fixed=fixed_threads)
-        if len(threads.counts) > 1:
-            for name, context in passes.items():
-                # A reader works in a thread of its own.
-                if name == TARGET or model is None or model.reader is None:
-                    context.watch = self._threads.watch(name)
+        self._threads = threads
+        threads.serve(dict(zip((TARGET, DRAFT), self._contexts, strict=False)), self.profile)
         checked = not self._store.load(self.profile)
-        self._measuring = Measuring(self.profile, self._threads, checked=checked)
+        self._calibration = Calibration(self.profile, threads, checked=checked)
         self._exact = exact
         self._is_batch_invariant = batch_invariant
         self._projector = projector
@@ -154,11 +141,8 @@ class Engine(Generating):
         self.close()
 
     def close(self) -> None:
-        """Stop all generations and free models and caches.
-
-        Raises:
-            EngineBusy: a callback of an answer calls it.
-        """
+        """Stop all generations and free models and caches. Raises EngineBusy in a callback of an
+        answer."""
         if self._closed:
             return
         self._closed = True  # first, so that no task begins behind the last one
@@ -209,14 +193,8 @@ class Engine(Generating):
         return self.model.vocabulary.piece(token)
 
     def logits(self, tokens: Sequence[int]) -> Rows:
-        """The target's logits after a text.
-
-        Args:
-            tokens: at least one; what the cache holds of them is not read again.
-
-        Returns:
-            float32 [vocabulary], a copy.
-        """
+        """The target's logits after a text, float32 [vocabulary], a copy. What the cache holds of
+        the tokens is not read again."""
         return self._over(tokens, lambda seat: np.array(_rows(seat, tokens)[-1]))
 
     def first_wrong(self, prompt: Sequence[int], answer: Sequence[int]) -> int | None:
@@ -342,7 +320,6 @@ class Engine(Generating):
         it took. Answers measure by themselves only what they need, a little at a time."""
 
         def work(task: Task) -> float:
-            self.profile.doubts = min(self.profile.doubts, CALIBRATIONS)
             return self._measure(self._seat_of(task), (), 0, whole=True)
 
         return self._result((), work)
@@ -353,7 +330,7 @@ class Engine(Generating):
         def work() -> None:
             self.profile.forget()
             self._store.remove()
-            self._measuring.checked = True  # nothing is left of another session
+            self._calibration.checked = True  # nothing is left of another session
 
         self._call(work)
 

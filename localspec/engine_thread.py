@@ -19,11 +19,8 @@ class Cancellable(Protocol):
 
 
 class EngineThread:
-    """Does tasks in the order in which they were submitted, and can cancel them.
-
-    Tasks are submitted and cancelled by one thread, including its signal handlers: there is no lock
-    that a handler could wait for in vain.
-    """
+    """Does tasks in the order in which they were submitted, and can cancel them. One thread submits
+    and cancels, its signal handlers included: they could wait for a lock in vain."""
 
     def __init__(self, name: str) -> None:
         self._tasks: SimpleQueue[tuple[int, Task, Failure] | None] = SimpleQueue()

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import psutil
 
-MOST = 64 << 20
-"""Bytes of a file, or of standard input, that is read as a whole."""
+MOST = 64 << 20  # bytes of a file, or of standard input, that is read as a whole
 _HANDED_OVER = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 
 

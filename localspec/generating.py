@@ -11,38 +11,32 @@ from localspec.answering import Answer, Answering, reread, vocabulary_of
 from localspec.decoding.driver import drive, with_shifts
 from localspec.decoding.interfaces import Step
 from localspec.decoding.loop import speculate
-from localspec.drafters.composition import asks_model, compose
+from localspec.drafters.composition import asks_model, compose, sources
 from localspec.llama.native_context import CacheFull
-from localspec.measuring import Measuring
+from localspec.policy.calibration import Calibration
 from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
-from localspec.policy.thread_use import ThreadUse
-from localspec.reader import Reader
-from localspec.scheduling.scheduler import Scheduler
-from localspec.scheduling.seat import Seat
+from localspec.policy.target_costs import TargetCosts
+from localspec.policy.threads import Threads
+from localspec.scheduling.seats import Seat
 from localspec.scheduling.task import Displaced, Task, Wait
 from localspec.sessions.sessions import Sessions
-from localspec.stream import Pieces
 
 
 class Generating(Answering):
     """Generates answers as tasks of a scheduler, over seats."""
 
     profile: PairProfile
-    _scheduler: Scheduler
     _seat: Seat
-    _threads: ThreadUse
-    _measuring: Measuring
+    _threads: Threads
+    _calibration: Calibration
     _sessions: Sessions
     _wait: bool
 
-    def _pieces(self, answer: Answer) -> Pieces:
-        def submit(owner: int | None, told: Callable[[], object]) -> Task:
-            self._check_open()
-            work, tokens = partial(self._answer, answer), answer.session.context
-            return self._scheduler.submit(tokens, work, wait=self._wait, owner=owner, told=told)
-
-        return Reader(self._scheduler, submit)
+    def _submit(self, answer: Answer, owner: int | None, told: Callable[[], object]) -> Task:
+        self._check_open()
+        work, tokens = partial(self._answer, answer), answer.session.context
+        return self._scheduler.submit(tokens, work, wait=self._wait, owner=owner, told=told)
 
     def _answer(self, answer: Answer, task: Task) -> None:
         seat, stats, started = self._seat_of(task), answer.stats, perf_counter()
@@ -72,8 +66,9 @@ class Generating(Answering):
         planner, drafter = compose(
             answer.drafting,
             parts,
-            self._profile_of(task),
+            self.profile,
             seat.limits,
+            costs=self._costs_of(task),
             greedy=answer.sampling.greedy,
             trees=answer.rule.trees,
             coupled=answer.rule.coupled,
@@ -95,11 +90,16 @@ class Generating(Answering):
         if asks:
             self._allot(seat, len(tokens))
         drafter.begin(tokens)
+
+        def read() -> None:
+            if unread := tokens[len(seat.cache.tokens) : -1]:
+                seat.cache.extend(unread, 0, answer.progress)
+
         # It would read the prompt, as text.
         if adaptive and not answer.pictures and self._alone(task):
             with suppress(CacheFull, Displaced):  # there is no room for that now
-                stats.calibration_seconds += self._measuring.behind(
-                    seat.cache, parts, tokens, answer.progress
+                stats.calibration_seconds += self._calibration.behind(
+                    seat.cache, sources(parts)[1], tokens, read
                 )
         seat.drafting = False
 
@@ -141,9 +141,9 @@ class Generating(Answering):
     def _seat_of(self, task: Task) -> Seat:
         return self._seat
 
-    def _profile_of(self, task: Task) -> PairProfile:
-        """What passes cost a task."""
-        return self.profile
+    def _costs_of(self, task: Task) -> TargetCosts | None:
+        """What passes of the target cost a task; None for what they take."""
+        return None
 
     def _alone(self, task: Task) -> bool:
         """Whether nobody else asks for passes."""
@@ -169,8 +169,8 @@ class Generating(Answering):
     def _measure(
         self, seat: Seat, prompt: Sequence[int], known: int, *, whole: bool = False
     ) -> float:
-        """See `Measuring.near`."""
-        return self._measuring.near(seat.cache, seat.parts, prompt, known, whole=whole)
+        models = sources(seat.parts)[1]
+        return self._calibration.before(seat.cache, models, prompt, known, whole=whole)
 
     def _empty(self) -> None:
         self._seat.target.forget()

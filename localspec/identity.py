@@ -24,21 +24,14 @@ def machine() -> dict[str, Any]:
 
 
 def file_identity(path: Path) -> dict[str, Any]:
-    """A file by name, size and time, which is quick.
-
-    Raises:
-        OSError: the file is not there.
-    """
+    """A file by name, size and time, which is quick. Raises OSError if there is none."""
     status = path.stat()
     return {"name": path.name, "size": status.st_size, "modified": status.st_mtime_ns}
 
 
 def content_identity(path: Path) -> str:
-    """16 hexadecimal digits for a file's size and a MiB at its beginning, middle and end.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """16 hexadecimal digits for a file's size and a MiB at its beginning, middle and end. Raises
+    OSError."""
     size = path.stat().st_size
     digest = hashlib.sha256(str(size).encode())
     with path.open("rb") as file:

@@ -14,10 +14,10 @@ from localspec.engine import Engine
 from localspec.errors import SessionError
 from localspec.llama import library
 from localspec.llama.native_context import CacheFull
-from localspec.policy.profile import PairProfile
-from localspec.scheduling.seat import Seat
-from localspec.scheduling.seats import Seats, SharedSeat
-from localspec.scheduling.shared_costs import SharedCosts, SharedProfile
+from localspec.policy.target_costs import TargetCosts
+from localspec.scheduling.pass_costs import SharedCosts
+from localspec.scheduling.seats import Seat, Seats, SharedSeat
+from localspec.scheduling.shared_costs import SharedTargetCosts
 from localspec.scheduling.task import Displaced, Task, Wait
 from localspec.sessions.conversation_files import StoredTexts
 from localspec.sessions.sessions import OpenedSession
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
 MEASURED = 128
 """Tokens for which the draft model's cache must have room when its passes are measured."""
-ALONE = 2
-"""Chunks in a piece of a prompt that is read beside nobody: newcomers wait for its end."""
+ALONE = 2  # chunks in a piece of a prompt that is read beside nobody: newcomers wait for its end
 _ONE_SESSION = "Sessions work only with one answer at a time. Open the model with parallel=1."
 
 
@@ -85,8 +84,8 @@ class ParallelEngine(Engine):
         assert isinstance(task.seat, SharedSeat)
         return task.seat
 
-    def _profile_of(self, task: Task) -> PairProfile:
-        return SharedProfile(self._costs, task, self._seats.passes)
+    def _costs_of(self, task: Task) -> TargetCosts | None:
+        return SharedTargetCosts(self._costs, task, self._seats.passes)
 
     def _alone(self, task: Task) -> bool:
         return not self._seats.passes.others(task)
@@ -132,12 +131,7 @@ def seats_over(
     options: ModelOptions,
     make_head: Callable[[], TrainedHead] | None = None,
 ) -> Seats:
-    """The seats that a `ParallelEngine` serves.
-
-    Args:
-        vocabulary_map: where the draft model has another vocabulary.
-        make_head: where there is a trained head.
-    """
+    """The seats that a `ParallelEngine` serves."""
     size = target.model.vocabulary.size
 
     def model(cache: SeatCache) -> DraftModel:
@@ -146,16 +140,11 @@ def seats_over(
     # A processor reads no faster in larger pieces than these, a GPU does, and is soon done.
     small = options.gpu_layers == 0 or not library.accelerated()
     piece = ALONE * options.parallel_chunk if small else None
-    # And ggml's attention works on 64 tokens at a time, against all cells that any of them sees.
-    # Beside steps of several answers these are all there are (scale A, 7 answers, 2,048 cells: 240
-    # ms more for 128 tokens, where the steps take 43 by themselves).
-    mixed = not small
     return Seats(
         target,
         draft,
         model,
         chunk=options.parallel_chunk,
         piece=piece,
-        mixed=mixed,
         make_head=make_head,
     )

@@ -113,10 +113,7 @@ FLAGS = tuple(name for name in NAMES if name != "model_folders")
 
 
 def load_settings(**flags: str | int | float | None) -> Settings:
-    """All layers put together.
-
-    Args:
-        flags: of the command line; None is unset.
+    """All layers put together; `flags` are the command line's, None is unset.
 
     Raises:
         UsageError: a config file that cannot be read, or an invalid value; names the file or the

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from localspec.decoding import repetition
 from localspec.decoding.interfaces import Step
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
 from localspec.errors import Cancelled
+from localspec.llama import compute_thread
 from localspec.prompting.detokenizer import Detokenizer
+from localspec.scheduling.task import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,51 +51,13 @@ class Completion:
 
 
 class Piece(NamedTuple):
-    """What a reader gets of a step.
-
-    Attributes:
-        length: tokens of prompt and answer with it.
-        finish: why the answer ended with it, None where it goes on.
-    """
+    """What a reader gets of a step: `length` tokens of prompt and answer with it, and why the
+    answer ended with it, None where it goes on."""
 
     step: Step
     text: str
     length: int
     finish: str | None
-
-
-class Pieces(Protocol):
-    """Where the pieces of a stream come from; `localspec.reader.Reader`."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether the next piece, or the end, is there."""
-        ...
-
-    @property
-    def runs(self) -> bool:
-        """Whether it has begun, and not ended."""
-        ...
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether an interrupt ended it."""
-        ...
-
-    def begin(self, told: Callable[[], object] | None = None) -> None:
-        """Take a place in the queue; `told` is called, from any thread, at each piece and at the
-        end, and its owner waits for `ready` before each piece."""
-        ...
-
-    def read(self) -> Iterator[Piece]: ...
-
-    def interrupt(self) -> None:
-        """End it before the next pass, or inside the one that runs."""
-        ...
-
-    def close(self) -> None:
-        """End it, and wait for that."""
-        ...
 
 
 class Stream(Iterator[Chunk]):
@@ -108,18 +73,23 @@ class Stream(Iterator[Chunk]):
 
     def __init__(
         self,
-        pieces: Pieces,
+        submit: Callable[[int | None, Callable[[], object]], Task],
+        cancel: Callable[[Task], None],
         session: Session,
         assembler: Detokenizer,
         stats: GenerationStats,
         *,
         when_full: str | None = None,
     ) -> None:
-        """`when_full` is the notice for an answer that the end of the context cuts off."""
+        """A task puts the pieces. `submit` begins it, given the thread that is to read it (None for
+        any), and what to call when there is something to read; `cancel` ends it. `when_full` is the
+        notice for an answer that the end of the context cuts off."""
         self.stats = stats
         self._finish_reason: str | None = None
         self.prompt: Sequence[int] = tuple(session.context)
-        self._pieces = pieces
+        self._submit, self._cancel = submit, cancel
+        self._task: Task | None = None
+        self._cancelled = False
         self._session = session
         self._assembler = assembler
         self._texts: list[str] = []
@@ -147,7 +117,8 @@ class Stream(Iterator[Chunk]):
     @property
     def finish_reason(self) -> str | None:
         """None while it runs; see `Completion`."""
-        if self._finish_reason is None and self._pieces.cancelled:
+        task = self._task
+        if self._finish_reason is None and task is not None and isinstance(task.error, Cancelled):
             return "cancelled"
         return self._finish_reason
 
@@ -172,25 +143,31 @@ class Stream(Iterator[Chunk]):
         full = self.finish_reason == "length" and self._when_full is not None
         return full or self._session.dropped > 0
 
-    def begin(self, told: Callable[[], object]) -> None:
+    def begin(self, told: Callable[[], object] | None = None) -> None:
         """Take a place in the queue now, instead of at the first step. `told` is called, from any
         thread, when there may be something to read: a step waits for nothing while `ready`."""
-        self._pieces.begin(told)
+        owner = threading.get_ident() if told is None else None
+        self._task = self._submit(owner, told or (lambda: None))
+        if self._cancelled:
+            self._cancel(self._task)
 
     @property
     def ready(self) -> bool:
         """Whether the next chunk, or the end, is there."""
-        return self._pieces.ready or self.finish_reason is not None
+        begun = self._task is not None and self._task.ready
+        return begun or self.finish_reason is not None
 
     @property
     def runs(self) -> bool:
         """Whether it has begun, and is not over yet."""
-        return self._pieces.runs
+        return self._task is not None and not self._task.over
 
     def cancel(self) -> None:
         """Stop before the next pass, or inside the one that runs. From any thread. What was made
         before can still be read."""
-        self._pieces.interrupt()
+        self._cancelled = True
+        if self._task is not None:
+            self._cancel(self._task)
 
     def close(self) -> None:
         """Stop here; the same as leaving the iteration."""
@@ -216,10 +193,23 @@ class Stream(Iterator[Chunk]):
                 "a higher temperature, often helps."
             )
 
+    def _end(self) -> None:
+        task = self._task
+        if task is None or task.over:
+            return
+        self._cancel(task)
+        if not compute_thread.is_current():
+            task.wait()
+            if task.error is not None and not isinstance(task.error, Cancelled):
+                raise task.error
+
     def _generate(self) -> Generator[Chunk, None, None]:
         finish = None
         try:
-            for piece in self._pieces.read():
+            if self._task is None:
+                self.begin()
+            assert self._task is not None
+            for piece in self._task.items():
                 step, self._length, finish = piece.step, piece.length, piece.finish
                 self.stats.add(step)
                 self._texts.append(piece.text)
@@ -230,7 +220,7 @@ class Stream(Iterator[Chunk]):
             if isinstance(ended, GeneratorExit):
                 raise
         finally:
-            self._pieces.close()
+            self._end()
         if finish == "length":
             self._explain_length()
         self._assembler.finish()

@@ -18,8 +18,7 @@ _UNITS = {
     for suffix in ("", "B", "I", "IB")
 }
 
-_MANY = 4
-"""More names than this are counted, not listed."""
+_MANY = 4  # more names than this are counted, not listed
 
 
 def harmless(text: str) -> str:

@@ -1,8 +1,5 @@
-"""A shell that outlives this process, and acts when it was killed or native code ended it.
-
-It waits on a pipe that only this process holds open. A word on the pipe ends it in silence; at the
-end of the pipe, or at another line, it runs its script.
-"""
+"""A shell that acts when this process was killed, or native code ended it: it waits on a pipe that
+only this process holds open. A word on the pipe ends it in silence."""
 
 from __future__ import annotations
 
@@ -11,21 +8,17 @@ import subprocess
 from contextlib import suppress
 from typing import IO
 
-_PATIENCE = 1.0
-"""Seconds to wait for the end of a shell."""
+_PATIENCE = 1.0  # seconds to wait for the end of a shell
 
 
 class Watch:
-    """A running shell.
+    """A running shell. Raises OSError if there is none.
 
     Args:
         script: for `/bin/sh`. Its standard input is the pipe: `read` fails when this process is
             gone.
         output: a descriptor, the script's standard output.
         apart: whether it has a session of its own, which a terminal's keys do not reach.
-
-    Raises:
-        OSError: there is no shell.
     """
 
     def __init__(self, script: str, output: int, *, apart: bool) -> None:

@@ -14,10 +14,10 @@ from localspec.drafters.registry import REGISTRY, Parts
 from localspec.errors import UsageError
 from localspec.policy import reasons
 from localspec.policy.asking import repays
-from localspec.policy.explore_then_commit import ExploreThenCommit
 from localspec.policy.fixed import Fixed, Never
 from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
+from localspec.policy.target_costs import TargetCosts
 
 CHEAP = 1.2
 """In plain passes, what one with a window of more than two columns may take."""
@@ -32,6 +32,7 @@ def compose(
     greedy: bool,
     trees: bool,
     cannot: str | None,
+    costs: TargetCosts | None = None,
     coupled: bool = False,
     session: Session | None = None,
     known: int = 0,
@@ -47,6 +48,7 @@ def compose(
         limits: of the target.
         trees: whether the acceptance rule takes branches.
         coupled: whether model sources draw with the target's noise.
+        costs: of the target's passes, None for those of an answer alone.
         cannot: why this target should not be drafted for, or None; a source named is used all the
             same.
         session: of the answer, with its prompt; then draft models that cannot earn back reading it
@@ -69,6 +71,7 @@ def compose(
         taking_part = models
         if session is not None:
             taking_part = [model for model in models if repays(profile, model, session, known)]
+        reader = None if parts.model is None else parts.model.reader
         policy = Policy(
             profile,
             lookups,
@@ -76,7 +79,8 @@ def compose(
             limits,
             branches=trees and (greedy or coupled),
             drawn=drawn and not (greedy or coupled),
-            overlap=_overlap(drafting, parts),
+            costs=costs,
+            overlaps=reader is not None and drafting.overlap == "on",
             nothing=reasons.TOO_SHORT if len(taking_part) < len(models) else reasons.NOTHING,
         )
         return policy, policy
@@ -134,10 +138,3 @@ def _columns(plan: Plan, profile: PairProfile, limits: Limits) -> int:
     seconds = profile.verifying(0, limits.max_draft)
     cheap = [n for n in range(3, most + 1) if seconds[1 + n * LEVELS] < CHEAP * seconds[1]]
     return max(cheap, default=min(2, most))
-
-
-def _overlap(drafting: Drafting, parts: Parts) -> ExploreThenCommit | None:
-    reader = None if parts.model is None else parts.model.reader
-    if reader is None or drafting.overlap == "off":
-        return None
-    return ExploreThenCommit(decided=True) if drafting.overlap == "on" else reader.trial

@@ -12,7 +12,6 @@ from localspec.decoding.sampling import Row
 from localspec.drafters.draft_cache import DraftCache
 from localspec.drafters.draft_passes import RowsAhead
 from localspec.errors import Cancelled
-from localspec.policy.explore_then_commit import ExploreThenCommit
 
 FARTHEST = 8
 """Most rows read ahead."""
@@ -29,8 +28,6 @@ class ParallelReader:
         self._ahead: RowsAhead | None = None
         self._committed = 0  # tokens of context when it set out, and the draft behind them
         self._draft: list[int] = []
-        self.trial = ExploreThenCommit()
-        """Whether reading ahead pays."""
         self.native_seconds = 0.0
         """Seconds in native passes that the target's passes hid."""
 

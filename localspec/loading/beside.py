@@ -43,7 +43,6 @@ def load_beside(engine: Engine, options: ModelOptions) -> Engine:
             notices = (f"Plain decoding also uses localspec's kernels: {error}",)
     if not options.rpc:  # a server's memory is asked for when the cache is made
         _require_room(engine, options)
-    controller, fixed_threads = thread_choice(options, engine.model, OtherProcesses())
     with ExitStack() as opened:
         context = opened.enter_context(closing(open_context(engine.model, options)))
         beside = Engine(
@@ -53,8 +52,7 @@ def load_beside(engine: Engine, options: ModelOptions) -> Engine:
             vocabulary_map=None,
             cross_vocabulary=options.cross_vocabulary,
             store=ProfileStore(cost_identity([context.model], options)),
-            threads=controller,
-            fixed_threads=fixed_threads,
+            threads=thread_choice(options, engine.model, OtherProcesses()),
             side_by_side=False,
             drafting=Drafting(drafter="none"),
             wait=True,

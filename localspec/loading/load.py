@@ -123,7 +123,6 @@ def load(
             caches, seats, head = _seated(target, drafts, options)
             chosen.leave_out(f"the MTP layers of {path.name} fail", error)
         models = [target_model, drafts.model]
-        controller, fixed_threads = thread_choice(options, target_model, others)
         vocabulary = (
             {} if drafts.vocabulary_map is None else {"vocabulary": options.cross_vocabulary}
         )
@@ -133,8 +132,7 @@ def load(
             vocabulary_map=drafts.vocabulary_map,
             cross_vocabulary=options.cross_vocabulary,
             store=ProfileStore(cost_identity(models, options) | vocabulary),
-            threads=controller,
-            fixed_threads=fixed_threads,
+            threads=thread_choice(options, target_model, others),
             side_by_side=seats is None and drafts.cache is not None and side_by_side(options),
             drafting=drafting,
             wait=wait,

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from time import perf_counter
-
 from localspec.llama import library, thread_counts
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.policy.other_processes import OtherProcesses
-from localspec.policy.thread_use import DRAFT, TARGET
-from localspec.policy.threads import ThreadController
+from localspec.policy.threads import DRAFT, TARGET, Threads
 
 
-def thread_choice(
-    options: ModelOptions, target: Model, others: OtherProcesses
-) -> tuple[ThreadController, dict[str, int]]:
+def thread_choice(options: ModelOptions, target: Model, others: OtherProcesses) -> Threads:
     cores = library.default_threads()
     asked, reason = options.fixed_threads, "as asked for"
     if asked is None and target.on_device:
@@ -29,16 +24,13 @@ def thread_choice(
     if asked is None and options.rpc:
         # What its passes take says nothing about the processor of this machine.
         counts, reason = [cores], "the passes run on other machines"
-    controller = ThreadController(
+    return Threads(
         counts,
-        cores=cores,
         others=others,
-        clock=perf_counter,
-        at_once=others.now,
+        fixed=fixed,
         whole_prompts=library.accelerated(),
         reason=reason,
     )
-    return controller, fixed
 
 
 def side_by_side(options: ModelOptions) -> bool:

@@ -8,7 +8,7 @@ from math import exp, log
 from operator import mul
 from typing import Any
 
-import numpy as np
+from localspec.policy.records import EstimatorRecord
 
 LOWEST, HIGHEST = 0.005, 0.995
 _LOW = log(LOWEST / (1.0 - LOWEST))
@@ -21,24 +21,18 @@ def logit(p: float) -> float:
 
 
 class AcceptanceEstimator:
-    """The probability of acceptance as a logistic function of a few features, fitted online.
-
-    Bayesian logistic regression by the extended Kalman filter, with forgetting; no learning rate. A
-    bias of the present conversation alone is added, quick to move and dropped with it.
+    """The accept probability: a logistic function of features, fitted by the extended Kalman filter
+    with forgetting, plus a quick bias of the present conversation alone.
 
     Args:
         prior: weights to start from; the first feature is the constant 1.
         spread: standard deviation of each prior weight.
     """
 
-    KEEP = 0.9995
-    """Forgetting per observation."""
+    KEEP = 0.9995  # forgetting per observation
     LARGEST = 4.0
     """Bound of each variance, so that forgetting cannot blow up what is never observed."""
-    EXPECTED = 0.02
-    """Errors up to this teach nothing worth the time."""
-    ASYMMETRIC = 1e-3
-    """A stored variance that differs so much from its transpose is broken."""
+    EXPECTED = 0.02  # errors up to this teach nothing worth the time
     BIAS_RATE, BIAS_KEEP, BIAS_CLIP = 0.12, 0.99, 2.0
 
     def __init__(self, prior: Sequence[float], spread: float = 0.5) -> None:
@@ -46,8 +40,7 @@ class AcceptanceEstimator:
         self._weights = list(prior)
         self._variance = [[spread * spread * (i == j) for j in range(n)] for i in range(n)]
         self.bias = 0.0
-        self.seen = 0
-        """Observations so far, earlier sessions included."""
+        self.seen = 0  # observations so far, earlier sessions included
 
     def predict(self, features: Sequence[float]) -> float:
         """The accept probability, between LOWEST and HIGHEST."""
@@ -98,29 +91,8 @@ class AcceptanceEstimator:
     def as_dict(self) -> dict[str, Any]:
         return {"weights": self._weights, "variance": self._variance, "seen": self.seen}
 
-    def restore(self, stored: Any) -> None:
-        """Take over what `as_dict` gave; a broken variance leaves the estimator new.
-
-        Raises:
-            ValueError: not such a record.
-        """
-        n = len(self._weights)
-        try:
-            weights = [float(weight) for weight in stored["weights"]]
-            variance = [[float(v) for v in row] for row in stored["variance"]]
-            seen = int(stored["seen"])
-        except (KeyError, TypeError, OverflowError) as error:
-            raise ValueError(str(error)) from None
-        numbers = [*weights, *(v for row in variance for v in row)]
-        if len(weights) != n or [len(row) for row in variance] != [n] * n:
-            raise ValueError("another number of features")
-        if seen < 0:
-            raise ValueError("less than no observations")
-        if not all(map(math.isfinite, numbers)):
-            raise ValueError("not a finite number")
-        square = np.array(variance)
-        asymmetric = np.abs(square - square.T).max() > self.ASYMMETRIC
-        if asymmetric or np.linalg.eigvalsh(square).min() <= 0.0:
-            return
-        variance = ((square + square.T) / 2.0).tolist()
-        self._weights, self._variance, self.seen = weights, variance, seen
+    def restore(self, stored: EstimatorRecord) -> None:
+        """Take over what `as_dict` gave, unless that has other features."""
+        if len(stored.weights) == len(self._weights):
+            self._weights, self._variance = stored.weights, stored.variance
+            self.seen = stored.seen

@@ -7,8 +7,7 @@ from localspec.decoding.sources import ModelSource
 from localspec.policy.growing import SECOND, Asked
 from localspec.policy.profile import PairProfile
 
-BEST = 0.95
-"""Accept probability of a drafted token, at best."""
+BEST = 0.95  # accept probability of a drafted token, at best
 
 
 class Asking:
@@ -16,16 +15,13 @@ class Asking:
 
     Attributes:
         onward: probability of its next token, if those before it were right, lately.
-        next_trial: step at which it is tried again if it does not pay.
     """
 
-    HORIZON = 8
-    """Uses over which the cost of catching up with the text is spread."""
+    HORIZON = 8  # uses over which the cost of catching up with the text is spread
     INTERVAL, LONGEST, BURST = 16, 64, 2
-    """Steps until it is tried again where it does not pay, doubled with each trial in vain; and
-    steps of a trial, as catching up is paid in the first."""
-    TRIALS = 0.02
-    """Share of plain decoding that trials may take."""
+    """Steps between trials where it does not pay, doubled with each in vain; and steps of a
+    trial."""
+    TRIALS = 0.02  # share of plain decoding that trials may take
     ONWARD_RATE = 0.05
 
     def __init__(self, source: ModelSource, profile: PairProfile, session: Session) -> None:

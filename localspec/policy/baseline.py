@@ -8,9 +8,9 @@ import math
 class Baseline:
     """Mean of the latest plain passes, relative to a cost curve.
 
-    One that is off by more than noise is a hiccup or a change of the machine; the next one tells
-    which, and a change is believed at once. A pass after one of another size takes longer, as
-    llama.cpp builds its graph anew; what that adds is learned from pairs of plain passes.
+    One that is off by more than noise is a hiccup or a change; the next one tells which. A pass
+    after one of another size takes longer, as llama.cpp builds its graph anew: pairs of plain
+    passes tell by how much.
 
     Attributes:
         now: seconds of a plain pass ÷ those of the curve.
@@ -23,10 +23,8 @@ class Baseline:
     BEYOND, LEAST = 3.0, 0.06
     """Times the noise that a pass has to be off to be strange, and how far at least."""
     PAIR_RATE, PAIRS, MOST = 0.02, 6, 0.1
-    """Of pairs: weight of one after many; how many "no longer" counts for at first; the furthest
-    (as a logarithm) that is believed."""
-    ENOUGH = 2
-    """Pairs that are asked for where they do not come by themselves."""
+    """Of pairs: weight of one after many, count of "no longer" at first, most that is believed."""
+    ENOUGH = 2  # pairs that are asked for where they do not come by themselves
 
     __slots__ = ("_first", "_longer", "_pairs", "_passes", "_strange", "fell", "noise", "now")
 
@@ -49,14 +47,9 @@ class Baseline:
         self._first = None
 
     def observe(self, relative: float, *, alike: bool = True) -> float:
-        """Learn from a plain pass that took so many times what the curve says.
-
-        Args:
-            alike: whether the pass before it was a plain one.
-
-        Returns:
-            The same without what only passes after drafts take.
-        """
+        """Learn from a plain pass that took so many times what the curve says; returns the same
+        without what only passes after drafts take. `alike`: whether the pass before it was a plain
+        one."""
         first, self._first = self._first, None if alike else relative
         if first is not None and alike:
             self._pairs += 1

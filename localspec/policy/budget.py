@@ -1,12 +1,10 @@
 """What drafting may risk, so that answers are no slower than plain decoding whatever is estimated.
 
 A conservative bandit (Wu et al. 2016, "Conservative bandits"; Garcelon et al. 2020) risks only what
-it gained before, and a small share of what the baseline brings anyway. Here that is the fund:
-
-- each step adds ALLOWANCE × what its tokens would have taken plainly, - a drafted step adds what
-its tokens would have taken plainly, and takes what it really took; a
-  gain is at hand once a plain pass has confirmed the baseline (`prove`),
-- it never holds more than max(SECONDS, PASSES plain passes), which a new pair begins with.
+it gained before, and a small share of what the baseline brings anyway. Here that is the fund. Each
+step adds ALLOWANCE × what its tokens would have taken plainly; a drafted one adds all of that and
+takes what it really took, where a gain is at hand once a plain pass has confirmed the baseline. A
+new pair begins with the most that it holds.
 
 A step is drafted only if the fund covers its worst case, that nothing is accepted, and stakes half
 of the fund at most. So for any text, drafts and estimates, over any stretch
@@ -18,10 +16,10 @@ An overrun, what a step takes longer than foreseen, is charged.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from localspec.decoding.stats import AccountStatement
+from localspec.policy.records import BudgetRecord
 
 
 class Budget:
@@ -33,20 +31,17 @@ class Budget:
         seconds: that decoding took in all.
     """
 
-    ALLOWANCE = 0.01
-    """Of the plain seconds, what may be lost for good."""
+    ALLOWANCE = 0.01  # of the plain seconds, what may be lost for good
     SECONDS, PASSES = 0.5, 8
     """The most that the fund holds: so many seconds, or plain passes if they take longer."""
     STAKE, SMALL = 0.5, 3.0
     """Of the fund, the most that a step may risk, unless that is less than so many plain passes."""
     EXPOSED, CHEAPER = 24.0, 3.0
-    """Plain passes that drafted steps since the latest plain one may have lost, if plain passes had
-    become so many times cheaper meanwhile."""
-    QUIETER = 0.67
-    """So much shorter plain passes have to be for a debt to shrink along with them."""
+    """Most plain passes lost since the latest one, if these had become so many times cheaper."""
+    QUIETER = 0.67  # so much shorter plain passes have to be for a debt to shrink along with them
     DEBT = 1.0
-    """Of the most it holds, what it may be overdrawn by: one pass while the machine slept must not
-    end drafting for as long."""
+    """Of the most it holds, what it may be overdrawn by, as when the machine slept during a
+    pass."""
 
     def __init__(self) -> None:
         self.fund: float | None = None
@@ -80,7 +75,7 @@ class Budget:
             self.fund = max(self.fund, 0.0)
 
     def exposed(self, plain: float) -> bool:
-        """Whether a plain pass has to confirm the baseline first: too much would be lost if it had
+        """Whether a plain pass has to confirm the baseline: too much would be lost if it had
         fallen, or most of what may be risked waits for that."""
         cheaper = self._tokens * plain / self.CHEAPER
         if self._seconds - cheaper > self.EXPOSED * plain:
@@ -97,12 +92,11 @@ class Budget:
         *,
         drafted: bool,
     ) -> None:
-        """Enter a step.
+        """Enter a step of so many seconds, which it took `lost` more than plain decoding of its
+        tokens.
 
         Args:
             plain: seconds of a plain pass.
-            lost: seconds that it took more than plain decoding of its tokens; negative if fewer.
-            seconds: that it took.
             statement: of this answer, brought up to date.
             drafted: whether passes other than a plain one were part of it.
         """
@@ -121,8 +115,8 @@ class Budget:
         self.tell(statement)
 
     def prove(self, before: float, plain: float, statement: AccountStatement) -> None:
-        """A plain pass confirmed the baseline: gains since the last one may be spent now, less what
-        a lower baseline makes of them."""
+        """A plain pass confirmed the baseline: gains may be spent, less what a lower one makes of
+        them."""
         less = self._tokens * max(0.0, before - plain)
         self.saved -= less
         statement.saved -= less
@@ -150,19 +144,8 @@ class Budget:
         return {"fund": fund, "saved": self.saved, "seconds": self.seconds}
 
     @classmethod
-    def from_dict(cls, stored: Any) -> Budget:
-        """The opposite of `as_dict`.
-
-        Raises:
-            ValueError: not such a record.
-        """
+    def from_record(cls, stored: BudgetRecord) -> Budget:
+        """The opposite of `as_dict`."""
         budget = cls()
-        try:
-            fund = stored["fund"]
-            budget.fund = None if fund is None else float(fund)
-            budget.saved, budget.seconds = float(stored["saved"]), float(stored["seconds"])
-        except (KeyError, TypeError, OverflowError) as error:
-            raise ValueError(f"no such budget: {error}") from None
-        if not all(map(math.isfinite, (budget.fund or 0.0, budget.saved, budget.seconds))):
-            raise ValueError("a number out of its range")
+        budget.fund, budget.saved, budget.seconds = stored.fund, stored.saved, stored.seconds
         return budget

@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Protocol
 
 from localspec.decoding.sampling import Rows
+from localspec.decoding.sources import ModelSource
 from localspec.policy.cost_curve import SIZES, CostCurve
+from localspec.policy.profile import PairProfile
+from localspec.policy.threads import Threads
 
 WHOLE = (1.4, 0.35)
 """Seconds for the target and for the draft model where a measurement is asked for."""
-FIRST = (0.3, 0.08)
-"""The same before a first answer; the rest is measured later, see `calibrate_more`."""
+FIRST = (0.3, 0.08)  # the same before a first answer
 CORE, ROUNDS = 11, 2
 """So many of SIZES, the first ones, are measured so often; where passes are BRIEF, all are."""
 FAR, FAR_LENGTH = (1, 4, 8, 16), 520
 """Sizes measured at a second length of context, which tells what the cache adds."""
-LONG_PROMPT = 300
-"""Tokens of a prompt after which that can be measured as well."""
+LONG_PROMPT = 300  # tokens of a prompt after which that can be measured as well
 
-STEADY = 1.3
-"""The first sizes, measured once more at the end, may be slower by so much."""
-AGAIN = 0.01
-"""Seconds for that, if the passes are so short."""
+STEADY = 1.3  # the first sizes, measured once more at the end, may be slower by so much
+AGAIN = 0.01  # seconds for that, if the passes are so short
 IN_A_ROW, BRIEF = 4, 0.02
-"""Passes over one token in a row, where one takes fewer seconds than BRIEF. llama.cpp builds the
-graph of a pass anew after one of another size, and its CUDA backend replays a recorded graph from
-the third like it on: plain decoding pays for neither."""
-SIMILAR = 1.6
-"""A stored curve may differ by so much from what is measured in a moment."""
+"""Plain passes in a row, where one takes fewer seconds. After one of another size llama.cpp builds
+the graph of a pass anew, and its CUDA backend replays a graph from the third pass on."""
+SIMILAR = 1.6  # a stored curve may differ by so much from what is measured in a moment
+REPEATED = 2  # times that a calibration is repeated because the machine was busy
+SHARE = 0.01  # of the seconds that answers take, what comparing a stored curve may take
 
 
 class MeasuredCache(Protocol):
-    """Passes that can be measured, and the cache they fill; see
-    `localspec.drafters.draft_cache.Cache`."""
+    """A model's passes, and the cache they fill."""
 
     tokens: list[int]
 
@@ -68,15 +66,13 @@ class MeasuredCache(Protocol):
 
 
 def calibrate(passes: MeasuredCache, curve: CostCurve, budget: float) -> bool:
-    """Measure T(n), the most telling sizes first, in so many seconds. The cache is left empty.
+    """Measure T(n) within `budget` seconds, the most telling sizes first, each by its fastest
+    round.
 
-    Each size takes its fastest round: what else the machine does can only slow a pass down.
+    The cache is left empty. Raises Cancelled, and learns nothing, if the passes are cancelled.
 
     Returns:
         Whether the machine was steady. If not, the curve is better measured again.
-
-    Raises:
-        Cancelled: the passes were cancelled meanwhile; nothing is learned.
     """
     passes.clear()
     filler = passes.filler(max(SIZES))
@@ -122,11 +118,7 @@ def calibrate(passes: MeasuredCache, curve: CostCurve, budget: float) -> bool:
 
 
 def calibrate_far(passes: MeasuredCache, curve: CostCurve) -> None:
-    """Measure what the cache adds after the text that it holds, which stays.
-
-    Raises:
-        Cancelled: the passes were cancelled meanwhile; nothing is learned.
-    """
+    """Measure what the cache adds after the text that it holds, which stays."""
     held = len(passes.tokens)
     far: dict[int, float] = {}
     try:
@@ -136,47 +128,8 @@ def calibrate_far(passes: MeasuredCache, curve: CostCurve) -> None:
     curve.learn({n: seconds / curve.pace for n, seconds in far.items()}, held)
 
 
-def missing(passes: MeasuredCache, curve: CostCurve) -> list[int]:
-    """Sizes that there was no time for yet, the most telling one first."""
-    return [n for n in SIZES[:CORE] if n <= passes.max_draft + 1 and not curve.knows(n)]
-
-
-def affordable(passes: MeasuredCache, curve: CostCurve, context: int, seconds: float) -> list[int]:
-    """Missing sizes that can be measured after so many tokens in so many seconds, with a plain pass
-    beside them."""
-    left = seconds - curve.seconds(1, context) * curve.pace
-    found = []
-    for n in missing(passes, curve):
-        left -= curve.seconds(n, context) * curve.pace
-        if left < 0.0 or context + n > passes.capacity:
-            break
-        found.append(n)
-    return found
-
-
-def calibrate_more(passes: MeasuredCache, curve: CostCurve, sizes: Sequence[int]) -> None:
-    """Measure further sizes after the text that the cache holds, which stays. A plain pass beside
-    them tells the present pace.
-
-    Raises:
-        Cancelled: the passes were cancelled meanwhile; nothing is learned.
-    """
-    held = len(passes.tokens)
-    found: dict[int, float] = {}
-    try:
-        measure(passes, passes.filler(max(sizes)), [1, *sizes], found, float("inf"))
-    finally:
-        passes.truncate(held)
-    pace = found.pop(1) / curve.seconds(1, held)
-    curve.learn({n: seconds / pace for n, seconds in found.items()}, held)
-
-
 def agrees(passes: MeasuredCache, curve: CostCurve) -> bool:
-    """Whether a curve of an earlier session still fits at two points. The cache is left empty.
-
-    Raises:
-        Cancelled: the passes were cancelled meanwhile.
-    """
+    """Whether a curve of an earlier session still fits at two points. The cache is left empty."""
     passes.clear()
     if passes.capacity <= 16:
         return True
@@ -193,12 +146,6 @@ def agrees(passes: MeasuredCache, curve: CostCurve) -> bool:
     finally:
         passes.clear()
     return False
-
-
-def seconds_to_agree(curve: CostCurve) -> float:
-    """What `agrees` takes where it does."""
-    one, four = SIZES[:2]
-    return (curve.seconds(one, 0) + 2.0 * curve.seconds(four, 0)) * curve.pace
 
 
 def measure(
@@ -224,3 +171,81 @@ def measure(
                 passes.truncate(held)
                 if seconds > BRIEF:
                     break
+
+
+class Calibration:
+    """When passes of a pair are measured: before the first answer, and again after a busy time.
+
+    Args:
+        threads: stay while something is measured.
+        checked: whether nothing in the profile is of another session, which has to be compared with
+            the machine.
+    """
+
+    def __init__(self, profile: PairProfile, threads: Threads, *, checked: bool) -> None:
+        self._profile, self._threads, self.checked = profile, threads, checked
+
+    def before(
+        self,
+        target: MeasuredCache,
+        models: Sequence[ModelSource],
+        prompt: Sequence[int],
+        known: int,
+        *,
+        whole: bool = False,
+    ) -> float:
+        """Measure before an answer what is not known yet; returns the seconds it took.
+
+        Args:
+            target: it loses what it holds if anything is measured.
+            known: tokens of the prompt that the target holds; repeating must not cost these.
+            whole: measure everything, which may take two seconds, instead of what an answer needs.
+        """
+        started, profile, measured = perf_counter(), self._profile, self._curves(target, models)
+        again = 0 < profile.doubts <= REPEATED and not 4 * known > len(prompt)
+        wanted = [whole or again or not curve for _, curve in measured]
+        with self._threads.still():
+            if not any(wanted) and not self.checked:
+                takes = sum(3.0 * curve.seconds(4, 0) for _, curve in measured)
+                if takes > SHARE * (profile.budget.seconds - profile.measured_at):
+                    return 0.0  # another answer will do, or another session
+                wanted = [not agrees(passes, curve) for passes, curve in measured]
+                profile.measured_at = profile.budget.seconds
+            self.checked, steady = True, []
+            for number, (passes, curve) in enumerate(measured):
+                if wanted[number]:
+                    budget = (WHOLE if whole else FIRST)[min(number, 1)]
+                    steady.append(calibrate(passes, curve, budget))
+        if steady:
+            profile.measured_at = profile.budget.seconds
+            profile.doubts = 0 if all(steady) else profile.doubts + 1
+        return perf_counter() - started
+
+    def behind(
+        self,
+        target: MeasuredCache,
+        models: Sequence[ModelSource],
+        prompt: Sequence[int],
+        read: Callable[[], object],
+    ) -> float:
+        """Measure after a long prompt what the cache adds, where that is not known. `read` has the
+        target read all but the last token. Returns the seconds it took, without reading."""
+        spent = 0.0
+        for passes, curve in self._curves(target, models):
+            context = len(prompt) - 1 if passes is target else len(passes.tokens)
+            fits = LONG_PROMPT <= context + 1 <= passes.capacity - max(FAR)
+            if not curve or curve.two_lengths or passes.recurrent or not fits:
+                continue
+            if passes is target:
+                read()
+            started = perf_counter()
+            with self._threads.still():
+                calibrate_far(passes, curve)
+            spent += perf_counter() - started
+        return spent
+
+    def _curves(
+        self, target: MeasuredCache, models: Sequence[ModelSource]
+    ) -> list[tuple[MeasuredCache, CostCurve]]:
+        of_models = [(model.passes, self._profile.source(model).costs) for model in models]
+        return [(target, self._profile.target), *of_models]

@@ -13,20 +13,15 @@ from localspec.decoding.tree import ROOT, TokenTree
 from localspec.policy.acceptance_estimator import AcceptanceEstimator
 from localspec.policy.worth import Bid, Worth
 
-LEAST_REACH = 0.01
-"""Candidates less likely than this are dropped."""
+LEAST_REACH = 0.01  # candidates less likely than this are dropped
 
-_new = tuple.__new__
-"""Makes a named tuple of its fields in half the time."""
+_new = tuple.__new__  # makes a named tuple of its fields in half the time
 
 
 class Candidate(NamedTuple):
-    """A token that could go into the tree.
+    """A token that could go into the tree; its `parent` is another one's number, or ROOT.
 
     Attributes:
-        token, source, proposal: as in TokenTree.
-        parent: another candidate's number, or ROOT.
-        depth: 1 for the first level.
         estimator, features: where its chance comes from; None for one that is not learned from.
         chance: of being accepted if its parent is and its elder siblings are not.
         reach: path probability.
@@ -54,17 +49,15 @@ class Looked(NamedTuple):
 
 
 class Candidates:
-    """A tree of candidates.
+    """A tree of candidates, parents before children, elder siblings before younger ones.
 
     Args:
-        worth: of drafts at this place.
         depth: longest path.
         leaves: most branches.
         drawn: whether tokens of a model source are drawn from its distribution.
 
     Attributes:
-        candidates: parents before children, elder siblings before younger ones.
-        children: their numbers, by parent or ROOT.
+        children: numbers of candidates, by parent or ROOT.
     """
 
     def __init__(
@@ -117,7 +110,7 @@ class Candidates:
 
     def _order(self) -> tuple[list[int], list[float], int]:
         """The candidates in the order in which they are taken, the reach of each, and how many have
-        to be taken. Every beginning of the order is a tree with no more branches than fit."""
+        to be taken. Every beginning is a tree that fits."""
         every = self.candidates
         if self.drawn:
             numbers = list(range(len(every)))
@@ -153,12 +146,8 @@ class Candidates:
         ends: bool = False,
         first: bool = False,
     ) -> int:
-        """Put a candidate below another one, after its elder siblings; returns its number.
-
-        Args:
-            ends: whether it ends the answer: accepting it brings nothing, as the target's own token
-                after it is lost.
-        """
+        """Put a candidate below another one; returns its number. `ends`: accepting it ends the
+        answer, and brings nothing, as the target's own token after it is lost."""
         number, left = len(self.candidates), self._left.get(parent, 1.0)
         reach = 0.0 if ends else self._reach(parent) * left * chance
         depth = self._depth_of(parent) + 1

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from localspec.policy.baseline import Baseline
+from localspec.policy.records import CurveRecord
 
 SIZES = (1, 4, 2, 3, 8, 5, 6, 16, 7, 12, 32, 9, 10, 11, 13, 14, 20, 24, 28, 64)
 """Sizes of a pass worth measuring, the most telling ones first."""
@@ -23,7 +24,7 @@ class CostCurve:
     """Seconds of one pass over n tokens after c cached ones.
 
     A live pass moves the pace, one factor for all sizes, quickly and the table slowly: a busy
-    second cancels out of every decision, and a lasting change of one size gets through.
+    second cancels out of decisions, and a lasting change of one size gets through.
 
     Attributes:
         pace: how much slower than the table the machine is at present.
@@ -36,25 +37,19 @@ class CostCurve:
     TABLE_RATE, TABLE_CLIP = 0.03, 0.25
     FIRST_RATE = 0.3
     """Rate of the first live pass of a size, falling with the root of how many there were."""
-    PLAIN_RATE = 0.5
-    """Rate at which a plain pass moves a doubtful pace."""
+    PLAIN_RATE = 0.5  # rate at which a plain pass moves a doubtful pace
     SETTLE = 0.01
-    """Share of the pace (as a logarithm) that the table takes over every REFRESH passes, so that
-    rare long passes do not drive the two apart."""
+    """Share of the pace (as a logarithm) that the table takes over every REFRESH passes."""
     REFRESH = 32
     TOLERANCE, NOISY = 0.05, 0.7
-    """So far (as a logarithm), or so many times the noise of plain passes, the pace may move until
-    a plain pass has to confirm it."""
-    OVERDUE = 32
-    """Passes over several tokens until a plain one has to confirm the baseline."""
-    APART = 256
-    """Tokens that two lengths have to lie apart to tell what the cache costs."""
+    """The pace may move so far (as a logarithm), or so many times the noise, until it is
+    confirmed."""
+    OVERDUE = 32  # passes over several tokens until a plain one has to confirm the baseline
+    APART = 256  # tokens that two lengths have to lie apart to tell what the cache costs
     UNSURE, UNSURE_SLOPE = 0.05, 0.3
     """Relative uncertainty of a(n) and of b(n), for sharing out an error between them."""
-    TYPICAL = 4.0
-    """Tokens of a pass in which b₁ · n is about b₀."""
-    LEAST = 1e-7
-    """Seconds of a pass, at least."""
+    TYPICAL = 4.0  # tokens of a pass in which b₁ · n is about b₀
+    LEAST = 1e-7  # seconds of a pass, at least
 
     def __init__(self) -> None:
         self.version = 0
@@ -88,8 +83,8 @@ class CostCurve:
         return n in self._table
 
     def learn(self, measured: Mapping[int, float], context: int) -> None:
-        """Take over calibrated seconds by size, at so many tokens of context. The first length
-        makes the table, another one what the cache costs."""
+        """Take over calibrated seconds by size. The first length of context makes the table,
+        another one what the cache costs."""
         if not self._table:
             self._length = context
         both = {n: seconds for n, seconds in measured.items() if n in self._table}
@@ -124,9 +119,9 @@ class CostCurve:
         return self.baseline.now * self.seconds(1, context)
 
     def doubtful(self, context: int) -> bool:
-        """Whether the baseline has to be confirmed by a plain pass: others have moved the pace far,
-        or there were only others for long; or the latest plain one was strange, or at quite another
-        context length, or of another session."""
+        """Whether a plain pass has to confirm the baseline: others moved the pace far, or there
+        were only others for long; or the latest was strange, at another length, or of another
+        session."""
         if self._stale or self._unconfirmed >= self.OVERDUE:
             return True
         tolerance = self.TOLERANCE
@@ -137,11 +132,8 @@ class CostCurve:
         return abs(math.log(self.pace / self._confirmed)) > tolerance
 
     def observe(self, n: int, context: int, seconds: float, *, alike: bool = True) -> None:
-        """Learn from a live pass.
-
-        Args:
-            alike: whether the pass before it was over as many tokens; of plain passes alone.
-        """
+        """Learn from a live pass. `alike`: whether the one before a plain pass was plain as
+        well."""
         if seconds <= 0.0:
             return
         if not self._table:
@@ -201,26 +193,12 @@ class CostCurve:
         }
 
     @classmethod
-    def from_dict(cls, stored: Any) -> CostCurve:
-        """The opposite of `as_dict`.
-
-        Raises:
-            ValueError: not such a record.
-        """
+    def from_record(cls, stored: CurveRecord) -> CostCurve:
+        """The opposite of `as_dict`."""
         curve = cls()
-        try:
-            table = {int(n): float(seconds) for n, seconds in stored["sizes"].items()}
-            fixed, each = (float(part) for part in stored["cached"])
-            length, two_lengths = int(stored["length"]), bool(stored["two_lengths"])
-        except (AttributeError, KeyError, TypeError, OverflowError) as error:
-            raise ValueError(str(error)) from None
-        if not all(n > 0 and 0.0 < s < math.inf for n, s in table.items()):
-            raise ValueError("a pass of no tokens, or one that takes no time")
-        if not (0.0 <= fixed < math.inf and 0.0 <= each < math.inf and length >= 0):
-            raise ValueError("no such cost of the cache")
-        curve._table, curve._known = table, sorted(table)
-        curve._slope, curve._length, curve.two_lengths = (fixed, each), length, two_lengths
-        curve._stale = bool(table)
+        curve._table, curve._known = stored.sizes, sorted(stored.sizes)
+        curve._slope, curve._length = stored.cached, stored.length
+        curve.two_lengths, curve._stale = stored.two_lengths, bool(stored.sizes)
         return curve
 
     def _set(self, n: int, seconds: float) -> None:

@@ -23,12 +23,8 @@ class Never:
 
 
 class Fixed:
-    """Always the same plan, as far as there is room: what `--drafter` and `--depth` force.
-
-    Args:
-        limits: of the target.
-        trees: whether the acceptance rule takes branches.
-    """
+    """Always the same plan, as far as there is room: what `--drafter` and `--depth` force. `trees`:
+    whether the acceptance rule takes branches."""
 
     def __init__(self, plan: Plan, limits: Limits, *, trees: bool) -> None:
         self._plan = plan

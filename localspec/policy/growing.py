@@ -1,9 +1,8 @@
 """The draft tree of one step while it grows.
 
-Greedy text gets a tree of the draft model's choices and what the lookup sources expect; the most
-probable nodes are verified (EAGLE-2: Li et al. 2024, section 4). Sampled text gets a chain, drawn
-from the draft model, that ends before a token is drawn which is not expected to pay, and goes on
-with what is looked up.
+Greedy text gets a tree, whose most probable nodes are verified (EAGLE-2: Li et al. 2024, section
+4). Sampled text gets a chain, drawn from the draft model, which ends before a token is drawn that
+is not expected to pay, and goes on with what is looked up.
 """
 
 from __future__ import annotations
@@ -21,14 +20,11 @@ from localspec.policy.candidates import Candidates, Looked
 from localspec.policy.worth import Worth
 
 SECOND = "second"
-"""Kind of estimator of a model source's second and further choices. One of that name and the kind
-of the first choice is preferred."""
+"""Kind of estimator of further choices; one of that name and the kind of the first is preferred."""
 PRIMES, FAINT = 7, 0.05
 """Most expected tokens that a draft model reads along, and their least probability."""
-AT_ONCE = 4
-"""Most candidates that one pass of a draft model reads."""
-ALTERNATIVES = 4
-"""Candidates of a lookup source at one place."""
+AT_ONCE = 4  # most candidates that one pass of a draft model reads
+ALTERNATIVES = 4  # candidates of a lookup source at one place
 
 
 class Asked(NamedTuple):
@@ -37,7 +33,7 @@ class Asked(NamedTuple):
     Attributes:
         first, second: estimators of its first choices and of the others.
         seconds: of its passes, by their tokens.
-        onward: probability of its next token, if those before it were right, lately.
+        onward: see `localspec.policy.asking.Asking`.
     """
 
     source: ModelSource
@@ -49,10 +45,6 @@ class Asked(NamedTuple):
 
 class Growing(Candidates):
     """The candidates of one step; the `localspec.decoding.sources.Drafted` of the model it asks.
-
-    Args:
-        looked: what the lookup sources expect.
-        worth, depth, leaves, drawn: see `Candidates`.
 
     Attributes:
         branching: whether more than one branch may be verified.
@@ -291,8 +283,8 @@ class Growing(Candidates):
 
 
 def features_of(logits: RankedLogits, hint: Prediction | None) -> tuple[float, ...]:
-    """Of a model's first choice: 1, logit of its probability, entropy of the row in nats, and
-    agreement with the `hint` of a lookup source, -4 to 4."""
+    """Of a first choice: 1, logit of its probability, entropy of the row in nats, and agreement
+    with the `hint` of a lookup source, -4 to 4."""
     agreement = 0.0
     if hint is not None:
         agreement = hint.weight if hint.token == logits.tokens[0] else -hint.weight
@@ -302,13 +294,9 @@ def features_of(logits: RankedLogits, hint: Prediction | None) -> tuple[float, .
 def further_choices(
     logits: RankedLogits, expected: int
 ) -> Iterator[tuple[int, tuple[float, float, float]]]:
-    """A model's further choices in the order in which they are tried, each with its features if
-    those before it are wrong: 1, logit of the probability among what is left, and whether it was
-    looked up.
-
-    Args:
-        expected: what was looked up, -1 for nothing; it comes first.
-    """
+    """Further choices as they are tried, `expected` (looked up, -1 for nothing) first, with
+    features if those before are wrong: 1, logit of the probability among what is left, whether it
+    was looked up."""
     others = list(zip(logits.tokens[1:], logits.probs[1:], strict=True))
     if expected >= 0 and expected not in logits.tokens:
         others.append((expected, logits.prob(expected)))

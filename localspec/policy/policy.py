@@ -22,46 +22,40 @@ from localspec.policy import reasons
 from localspec.policy.acceptance_estimator import AcceptanceEstimator
 from localspec.policy.asking import Asking
 from localspec.policy.candidates import Looked
-from localspec.policy.explore_then_commit import ExploreThenCommit
 from localspec.policy.fixed import LAST
 from localspec.policy.growing import Growing
 from localspec.policy.profile import PairProfile
+from localspec.policy.target_costs import TargetCosts
 from localspec.policy.worth import Worth
 
 AUTO = "auto"
-LOOKED_UP, SURE = 1, 2
-"""Situations of `SourceProfile.gains`, beside 0."""
-DEEPEST = 63
-"""Tokens of a draft, at most."""
+LOOKED_UP, SURE = 1, 2  # situations of `SourceProfile.gains`, beside 0
+DEEPEST = 63  # tokens of a draft, at most
 
 
 class Policy(Drafter):
     """Implements `localspec.decoding.interfaces.Planner` and `Drafter`, for one answer.
 
     Args:
-        profile: of this pair on this machine; learns as the answer goes on.
-        branches: whether drafts may be trees: greedy text, or noise that the drafts know, under a
-            rule that takes them.
+        branches: whether drafts may be trees.
         drawn: whether model sources draw their tokens from their distributions.
-        overlap: whether the model source goes on while the target verifies; None for never.
+        costs: of the target's passes, None for those of an answer alone.
+        overlaps: whether the model source goes on while the target verifies.
         nothing: reason where nothing is looked up and no model source takes part.
 
     Attributes:
         statement: what drafting saved and risked in this answer.
     """
 
-    RATE_KEEP = 0.97
-    """Weight of the past in the running tokens per second, per step."""
+    RATE_KEEP = 0.97  # weight of the past in the running tokens per second, per step
     BEYOND = 12
     """Tokens of a looked up chain after the best end so far: passes of some sizes are bargains."""
     DOUBTFUL, FAINT = 0.2, 0.05
     """Least probability of a first prediction, and of reaching a later one."""
     SURELY = 0.9
-    LONGEST_PLANNING = 1e-3
-    """Seconds; a step whose planning seems to take longer was interrupted."""
+    LONGEST_PLANNING = 1e-3  # seconds; a step whose planning seems to take longer was interrupted
     SHORT, LONGEST_REST = 3e-3, 16
-    """Seconds of a pass for which planning would show, and steps that are left out of it at most:
-    half as many in a row as were planned in vain."""
+    """Seconds of a pass beside which planning shows; most steps in a row that are not planned."""
     OPENING, SHARE = 6.0, 0.1
     """Plain passes that one answer may lose at first, and the share of the tokens so far."""
 
@@ -76,15 +70,16 @@ class Policy(Drafter):
         *,
         branches: bool,
         drawn: bool,
-        overlap: ExploreThenCommit | None = None,
+        costs: TargetCosts | None = None,
+        overlaps: bool = False,
         nothing: str = reasons.NOTHING,
     ) -> None:
-        self._profile = profile
+        self._profile, self._target = profile, costs or TargetCosts(profile)
         self._lookups, self._models = lookups, models
         self._sources = (*lookups, *models)
         self._most, self._capacity = min(limits.max_draft, DEEPEST), limits.capacity
         self._leaves = limits.max_leaves if branches else 1
-        self._drawn, self._overlap, self._nothing = drawn, overlap, nothing
+        self._drawn, self._overlaps, self._nothing = drawn, overlaps, nothing
         self._askings: list[Asking] | None = None
         self._estimators: list[AcceptanceEstimator] = []
         self._steps = self._idle = self._rest = self._tokens_said = 0
@@ -111,7 +106,7 @@ class Policy(Drafter):
         if self._rest:
             self._rest -= 1
             return RESTING
-        target = profile.target
+        target = self._target.curve
         if not target:
             return UNMEASURED
         room = min(session.room - 1, self._most, self._capacity - held)
@@ -156,8 +151,7 @@ class Policy(Drafter):
         best.chosen(self._steps, rate, pays=gain > 0.0)
         self._asking = best
         self._worth = Worth(seconds, rate, min(fund / pace, spare + best.missed), firm=self._drawn)
-        overlaps = self._overlap is not None and self._overlap.new_way
-        return Plan(AUTO, room, reason=reasons.LEADING, overlaps=overlaps)
+        return Plan(AUTO, room, reason=reasons.LEADING, overlaps=self._overlaps)
 
     def _look_up(self, session: Session, room: int, worth: Worth) -> None:
         """What the lookup sources expect, and what it is worth."""
@@ -200,21 +194,21 @@ class Policy(Drafter):
 
     def _verifying(self, held: int) -> list[float]:
         """What verifying costs at this context length, worked out anew when it has moved."""
-        target = self._profile.target
+        target = self._target.curve
         plain = target.plain(held) / (target.seconds(1, held) * target.pace)
-        of = self._profile.threads, target.version, held >> 7, round(100.0 * plain)
+        of = self._target.setting, target.version, held >> 7, round(100.0 * plain)
         if self._costs[0] != of:
-            before, threads = self._costs[1], self._costs[0]
-            self._costs = of, self._profile.verifying(held, self._most)
-            if isinstance(threads, tuple) and threads[0] != of[0]:
-                # What recent steps brought, as if it had been on this many threads.
+            before, earlier = self._costs[1], self._costs[0]
+            self._costs = of, self._profile.verifying(held, self._most, target)
+            if isinstance(earlier, tuple) and earlier[0] != of[0]:
+                # What recent steps brought, as if it had been at this setting.
                 self._seconds *= self._costs[1][1] / before[1]
         return self._costs[1]
 
     # Draft.
 
     def draft(self, session: Session, plan: Plan) -> Draft:
-        worth, asking, profile = self._worth, self._asking, self._profile
+        worth, asking = self._worth, self._asking
         assert worth is not None
         growing = self._growing = Growing(
             session,
@@ -230,7 +224,7 @@ class Policy(Drafter):
             growing.ask(asking.asked())
         granted, seconds = None, worth.seconds
         if growing.candidates:
-            joint = profile.granted(len(session.context), growing.bid)
+            joint = self._target.granted(len(session.context), growing.bid)
             if joint is not None:
                 granted, each = joint
                 seconds = [0.0, *(seconds[1] + n * each for n in range(granted + 1))]
@@ -277,7 +271,7 @@ class Policy(Drafter):
         if step.reads_prompt or step.plan is RESTING:
             return
         profile, held = self._profile, step.context_length
-        target, asking, growing = profile.target, self._asking, self._growing
+        target, asking, growing = self._target.curve, self._asking, self._growing
         before = target.plain(held)
         lost = self._settle(step, before)
         target.observe(1 + nodes, held, step.target_seconds, alike=alike)
@@ -297,8 +291,6 @@ class Policy(Drafter):
                 seconds = step.draft_seconds / len(growing.sizes)
                 asking.profile.costs.observe(1, held, seconds)
             asking.profile.gains[self._situation].learn(self._gain)
-        if self._overlap is not None and asking is not None:
-            self._overlap.observe(len(step.tokens), step.seconds)
         if growing is not None:
             self._learn_from_candidates(growing, step)
         for looked in self._looked:
@@ -340,8 +332,8 @@ class Policy(Drafter):
 
 
 def _check(looked: Looked, tokens: Sequence[int]) -> None:
-    """Learn from what a lookup source expected, whoever drafted. Every token of a long copy teaches
-    the same, so three will do."""
+    """Learn from what a lookup source expected, whoever drafted; every token of a copy teaches the
+    same."""
     for prediction, token in zip(looked.expected[:3], tokens, strict=False):
         right = prediction.token == token
         looked.estimator.learn(prediction.features, right)

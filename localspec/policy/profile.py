@@ -9,27 +9,25 @@ from typing import Any
 from localspec.decoding.sources import Source
 from localspec.policy.budget import Budget
 from localspec.policy.cost_curve import CostCurve
+from localspec.policy.records import ProfileRecord, SourceRecord, sources_of
 from localspec.policy.source_profile import SourceProfile
 from localspec.policy.thread_curves import ThreadCurves
-from localspec.policy.worth import Bid
 
 
 class PairProfile:
     """Cost curves, and what is known of each source that ever drafted for this target here.
 
     Attributes:
-        curves: of the target; `target` is the one of the present thread count.
         doubts: how many times in a row the curves were measured on a busy machine.
         measured_at: `Budget.seconds` when a pass was measured last.
-        step_overhead, row_overhead: seconds of localspec's own work for a plain step, and for each
-            drafted token on top.
+        step_overhead, row_overhead: localspec's own seconds for a plain step, and per drafted
+            token.
         answers, said: answers begun, and tokens in them so far; older ones count less.
         stock: seconds of a plain pass of stock llama.cpp ÷ of one here; None where not measured.
     """
 
     OVERHEAD_RATE = 0.05
-    KEPT = 0.9
-    """Weight of an answer's length, for each one that was begun after it."""
+    KEPT = 0.9  # weight of an answer's length, for each one that was begun after it
 
     def __init__(self) -> None:
         self._sources: dict[str, SourceProfile] = {}
@@ -51,18 +49,12 @@ class PairProfile:
         """On which the target's passes run; 0 until `use_threads` said so."""
         return self.curves.threads
 
-    def use_threads(
-        self, target: int, draft: int, price: Callable[[int, int], float | None] = lambda a, b: None
-    ) -> None:
-        """Passes run on other counts of threads from now on.
-
-        Args:
-            price: what passes on one count cost in those on another, None where unknown.
-        """
-        self.curves.use(target, price(target, self.threads))
+    def use_threads(self, target: int, draft: int) -> None:
+        """Passes run on other counts of threads from now on."""
+        self.curves.use(target)
         self._draft_threads = draft
         for source in self._sources.values():
-            source.curves.use(draft, price(draft, source.curves.threads))
+            source.curves.use(draft)
 
     def forget(self) -> None:
         """Start anew, as on a machine that has never run this pair."""
@@ -89,7 +81,7 @@ class PairProfile:
             found = self._sources[source.name] = SourceProfile(source.priors)
             found.curves.use(self._draft_threads)
             if source.name in self._stored:
-                found.restore(self._stored.pop(source.name))
+                found.restore(SourceRecord.model_validate(self._stored.pop(source.name)))
         return found
 
     def begin(self) -> None:
@@ -112,10 +104,10 @@ class PairProfile:
             overhead = min(1e-3, max(0.0, overhead))
             self.step_overhead += self.OVERHEAD_RATE * (overhead - self.step_overhead)
 
-    def verifying(self, context: int, most: int) -> list[float]:
-        """Seconds of a verifying pass by its tokens, up to most + 1, at the pace of the table and
-        with localspec's own work; [0] means nothing."""
-        target = self.target
+    def verifying(self, context: int, most: int, target: CostCurve | None = None) -> list[float]:
+        """Seconds of a verifying step by its tokens, up to most + 1, at the table's pace; [0] means
+        nothing."""
+        target = target or self.target
         row = target.row(most + 1, context)
         # Gains are measured by plain decoding, which plain passes know best.
         row[1] = target.plain(context) / target.pace
@@ -124,15 +116,10 @@ class PairProfile:
 
     def pass_seconds(self, source: SourceProfile, context: int) -> Callable[[int], float]:
         """Seconds of passes of a source's model by their tokens, at the pace of the *target's*
-        table, in which everything is reckoned."""
+        table."""
         costs, pace = source.costs, self.target.pace
         relative, each = costs.pace / pace, self.row_overhead / pace
         return lambda n: costs.seconds(n, context) * relative + each
-
-    def granted(self, context: int, bid: Callable[[], Bid]) -> tuple[int, float] | None:
-        """How many candidates are verified, and seconds for each, where that is decided for several
-        answers together; None where the answer decides. `bid` makes its own."""
-        return None
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -156,42 +143,20 @@ class PairProfile:
         }
 
     def relearn(self, stored: Any) -> None:
-        """Take over what `learned` gave, of the sources that there are.
-
-        Raises:
-            ValueError: not such a record; the sources before that one are changed.
-        """
-        if not isinstance(stored, dict):
-            raise ValueError("no such record")
-        for name, source in self._sources.items():
-            if name in stored:
-                source.restore(stored[name], costs=False)
+        """Take over what `learned` gave, of the sources that there are. Raises ValueError
+        otherwise."""
+        found = sources_of(stored)
+        for name in self._sources.keys() & found.keys():
+            self._sources[name].restore(found[name], costs=False)
 
     def restore(self, stored: Any) -> None:
-        """Take over what `as_dict` gave; all of it or nothing. Records of unknown sources are kept.
-
-        Raises:
-            ValueError: not such a record.
-        """
-        try:
-            ThreadCurves().restore(stored["target"])
-            budget = Budget.from_dict(stored["budget"])
-            measured_at = float(stored["measured_at"])
-            step, row = float(stored["step_overhead"]), float(stored["row_overhead"])
-            doubts = int(stored["doubts"])
-            answers, said = float(stored["answers"]), float(stored["said"])
-            stock = float(stored.get("stock") or 0.0)
-            sources = dict(stored["sources"])
-            for source in sources.values():
-                SourceProfile.check(source)
-        except (AttributeError, KeyError, TypeError, OverflowError) as error:
-            raise ValueError(f"no such record: {error}") from None
-        checked = measured_at, step, row, doubts, answers, said, stock
-        if not all(map(math.isfinite, checked)) or min(checked) < 0:
-            raise ValueError("a number out of its range")
-        self.curves.restore(stored["target"])
-        self.measured_at, self.step_overhead, self.row_overhead = measured_at, step, row
-        self.answers, self.said = answers, said
-        self.doubts, self.budget, self._stored = doubts, budget, sources
-        self.stock = stock or None
+        """Take over what `as_dict` gave, also of unknown sources. Raises ValueError, and changes
+        nothing, if it is no such record."""
+        record = ProfileRecord.model_validate(stored)
+        self.curves.restore(record.target)
+        self.budget = Budget.from_record(record.budget)
+        self.measured_at, self.doubts = record.measured_at, record.doubts
+        self.step_overhead, self.row_overhead = record.step_overhead, record.row_overhead
+        self.answers, self.said, self.stock = record.answers, record.said, record.stock
+        self._stored = stored["sources"]
         self._sources.clear()

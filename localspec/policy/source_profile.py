@@ -8,27 +8,19 @@ from typing import Any
 
 from localspec.policy.acceptance_estimator import AcceptanceEstimator
 from localspec.policy.cost_curve import CostCurve
+from localspec.policy.records import SITUATIONS, SourceRecord
 from localspec.policy.thread_curves import ThreadCurves
-
-SITUATIONS = 3
-"""Gains of a model source are learned apart where the lookup sources offer nothing that pays,
-something that does, and something that is nearly sure."""
 
 
 class Gain:
-    """Tokens that something brings: a mean in which the latest count most, and how many
-    observations it counts for."""
+    """Tokens that something brings: a mean of the latest, and how many observations it counts
+    for."""
 
-    LATEST, EARLIER = 12.0, 6.0
-    """Observations that count, at most; and those of earlier answers."""
-    BONUS = 0.15
-    """Tokens, over the root of the count: optimism in the face of uncertainty (Lattimore &
-    Szepesvári 2020, chapter 7)."""
+    LATEST, EARLIER = 12.0, 6.0  # observations that count, at most; and those of earlier answers
+    BONUS = 0.15  # tokens, over the root of the count (Lattimore & Szepesvári 2020, chapter 7)
 
     def __init__(self, mean: float = 0.75, count: float = 1.0) -> None:
-        self.mean, self.count = float(mean), float(count)
-        if not (math.isfinite(self.mean) and 0.0 < self.count < math.inf):
-            raise ValueError("a number out of its range")
+        self.mean, self.count = mean, count
 
     @property
     def hoped(self) -> float:
@@ -50,8 +42,7 @@ class SourceProfile:
     Attributes:
         curves: T(n) of its model; empty for a lookup source.
         estimators: of acceptance, by kind of candidate.
-        gains: of asking it, by situation, in tokens beyond what was looked up, its first pass not
-            taken off.
+        gains: of asking it beyond what was looked up, by situation, its first pass not taken off.
         saved: plain passes that it saved a token in the latest answers; None before the first.
     """
 
@@ -103,37 +94,12 @@ class SourceProfile:
             "saved": self.saved,
         }
 
-    def restore(self, stored: Any, *, costs: bool = True) -> None:
-        """Take over what `as_dict` gave, all of it or nothing. An estimator with other features
-        stays new.
-
-        Raises:
-            ValueError: not such a record.
-        """
-        curves = ThreadCurves(self.curves.threads)
-        estimators = {k: AcceptanceEstimator(prior) for k, prior in self._priors.items()}
-        try:
-            if costs:
-                curves.restore(stored["costs"])
-            gains = [Gain(mean, count) for mean, count in stored["gains"]]
-            saved = None if stored["saved"] is None else float(stored["saved"])
-            for kind, kept in stored["estimators"].items():
-                prior = self._priors.get(kind, ())
-                if len(kept["weights"]) == len(prior):
-                    estimators[kind].restore(kept)
-        except (AttributeError, KeyError, TypeError, OverflowError) as error:
-            raise ValueError(f"no such record: {error}") from None
-        if len(gains) != SITUATIONS or not math.isfinite(saved or 0.0):
-            raise ValueError("another number of situations, or a number out of its range")
-        self.estimators, self.gains, self.saved = estimators, gains, saved
+    def restore(self, stored: SourceRecord, *, costs: bool = True) -> None:
+        """Take over what `as_dict` gave; what passes cost only if `costs`."""
         if costs:
-            self.curves = curves
-
-    @classmethod
-    def check(cls, stored: Any) -> None:
-        """Raise ValueError unless this is what some `as_dict` gave."""
-        try:
-            kinds = {kind: tuple(e["weights"]) for kind, e in stored["estimators"].items()}
-        except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError(f"no such record: {error}") from None
-        cls(kinds).restore(stored)
+            self.curves.restore(stored.costs)
+        self.forget_estimates()
+        self.gains = [Gain(mean, count) for mean, count in stored.gains]
+        self.saved = stored.saved
+        for kind in self.estimators.keys() & stored.estimators.keys():
+            self.estimators[kind].restore(stored.estimators[kind])

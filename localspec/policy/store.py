@@ -14,11 +14,9 @@ from localspec.files import read_file, write_atomically
 from localspec.identity import fingerprint
 from localspec.policy.profile import PairProfile
 
-FORMAT = 7
-"""Counts up when a stored record means something else; older ones are measured anew."""
+FORMAT = 7  # counts up when a stored record means something else; older ones are measured anew
 
-LATELY = 180.0
-"""Seconds after which a debt of the budget is forgiven."""
+LATELY = 180.0  # seconds after which a debt of the budget is forgiven
 
 logger = logging.getLogger("localspec.policy.store")
 
@@ -28,7 +26,6 @@ class ProfileStore:
 
     Args:
         identity: everything that the figures depend on, as JSON values.
-        now: the time of day, in seconds.
     """
 
     def __init__(self, identity: dict[str, Any], *, now: Callable[[], float] = time.time) -> None:

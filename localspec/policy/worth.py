@@ -1,9 +1,9 @@
 """What a draft is worth: expected tokens against the seconds they cost.
 
-Tokens per second in the long run are maximised by maximising, at every decision, expected tokens −
-rate × expected seconds, where the rate is the tokens per second to be had on average (Dinkelbach
-1967). A draft whose nodes have path probabilities r₁ ≥ … ≥ r_k is worth 1 + Σ r_i − rate · T(k +
-1), and one more pass of a draft model has to raise that by more than rate × its seconds.
+Tokens per second are maximised in the long run by maximising, at every decision, expected tokens −
+rate × expected seconds, where the rate is the tokens per second on average (Dinkelbach 1967). A
+draft with path probabilities r₁ ≥ … ≥ r_k is worth 1 + Σ r_i − rate · T(k + 1), and one more pass
+of a draft model has to raise that by more than rate × its seconds.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ FARTHEST = 4
 
 
 class Bid(NamedTuple):
-    """What one of several answers would have verified, for a joint decision.
+    """What one of several answers would have verified.
 
     Attributes:
         reaches: path probabilities of its candidates, in the order in which they are taken.
-        firm: how many of these are verified whatever that costs: what was drawn.
+        firm: how many of these are verified in any case: what was drawn.
         rate: tokens per second to be had.
         spare: seconds that may be lost by verifying in vain.
     """
@@ -34,16 +34,13 @@ class Bid(NamedTuple):
 
 
 class Worth:
-    """Worth of drafts at one place of a text, in tokens.
+    """Worth of drafts at one place of a text, in tokens; `plain` is that of plain decoding.
 
     Args:
-        seconds: of a pass of the target by its tokens, from 1 on; localspec's own work included.
+        seconds: of a pass of the target by its tokens, from 1 on.
         rate: tokens per second to be had on average.
         spare: seconds that the step may take beyond a plain one if nothing is accepted.
         firm: whether all candidates are verified, as they were drawn.
-
-    Attributes:
-        plain: worth of plain decoding.
     """
 
     __slots__ = ("_firm", "_most", "_prices", "plain", "rate", "seconds", "spare")
@@ -110,7 +107,7 @@ class Worth:
         """Whether some number of further draft passes is worth more than `now`.
 
         Args:
-            reaches: of the candidates that there are; `known` are further ones to count.
+            reaches, known: of the candidates that there are, and of further ones to count.
             reach: of the candidate that the first pass reads.
             onward: probability of each further token, if those before it are accepted.
             one: seconds of a pass.

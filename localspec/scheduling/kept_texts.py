@@ -4,31 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from localspec.llama.seat_cache import SeatCache
 from localspec.llama.shared_context import KeptSequence, SharedContext
 from localspec.llama.target import shared_prefix
-
-
-class Disk(Protocol):
-    """Where texts go that have no room; `localspec.sessions.conversation_files.StoredTexts`."""
-
-    def write(self, target: KeptSequence, draft: KeptSequence | None) -> None:
-        pass
-
-    def read(
-        self,
-        prompt: Sequence[int],
-        known: int,
-        room: int,
-        target: Callable[[], tuple[KeptSequence, KeptSequence | None]],
-    ) -> list[str]:
-        """Have sequences, made by `target`, hold a text of at most `room` tokens that the prompt
-        begins with, if that is enough more than the `known` ones. Returns notices."""
-
-    def close(self) -> None:
-        """Finish writing."""
+from localspec.sessions.conversation_files import StoredTexts
 
 
 @dataclass(slots=True, eq=False)
@@ -45,10 +25,8 @@ class _Text:
 
 
 class KeptTexts:
-    """Kept texts, the least recently used one first.
-
-    A text shares the cells of the answer that it was, and answers that begin like it share them
-    again. What does not fit any more is dropped, see `drop_oldest`.
+    """Kept texts, the least recently used one first. A text shares the cells of the answer that it
+    was, and answers that begin like it share them again.
 
     Attributes:
         disk: where dropped texts go, and come back from; None for nowhere.
@@ -58,7 +36,7 @@ class KeptTexts:
         self._target, self._draft = target, draft
         self._texts: list[_Text] = []
         self._free = list(range(target.kept))
-        self.disk: Disk | None = None
+        self.disk: StoredTexts | None = None
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -83,15 +61,8 @@ class KeptTexts:
         self._texts.append(text)
 
     def recall(self, prompt: Sequence[int], room: int, *, drafted: bool) -> list[str]:
-        """Keep again what the disk has of a prompt, if that is worth reading.
-
-        Args:
-            room: tokens that fit beside those of answers.
-            drafted: whether prompts can share what the draft model read as well.
-
-        Returns:
-            Notices.
-        """
+        """Keep again what the disk has of a prompt, if that is worth reading and fits into `room`
+        tokens. `drafted`: whether prompts can share the draft model's as well. Returns notices."""
         if self.disk is None:
             return []
         opened: list[_Text] = []

@@ -9,8 +9,7 @@ from localspec.decoding.sampling import Rows
 from localspec.llama.batch import PassPart
 from localspec.scheduling.task import Request, Wait
 
-CHUNK = 64
-"""Default tokens of prompts in a pass beside steps."""
+CHUNK = 64  # default tokens of prompts in a pass beside steps
 
 
 class Cache(Protocol):
@@ -32,19 +31,16 @@ class Cache(Protocol):
 
 
 class NextPass:
-    """Chooses; prompts and steps take turns where they do not share passes.
+    """Chooses. Prompts and steps take turns.
 
     Attributes:
-        chunk: tokens of prompts beside steps, or of one prompt beside others, at most.
-        piece: tokens of prompts in a pass without any step, at most.
+        chunk: most tokens of one prompt beside other prompts.
+        piece: most tokens of prompts in a pass.
         longest: tokens that a pass of the target can have.
     """
 
-    def __init__(
-        self, caches: Mapping[Wait, Cache], *, chunk: int, piece: int | None, mixed: bool
-    ) -> None:
-        self._caches = caches
-        self.chunk, self._mixed = chunk, mixed
+    def __init__(self, caches: Mapping[Wait, Cache], *, chunk: int, piece: int | None) -> None:
+        self._caches, self.chunk = caches, chunk
         self.longest = caches[Wait.TARGET].batch
         self.piece = min(self.longest, piece or self.longest)
         self._read_draft = False  # whether the latest pass was over a prompt, in the draft model
@@ -72,7 +68,7 @@ class NextPass:
         short = [r for r in asked if not r.long]
         long = [r for r in asked if r.long]
         most = self.chunk if short else max(self.chunk, self.piece)
-        if not self._mixed and short and long:
+        if short and long:
             short, long = (short, []) if wait in self._read else ([], long)
         (self._read.discard if short else self._read.add)(wait)
         tokens = rows = read = 0

@@ -41,8 +41,7 @@ class Scheduler:
         interrupt: ends the pass that is made for a task; from any thread.
 
     Attributes:
-        tasks: that run, the oldest first.
-        waiting: for a seat, in the order in which they came.
+        tasks, waiting: those that run, and those without a seat, the oldest first.
         ahead: items that further tasks may make before they are read.
         passes: where several share passes, else None.
     """
@@ -114,11 +113,8 @@ class Scheduler:
         self.wake()
 
     def close(self) -> None:
-        """Cancel all tasks, and wait for their ends.
-
-        Raises:
-            EngineBusy: a task calls it, and would wait for itself.
-        """
+        """Cancel all tasks, and wait for their ends. Raises EngineBusy in a task, which would wait
+        for itself."""
         if compute_thread.is_current():
             raise EngineBusy(
                 "A callback of an answer cannot close the engine. Cancel the answer, and close the "
@@ -139,21 +135,14 @@ class Scheduler:
     # From a task.
 
     def put(self, task: Task, item: object) -> None:
-        """Hand something to a task's reader, and wait until there is room for more.
-
-        Raises:
-            Cancelled: the task was cancelled.
-        """
+        """Hand something to a task's reader, and wait until there is room for more; raises
+        Cancelled."""
         task.put(item)
         task.since = self.clock()
         self.wait(Request(task, Wait.READER))
 
     def wait(self, request: Request) -> None:
-        """Let others go on until the request is done.
-
-        Raises:
-            Cancelled: the task was cancelled.
-        """
+        """Let others go on until the request is done; raises Cancelled if the task was."""
         task = request.task
         if task.cancelled:
             raise Cancelled("Stopped on request.")

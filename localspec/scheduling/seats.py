@@ -4,26 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import ceil
 
-from localspec.decoding.interfaces import PassRequest, PassResult
+from localspec.decoding.interfaces import Limits, PassRequest, PassResult
 from localspec.decoding.sampling import Rows
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.registry import Parts
 from localspec.drafters.trained_head import TrainedHead
 from localspec.llama.batch import PassPart
+from localspec.llama.context import Context
+from localspec.llama.context_params import MAX_TREE
 from localspec.llama.seat_cache import SeatCache
 from localspec.llama.shared_context import SharedContext
 from localspec.llama.target import LlamaTarget, shared_prefix
-from localspec.scheduling.draft_room import DraftRoom
 from localspec.scheduling.kept_texts import KeptTexts
 from localspec.scheduling.next_pass import Cache
 from localspec.scheduling.scheduler import Scheduler
-from localspec.scheduling.seat import Seat
 from localspec.scheduling.shared_passes import SharedPasses
 from localspec.scheduling.task import Displaced, Task, Wait
 
-ROOM = 16
-"""Tokens of an answer for which there has to be room when it begins, or begins anew."""
+ROOM = 16  # tokens of an answer for which there has to be room when it begins, or begins anew
+LEAST = 8  # tokens of a draft for which there has to be room in the draft model's cache
+
+
+class Seat:
+    """A place for one task: the target's cache and its passes, and what drafts are made of.
+
+    Attributes:
+        limits: of its trees.
+        drafting: whether a draft is being made.
+    """
+
+    def __init__(self, cache: Context, parts: Parts) -> None:
+        self.cache, self.parts = cache, parts
+        self.target = LlamaTarget(cache)
+        self.limits = Limits(cache.capacity, cache.max_draft, cache.max_leaves)
+        self.drafting = False
 
 
 class SeatTarget(LlamaTarget):
@@ -44,11 +60,9 @@ class SeatTarget(LlamaTarget):
 
 
 class SharedSeat(Seat):
-    """A seat over a part of shared caches.
+    """A seat over a part of shared caches, which is empty while nobody sits here.
 
     Attributes:
-        cache, draft_cache: its parts; empty while nobody sits here.
-        task: whoever sits here.
         text: tokens of the last answer.
         drafting: whether it may need the cells that its draft cache was granted.
         keeps: whether its text is kept for answers to come. Held cells make every pass longer, so
@@ -116,17 +130,71 @@ class SharedSeat(Seat):
         return self._passes.chunk(self.task)
 
 
+class DraftRoom:
+    """Gives out the cells of a draft model's cache, which all answers share.
+
+    A draft cannot be broken off for want of cells, since what was drawn has to be verified. So
+    cells are granted before a step, as the capacity of a seat's cache. Where there is too little,
+    younger answers that are not drafting let go of theirs, else the step does not use the model.
+    """
+
+    def __init__(
+        self, shared: SharedContext, capacity: int, seats: Callable[[], Sequence[SharedSeat]]
+    ) -> None:
+        self._shared = shared
+        self._ratio = max(1.0, shared.capacity / capacity)
+        self._seats = seats
+
+    def grant(self, seat: SharedSeat, text: int) -> None:
+        """Let a seat draft after so many target tokens, as far as there is room. It counts as
+        drafting until it says otherwise."""
+        cache = seat.draft_cache
+        assert cache is not None
+        seat.drafting = True
+        least, most = (
+            min(self._shared.capacity, ceil((text + nodes) * self._ratio))
+            for nodes in (LEAST, MAX_TREE)
+        )
+        seats = self._seats()
+        for younger in reversed(seats[seats.index(seat) + 1 :]):
+            if self._left(seat) >= least:
+                break
+            if not younger.drafting:
+                younger.forget_draft()
+        left = self._left(seat)
+        if left < least:
+            seat.forget_draft()
+        cache.capacity = min(most, left) if left >= least else 0
+
+    def open_to(self, seat: SharedSeat) -> int:
+        """Let a seat have all that nobody else holds; returns how many tokens that is."""
+        cache = seat.draft_cache
+        assert cache is not None
+        cache.capacity = max(0, min(self._shared.capacity, self._left(seat)))
+        return cache.capacity
+
+    def _left(self, seat: SharedSeat) -> int:
+        """Cells that no other seat holds or was granted, counting shared texts once."""
+        own, common = 0, dict[object, int]()
+        for one in self._seats():
+            cache = one.draft_cache
+            if one is seat or cache is None:
+                continue
+            text, shared = cache.common
+            own += max(cache.held, cache.capacity if one.drafting else 0) - shared
+            common[text] = max(shared, common.get(text, 0))
+        assert seat.draft_cache is not None
+        text, shared = seat.draft_cache.common
+        return self._shared.cells - own - sum(common.values()) + min(shared, common.get(text, 0))
+
+
 class Seats:
     """All seats over a pair, their passes, and the texts that earlier answers left.
 
     Args:
         make_model: makes the draft model over a part of the draft's cache.
-        chunk, piece, mixed: as for `SharedPasses`.
+        chunk, piece: as for `SharedPasses`.
         make_head: makes a trained head, with a cache of its own, for one answer.
-
-    Attributes:
-        all: every seat.
-        shared: the caches that they are over.
     """
 
     def __init__(
@@ -138,7 +206,6 @@ class Seats:
         chunk: int,
         piece: int | None = None,
         make_head: Callable[[], TrainedHead] | None = None,
-        mixed: bool = True,
     ) -> None:
         self.kept = KeptTexts(target, draft)
         caches: dict[Wait, Cache] = {Wait.TARGET: target}
@@ -156,7 +223,6 @@ class Seats:
             cells=target.cells,
             chunk=chunk,
             piece=piece,
-            mixed=mixed,
             make_room=self.kept.drop_oldest,
         )
         self.shared = [context for context in (target, draft) if context is not None]

@@ -1,7 +1,6 @@
-"""What a pass costs one answer among several.
+"""What passes cost one of several answers, as it foresees before all have drafted.
 
-How many tokens are verified is decided for all answers together, once all have drafted
-(`localspec.scheduling.joint_budget`). Who drafts before that foresees, with k answers,
+With k answers,
 
     cost of n rows = T(k) / k + min(T(others + n) - T(others + 1),
                                     (T(others + 1 + k (n - 1)) - T(others + 1)) / k):
@@ -12,125 +11,38 @@ all draft as much. The others count with what they have asked for, or with one r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable
 
-from localspec.llama.native_context import PassWatch
-from localspec.policy.baseline import Baseline
 from localspec.policy.cost_curve import CostCurve
-from localspec.policy.profile import PairProfile
+from localspec.policy.target_costs import TargetCosts
 from localspec.policy.worth import Bid
-from localspec.scheduling.joint_budget import share_out
+from localspec.scheduling.pass_costs import SharedCosts
 from localspec.scheduling.shared_passes import SharedPasses
-from localspec.scheduling.task import Request, Task, Wait
-
-MOST = 64
-"""Rows of a pass that are considered."""
+from localspec.scheduling.task import Task, Wait
 
 
-class SharedCosts:
-    """Shares out the seconds of passes, and learns from them what passes cost.
-
-    Args:
-        watches: who decides about threads, of draft model and target.
-
-    Attributes:
-        baselines: of passes without any draft, by the number of answers.
-    """
-
-    def __init__(
-        self, profile: PairProfile, watches: Mapping[Wait, PassWatch | None] | None = None
-    ) -> None:
-        self.profile = profile
-        self._watches = watches or {}
-        self.baselines: dict[int, Baseline] = {}
-        self._unconfirmed = 0
-
-    def doubtful(self, answers: int) -> bool:
-        """Whether it is time for a pass without any draft, which tells what those cost."""
-        told = self.baselines.get(answers)
-        return self._unconfirmed >= CostCurve.OVERDUE or (told is not None and told.open)
-
-    @property
-    def confirmed(self) -> bool:
-        """Whether the latest shared pass was one."""
-        return self._unconfirmed == 0
-
-    def weigh(self, wait: Wait, requests: Sequence[Request]) -> list[float]:
-        """Each answer's share of a pass: an equal part of a pass over one token each, and of the
-        rest by its further tokens."""
-        sizes = [request.tokens for request in requests]
-        k, n = len(sizes), sum(sizes)
-        if n == k or wait is not Wait.TARGET or not self.profile.target:
-            return [float(size) for size in sizes]
-        context, seconds = _context(requests), self.profile.target.seconds
-        base = seconds(k, context)
-        further = max(0.0, seconds(n, context) - base) / (n - k)
-        return [base / k + (size - 1) * further for size in sizes]
-
-    def grant(self, bids: Sequence[Request], beside: Sequence[Request]) -> None:
-        """Decide how much of all drafts is verified in the pass that they share with others."""
-        asked = [request.bid for request in bids if request.bid is not None]
-        rows = len(asked) + sum(request.tokens for request in beside if not request.long)
-        context = sum(request.tokens for request in bids) // len(bids)
-        most = max(MOST - rows, sum(bid.firm for bid in asked))
-        costs, own = self.profile.target.row(rows + most, context), self.profile.row_overhead
-        further = [costs[rows + n] - costs[rows] + n * own for n in range(most + 1)]
-        counts, each = share_out(asked, further)
-        for request, count in zip(bids, counts, strict=True):
-            request.granted = count, each
-
-    def passed(self, wait: Wait, requests: Sequence[Request], seconds: float) -> None:
-        """Learn from a pass."""
-        tokens, context = sum(request.tokens for request in requests), _context(requests)
-        watch, target = self._watches.get(wait), self.profile.target
-        if watch is not None:
-            watch.passed(tokens, context, seconds)
-        if wait is not Wait.TARGET or not target or any(request.long for request in requests):
-            return
-        if len(requests) == 1:
-            # Of an answer alone its planner learns, which knows what the pass was for.
-            if not requests[0].task.alone:
-                target.observe(tokens, context, seconds, alike=False)
-            return
-        if tokens == len(requests):
-            told = self.baselines.setdefault(tokens, Baseline(target.pace))
-            told.observe(seconds / target.seconds(tokens, context))
-            self._unconfirmed = 0
-        else:
-            self._unconfirmed += 1
-        target.observe(tokens, context, seconds)
-
-
-class SharedProfile(PairProfile):
-    """A profile in which passes of the target cost what they cost one answer."""
-
-    __slots__ = ("_curve", "_passes", "_task")
+class SharedTargetCosts(TargetCosts):
+    """What passes of the target cost one of several answers."""
 
     def __init__(self, costs: SharedCosts, task: Task, passes: SharedPasses) -> None:
-        self.__dict__ = costs.profile.__dict__  # all else is the same, now and later
+        super().__init__(costs.profile)
         self._curve = SharedCurve(costs, task, passes)
         self._task, self._passes = task, passes
 
     @property
-    def target(self) -> CostCurve:
+    def curve(self) -> CostCurve:
         self._curve.look()
         return self._curve
 
-    @target.setter
-    def target(self, curve: CostCurve) -> None:
-        self.curves.now = curve
+    @property
+    def setting(self) -> Hashable:
+        return self.profile.threads, self._curve.answers
 
     def granted(self, context: int, bid: Callable[[], Bid]) -> tuple[int, float] | None:
         self._curve.look()
         if self._curve.answers == 1:
             return None
         return self._passes.bid(self._task, bid(), context)
-
-    @property
-    def threads(self) -> int:
-        # What steps brought so far is converted when the number of answers changes, as it is when
-        # that of threads does.
-        return self.curves.threads * 1000 + self._curve.answers
 
 
 class SharedCurve(CostCurve):
@@ -145,9 +57,7 @@ class SharedCurve(CostCurve):
     def look(self) -> None:
         """See who else is there."""
         self._real = self._costs.profile.target
-        others = self._shared.others(self._task)
-        if not self._shared.mixed:  # then who reads has passes of its own
-            others = [other for other in others if not other.reading]
+        others = [one for one in self._shared.others(self._task) if not one.reading]
         self.answers = 1 + len(others)
         self._others = sum(
             max(1, one.request.tokens)
@@ -195,9 +105,3 @@ class SharedCurve(CostCurve):
     def observe(self, n: int, context: int, seconds: float, *, alike: bool = True) -> None:
         if self._task.alone:
             self._real.observe(n, context, seconds, alike=alike)
-
-
-def _context(requests: Sequence[Request]) -> int:
-    """Tokens before those of a pass, on average."""
-    starts = [request.part.positions[0] for request in requests if request.part is not None]
-    return sum(starts) // max(1, len(starts))

@@ -6,7 +6,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
 
 from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, NativeError
@@ -14,21 +13,11 @@ from localspec.llama.batch import PassPart
 from localspec.llama.native_context import CacheFull
 from localspec.policy.worth import Bid
 from localspec.scheduling.next_pass import CHUNK, Cache, NextPass
+from localspec.scheduling.pass_costs import SharedCosts
 from localspec.scheduling.scheduler import Scheduler
 from localspec.scheduling.task import Displaced, Request, Task, Wait
 
-PAUSED = 1.0
-"""Seconds that a task waits to be read, after which its cells may be given to others."""
-
-
-class Costs(Protocol):
-    """See `localspec.scheduling.shared_costs.SharedCosts`."""
-
-    def passed(self, wait: Wait, requests: Sequence[Request], seconds: float) -> None: ...
-
-    def weigh(self, wait: Wait, requests: Sequence[Request]) -> Sequence[float]: ...
-
-    def grant(self, bids: Sequence[Request], beside: Sequence[Request]) -> None: ...
+PAUSED = 1.0  # seconds that a task waits to be read, after which its cells may be given to others
 
 
 class SharedPasses:
@@ -37,15 +26,9 @@ class SharedPasses:
     Args:
         caches: by `Wait.DRAFT` and `Wait.TARGET`.
         cells: tokens for which the target's cache has room.
-        chunk: most tokens of prompts in a pass beside steps of other answers, and of one prompt
-            where others are read.
-        piece: most tokens of prompts in a pass without any step, for whose end newcomers wait; None
-            for as many as a pass can have.
-        mixed: whether a pass may have both, steps and prompts. Else they take turns.
+        chunk: most tokens of a prompt in a pass, where others are read.
+        piece: most tokens of prompts in a pass, for whose end others wait; None for all that fit.
         make_room: drops something from a cache that nobody needs; whether there was any.
-
-    Attributes:
-        costs: told about passes; None for nobody.
     """
 
     def __init__(
@@ -56,14 +39,12 @@ class SharedPasses:
         cells: int,
         chunk: int = CHUNK,
         piece: int | None = None,
-        mixed: bool = True,
         make_room: Callable[[], bool] = lambda: False,
     ) -> None:
         self._scheduler, self._caches, self._cells = scheduler, caches, cells
-        self._next = NextPass(caches, chunk=chunk, piece=piece, mixed=mixed)
-        self.mixed = mixed
+        self._next = NextPass(caches, chunk=chunk, piece=piece)
         self._make_room = make_room
-        self.costs: Costs | None = None
+        self.costs: SharedCosts | None = None
         self._asked: list[Request] = []  # in this order
         self._serving: Sequence[Request] = ()
         self._direct = False
@@ -78,13 +59,8 @@ class SharedPasses:
     # From a task.
 
     def decode(self, task: Task, wait: Wait, part: PassPart) -> tuple[Rows, float]:
-        """The rows of a part, valid until the task asks again, and its share of the seconds.
-
-        Raises:
-            Cancelled: the task was cancelled.
-            Displaced: its cells were taken away.
-            NativeError: llama.cpp failed over this part.
-        """
+        """The rows of a part, valid until the task asks again, and its share of the seconds. Raises
+        Cancelled; Displaced if its cells were taken away; NativeError."""
         request, started = Request(task, wait, part=part), self._scheduler.clock()
         task.reading = request.long
         task.alone = len(self._scheduler.tasks) == 1 and not self._scheduler.waiting
@@ -103,22 +79,14 @@ class SharedPasses:
 
     def bid(self, task: Task, bid: Bid, context: int) -> tuple[int, float]:
         """How many candidates of a bid are verified, after so many tokens, and the seconds of each:
-        decided once all who make steps have drafted.
-
-        Raises:
-            Cancelled: the task was cancelled.
-        """
+        decided once all who make steps have drafted."""
         request = Request(task, Wait.BID, bid=bid, tokens=context)
         self._asked.append(request)
         self._scheduler.wait(request)
         return request.granted
 
     def wait_for_room(self, task: Task, tokens: int) -> None:
-        """Until so many tokens fit beside those of the other tasks, the oldest first.
-
-        Raises:
-            Cancelled: the task was cancelled.
-        """
+        """Until so many tokens fit beside those of the other tasks, the oldest first."""
         request = Request(task, Wait.ROOM, tokens=tokens)
         if not (self._first(request) and self._fits(request)):
             self._scheduler.wait(request)

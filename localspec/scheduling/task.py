@@ -17,26 +17,19 @@ if TYPE_CHECKING:
     from greenlet import greenlet
 
 
-AHEAD = 2
-"""Items that may wait for the reader. The task stands still beyond that."""
-LONG = 16
-"""Tokens without a row, from which on a part is a piece of a prompt."""
+AHEAD = 2  # items that may wait for the reader. The task stands still beyond that.
+LONG = 16  # tokens without a row, from which on a part is a piece of a prompt
 
 
 class Wait(Enum):
     """What a task waits for."""
 
-    DRAFT = 0
-    """A pass of the draft model; comes first, as it leads to one of the target."""
+    DRAFT = 0  # a pass of the draft model; comes first, as it leads to one of the target
     TARGET = 1
-    BID = 2
-    """How much of its draft may be verified."""
-    ROOM = 3
-    """Cells of the target's cache."""
-    ALONE = 4
-    """That nobody else has rows of a pass to look at."""
-    READER = 5
-    """That its items are read."""
+    BID = 2  # how much of its draft may be verified
+    ROOM = 3  # cells of the target's cache
+    ALONE = 4  # that nobody else has rows of a pass to look at
+    READER = 5  # that its items are read
 
 
 class Place(Protocol):
@@ -60,7 +53,6 @@ class Request:
     """What a task waits for.
 
     Attributes:
-        part: of a pass.
         tokens: of the part; for which there has to be room; after which a bid is made.
         rows: of the pass, valid until the task asks again.
         share: of the seconds of the pass.
@@ -101,17 +93,9 @@ class Task:
     """Work over a seat, in a greenlet of the scheduler's thread, so that it may wait anywhere; what
     it puts is read in other threads.
 
-    Args:
-        tokens: a prompt; the seat is chosen by it.
-        work: given the task once that has a seat.
-        wait: whether it may wait for a seat.
-        owner: the thread that reads it, None for no single one.
-        ahead: items that may wait for the reader; 0: each is made when it is asked for.
-        wake: tells the scheduler that something changed.
-        told: called when there is something to read.
+    Its arguments are those of `Scheduler.submit`; with `ahead` 0 each item is made when asked for.
 
     Attributes:
-        seat: among several; None before it has one, and after its end.
         request: what it waits for, None while it runs.
         lost: seconds that it waited, but for its share of passes.
         waited: seconds between request and rows, by `Wait.DRAFT` and `Wait.TARGET`.
@@ -149,12 +133,7 @@ class Task:
     # In the thread of whoever asked.
 
     def items(self) -> Iterator[Any]:
-        """What it puts, up to its end.
-
-        Raises:
-            Cancelled: it was cancelled.
-            Exception: whatever ended it.
-        """
+        """What it puts, up to its end. Raises Cancelled, or whatever ended it."""
         while (item := self._next()) is not _END:
             if self._ahead:
                 self._look()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from localspec.llama.native_context import CacheFull
 from localspec.policy.profile import PairProfile
 from localspec.sessions.cache_states import TARGET, CacheStates, StatefulCache
 from localspec.sessions.session_file import Part, SessionFile, discard, write
-from localspec.worker_threads import WorkerThreads
 
 LEAST = 256
 """Tokens worth a file: fewer are decoded as fast as a file is found."""
@@ -131,7 +131,7 @@ class StoredTexts:
         self, files: ConversationFiles, profile: PairProfile, identity: Mapping[str, Any]
     ) -> None:
         self._files, self._profile, self._identity = files, profile, identity
-        self._writer = WorkerThreads("localspec-texts", 1)
+        self._writer = ThreadPoolExecutor(1, "localspec-texts")
         self._known: list[list[int]] = []
 
     def write(self, target: StatefulCache, draft: StatefulCache | None) -> None:
@@ -158,6 +158,8 @@ class StoredTexts:
         room: int,
         target: Callable[[], tuple[StatefulCache, StatefulCache | None]],
     ) -> list[str]:
+        """Have caches, made by `target`, hold a text of at most `room` tokens that a prompt begins
+        with, if that is enough more than the `known` ones. Returns notices."""
         best = self._files.best(prompt, known, room)
         if best is None:
             return []
@@ -167,7 +169,7 @@ class StoredTexts:
         return notes
 
     def close(self) -> None:
-        self._writer.close()
+        self._writer.shutdown()
 
     def _states(self, target: StatefulCache, draft: StatefulCache | None) -> CacheStates:
         return CacheStates(target, draft, None, self._profile, self._identity)

@@ -44,7 +44,7 @@ async def answering(engine: Engine) -> AsyncIterator[AsyncEngine]:
     """An `AsyncEngine` over the module's engine, which outlives it."""
     found = AsyncEngine(engine)
     yield found
-    found._threads.close()
+    found._threads.shutdown()
     assert not threads()
 
 
@@ -74,8 +74,8 @@ def _known_costs(engine: Engine, caplog: pytest.LogCaptureFixture) -> Iterator[N
 def threads() -> list[str]:
     """Threads of ours that are there."""
     # Native computing has one thread of the whole process, which stays.
-    ours = [t.name for t in threading.enumerate() if t.name.startswith("localspec-")]
-    return [name for name in ours if name != "localspec-compute"]
+    names = [t.name.removesuffix("_0") for t in threading.enumerate()]
+    return [n for n in names if n.startswith("localspec-") and n != "localspec-compute"]
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -377,7 +377,7 @@ async def test_two_at_a_time_where_the_engine_gives_that(
     texts = await asyncio.gather(*(said(answering, prompt, 20) for prompt in OTHERS))
     assert texts == [alone(prompt, 20) for prompt in OTHERS]
     assert threads() == ["localspec-async"]
-    answering._threads.close()
+    answering._threads.shutdown()
 
 
 async def test_closing_stops_what_runs_and_what_waits() -> None:

@@ -22,11 +22,9 @@ from localspec import (
     ModelOptions,
     NativeError,
 )
-from localspec.bench.arms import localspec_arms
 from localspec.drafters.block import BlockHead
 from localspec.llama import hidden
 from localspec.llama.context import Context
-from localspec.tui.rendering.palette import Palette
 from tests.engine.conftest import TINY_OPTIONS, ModelFiles
 from tests.engine.test_exact_distribution import check_every_outcome
 from tests.engine.test_heads import GREEDY, followers
@@ -62,8 +60,7 @@ def drafting_of(kind: str, way: str) -> Drafting:
 
 
 TOKENS = 40
-TIE = 0.01
-"""Logits closer than this may change places with what else is in a pass."""
+TIE = 0.01  # logits closer than this may change places with what else is in a pass
 
 
 BEHIND = ("", " old", " house and", " tree", " dog", " and", " red", " the", " small", " big")
@@ -236,11 +233,6 @@ def test_it_picks_up_where_the_target_decoded_without_it(
     assert tokens == told.answers[0]
     assert accepted > 0
     assert headed._parts.head.cache.known_from() > 0
-
-
-def test_it_has_a_colour_and_an_arm(headed: Engine) -> None:
-    assert Palette({}, dark=True).mark(headed.head_source).name == "block head"
-    assert headed.head_source in [arm.name for arm in localspec_arms(headed, ["drafters"])]
 
 
 def test_it_drafts_to_the_end_of_the_context(tmp_path: Path, told: Told) -> None:

@@ -19,10 +19,8 @@ from localspec.prompting.prompt import Tokens
 from tests.engine.conftest import TINY_OPTIONS, ModelFiles
 from tests.support.together import together
 
-ROOM = 256
-"""Tokens of the context."""
-TIE = 0.05
-"""Logits closer than this may fall either way in a shared pass; 0.01 was the most seen."""
+ROOM = 256  # tokens of the context
+TIE = 0.05  # logits closer than this may fall either way in a shared pass; 0.01 was the most seen
 PLAIN = Drafting(drafter="none")
 WAYS = [PLAIN, Drafting(drafter="ngram"), Drafting(drafter="model", depth=3), Drafting()]
 KEPT = [ContextShift(), ContextShift(keep=20, discard=60), ContextShift(keep=-1)]

@@ -30,8 +30,7 @@ from tests.support.toys import EnumeratingSource, enumerate_outcomes
 
 pytestmark = pytest.mark.nightly
 
-EXACT = 1e-6
-"""Probabilities closer than this are equal, where passes round alike."""
+EXACT = 1e-6  # probabilities closer than this are equal, where passes round alike
 
 WAYS = {
     "chain, block verification": Drafting(drafter="model", depth=2, rule="block"),

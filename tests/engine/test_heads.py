@@ -36,8 +36,7 @@ WAYS = {
     "auto": Drafting(),
 }
 PROMPTS = 5
-NEAR_TIES = 2
-"""So many of the answers come to tokens whose logits are less than 0.01 apart."""
+NEAR_TIES = 2  # so many of the answers come to tokens whose logits are less than 0.01 apart
 
 
 def followers(texts: list[list[int]]) -> dict[int, int]:

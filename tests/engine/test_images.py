@@ -36,8 +36,7 @@ from tests.support.sessions import make_drafts_cheap
 
 GREEDY = SamplingParams(temperature=0)
 COUNT = 32
-WIDTH = 384
-"""Of the embedded target."""
+WIDTH = 384  # of the embedded target
 
 
 @pytest.fixture(scope="module")

@@ -286,23 +286,6 @@ def test_no_token_of_one_answer_gets_into_another(parallel: ParallelEngine) -> N
 # What can be asked for.
 
 
-def test_a_late_cancel_does_not_end_the_next_answer(parallel: ParallelEngine) -> None:
-    """Whoever cancels may have looked up the seat before another answer took it."""
-
-    first = parallel.stream("Once upon a time", max_tokens=COUNT, sampling=GREEDY)
-    next(first)
-    first.close()
-    second = parallel.stream("Once upon a time", max_tokens=COUNT, sampling=GREEDY)
-    next(second)
-    first.cancel()
-    assert second.completion().finish_reason == "length"
-
-
-def test_one_at_a_time_is_the_engine_of_always() -> None:
-    with localspec.load(options=ModelOptions(context=128), parallel=1) as engine:
-        assert type(engine) is Engine
-
-
 def test_a_recurrent_model_answers_one_at_a_time(tmp_path: Path) -> None:
     path = ggufs.tiny_mamba(tmp_path / "mamba.gguf")
     with localspec.load(path, draft=None, parallel=4) as engine:

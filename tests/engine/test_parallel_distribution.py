@@ -17,21 +17,16 @@ import pytest
 import localspec
 from localspec import Drafting, Engine
 from localspec.decoding.interfaces import Step
-from localspec.decoding.random_source import RandomSource, SeededRandom
+from localspec.decoding.random_source import RandomSource
 from localspec.parallel_engine import ParallelEngine
 from tests.decoding.exact import gap
 from tests.engine.conftest import TINY_OPTIONS, ModelFiles
 from tests.engine.test_exact_distribution import WAYS
 from tests.engine.test_sampled_distribution import (
     PROMPT,
-    REJECT,
-    SAMPLES,
     SAMPLING,
-    TINY,
     Pair,
-    chance_of,
     of_the_target,
-    power_against_one_percent,
 )
 from tests.support.agreed_time import agree_on_time
 from tests.support.sessions import a_session
@@ -44,10 +39,6 @@ AT_ONCE = 4
 EXACT = 1e-3
 """Probabilities closer than this are equal. Passes of other sizes round differently, and what the
 others ask for is never twice the same: with 16 bits by half of this, at most seen."""
-SUSPECT = 1e-2
-"""Probability with which a sample is drawn a second time although all is well. Who asks first is
-never twice the same, and with it what is drafted, so this test is failed by chance now and then:
-if both samples say so, with a probability of SUSPECT · REJECT, for first tokens and pairs each."""
 
 
 @pytest.fixture(scope="module")
@@ -105,30 +96,3 @@ def test_every_outcome_of_four_ways_at_once(tiny: Engine, parallel: ParallelEngi
         assert abs(sum(found.values()) - 1.0) < EXACT, way
         assert gap(found, expected) < EXACT, way
         assert 0 < seen["accepted"] < seen["tested"], way
-
-
-def test_a_sample_of_auto(tiny: Engine, parallel: ParallelEngine) -> None:
-    """Four planners that share one budget, and learn from each other's passes."""
-    expected = of_the_target(tiny, TINY)
-    power = power_against_one_percent(expected, SUSPECT) * power_against_one_percent(expected)
-    assert power > 0.9
-    prompt = parallel.model.vocabulary.tokenize(PROMPT, special=True, add_bos=True)
-
-    def answers(seed: int) -> tuple[Counter[Pair], Counter[str]]:
-        seen, tally = Counter[Pair](), Counter[str]()
-        for n in range(SAMPLES // AT_ONCE):
-            random = SeededRandom((seed << 32) + n)
-            seen[two_tokens(parallel, prompt, 4, TINY, Drafting(), tally, random)] += 1
-        return seen, tally
-
-    def sample(seed: int) -> float:
-        seen, tally = Counter[Pair](), Counter[str]()
-        for found in together([partial(answers, seed + number) for number in range(AT_ONCE)]):
-            assert not isinstance(found, BaseException), found
-            seen += found[0]
-            tally += found[1]
-        assert tally["tested"] > SAMPLES // 2
-        assert 0.3 * tally["tested"] < tally["accepted"] < 0.9 * tally["tested"]
-        return chance_of(seen, expected)
-
-    assert sample(0) > SUSPECT or sample(AT_ONCE) > REJECT

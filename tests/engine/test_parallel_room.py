@@ -25,9 +25,7 @@ from localspec.llama.batch import PassPart
 from localspec.llama.context import Context
 from localspec.llama.shared_context import SharedContext
 from localspec.parallel_engine import ParallelEngine
-from localspec.scheduling.draft_room import DraftRoom
-from localspec.scheduling.seats import SharedSeat
-from localspec.scheduling.task import Task
+from localspec.scheduling.seats import DraftRoom
 from localspec.stream import Stream
 from tests.engine.test_parallel import GREEDY, LONG, WAYS, all_free, ask, tokens_of
 from tests.support.greedy import divergence
@@ -131,52 +129,6 @@ def test_the_context_can_be_filled_to_its_end_by_each(small: ParallelEngine) -> 
                 seed = (stream.stats.seed or 0) + 1
                 stream = small.stream(prompt, sampling=SamplingParams(temperature=1.5, seed=seed))
         assert len(stream.context) == 256
-
-
-@pytest.fixture(scope="module")
-def crowded() -> Iterator[ParallelEngine]:
-    """Eight seats over a pair whose draft model has cells for three whole texts."""
-    with localspec.load(options=ModelOptions(context=512, parallel=8)) as pair:
-        assert isinstance(pair, ParallelEngine)
-        make_drafts_cheap(pair)
-        yield pair
-
-
-def test_cells_of_the_draft_model_are_given_out_oldest_first(crowded: ParallelEngine) -> None:
-    """Three texts of 480 tokens fill its cache: the youngest ones let go, and draft none."""
-    seats, scheduler = crowded._seats, crowded._scheduler
-
-    def fill(seat: SharedSeat) -> None:
-        assert seat.draft_cache is not None
-        seats.allot(seat, 480)
-        missing = min(504, seat.draft_cache.capacity) - len(seat.draft_cache.tokens)
-        if missing > 0:
-            seat.draft_cache.extend([7] * missing, 1)  # it would be full otherwise
-        seat.drafting = False
-
-    def crowd(task: Task) -> None:
-        others = [Task((), crowd, wait=True, wake=scheduler.wake) for _ in range(4)]
-        with seats.passes.direct(task):
-            for other in others:
-                seats._take(other)
-                scheduler.tasks.append(other)
-            taken = [seat for one in (task, *others) for seat in seats.all if seat.task is one]
-            for seat in [*reversed(taken), *taken]:
-                fill(seat)
-            held = [len(seat.draft_cache.tokens) for seat in taken if seat.draft_cache]
-            assert held == [504, 504, 504, 0, 0]
-            youngest = taken[4].draft_cache
-            assert youngest is not None
-            assert youngest.capacity == 0
-            taken[0].forget_draft()
-            seats.allot(taken[4], 480)
-            assert youngest.capacity >= 488, "who has room again drafts again"
-            for other in others:
-                scheduler.tasks.remove(other)
-                seats._give_back(other)
-
-    assert list(scheduler.submit((), crowd).items()) == []
-    assert all_free(crowded)
 
 
 def test_auto_drafts_as_far_as_the_draft_models_cache_goes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import pytest
 
 import localspec
-from localspec import Drafting, Engine, ModelOptions, SamplingParams, measuring
-from localspec.decoding.sampling import Rows
+from localspec import Drafting, Engine, ModelOptions, SamplingParams
 from localspec.llama.context import Context
 from localspec.policy import calibration
 from localspec.policy.cost_curve import SIZES, CostCurve
@@ -40,8 +37,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         calibrate(context, curve, 0.0)
         return True  # whatever else this machine does
 
-    monkeypatch.setattr(measuring, "calibrate", counted)
-    monkeypatch.setattr(measuring, "agrees", lambda *_: True)
+    monkeypatch.setattr(calibration, "calibrate", counted)
+    monkeypatch.setattr(calibration, "agrees", lambda *_: True)
     return seen
 
 
@@ -87,32 +84,6 @@ def test_forgetting_drops_it_here_and_on_disk(measured: list[object]) -> None:
     assert len(measured) == 4
 
 
-def test_what_was_forgotten_is_not_checked(
-    measured: list[object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Costs that were learned after it are of this session, and stay."""
-    with localspec.load(options=OPTIONS) as engine:
-        ask(engine)
-    monkeypatch.setattr(measuring, "agrees", lambda *_: False)
-    with localspec.load(options=OPTIONS) as engine:
-        make_drafts_cheap(engine)
-        ask(engine)
-        assert len(measured) == 2
-        engine.profile.budget.seconds += 1000.0  # enough for a look at it
-    with localspec.load(options=OPTIONS) as engine:
-        ask(engine)
-        assert len(measured) == 4, "but what another session measured is"
-
-
-def test_answers_after_forgetting_measure_anew(measured: list[object]) -> None:
-    with localspec.load(options=OPTIONS) as engine:
-        ask(engine)
-        engine.forget()
-        ask(engine)
-        assert len(measured) == 4
-        assert engine.profile.target
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -142,7 +113,7 @@ def test_costs_on_other_threads_are_measured_by_themselves_and_what_was_learned_
         alone = engine.profile.as_dict()["target"]["1"]
     with localspec.load(options=ModelOptions(context=256, threads=2)) as engine:
         assert engine.profile.as_dict()["sources"]["model"]["estimators"] == learned
-        assert engine.profile.curves.borrowed
+        assert not engine.profile.target
         ask(engine)
         assert len(measured) == 4
         assert sorted(engine.profile.as_dict()["target"]) == ["1", "2"]
@@ -220,7 +191,7 @@ def test_busy_machine_is_measured_again_and_the_conversation_stays(
         calibrate(context, curve, 0.0)
         return False
 
-    monkeypatch.setattr(measuring, "calibrate", unsteady)
+    monkeypatch.setattr(calibration, "calibrate", unsteady)
     with localspec.load(options=OPTIONS) as engine:
         first = ask(engine)
         again = ask(engine)
@@ -237,46 +208,13 @@ def test_busy_machine_is_measured_again_and_the_conversation_stays(
         assert measured == given_up + 2, "but whoever asks for it gets it"
 
 
-def test_a_first_answer_waits_for_what_it_needs_and_later_ones_measure_the_rest(
+def test_a_first_answer_waits_for_what_it_needs_and_who_asks_for_it_gets_all_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(measuring, "FIRST", (0.0, 0.0))
-    with localspec.load(options=OPTIONS) as engine:
-        text = ask(engine).text
-        profile = engine.profile
-        sizes = SIZES[2 : calibration.CORE]
-        few = [n for n in sizes if profile.target.knows(n)]
-        assert len(few) < len(sizes)
-        read: list[int] = []
-        extend = Context.extend
-
-        def watched(self: Context, tokens: Sequence[int], outputs: int = 1, *more: Any) -> Rows:
-            if self is engine._contexts[0]:
-                read.append(outputs)
-            return extend(self, tokens, outputs, *more)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Context, "extend", watched)
-            engine.generate("Something else.", max_tokens=2, sampling=GREEDY)
-        assert [n for n in sizes if profile.target.knows(n)] == few, "too little was decoded"
-        assert 0 not in read, "and the prompt is read in one pass"
-        profile.budget.seconds += 1000.0
-        later = ask(engine)
-        assert later.text == text
-        assert later.stats.calibration_seconds > 0.0
-        assert all(profile.target.knows(n) for n in sizes)
-        assert profile.measured_at >= 1000.0
-        profile.budget.seconds += 1000.0
-        ask(engine)  # the draft model's turn
-        at = profile.measured_at
-        profile.budget.seconds += 1000.0
-        ask(engine)
-        assert profile.measured_at == at, "nothing is left to measure"
-
-
-def test_whoever_asks_for_it_gets_all_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "FIRST", (0.0, 0.0))
+    monkeypatch.setattr(calibration, "FIRST", (0.0, 0.0))
     with localspec.load(options=OPTIONS) as engine:
         ask(engine)
+        sizes = SIZES[: calibration.CORE]
+        assert not all(engine.profile.target.knows(n) for n in sizes)
         engine.calibrate()
-        assert all(engine.profile.target.knows(n) for n in SIZES[: calibration.CORE])
+        assert all(engine.profile.target.knows(n) for n in sizes)

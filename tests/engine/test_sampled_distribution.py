@@ -33,8 +33,7 @@ SAMPLES = 25_000
 REJECT = 1e-3
 """Probability of failing although all is well; the seed is fixed, so it fails always or never."""
 
-Pair = tuple[int, ...]
-"""Two tokens."""
+Pair = tuple[int, ...]  # two tokens
 
 
 def of_the_target(engine: Engine, sampling: SamplingParams) -> dict[Pair, float]:

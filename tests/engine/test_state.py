@@ -230,13 +230,3 @@ def test_after_cancel_in_prefill(engine: Engine, uninterrupted: Uninterrupted, l
         context.clear()
     fresh = engine.stream(prompt, max_tokens=20, sampling=GREEDY, drafting=drafting)
     assert fresh.completion().text == answer.text
-
-
-def test_steps_after_an_abort_in_a_stream_are_not_aborted(engine: Engine) -> None:
-    """A late cancel of a stream that has ended must not reach the next one."""
-    first = engine.stream("Once upon a time", max_tokens=5, sampling=GREEDY)
-    text = first.completion().text
-    first.cancel()
-    second = engine.stream("Once upon a time", max_tokens=5, sampling=GREEDY)
-    assert second.completion().text == text
-    assert second.finish_reason == "length"

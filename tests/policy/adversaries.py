@@ -25,12 +25,9 @@ from localspec.policy.profile import PairProfile
 from tests.policy.timed import OWN, Clock, TimedBranchingCache, TimedCache, TimedTarget
 from tests.support.toys import AS_IS, GREEDY, Follows, session_of
 
-CALIBRATED = (1, 2, 3, 4, 5, 6, 8, 12, 16, 32)
-"""Sizes of a pass that are measured beforehand."""
-WORDS = 24
-"""Tokens of the vocabulary."""
-PROMPT = 200
-"""Tokens of a prompt."""
+CALIBRATED = (1, 2, 3, 4, 5, 6, 8, 12, 16, 32)  # sizes of a pass that are measured beforehand
+WORDS = 24  # tokens of the vocabulary
+PROMPT = 200  # tokens of a prompt
 
 
 def natural(token: int) -> int:
@@ -93,12 +90,7 @@ class Machine:
 
 
 class Text:
-    """How the target goes on.
-
-    Args:
-        levels: of the draft's first branch that are right, by the situation.
-        goes_on: whether an undrafted token is what would have been drafted.
-    """
+    """How the target goes on."""
 
     def __init__(
         self,

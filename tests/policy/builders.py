@@ -14,7 +14,6 @@ from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.ngram import NgramIndex, NgramSource
 from localspec.drafters.parallel import ParallelReader
-from localspec.policy.explore_then_commit import ExploreThenCommit
 from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
 from localspec.policy.source_profile import Gain
@@ -104,7 +103,7 @@ class Pair:
             Limits(self.capacity, self.max_draft, self.most_leaves),
             branches=greedy,
             drawn=self.sampled and not greedy,
-            overlap=None if self.reader is None else ExploreThenCommit(decided=True),
+            overlaps=self.reader is not None,
         )
         self.planner = Clockless(policy, profile)
         return self.planner, policy

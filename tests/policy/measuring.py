@@ -11,8 +11,7 @@ from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
 from tests.support.toys import ToyCache, started
 
-UNIT = 0.01
-"""Seconds of a pass over one token; localspec's own work is nothing beside it."""
+UNIT = 0.01  # seconds of a pass over one token; localspec's own work is nothing beside it
 MODEL = DraftModel(ToyCache(started([1, 1, 1])), 4)
 """As whose the cost of draft passes is known."""
 

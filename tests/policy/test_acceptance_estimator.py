@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -145,64 +143,3 @@ def test_rounding_does_not_grow_over_months() -> None:
     estimator.begin()
     for features in seen.tolist():
         assert estimator.predict(features) == pytest.approx(0.6, abs=0.1)
-
-
-@pytest.mark.parametrize(
-    "variance",
-    [[[1.0, 0.4], [-0.4, 1.0]], [[1.0, 1.5], [1.5, 1.0]], [[-1.0, 0.0], [0.0, 1.0]]],
-    ids=["asymmetric", "indefinite", "negative"],
-)
-def test_what_rounding_led_astray_begins_anew(variance: list[list[float]]) -> None:
-    estimator = AcceptanceEstimator((0.5, 1.0))
-    estimator.restore({"weights": [9.0, -9.0], "variance": variance, "seen": 90_000})
-    assert estimator.as_dict() == AcceptanceEstimator((0.5, 1.0)).as_dict()
-    for _ in range(100):
-        estimator.learn((1.0, 1.0), accepted=True)
-
-
-def test_round_trip_through_json() -> None:
-    estimator = AcceptanceEstimator((0.3, 1.0, -0.2))
-    features, truth = sample(50, 5)
-    teach(estimator, features, truth, 6)
-    estimator.begin()
-    again = AcceptanceEstimator((0.0, 0.0, 0.0))
-    again.restore(json.loads(json.dumps(estimator.as_dict())))
-    assert again.seen == 50
-    for row in features.tolist():
-        assert again.predict(row) == estimator.predict(row)
-    teach(estimator, features, truth, 8)
-    teach(again, features, truth, 8)
-    assert again.as_dict() == estimator.as_dict()
-
-
-GOOD: dict[str, Any] = {"weights": [0.0, 1.0], "variance": [[1.0, 0.0], [0.0, 1.0]], "seen": 3}
-
-
-@pytest.mark.parametrize(
-    "broken",
-    [
-        None,
-        [],
-        "weights",
-        {},
-        GOOD | {"weights": [0.0]},
-        GOOD | {"weights": [0.0, float("nan")]},
-        GOOD | {"weights": ["a", "b"]},
-        GOOD | {"weights": 3},
-        GOOD | {"variance": [[1.0, 0.0]]},
-        GOOD | {"variance": [[1.0], [0.0, 1.0]]},
-        GOOD | {"variance": [[1.0, 0.0], [0.0, float("inf")]]},
-        GOOD | {"variance": [1.0, 2.0]},
-        GOOD | {"seen": None},
-        GOOD | {"seen": "many"},
-        GOOD | {"seen": float("inf")},
-        {key: value for key, value in GOOD.items() if key != "seen"},
-    ],
-    ids=repr,
-)
-def test_broken_record_is_refused_and_changes_nothing(broken: Any) -> None:
-    estimator = AcceptanceEstimator((0.5, 0.5))
-    before = estimator.as_dict()
-    with pytest.raises(ValueError):
-        estimator.restore(broken)
-    assert estimator.as_dict() == before

@@ -84,23 +84,8 @@ def test_pairs_tell_it_whatever_the_pace_does(longer: float) -> None:
     assert pairs(longer, paces, noise(80, 0.01)) == pytest.approx(1.0 / longer, abs=0.006)
 
 
-def test_hiccups_of_pairs_move_it_little() -> None:
-    disturbed = noise(80, 0.01)
-    disturbed[::10, 0] *= 8.0
-    assert pairs(1.02, np.ones(80), disturbed) == pytest.approx(1 / 1.02, abs=0.02)
-
-
 def test_plain_passes_never_look_slower_than_they_were() -> None:
     assert pairs(0.9, np.ones(20), np.ones((20, 2))) == 1.0
-
-
-def test_pair_is_one_pass_right_behind_the_other() -> None:
-    baseline = Baseline()
-    for _ in range(20):
-        baseline.observe(1.05, alike=False)
-        baseline.interrupt()
-        baseline.observe(1.0)
-    assert baseline.observe(1.0, alike=False) == 1.0
 
 
 def test_seconds_of_pairs_are_asked_for_until_it_is_known() -> None:

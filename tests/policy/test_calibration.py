@@ -13,19 +13,14 @@ from localspec.decoding.sampling import Rows
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.policy.calibration import (
-    CORE,
     FAR_LENGTH,
-    affordable,
     calibrate,
-    calibrate_more,
     measure,
-    missing,
 )
 from localspec.policy.cost_curve import SIZES, CostCurve
 from tests.support import ggufs
 
-AMPLE = 60.0
-"""Seconds: whatever there is to measure is measured."""
+AMPLE = 60.0  # seconds: whatever there is to measure is measured
 NONE = 0.0
 
 
@@ -54,16 +49,6 @@ def test_every_size_is_measured_where_there_is_time(context: Context) -> None:
     assert {int(n) for n in table} == {n for n in SIZES if n <= context.max_draft + 1}
     assert all(seconds > 0.0 for seconds in table.values())
     assert curve.seconds(32, 0) > curve.seconds(1, 0)
-
-
-def test_cache_is_left_empty_and_works(context: Context) -> None:
-    context.clear()
-    before = context.extend([1, 2, 3])[-1].copy()
-    calibrate(context, CostCurve(), NONE)
-    assert context.tokens == []
-    again = context.extend([1, 2, 3])[-1]
-    assert (before == again).all()
-    context.clear()
 
 
 def test_without_time_the_most_telling_sizes_are_measured(context: Context) -> None:
@@ -207,38 +192,3 @@ def test_the_first_pass_of_a_size_does_not_count_where_passes_are_brief() -> Non
     assert calibrate(passes, curve, AMPLE)
     for n in SIZES[2:]:
         assert curve.seconds(n, 0) == pytest.approx((1.5 + 0.1 * n) * Striding.UNIT, rel=0.02), n
-
-
-def test_long_passes_are_not_repeated_for_what_is_nothing_beside_them() -> None:
-    passes = Striding(unit=0.1)
-    measure(passes, passes.filler(4), [1, 4], {}, float("inf"))
-    assert passes.passes == 2
-
-
-def test_what_there_was_no_time_for_is_measured_later_at_the_pace_of_plain_passes() -> None:
-    passes, curve = Striding(unit=0.1), CostCurve()
-    calibrate(passes, curve, NONE)
-    first = missing(passes, curve)
-    assert first == list(SIZES[2:CORE])
-    passes.extend([0] * 50)
-    plain, slower = curve.seconds(1, 50), Striding(unit=0.2)
-    slower.extend([0] * 50)
-    assert not affordable(slower, curve, 50, 1.5 * plain), "more than what may be spent"
-    sizes = affordable(slower, curve, 50, 6.0 * plain)
-    assert sizes == first[: len(sizes)], "the most telling ones first"
-    assert 0 < len(sizes) < len(first)
-    calibrate_more(slower, curve, sizes)
-    assert len(slower.tokens) == 50, "the text stays"
-    assert missing(slower, curve) == first[len(sizes) :]
-    relative = curve.seconds(2, 50) / plain
-    there = measured(Striding(unit=0.2), [1, 2])
-    assert relative == pytest.approx(there[2] / there[1], rel=0.1)
-    assert affordable(slower, curve, 50, 60.0) == first[len(sizes) :]
-    assert not affordable(slower, curve, slower.capacity - 1, 60.0), "there is no room"
-
-
-def measured(passes: Striding, sizes: list[int]) -> dict[int, float]:
-    passes.extend([0] * 50)
-    found: dict[int, float] = {}
-    measure(passes, passes.filler(max(sizes)), sizes, found, float("inf"))
-    return found

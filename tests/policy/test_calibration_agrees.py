@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 
 import localspec
@@ -20,7 +21,7 @@ def test_a_curve_that_was_once_wrong_does_not_agree(draft_path: Path) -> None:
         try:
             curve = CostCurve()
             calibrate(context, curve, 0.2)
-            wrong = CostCurve.from_dict(curve.as_dict())
+            wrong = deepcopy(curve)
             wrong.learn({4: 50 * curve.seconds(4, 0)}, 0)
             assert not agrees(context, wrong)
             assert context.tokens == []

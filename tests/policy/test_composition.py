@@ -182,14 +182,3 @@ def test_overlap_where_it_is_possible_and_wanted(
     profile = profile_of([1.0, 1.0, 1.0, 1.0])
     planner, _ = chosen(Drafting(overlap=overlap), pair(beside=beside), profile)
     assert planner.plan(session()).overlaps is overlaps
-
-
-def test_trial_of_the_overlap_lasts_longer_than_an_answer() -> None:
-    """It is the engine's, which hands the same parts to every answer."""
-    parts = pair(beside=True)
-    assert parts.model is not None
-    assert parts.model.reader is not None
-    for _ in range(12):
-        parts.model.reader.trial.observe(1, 1.0)
-    planner, _ = chosen(Drafting(), parts, profile_of([1.0, 1.0, 1.0, 1.0]))
-    assert planner.plan(session()).overlaps, "its second turn"

@@ -95,9 +95,6 @@ def foreseeable(machine: Machine, run: Figures, slowest: float = 1.0) -> float:
 
     localspec's own work is part of it: what a plain step takes of it, planning included, counts as
     plain decoding's, and is known to one look at the clock.
-
-    Args:
-        slowest: factor of the slowest passes.
     """
     return most(machine, slowest) + overrun(machine, run) + OWN * sum(run.tokens)
 
@@ -110,14 +107,7 @@ def runs(
     several: bool = False,
     in_turns: bool = False,
 ) -> Iterator[tuple[tuple[object, ...], Machine, Figures]]:
-    """The text on machines of these shapes, in all ways of drafting; with each, what it was.
-
-    Args:
-        machine_of: makes a machine from a shape and `one`.
-        several: with many short answers as well as with a long one.
-        in_turns: each way on one of the shapes, another one with the next text: so every shape is
-            met in every way, and with every text.
-    """
+    """The text on machines of these shapes, in all ways of drafting; with each, what it was."""
     turn = list(TEXTS).index(text)
     ways = enumerate(product(WAYS, LENGTHS.items(), shapes))
     for number, ((model, greedy), (one, lengths), shape) in ways:

@@ -19,8 +19,7 @@ from tests.policy.measuring import SHAPES, TILES
 WAYS = [(None, True), ("chain", True), ("tree", True), ("chain", False)]
 Q4_0 = (1, 1.7, 2.4, 1.9, 2.7, 3.0, 3.3, 3.7, 4.0, 4.3, 4.6, 4.9, 5.0, 5.1, 5.15, 5.2)
 """T(n) ÷ T(1) of a 1.5 B model in Q4_0 on two cores."""
-LATER = 200
-"""Tokens after which what was lucky or unlucky at the beginning is to be made up for."""
+LATER = 200  # tokens after which what was lucky or unlucky at the beginning is to be made up for
 
 
 @contextmanager

@@ -25,8 +25,7 @@ from tests.policy.lookups import ListedSource, expects
 from tests.policy.measuring import SHAPES, TILES, UNIT, Clockless, curve, profile_of
 from tests.support.toys import GREEDY, Follows, ToyCache, ToyTarget, session_of
 
-SURE = [expects(1, 0.97)] * 40
-"""A long copy."""
+SURE = [expects(1, 0.97)] * 40  # a long copy
 POOR = [expects(1, 0.02)] * 3
 
 
@@ -220,11 +219,6 @@ def scripted(
     """The text 0 1 2 3 …, which the draft model knows, then does not, then knows again.
 
     No token comes twice, so that the n-gram is of no use.
-
-    Args:
-        wrongly_sure: whether the draft model is as sure of itself where it is wrong.
-        wide: tokens that the draft model reads in the time of one; more take in proportion.
-        price: of that, in plain passes.
     """
     size = known + strange + back + 8
     doubts = 0.7 if wrongly_sure else 0.1
@@ -250,8 +244,7 @@ def asked(step: Step) -> bool:
     return step.plan.reason == LEADING
 
 
-LONGEST = Asking.LONGEST + Asking.BURST
-"""Steps between the beginnings of two trials."""
+LONGEST = Asking.LONGEST + Asking.BURST  # steps between the beginnings of two trials
 
 
 @pytest.mark.parametrize("strange", [60, 200, 400])

@@ -34,12 +34,10 @@ from tests.support.toys import (
     started,
 )
 
-WRONG = 1e-3
-"""A gap as large as this must not go unseen."""
+WRONG = 1e-3  # a gap as large as this must not go unseen
 MODEL = started([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
 DRAFT = started([[0.1, 0.2, 0.7], [0.7, 0.1, 0.2], [0.2, 0.7, 0.1]])
-REPEATS = (0, 1, 2, 0, 1, 2, 0, START)
-"""A prompt with which the n-gram has something to say."""
+REPEATS = (0, 1, 2, 0, 1, 2, 0, START)  # a prompt with which the n-gram has something to say
 
 tokens = st.integers(0, SIZE - 1)
 prompts = st.lists(tokens, min_size=2, max_size=8).map(lambda text: (*text, START))
@@ -48,8 +46,7 @@ for_shapes = pytest.mark.parametrize("shape", SHAPES)
 for_rules = pytest.mark.parametrize(
     "rule", [SpeculativeSampling(), BestLossless()], ids=lambda rule: rule.name
 )
-CHEAP, DEAR = 0.05, 0.5
-"""Passes of the draft model, in passes of the target."""
+CHEAP, DEAR = 0.05, 0.5  # passes of the draft model, in passes of the target
 for_prices = pytest.mark.parametrize("price", [CHEAP, DEAR])
 for_drafts = pytest.mark.parametrize("sampled", [True, False], ids=["drawn", "chosen"])
 

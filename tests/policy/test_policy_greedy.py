@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,16 +88,52 @@ def random_prompt(seed: int) -> list[int]:
     return [*rng.integers(0, 3, size=rng.integers(2, 12)).tolist(), START]
 
 
+PAIRS: dict[str, dict[str, Any]] = {
+    **{shape: {"shape": shape} for shape in SHAPES},
+    **{f"{shape}, dear drafts": {"shape": shape, "price": 0.3} for shape in SHAPES},
+    "recurrent draft model": {"shape": "tiles", "recurrent": True},
+    **{f"{n} leaves": {"shape": "flat", "most_leaves": n} for n in (1, 2, 3)},
+    **{f"draft model for {n} tokens": {"shape": "flat", "draft_capacity": n} for n in (4, 12, 33)},
+    **{f"target for {n} drafts": {"shape": "tiles", "max_draft": n} for n in (1, 2, 5)},
+}
+"""`ToyTarget` and `ToyCache` take no more tokens, and no more branches, than they have room for."""
+FORBIDDEN = {(0, 0), (1, 2), (2, 0)}
+
+
 @for_caches
-@for_shapes
-@pytest.mark.parametrize("price", [0.02, 0.3])
-def test_text_is_what_the_target_picks(shape: str, price: float, branching: bool) -> None:
+@pytest.mark.parametrize("kind", PAIRS)
+def test_text_is_what_the_target_picks(kind: str, branching: bool) -> None:
     for seed in range(MODELS):
         (model, draft), prompt = some_models(seed), random_prompt(seed)
-        text, _ = generated(
-            model, Pair(draft, shape=shape, price=price, branching=branching), prompt
-        )
+        pair = Pair(draft, branching=branching, **PAIRS[kind])
+        if "max_draft" in PAIRS[kind]:
+            pair.capacity = len(prompt) + COUNT + pair.max_draft % 2
+        text, steps = generated(model, pair, prompt)
         assert text == by_hand(model, prompt)
+        assert max(step.drafted for step in steps) <= pair.max_draft
+
+
+@for_caches
+@pytest.mark.parametrize("end", [None, 0, 1, 2])
+@pytest.mark.parametrize("shape", ["flat", "tiles"])
+def test_end_tokens_and_grammars_hold(shape: str, end: int | None, branching: bool) -> None:
+    proposed = 0
+    for seed in range(MODELS):
+        (model, draft), prompt = some_models(seed), random_prompt(seed)
+        pair = Pair(draft, shape=shape, branching=branching)
+        if end is not None:
+            text, _ = generated(model, pair, prompt, ends=lambda t: t == end)
+            assert text == by_hand(model, prompt, lambda t: t == end)
+            continue
+        text, steps = generated(model, pair, prompt, constraint=Forbids(FORBIDDEN, START))
+        assert text == by_hand(model, prompt, forbidden=FORBIDDEN)
+        for step in steps:
+            for node, source in enumerate(step.tree.sources):
+                path = [text[step.context_length - 1], *step.tree.path_tokens(node)]
+                if source == "model":
+                    assert (path[-2], path[-1]) not in FORBIDDEN
+                    proposed += 1
+    assert end is not None or proposed > MODELS
 
 
 @for_caches
@@ -113,20 +150,6 @@ def test_trees_branch_and_branches_are_accepted(shape: str, branching: bool) -> 
             )
     assert branches > MODELS
     assert beside > MODELS // 4, "second choices are there to be accepted"
-
-
-@for_caches
-@pytest.mark.parametrize("most_leaves", [1, 2, 3])
-@pytest.mark.parametrize("price", [0.02, 0.3])
-def test_no_tree_has_more_branches_than_the_target_takes(
-    most_leaves: int, price: float, branching: bool
-) -> None:
-    """`ToyTarget` counts them."""
-    for seed in range(MODELS):
-        (model, draft), prompt = some_models(seed), random_prompt(seed)
-        pair = Pair(draft, shape="flat", price=price, most_leaves=most_leaves, branching=branching)
-        text, _ = generated(model, pair, prompt)
-        assert text == by_hand(model, prompt)
 
 
 def test_rule_for_chains_gets_chains() -> None:
@@ -161,83 +184,6 @@ def test_text_is_what_the_target_picks_without_a_draft_model(shape: str) -> None
         assert text == by_hand(model, prompt)
         accepted += sum(step.accepted for step in steps)
     assert accepted > 100 or shape == "ruinous"
-
-
-@pytest.mark.parametrize("shape", ["flat", "tiles"])
-def test_recurrent_draft_model_changes_nothing(shape: str) -> None:
-    for seed in range(MODELS):
-        (model, draft), prompt = some_models(seed), random_prompt(seed)
-        text, _ = generated(model, Pair(draft, shape=shape, recurrent=True), prompt)
-        assert text == by_hand(model, prompt)
-
-
-@for_caches
-@pytest.mark.parametrize("shape", ["flat", "tiles"])
-@pytest.mark.parametrize("end", [0, 1, 2])
-def test_text_ends_at_its_end_token(shape: str, end: int, branching: bool) -> None:
-    for seed in range(MODELS):
-        (model, draft), prompt = some_models(seed), random_prompt(seed)
-        text, _ = generated(
-            model, Pair(draft, shape=shape, branching=branching), prompt, ends=lambda t: t == end
-        )
-        assert text == by_hand(model, prompt, lambda t: t == end)
-
-
-@for_caches
-@pytest.mark.parametrize("shape", ["flat", "tiles"])
-def test_grammar_holds(shape: str, branching: bool) -> None:
-    pairs = {(0, 0), (1, 2), (2, 0)}
-    for seed in range(MODELS):
-        (model, draft), prompt = some_models(seed), random_prompt(seed)
-        text, _ = generated(
-            model,
-            Pair(draft, shape=shape, branching=branching),
-            prompt,
-            constraint=Forbids(pairs, START),
-        )
-        assert text == by_hand(model, prompt, forbidden=pairs)
-
-
-@for_caches
-def test_draft_model_proposes_nothing_that_the_grammar_forbids(branching: bool) -> None:
-    pairs = {(0, 0), (1, 2), (2, 0)}
-    proposed = 0
-    for seed in range(MODELS):
-        (model, draft), prompt = some_models(seed), random_prompt(seed)
-        pair = Pair(draft, shape="flat", branching=branching)
-        text, steps = generated(model, pair, prompt, constraint=Forbids(pairs, START))
-        for step in steps:
-            for node, source in enumerate(step.tree.sources):
-                path = [text[step.context_length - 1], *step.tree.path_tokens(node)]
-                if source == "model":
-                    assert (path[-2], path[-1]) not in pairs
-                    proposed += 1
-    assert proposed > MODELS
-
-
-@for_caches
-@pytest.mark.parametrize("draft_capacity", [4, 12, 20, 33])
-def test_full_draft_model_is_left_out(draft_capacity: int, branching: bool) -> None:
-    """`ToyCache` takes no token beyond its capacity."""
-    for seed in range(MODELS):
-        (model, draft), prompt = some_models(seed), random_prompt(seed)
-        pair = Pair(draft, shape="flat", draft_capacity=draft_capacity, branching=branching)
-        text, _ = generated(model, pair, prompt)
-        assert text == by_hand(model, prompt)
-
-
-@for_caches
-@pytest.mark.parametrize("max_draft", [1, 2, 3, 5])
-def test_target_with_little_room_gets_small_trees(max_draft: int, branching: bool) -> None:
-    """`ToyTarget` takes no larger tree, and no token beyond its capacity."""
-    for seed in range(MODELS):
-        (model, draft), prompt = some_models(seed), random_prompt(seed)
-        pair = Pair(
-            draft, shape="tiles", max_draft=max_draft, capacity=len(prompt) + COUNT + max_draft % 2
-        )
-        text, steps = generated(model, pair, prompt)
-        assert text == by_hand(model, prompt)
-        assert max(step.drafted for step in steps) <= max_draft
 
 
 @for_caches

@@ -93,17 +93,6 @@ def test_one_that_hardly_saved_anything_reads_no_more() -> None:
     assert not pays(after(-0.1), reads=1, longest=64)
 
 
-def test_it_is_doubted_little_by_little() -> None:
-    """Not after the first steps, in which little is known of its tokens."""
-    profile, found = profile_of(SHAPES["steep"], READING), []
-    for _ in range(50):
-        found.append(pays(profile, reads=100, longest=64))
-        for _ in range(20 if found[-1] else 0):
-            profile.source(MODEL).earned(0.0, 1)
-    assert found[:4] == [True] * 4
-    assert not all(found)
-
-
 def test_it_is_tried_again_when_it_was_left_out_for_long() -> None:
     """Its prompts are read for nothing meanwhile, so that they must be few: here each takes 5
     passes, of answers of 64."""
@@ -114,13 +103,6 @@ def test_it_is_tried_again_when_it_was_left_out_for_long() -> None:
             profile.source(MODEL).earned(0.0, 64)
     assert read >= 1
     assert 5 * read <= Asking.TRIALS * 64 * answers
-
-
-def test_only_the_latest_answers_count() -> None:
-    profile = after(-0.05)
-    for _ in range(50):
-        profile.source(MODEL).earned(20.0, 64)
-    assert pays(profile, reads=100, longest=64)
 
 
 def test_answers_are_taken_to_be_as_long_as_they_were() -> None:

@@ -11,14 +11,12 @@ import pytest
 
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.policy.growing import Growing
-from localspec.policy.profile import PairProfile
 from localspec.policy.worth import FARTHEST, Worth
 from tests.policy.measuring import SHAPES, UNIT, profile_of
 from tests.support.toys import session_of
 
 MOST = 7
-RATES = (0.6, 1.0, 1.7)
-"""Tokens per plain pass to be had."""
+RATES = (0.6, 1.0, 1.7)  # tokens per plain pass to be had
 
 
 def worth_of(
@@ -67,22 +65,6 @@ def kept(growing: Growing, tree: TokenTree) -> list[int]:
     return list(tree.tokens)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("rate", RATES)
-def test_nothing_is_worth_more_than_what_is_kept(shape: str, rate: float) -> None:
-    for seed in range(40):
-        rng = np.random.default_rng([seed, 7])
-        worth = worth_of(shaped(shape), rate=rate)
-        growing = grown(worth, rng, int(rng.integers(0, 8)))
-        every = reaches(growing)
-        best = max(value(worth, [every[n] for n in chosen]) for chosen in closed_sets(growing))
-        assert worth.of(every) == pytest.approx(best, abs=1e-9)
-        tree = growing.selected(None)
-        found = [every[n] for n in kept(growing, tree)]
-        assert value(worth, found) == pytest.approx(best, abs=1e-9)
-        assert growing.tokens == pytest.approx(1.0 + sum(found))
-
-
 @pytest.mark.parametrize("rate", RATES)
 def test_nothing_random_costs_make_is_worth_more_of_what_is_covered(rate: float) -> None:
     """What a pass may take beyond a plain one is limited, and falls with every draft pass."""
@@ -108,14 +90,6 @@ def test_nothing_random_costs_make_is_worth_more_of_what_is_covered(rate: float)
         assert value(worth, [every[n] for n in found]) == pytest.approx(best, abs=1e-9)
         for count in range(1, MOST + 1):
             assert worth.affords(0.0, count) == covered(count)
-
-
-def test_what_is_not_covered_is_worth_nothing() -> None:
-    """Two of these tokens take one plain pass more than none."""
-    worth = worth_of(shaped("steep"), spare=1.2 * UNIT)
-    assert worth.of([0.9] * 6) == value(worth, [0.9] * 2)
-    worth.spend(0.5 * UNIT)
-    assert worth.of([0.9] * 6) == value(worth, [0.9])
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -157,45 +131,6 @@ def test_as_many_are_verified_as_are_granted(granted: int) -> None:
         assert sorted(found) == sorted(np.argsort(reaches(growing))[::-1][:granted].tolist())
 
 
-@pytest.mark.parametrize(
-    ("shape", "pass_cost", "onward", "pays"),
-    [
-        ("flat", 0.05, 0.75, True),
-        ("flat", 0.9, 0.75, False),
-        ("flat", 0.05, 0.01, False),
-        ("ruinous", 0.05, 0.75, False),
-        ("tiles", 0.05, 0.9, True),
-    ],
-)
-def test_further_pass_of_the_draft_model_is_taken_where_it_pays(
-    shape: str, pass_cost: float, onward: float, pays: bool
-) -> None:
-    worth = worth_of(shaped(shape))
-    now = worth.of([0.9])
-    assert worth.grows(now, [0.9], (), 0.9, onward, pass_cost * UNIT, MOST - 1) is pays
-
-
-@pytest.mark.parametrize(
-    ("shape", "chance", "pays"),
-    [
-        ("flat", 0.3, True),
-        ("flat", 0.005, False),
-        ("ruinous", 0.9, False),
-        ("steep", 0.8, True),
-        ("steep", 0.2, False),
-        ("tiles", 0.9, True),
-        ("tiles", 0.1, False),
-    ],
-)
-def test_token_is_drawn_where_it_is_likely_enough_to_pay(
-    shape: str, chance: float, pays: bool
-) -> None:
-    worth = worth_of(shaped(shape), firm=True)
-    stop = worth.of(())
-    further = worth.grows(stop, (), (chance,), chance, 0.75, 0.05 * UNIT, MOST)
-    assert (worth.of((), (chance,)) > stop or further) is pays
-
-
 @pytest.mark.parametrize("firm", [False, True])
 def test_no_pass_is_taken_that_nothing_makes_up_for(firm: bool) -> None:
     """Against counting every number of passes."""
@@ -212,10 +147,3 @@ def test_no_pass_is_taken_that_nothing_makes_up_for(firm: bool) -> None:
         assert not takes or any(pays)
         taken += takes
     assert taken > 30
-
-
-def test_costs_are_those_of_the_curve_and_of_localspecs_own_work() -> None:
-    profile: PairProfile = profile_of(SHAPES["tiles"])
-    own = profile.step_overhead, profile.row_overhead
-    wanted = [profile.target.seconds(n, 0) + own[0] + (n - 1) * own[1] for n in range(1, MOST + 2)]
-    assert profile.verifying(0, MOST)[1:] == pytest.approx(wanted)

@@ -8,12 +8,10 @@ from localspec.decoding.interfaces import PassRequest, PassResult
 from localspec.decoding.sampling import Rows
 from tests.support.toys import BranchingToyCache, ToyCache, ToyModel, ToyTarget
 
-OWN = 50e-6
-"""Seconds of localspec's own between two looks at the clock."""
+OWN = 50e-6  # seconds of localspec's own between two looks at the clock
 CAPACITY = 8192
 
-Cost = Callable[[int], float]
-"""Seconds of a pass over so many tokens, at present."""
+Cost = Callable[[int], float]  # seconds of a pass over so many tokens, at present
 
 
 class Clock:

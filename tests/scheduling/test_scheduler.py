@@ -24,8 +24,7 @@ from localspec.scheduling.shared_passes import SharedPasses
 from localspec.scheduling.task import AHEAD, Displaced, Request, Task, Wait
 from tests.support.together import together
 
-PATIENCE = 60.0
-"""Seconds until a test that hangs fails."""
+PATIENCE = 60.0  # seconds until a test that hangs fails
 
 
 class NotedCache:
@@ -179,7 +178,7 @@ class Grants:
 
 def test_bids_are_decided_once_all_have_drafted() -> None:
     table = Table()
-    table.passes.costs = grants = Grants()
+    table.passes.costs = grants = Grants()  # type: ignore[assignment]
 
     def answer(task: Task, number: int) -> None:
         for _ in range(number):
@@ -221,29 +220,8 @@ def test_nobody_waits_for_an_answer_that_is_not_read() -> None:
     paused.wait()
 
 
-def test_prompts_are_read_in_pieces_beside_steps() -> None:
-    """A piece of one prompt at a time, in the order in which they came."""
+def test_steps_and_pieces_of_prompts_take_turns() -> None:
     table = Table(chunk=64)
-
-    def reads(task: Task, number: int) -> None:
-        for _ in range(2):
-            assert table.passes.chunk(task) == 64
-            table.decode(task, *[number] * 64, outputs=0)
-
-    def steps(task: Task) -> None:
-        for _ in range(4):
-            table.decode(task, 2)
-
-    got = table.run(lambda task: reads(task, 0), lambda task: reads(task, 1), steps)
-    assert got == [[], [], []]
-    pieces = [sum(token != 2 for token in found) for found in table.target.passes]
-    assert pieces == [64, 64, 64, 64], "never both at once"
-    assert all(found.count(2) == 1 for found in table.target.passes), "no step waits"
-    assert {found[-1] for found in table.target.passes[:2]} == {0, 1}, "in turns"
-
-
-def test_where_they_may_not_share_passes_steps_and_prompts_take_turns() -> None:
-    table = Table(chunk=64, mixed=False)
 
     def reads(task: Task) -> None:
         assert task.reading

@@ -27,18 +27,7 @@ def lora(
     architecture: str | None = None,
     kind: str = "lora",
 ) -> Path:
-    """Write an adapter of a model and return its path.
-
-    Args:
-        base: the model's file.
-        ending: of the names of those tensors that it changes.
-        rank: of its matrices.
-        gain: how much it adds, beside matrices that pass on numbers at their size.
-        more: further matrices by name, of these (rows, columns).
-        without: ending of matrices that are left out: "lora_b".
-        architecture: the model's, unless another is said.
-        kind: `adapter.type`.
-    """
+    """Write an adapter of a model and return its path."""
     file = read_gguf(base)
     random = np.random.default_rng(seed)
     writer = GGUFWriter(path, architecture or file.architecture)

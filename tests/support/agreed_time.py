@@ -18,8 +18,7 @@ from localspec.parallel_engine import ParallelEngine
 from tests.policy.timed import Clock
 from tests.support.sessions import make_drafts_cheap, target_seconds
 
-DRAFT_SECONDS = 0.001
-"""Of a pass of the draft model, over however many tokens."""
+DRAFT_SECONDS = 0.001  # of a pass of the draft model, over however many tokens
 
 
 class SharedClock(Clock):
@@ -39,11 +38,7 @@ class SharedClock(Clock):
 
 
 def agree_on_time(engine: Engine) -> Clock:
-    """Have an engine's passes take what `make_drafts_cheap` says, and nothing else take long.
-
-    Returns:
-        The clock; the steps of an engine that gives one answer at a time have to be given it.
-    """
+    """Have an engine's passes take what `make_drafts_cheap` says, and nothing else take long."""
     clock = SharedClock()
     costs: tuple[Callable[[int], float], ...] = (target_seconds, lambda tokens: DRAFT_SECONDS)
     if isinstance(engine, ParallelEngine):

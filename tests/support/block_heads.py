@@ -21,17 +21,13 @@ from tests.support.heads import LAYERS, copy_vocabulary, weights
 
 _Matrix = npt.NDArray[np.float32]
 
-MASK = 259
-"""The token that masks; any does that no text has."""
-SHARP = 8.0
-"""Of queries and keys."""
+MASK = 259  # the token that masks; any does that no text has
+SHARP = 8.0  # of queries and keys
 LONG = 30.0
 """Of embeddings: what a layer adds is of the same length, so that little of what it adds to the
 text's last token, which looks at nothing in particular, is seen."""
-FIRM = 3.0
-"""How firmly a layer adds followers."""
-SURE = 30.0
-"""Logit of a follower in the Markov chain."""
+FIRM = 3.0  # how firmly a layer adds followers
+SURE = 30.0  # logit of a follower in the Markov chain
 _FLAG, _ALL = 0, 1  # features of masks, and of all tokens
 
 
@@ -55,30 +51,7 @@ def block(
     without: str = "",
     **changed: Any,
 ) -> Path:
-    """Write a head.
-
-    Args:
-        target: whose vocabulary and output it has; None is the embedded one.
-        markov: whether it is a DSpark head.
-        anchored: `sample_from_anchor`; None leaves it out.
-        layers: `target_layers`.
-        depth: layers of its own.
-        follows: what comes after which token.
-        own: whether it has embeddings and output of its own; of a DFlash head that knows what
-            follows, it does.
-        d2t: the tokens that its output is cut to.
-        seed: of random weights everywhere, in place of those that do something known.
-        size: `block_size`, None leaves it out.
-        mask: its token, None for none.
-        confidence: whether a DSpark head has the weights that say how sure it is.
-        sections: rotations as for a target with positions in several dimensions.
-        causal: `attention.causal`; None leaves it out.
-        without: a tensor that is left out.
-        changed: keys of the architecture with other values.
-
-    Returns:
-        `path`.
-    """
+    """Write a head."""
     target = target or paths.embedded(paths.EMBEDDED_TARGET)
     known = weights(target)
     embeddings = known["token_embd.weight"]

@@ -74,32 +74,6 @@ def tiny_llama(
 
     The weights do not depend on `vocab_size` but for the added rows of the embeddings, nor on
     `swap_tokens`, `chat_template` or `tokenizer`.
-
-    Args:
-        path: File to write.
-        dim: Width of the residual stream.
-        layers: Number of layers.
-        heads: Attention heads, of dim / heads (an even number) each; as many for keys and values.
-        ff: Width of the feed-forward layers.
-        context: Context length of training, in tokens.
-        seed: Seed of the weights.
-        vocab_size: Number of tokens. None: the embedded vocabulary's 8,192. Larger: that
-            vocabulary, padded with normal tokens `<pad-8192>`, `<pad-8193>` and so on. Without a
-            tokenizer, any number.
-        swap_tokens: Two token ids whose texts are exchanged (their types and the special roles of
-            the ids stay), for a vocabulary that differs from the embedded one.
-        chat_template: None keeps the embedded model's, "" leaves it out, other text replaces it.
-        tokenizer: False writes a file without a vocabulary (`tokenizer.ggml.model` is "none" and
-            llama.cpp takes the number of tokens from `llama.vocab_size`).
-        more: With what some llama models have besides: biases, an output matrix of its own, and
-            factors for the rotations.
-        half_norm: With the last norm in F16.
-
-    Returns:
-        `path`.
-
-    Raises:
-        ValueError: The options do not fit together, or `vocab_size` is too small.
     """
     if tokenizer:
         vocabulary = _vocabulary(size=vocab_size, swap=swap_tokens, chat_template=chat_template)
@@ -149,19 +123,8 @@ def sized_llama(
 
     The defaults make a file of 173 MB, written in about 1 s. On 2 cores of a Xeon with AVX-512,
     with 2 threads and without AMX, one token takes 15 ms, a batch of 4 tokens 27 ms and one of 8
-    tokens 43 ms; the time goes with the file's size (8 layers: 118 MB, 11 ms; 16: 228 MB, 18 ms).
-
-    Args:
-        path: File to write.
-        dim: Width of the residual stream; a multiple of 32.
-        layers: Number of layers.
-        ff: Width of the feed-forward layers; a multiple of 32.
-        heads: Attention heads, of dim / heads (an even number) each; as many for keys and values.
-        context: Context length of training, in tokens.
-        seed: Seed of the weights.
-
-    Returns:
-        `path`.
+    tokens 43 ms; the time goes with the file's size (8 layers: 118 MB, 11 ms; 16: 228 MB, 18
+    ms).
     """
     return _write_llama(
         path,
@@ -182,13 +145,6 @@ def tiny_mamba(path: Path, *, seed: int = 0) -> Path:
     """Write a mamba model: recurrent memory only, which cannot be rolled back.
 
     2 layers of width 64 (inner width 128, state size 16), 8,192 tokens, 512 tokens of context.
-
-    Args:
-        path: File to write.
-        seed: Seed of the weights.
-
-    Returns:
-        `path`.
     """
     dim, layers, inner, state, conv, dt_rank = 64, 2, 128, 16, 4, 4
     rng = np.random.default_rng(seed)
@@ -227,13 +183,6 @@ def tiny_hybrid(path: Path, *, seed: int = 0) -> Path:
     `llama_memory_seq_rm` accepts to remove up to the context's `n_rs_seq` tokens, and the state is
     right only if the last batch had more tokens than are removed. 8,192 tokens, 512 tokens of
     context.
-
-    Args:
-        path: File to write.
-        seed: Seed of the weights.
-
-    Returns:
-        `path`.
     """
     dim, heads, ff, conv = 64, 2, 128, 3
     kv_heads = [0, heads, 0]  # 0 makes a layer recurrent
@@ -271,13 +220,6 @@ def tiny_bert(path: Path, *, seed: int = 0) -> Path:
     2 layers of width 64, 512 positions, mean pooling, attention both ways. The vocabulary is the
     embedded model's (llama.cpp takes any for this architecture), so that the vocabulary is not what
     tells it from the other files here.
-
-    Args:
-        path: File to write.
-        seed: Seed of the weights.
-
-    Returns:
-        `path`.
     """
     dim, layers, heads, ff, context, token_types = 64, 2, 2, 128, 512, 2
     rng = np.random.default_rng(seed)

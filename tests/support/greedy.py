@@ -21,8 +21,7 @@ from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.context import Context
 from localspec.llama.target import LlamaTarget
 
-COUNT = 41
-"""Tokens generated for each prompt."""
+COUNT = 41  # tokens generated for each prompt
 
 CLEAR = "Tim was very happy."
 """What the embedded target says to this, 60 tokens long, has no near-tie: the best token leads by
@@ -158,11 +157,6 @@ def farthest(shifts: Sequence[float], places: int, chance: float) -> float:
     tail is continued: what lies beyond a high threshold is distributed as excesses of most
     distributions are, exponentially (peaks over threshold: Pickands 1975, with a shape of zero),
     with the mean of the largest twentieth.
-
-    Args:
-        shifts: those that were measured.
-        places: how many are judged.
-        chance: with what probability one of them is moved farther although nothing else is wrong.
     """
     sizes = np.sort(shifts)
     tail = len(sizes) // 20
@@ -195,10 +189,6 @@ def most_partings(gaps: Sequence[Sequence[float]], shifts: Sequence[float], chan
     by more than that, and towards the other token. How often it moves one so far, `shifts` say; as
     often one way as the other. So each text parts with a probability of its own, and how many do is
     distributed as a sum of such coins (Poisson binomial).
-
-    Args:
-        gaps: by text, those along it.
-        chance: with what probability more texts part although nothing else is wrong.
     """
     sizes = np.sort(shifts)
     several = np.ones(1)
@@ -228,12 +218,7 @@ def require_same_text(
     noise: Callable[[], float],
 ) -> float | None:
     """The gap at which a greedy text parts from plain decoding's; None where it does not. With
-    localspec's kernels it must not, else only at a near tie.
-
-    Args:
-        context: of the target, for a look at where they part.
-        noise: how far rounding moves a gap; asked where that matters.
-    """
+    localspec's kernels it must not, else only at a near tie."""
     if engine.batch_invariant:
         assert list(got) == list(expected), "with kernels there are no near ties"
         return None

@@ -20,10 +20,8 @@ from gguf.quants import dequantize
 from localspec import paths
 from tests.support.gguf_files import gguf_file
 
-LAYERS = (1, 3, 5)
-"""Layers of the embedded target (it has six) whose inputs the heads read."""
-FIRM = 40.0
-"""How much stronger what follows is than the state."""
+LAYERS = (1, 3, 5)  # layers of the embedded target (it has six) whose inputs the heads read
+FIRM = 40.0  # how much stronger what follows is than the state
 
 _Matrix = npt.NDArray[np.float32]
 
@@ -51,22 +49,7 @@ def eagle(
     seed: int | None = None,
     **changed: Any,
 ) -> Path:
-    """Write an EAGLE-3 head.
-
-    Args:
-        target: whose vocabulary and norms it has; None is the embedded one.
-        layers: `target_layers`.
-        lens: which of the three inputs passes through.
-        follows: what comes after which token.
-        width: of the target's hidden states, as the file says.
-        d2t: the tokens that its output is cut to.
-        output: whether it has an output matrix of its own, which `d2t` asks for.
-        seed: of random weights everywhere, in place of those that do something known.
-        changed: keys of the architecture with other values.
-
-    Returns:
-        `path`.
-    """
+    """Write an EAGLE-3 head."""
     target = target or paths.embedded(paths.EMBEDDED_TARGET)
     known = weights(target)
     embeddings = known["token_embd.weight"]
@@ -163,15 +146,6 @@ def medusa(
 
     The target's own output, turned: the row of a follower is what the output has for the tokens
     that it follows.
-
-    Args:
-        target: None is the embedded one.
-        follows: what comes after which token.
-        cut: whether the outputs have rows for followers only.
-        changed: keys with other values; None leaves one out.
-
-    Returns:
-        `path`.
     """
     target = target or paths.embedded(paths.EMBEDDED_TARGET)
     output = weights(target)["token_embd.weight"]

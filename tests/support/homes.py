@@ -20,11 +20,7 @@ VARIABLES = (
 
 
 def move_to(tmp_path: Path, patch: pytest.MonkeyPatch) -> Path:
-    """Make `tmp_path` all there is: whoever runs the tests may have models of their own.
-
-    Returns:
-        The current folder; the home is its sibling.
-    """
+    """Make `tmp_path` all there is: whoever runs the tests may have models of their own."""
     for name in VARIABLES:
         patch.delenv(name, raising=False)
     home, here = tmp_path / "home", tmp_path / "here"

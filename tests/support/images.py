@@ -10,8 +10,7 @@ import numpy as np
 from gguf import GGUFWriter
 
 SIDE, PATCH = 32, 8
-POSITIONS = (SIDE // PATCH) ** 2
-"""That an image has, whatever its size."""
+POSITIONS = (SIDE // PATCH) ** 2  # that an image has, whatever its size
 
 
 def png(seed: int, width: int = 40, height: int = 30) -> bytes:
@@ -40,16 +39,7 @@ def projector(
     vision: bool = True,
     heads_type: str = "uint32",
 ) -> Path:
-    """Write a projector and return its path.
-
-    Args:
-        width: of the model's hidden states.
-        dim, hidden: width of its own layers, and of their feed-forward's inner part.
-        side, patch: pixels of an image and of its patches.
-        gain: the size of what it makes of images, beside 1.
-        vision: whether it says that it has a vision encoder.
-        heads_type: GGUF's type of the count of attention heads.
-    """
+    """Write a projector and return its path."""
     random = np.random.default_rng(0)
     writer = GGUFWriter(path, "clip")
     writer.add_type("mmproj")

@@ -42,23 +42,7 @@ def glm(
     wide: int = 2,
     swap_tokens: tuple[int, int] | None = None,
 ) -> Path:
-    """Write a glm4moe model whose layers are dense, but for the MTP layer, which has experts.
-
-    Args:
-        follows: what comes after which token; None for a lens.
-        seed: of random weights in the MTP layer, in place of those that do something known.
-        trunk: with the layers before the MTP layer; those alone are the file of a head.
-        mtp: with the MTP layer.
-        count: as many MTP layers as the file says it has.
-        dim: width of the states.
-        layers: before the MTP layer.
-        without: a tensor that is left out.
-        wide: as many states as `eh_proj` reads at once.
-        swap_tokens: as of `ggufs.tiny_llama`.
-
-    Returns:
-        `path`.
-    """
+    """Write a glm4moe model whose layers are dense, but for the MTP layer, which has experts."""
     keys = {
         "expert_count": EXPERTS,
         "expert_used_count": 1,

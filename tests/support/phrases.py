@@ -8,11 +8,7 @@ from localspec.decoding.sources import LookupSource, Prediction
 
 
 class PhraseSource(LookupSource):
-    """Expects that a phrase goes on.
-
-    Args:
-        phrases: tokens of each.
-    """
+    """Expects that a phrase goes on."""
 
     name = "phrases"
     priors: Mapping[str, tuple[float, ...]] = {"phrase": (0.5,)}

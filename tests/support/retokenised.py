@@ -19,16 +19,11 @@ from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, To
 from tests.support.gguf_files import gguf_file
 
 _EMBEDDINGS = "token_embd.weight"
-_SPECIAL = 5
-"""The embedded vocabulary begins with so many control tokens."""
+_SPECIAL = 5  # the embedded vocabulary begins with so many control tokens
 
 
 def permuted(path: Path, source: Path, *, seed: int = 0, removed: float = 0.0) -> Path:
-    """Write a copy whose tokens have other ids, and some of them are gone.
-
-    Args:
-        removed: part of the tokens left out, of those that no longer token is made of.
-    """
+    """Write a copy whose tokens have other ids, and some of them are gone."""
     reader = gguf_file(source)
     tokens, merges = _tokens(reader), _merges(reader)
     rng = np.random.default_rng(seed)
@@ -103,11 +98,8 @@ def outfitted(
     tool_template: str | None = None,
     filling: Sequence[str] = (),
 ) -> Path:
-    """Write a copy with the same tokens, and another template or tokens for filling in the middle.
-
-    Args:
-        filling: tokens that become those for "pre", "suf" and "mid", in this order.
-    """
+    """Write a copy with the same tokens, and another template or tokens for filling in the
+    middle."""
     reader = gguf_file(source)
     tokens = _tokens(reader)
     ids = {
@@ -124,12 +116,7 @@ def furnished(
     path: Path, source: Path, special: Sequence[tuple[str, int]], *, template: str, spaced: bool
 ) -> Path:
     """Write a copy with other special tokens, of which the first is BOS and the second EOS, without
-    the source's own.
-
-    Args:
-        special: spellings and types.
-        spaced: as `sentencepiece` writes, else as byte pairs.
-    """
+    the source's own."""
     reader = gguf_file(source)
     writer = _writer(path, reader, "furnished", template)
     rows = [n % _SPECIAL for n in range(len(special))]

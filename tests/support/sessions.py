@@ -45,9 +45,6 @@ def steps(
     """The steps of the loop, caches prepared as the engine prepares them.
 
     What passes cost is made up where it is not known yet: see `make_drafts_cheap`.
-
-    Args:
-        clock: what times the steps, see `keep_time`.
     """
     greedy = session.sampler.greedy
     rule = acceptance_rule(drafting.rule, greedy=greedy, threshold=drafting.threshold)
@@ -114,9 +111,6 @@ def make_drafts_cheap(engine: Engine, *, draft: float = 0.001) -> None:
 
     On the embedded pair a pass is so short that whether drafting pays depends on the machine, and
     on what else runs there; a test of what drafting does must not.
-
-    Args:
-        draft: seconds of a pass of the draft model, where one of the target takes 0.02.
     """
     engine.forget()
     profile = engine.profile

@@ -19,8 +19,7 @@ from localspec.prompting.detokenizer import Detokenizer
 from localspec.scheduling.task import Task
 
 Result = TypeVar("Result")
-PATIENCE = 300.0
-"""Seconds until a test that hangs fails."""
+PATIENCE = 300.0  # seconds until a test that hangs fails
 
 
 def together(work: Sequence[Callable[[], Result]]) -> list[Result | BaseException]:

@@ -15,8 +15,7 @@ from localspec.drafters.medusa import Medusa, MedusaCache, MedusaWeights
 from localspec.drafters.trained_head import TrainedHead
 from tests.support.toys import BranchingToyCache, ToyModel
 
-LAYERS = (4, 1, 6)
-"""That the toy head reads, in its order."""
+LAYERS = (4, 1, 6)  # that the toy head reads, in its order
 
 
 class ToyStates(BranchingToyCache):

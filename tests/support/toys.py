@@ -35,8 +35,7 @@ from localspec.decoding.tree import ROOT, TokenTree
 
 Outcome = TypeVar("Outcome", bound=Hashable)
 
-SIZE = 3
-"""Tokens that toy models say."""
+SIZE = 3  # tokens that toy models say
 START = SIZE
 """A further token that stands in prompts only. What follows it is certain, so that the prompt's
 own step, which never drafts, brings no chance into a generation."""
@@ -398,12 +397,7 @@ def chosen_chain(tokens: Sequence[int], name: str = "toy") -> ToySource:
 
 
 class Forbids:
-    """A `sampling.Constraint` under which some tokens may not follow others.
-
-    Args:
-        pairs: (token, token that may not come next).
-        last: the token before this place.
-    """
+    """A `sampling.Constraint` under which some tokens may not follow others."""
 
     def __init__(self, pairs: set[tuple[int, int]], last: int) -> None:
         self.pairs = pairs

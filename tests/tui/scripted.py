@@ -22,7 +22,8 @@ from localspec.decoding.stats import AccountStatement
 from localspec.decoding.tree import TokenTree
 from localspec.errors import Cancelled
 from localspec.prompting.detokenizer import Detokenizer
-from localspec.stream import Piece, Pieces
+from localspec.scheduling.task import Task
+from localspec.stream import Piece
 from localspec.tui.session.events import PairReference
 
 PLAIN = 0.05
@@ -229,8 +230,13 @@ class ScriptedEngine:
             return self._steps(said, max_tokens, stats.prompt_tokens, assembler)
 
         assembler = Detokenizer(self.token_bytes, ())
-        pieces = _Pieces(start, self._interrupted)
-        return Stream(pieces, cast("Session", _Ending()), assembler, stats)
+        return Stream(
+            lambda owner, told: _Answer(start),
+            lambda task: self._interrupted.set(),
+            cast("Session", _Ending()),
+            assembler,
+            stats,
+        )
 
     # Within
 
@@ -310,23 +316,17 @@ class ScriptedEngine:
         return self._ids[word]
 
 
-class _Pieces(Pieces):
-    ready, runs, cancelled = True, False, False
+class _Answer(Task):
+    """What a stream reads."""
 
-    def __init__(self, start: Callable[[], Iterator[Piece]], interrupted: threading.Event) -> None:
-        self._start, self._interrupted = start, interrupted
+    ready = over = property(lambda self: True)
 
-    def begin(self, told: Callable[[], object] | None = None) -> None:
-        pass
+    def __init__(self, start: Callable[[], Iterator[Piece]]) -> None:
+        super().__init__((), lambda task: None)
+        self._start = start
 
-    def read(self) -> Iterator[Piece]:
+    def items(self) -> Iterator[Piece]:
         return self._start()
-
-    def interrupt(self) -> None:
-        self._interrupted.set()
-
-    def close(self) -> None:
-        pass
 
 
 class _Ending:
