@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import llama_cpp
 
-from localspec.llama import ggml
+from localspec.llama import ggml, library
 
 KINDS = {0: "CPU", ggml.GPU: "GPU", ggml.INTEGRATED_GPU: "integrated GPU", 3: "accelerator"}
 
@@ -29,6 +29,7 @@ class Device:
 
 
 def devices() -> list[Device]:
+    library.start()  # a GPU's driver introduces itself to the log
     return [
         Device(
             ggml.text(ggml.device_name(handle)),
