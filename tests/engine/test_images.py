@@ -122,6 +122,7 @@ class Native:
         mtmd.mtmd_input_chunks_free(chunks)
         for bitmap in bitmaps:
             mtmd.mtmd_bitmap_free(bitmap)
+        self._context.tokens += [0] * end.value  # what the native cache holds
         size = self._model.vocabulary.size
         return np.array(np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(handle, -1), (size,)))
 
