@@ -55,7 +55,6 @@ class ServedTotals:
 class Working:
     number: int
     stream: Stream
-    since: float
 
 
 @dataclass(slots=True)
@@ -75,7 +74,7 @@ class Activity:
 
     def began(self, slot: int, stream: Stream) -> None:
         self._begun += 1
-        self.slots[slot] = Working(self._begun, stream, time.monotonic())
+        self.slots[slot] = Working(self._begun, stream)
 
     def stepped(self, step: Step) -> None:
         self.totals.steps += 1
