@@ -10,7 +10,7 @@ import numpy as np
 
 from localspec.decoding.distribution import Distribution, Probabilities
 from localspec.decoding.occurrences import NONE, Occurrences
-from localspec.decoding.sampling import Constraint, Row
+from localspec.decoding.sampling import Constraint, Row, top_few
 from localspec.decoding.session import Session
 
 
@@ -66,8 +66,10 @@ class DraftSampler:
 
     def top(self, row: Row, most: int, best: int) -> list[int]:
         """Up to `most` most probable tokens, best first; `best` is the arg-max of the row."""
+        if self._raw:
+            return [best] if most == 1 else top_few(row.copy(), most, best)
         if most == 1:
-            return [best if self._raw else self.best(row)]
+            return [self.best(row)]
         return self._sampler.top(row, self._recent(), most, self._constraint)
 
     def distribution(self, row: Row) -> Distribution:

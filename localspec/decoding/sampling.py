@@ -223,6 +223,18 @@ def top_ids(row: Row, k: int) -> Ids:
     return best
 
 
+def top_few(row: Row, k: int, best: int) -> list[int]:
+    """As `top_ids` for few, by an arg-max each, `best` the first of them. Overwrites the row."""
+    found = [best]
+    while len(found) < k:
+        row[best] = NEVER
+        best = int(row.argmax())
+        if row.item(best) == NEVER:
+            break
+        found.append(best)
+    return found
+
+
 def confidence(row: Row) -> float:
     """Softmax probability of the most probable token, before truncation."""
     return float(1.0 / np.exp(row - row.max()).sum())
