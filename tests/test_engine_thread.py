@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,16 +83,6 @@ def test_tasks_are_done_in_their_order() -> None:
         assert bench.done == ["a", "b", "c"]
 
 
-def test_nothing_begins_before_the_start() -> None:
-    with at_a_bench(started=False) as bench:
-        bench.note("a")
-        assert not bench.thread.is_alive()
-        assert bench.done == []
-        bench.thread.start()
-        bench.end()
-        assert bench.done == ["a"]
-
-
 def test_a_cancellation_before_the_start_is_not_lost() -> None:
     with at_a_bench(started=False) as bench:
         bench.note("a")
@@ -117,20 +106,6 @@ def test_a_cancellation_reaches_what_runs_and_what_waits_and_nothing_later() -> 
         assert stream.cancelled.is_set()
         assert bench.sentences == ["waiting is cancelled"]
         assert bench.done == ["later"]
-
-
-def test_a_cancellation_from_a_signal_handler() -> None:
-    with at_a_bench() as bench:
-        stream = Endless()
-        bench.stream(stream)
-        assert stream.reached.wait(PATIENCE)
-        before = signal.signal(signal.SIGINT, lambda _number, _frame: bench.thread.cancel())
-        try:
-            signal.raise_signal(signal.SIGINT)
-        finally:
-            signal.signal(signal.SIGINT, before)
-        bench.end()
-        assert stream.cancelled.is_set()
 
 
 def test_a_stream_that_begins_after_the_cancellation_is_cancelled_at_once() -> None:

@@ -61,23 +61,6 @@ def test_whatever_is_raised_leaves_the_old_file_and_nothing_else(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_text_that_cannot_be_encoded_leaves_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_text("old")
-    with pytest.raises(ValueError):
-        write_atomically(path, "\ud800")
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_nothing_written_replaces_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_text("old")
-    with pytest.raises(FileNotFoundError), replacing(path):
-        pass
-    assert path.read_text() == "old"
-
-
 FULL = """
 import resource, sys
 from pathlib import Path
@@ -121,21 +104,6 @@ def test_a_crash_before_the_name_is_taken(tmp_path: Path) -> None:
     assert {file.suffix for file in tmp_path.iterdir()} == {".json", ".partial"}
     write_atomically(path, "new")
     assert path.read_text() == "new"
-
-
-def test_a_folder_in_the_place_of_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.mkdir()
-    with pytest.raises(OSError):
-        write_atomically(path, "new")
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("in the way")
-    with pytest.raises(OSError):
-        write_atomically(tmp_path / "a" / "b.json", "new")
-    assert (tmp_path / "a").read_text() == "in the way"
 
 
 def test_what_is_private_is_nobody_elses(tmp_path: Path) -> None:

@@ -42,28 +42,6 @@ def test_importing_loads_nothing_heavy(code: str) -> None:
     assert loaded.isdisjoint(HEAVY)
 
 
-def test_only_the_binding_imports_llama_cpp() -> None:
-    offenders = [
-        str(path.relative_to(REPOSITORY))
-        for path in (REPOSITORY / "localspec").rglob("*.py")
-        if path.parent.name != "llama"
-        for line in path.read_text(encoding="utf-8").splitlines()
-        if line.strip().startswith(("import llama_cpp", "from llama_cpp"))
-    ]
-    assert offenders == []
-
-
-def test_the_decoding_core_knows_no_binding_and_no_screen() -> None:
-    rooms = ("llama", "cli", "chat", "tui", "server", "hub", "bench", "drafters", "engine")
-    offenders = [
-        f"{path.name}: {line}"
-        for path in (REPOSITORY / "localspec" / "decoding").glob("*.py")
-        for line in path.read_text(encoding="utf-8").splitlines()
-        if line.strip().startswith(tuple(f"from localspec.{room}" for room in rooms))
-    ]
-    assert offenders == []
-
-
 def test_built_wheel_runs_from_another_folder(tmp_path: Path) -> None:
     """Built twice and equal, installed in an environment of its own, and run where no checkout is.
 

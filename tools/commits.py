@@ -39,18 +39,12 @@ KERNELS, NO_DRAFTS = "--kernels=", "--plain"
 VARIABLE = "LOCALSPEC_KERNELS"
 NO_DRAFT = "none"
 TURN = 0.3
-"""Seconds that an arm decodes until it is another one's turn; a step that has begun is ended."""
+"""Seconds of a turn; a step that has begun is ended."""
 
 
 class Said(NamedTuple):
-    """Of one answer.
-
-    Attributes:
-        prompt: seconds until the first token.
-        speed: tokens per second behind that.
-        tokens: that it has.
-        drafted: of its steps, how many had a draft.
-        text: a checksum.
+    """Seconds until the first token, tokens per second after it, tokens, steps, steps with a draft,
+    and a checksum of the text.
     """
 
     prompt: float
@@ -61,7 +55,6 @@ class Said(NamedTuple):
     text: int
 
     def whole(self, tokens: int) -> float:
-        """Seconds that an answer of so many tokens takes like this."""
         return self.prompt + (tokens - 1) / self.speed
 
 
@@ -94,12 +87,11 @@ def main() -> None:
 
 
 def draft_file(name: str) -> str:
-    """A path that leads there from any folder, or NO_DRAFT."""
     return name if name == NO_DRAFT else str(Path(name).resolve())
 
 
 def compare(said: argparse.Namespace, arms: Mapping[str, str]) -> None:
-    """Ask all arms in turns, and say what came of it after each round of suites."""
+    """Ask all arms in turns, and report."""
     from localspec.bench.suites import load_suites
 
     prompts = load_suites([*map(Path, said.prompts)], per_suite=said.per_suite)
@@ -164,7 +156,7 @@ def report(name: str, found: Mapping[str, Sequence[Mapping[str, Said]]], tokens:
 
 
 def told(logs: Mapping[str, Sequence[float]]) -> str:
-    """The mean over the suites, with its interval where the prompts are enough for one."""
+    """The mean over the suites, with its interval."""
     import numpy as np
 
     from localspec.bench.speed_ups import mean_interval
@@ -176,7 +168,6 @@ def told(logs: Mapping[str, Sequence[float]]) -> str:
 
 
 def with_later_turns(said: argparse.Namespace, prompts: list[BenchPrompt]) -> list[BenchPrompt]:
-    """The prompts, and their later turns in the order of the first ones."""
     import localspec
     from localspec.bench.prompt_texts import rendered
 
@@ -185,7 +176,7 @@ def with_later_turns(said: argparse.Namespace, prompts: list[BenchPrompt]) -> li
 
 
 class Arm:
-    """A checkout that answers in a process of its own."""
+    """A checkout that answers in another process."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -195,7 +186,7 @@ class Arm:
         self._tell([text, seed])
 
     def go_on(self) -> Said | None:
-        """Decode for TURN; what there is to say of the answer once it is complete."""
+        """Decode for TURN; the answer's figures once it is complete."""
         found = self._tell(None)
         return None if found is None else Said(*found)
 
@@ -209,7 +200,6 @@ class Arm:
 
 @contextmanager
 def arm(said: argparse.Namespace, name: str, where: str) -> Iterator[Arm]:
-    """Start one; it is open when this returns."""
     checkout, *flags = where.split(",")
     settings = {
         "plain": name == PLAIN or NO_DRAFTS in flags,
@@ -248,8 +238,7 @@ def arm(said: argparse.Namespace, name: str, where: str) -> Iterator[Arm]:
 
 
 def answer(target: str, draft: str, settings: Mapping[str, Any]) -> None:
-    """The child: answers the prompts that stand in stdin, by whatever localspec it finds; each is
-    followed by a line for every turn."""
+    """The child: answers the prompts on stdin by the localspec it finds, a line every turn."""
     import localspec
 
     began = perf_counter()

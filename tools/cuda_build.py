@@ -44,7 +44,6 @@ def kept(path: PurePosixPath) -> bool:
 
 
 def pack(archive: Path, packed: Path) -> None:
-    """Write a smaller archive with what a CUDA build needs."""
     with tarfile.open(archive) as source, tarfile.open(packed, "w:xz") as smaller:
         for member in source:
             inner = PurePosixPath(*PurePosixPath(member.name).parts[1:])
@@ -55,7 +54,7 @@ def pack(archive: Path, packed: Path) -> None:
 
 
 def wheels() -> list[Path]:
-    """Folders of CUDA libraries that pip has installed for this Python."""
+    """Of CUDA libraries that pip has installed."""
     return sorted(
         found.parent
         for place in sys.path
@@ -64,13 +63,12 @@ def wheels() -> list[Path]:
 
 
 def driver() -> Path | None:
-    """The CUDA driver's library, where one is found without asking the linker."""
+    """The CUDA driver's library."""
     places = ("/usr/local/nvidia/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64")
     return next((one for p in places if (one := Path(p, "libcuda.so.1")).exists()), None)
 
 
 def settings(arch: str) -> list[str]:
-    """What cmake is told."""
     said = {
         "CMAKE_BUILD_TYPE": "Release",
         "BUILD_SHARED_LIBS": "ON",
@@ -97,7 +95,6 @@ def settings(arch: str) -> list[str]:
 
 
 def make(packed: Path, folder: Path, arch: str, more: Sequence[str]) -> None:
-    """Compile, and leave the Python package with its libraries in a folder."""
     build = folder / "build"
     with tarfile.open(packed) as source:
         source.extractall(folder, filter="data")
@@ -115,7 +112,6 @@ def make(packed: Path, folder: Path, arch: str, more: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Pack here, make there."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     steps = parser.add_subparsers(dest="step", required=True)
     packing = steps.add_parser("pack")

@@ -1,8 +1,4 @@
-"""A TCP proxy that delays what passes, in each direction: a link to another machine, on this one.
-
-The delay is one way, as of a wire: what is sent in a row arrives in a row, so much later. Nothing
-is made slower than that.
-"""
+"""A TCP proxy on this machine that delays what passes, one way each, as a wire does."""
 
 from __future__ import annotations
 
@@ -13,20 +9,10 @@ from queue import SimpleQueue
 from time import perf_counter, sleep
 
 _PIECE = 1 << 18
-"""Bytes taken at once."""
 
 
 class DelayedLink:
-    """Listens on a port of this machine and hands on what comes, as a context manager.
-
-    Args:
-        to: host and port of whoever is behind it.
-        seconds: of delay in each direction.
-        port: to listen on; 0 takes a free one.
-
-    Attributes:
-        port: that it listens on.
-    """
+    """Listens on a port (0: a free one) and hands on what comes, `seconds` later."""
 
     def __init__(self, to: tuple[str, int], seconds: float, port: int = 0) -> None:
         self._to, self._seconds = to, seconds

@@ -27,8 +27,8 @@ import numpy as np
 
 from localspec import LocalspecError, ModelOptions, paths
 from localspec.bench.machine import file_facts, this_machine
-from localspec.bench.scale import ModelShape, scaled
-from localspec.bench.scaled_gguf import LlamaFile
+from localspec.bench.scale import scaled
+from localspec.bench.scaled_gguf import LlamaFile, ModelShape
 from localspec.bench.suites import SETS, load_suites
 from localspec.decoding.sampling import Rows
 from localspec.errors import NativeError
@@ -62,7 +62,6 @@ class Said(NamedTuple):
 
 
 def main() -> None:
-    """Print a table for each model."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="+", default=["smollm2", "demo"], choices=SHAPES)
     parser.add_argument("--types", type=lambda text: text.split(","), default=[*TYPES])
@@ -83,7 +82,7 @@ def main() -> None:
 
 
 def line(name: str, source: Path, tokens: int) -> str:
-    """A type's line of the table; why there is none where llama.cpp cannot have it."""
+    """A type's line of the table, or why there is none."""
     try:
         return compared(name, source, tokens)
     except NativeError as error:
@@ -91,11 +90,7 @@ def line(name: str, source: Path, tokens: int) -> str:
 
 
 def compared(name: str, source: Path, tokens: int) -> str:
-    """The same.
-
-    Raises:
-        NativeError: llama.cpp cannot quantize to it, or not read it.
-    """
+    """A type's line; NativeError where llama.cpp cannot quantize to it, or not read it."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, f"{name}.gguf")
         quantize(source, file, TYPES[name], pure=True)
@@ -143,7 +138,6 @@ def asked(arm: str, file: Path, tokens: int) -> Said:
 
 
 def dequantize(source: Path, destination: Path) -> None:
-    """Write a llama model in F32."""
     file = LlamaFile(source, "dequantized")
     writer = file.writer(destination, {}, leave=("general.file_type",))
     for name, tensor in file.tensors.items():
@@ -160,7 +154,6 @@ def dequantize(source: Path, destination: Path) -> None:
 
 
 def read(arm: str, file: Path, tokens: int, destination: Path) -> None:
-    """The child: read the text and write what it says."""
     kind = "f32" if arm == REFERENCE else "f16"
     options = ModelOptions(context=LENGTH, kv_type_k=kind, kv_type_v=kind, gpu_layers=0)
     with Model(file, options) as model, closing(Context(model, options)) as context:
@@ -172,14 +165,13 @@ def read(arm: str, file: Path, tokens: int, destination: Path) -> None:
 
 
 def require_kernels() -> None:
-    """Raises LocalspecError where this process has none."""
+    """Raises NativeError where this process has none."""
     status = kernels.status()
     if not status.in_use:
         raise NativeError(f"There are no kernels here: {status.words}.")
 
 
 def text_tokens(model: Model, count: int) -> list[int]:
-    """The first tokens of the texts of `localspec bench`."""
     prompts = load_suites([SETS[name] for name in SETS])
     turns = (str(m["content"]) for prompt in prompts for m in prompt.messages)
     texts = [prompt.text for prompt in prompts if prompt.text]
@@ -192,7 +184,7 @@ def text_tokens(model: Model, count: int) -> list[int]:
 
 
 def answers(context: Context, tokens: Sequence[int]) -> Said:
-    """What a model says to pieces of LENGTH tokens, in passes of as many rows as there may be."""
+    """What a model says to pieces of LENGTH tokens."""
     likelihoods: list[Rows] = []
     logits: list[Rows] = []
     each = context.model.vocabulary.size // VOCABULARY

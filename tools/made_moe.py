@@ -14,13 +14,14 @@ from __future__ import annotations
 import argparse
 import math
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from localspec import LocalspecError
-from localspec.bench.scale import ModelShape, scale_model
-from localspec.bench.scaled_gguf import LlamaFile
+from localspec.bench.scale import scale_model
+from localspec.bench.scaled_gguf import LlamaFile, ModelShape
 from localspec.hub.resolution import resolve
 from localspec.llama import quantize
 
@@ -31,7 +32,6 @@ _COPIED = ("ffn_gate.weight", "ffn_up.weight", "ffn_down.weight")
 
 
 def main() -> None:
-    """Write the file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path)
     parser.add_argument("--source", default="smollm2")
@@ -43,27 +43,16 @@ def main() -> None:
 
 
 def made_moe(source: Path, destination: Path, shape: ModelShape) -> None:
-    """Write the mixture that is made of a dense llama model.
-
-    Raises:
-        LocalspecError: see `localspec.bench.scale.scale_model`.
-    """
+    """Write a mixture made of a dense llama model; errors as `scale_model`."""
     with tempfile.TemporaryDirectory(dir=destination.parent) as folder:
         dense, mixed = Path(folder, "dense.gguf"), Path(folder, "mixed.gguf")
-        scale_model(
-            source,
-            dense,
-            dim=shape.dim,
-            layers=shape.layers,
-            feed_forward=shape.feed_forward,
-            quant="F16",
-        )
+        scale_model(source, dense, replace(shape, quant="F16"))
         mix(dense, mixed)
         quantize.quantize(mixed, destination, shape.quant)
 
 
 def mix(dense: Path, destination: Path) -> None:
-    """Write a dense llama model in f16 as a mixture of experts in f16."""
+    """Write a dense llama model in f16 as a mixture in f16."""
     file, random = LlamaFile(dense, "made a mixture of"), np.random.default_rng(29)
     routers = (EXPERTS, int(file.number("embedding_length")))
     writer = file.writer(destination, {}, leave=())

@@ -1,16 +1,14 @@
 """llama-cpp-python with a backend that its packages come without, for `rpc_build`, `vulkan_build`.
 
-ggml is built from the source archive of the version that is installed, and put into a folder of its
-own. What llama.cpp has above ggml knows of no backend, and stays as it is installed.
+ggml is built from the source archive of the installed version, and put into
 
     FOLDER/python/llama_cpp            a copy of the installed package, with these libraries
     FOLDER/python/llama_cpp/lib        its libraries, ggml's exchanged, and programs of that build
 
-A program that has FOLDER/python first on its PYTHONPATH uses them. LLAMA_CPP_LIB_PATH would not do:
-`llama_cpp._ggml` loads the package's own libggml all the same, and two copies of ggml have two
-registries, so that devices that are added to one are unknown to the other.
+for programs with FOLDER/python first on PYTHONPATH. LLAMA_CPP_LIB_PATH would not do: the package
+loads its own libggml all the same, and two copies of ggml have two registries of devices.
 
-Needs cmake and a C++ compiler, as installing llama-cpp-python does.
+Needs cmake and a C++ compiler.
 """
 
 from __future__ import annotations
@@ -42,7 +40,6 @@ _FLAGS = (
 
 
 def options(description: str, folder: Path) -> argparse.ArgumentParser:
-    """Where to, and with how many compilers at a time; tools add their own."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("folder", type=Path, nargs="?", default=folder)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
@@ -50,29 +47,28 @@ def options(description: str, folder: Path) -> argparse.ArgumentParser:
 
 
 def is_built(folder: Path) -> bool:
-    """Whether a folder has the build of the version that is installed."""
+    """Whether a folder has the build of the installed version."""
     marker = folder / "version"
     return marker.is_file() and marker.read_text(encoding="utf-8") == version(PACKAGE)
 
 
 def make(folder: Path, flags: Sequence[str], jobs: int, programs: Sequence[str] = ()) -> None:
-    """Build what the folder has not yet, and say how it is used.
+    """Build what the folder has not yet; SystemExit where a command fails.
 
     Args:
-        folder: see above.
         flags: for cmake, those that choose the backend.
-        jobs: compilers that run at a time.
+        jobs: compilers at a time.
         programs: targets beside the libraries.
-
-    Raises:
-        SystemExit: a command fails.
     """
     folder = folder.resolve()
     if is_built(folder):
         print(f"{folder} has it already; remove it to build it anew.")
         return
     with tempfile.TemporaryDirectory(prefix="localspec-build-") as place:
-        source = _fetch(Path(place)) / "vendor" / "llama.cpp"
+        archive = fetch(Path(place))
+        with tarfile.open(archive) as packed:
+            packed.extractall(place, filter="data")
+        source = Path(place, archive.name.removesuffix(".tar.gz"), "vendor", "llama.cpp")
         built = Path(place) / "build"
         _run("cmake", "-S", str(source), "-B", str(built), *_FLAGS, *flags)
         _run("cmake", "--build", str(built), "-j", str(jobs), "--target", "ggml", *programs)
@@ -81,23 +77,20 @@ def make(folder: Path, flags: Sequence[str], jobs: int, programs: Sequence[str] 
 
 
 def program(folder: Path, name: str) -> Path:
-    """A program in a folder that `make` made."""
     return folder / "python" / "llama_cpp" / "lib" / name
 
 
-def _fetch(place: Path) -> Path:
-    """The folder of the source archive, downloaded into `place` and unpacked."""
+def fetch(place: Path) -> Path:
+    """The source archive of the installed version, downloaded."""
     pinned = f"{PACKAGE}=={version(PACKAGE)}"
     pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps")
     _run(*pip, "--no-binary", PACKAGE, "--dest", str(place), pinned)
     (archive,) = place.glob("*.tar.gz")
-    with tarfile.open(archive) as packed:
-        packed.extractall(place, filter="data")
-    return place / archive.name.removesuffix(".tar.gz")
+    return archive
 
 
 def _install(built: Path, folder: Path, programs: Sequence[str]) -> None:
-    """Copy the installed package, and put what was built in place of what it has."""
+    """Copy the installed package, and exchange what was built."""
     installed = find_spec("llama_cpp")
     assert installed is not None
     assert installed.origin is not None
@@ -113,11 +106,7 @@ def _install(built: Path, folder: Path, programs: Sequence[str]) -> None:
 
 
 def _run(*command: str) -> None:
-    """Run a command; what it prints is seen.
-
-    Raises:
-        SystemExit: it fails.
-    """
+    """Run a command visibly; SystemExit where it fails."""
     print("+", *command, flush=True)
     status = subprocess.run(command, check=False).returncode
     if status:

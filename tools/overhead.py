@@ -42,7 +42,6 @@ PROMPTS = Path(__file__).parents[1] / "tests" / "data" / "prompts.jsonl"
 
 
 def main() -> None:
-    """Run all parts and print their figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of the repetitions")
     rounds = 3 if parser.parse_args().quick else 30
@@ -65,7 +64,6 @@ def report(what: str, values: list[float], unit: str) -> None:
 
 
 def per_step(rounds: int) -> None:
-    """Greedy, chains of 4 from the draft model, embedded pair."""
     with localspec.load(options=ModelOptions(context=1024)) as engine:
         for name, drafting in (
             ("plain", Drafting(drafter="none")),
@@ -82,7 +80,6 @@ def per_step(rounds: int) -> None:
 
 
 def per_row(folder: Path, rounds: int) -> None:
-    """Sampled, over a vocabulary of 152,000, draft and target of random weights."""
     path = ggufs.tiny_llama(folder / "wide.gguf", vocab_size=152_000)
     sampling = SamplingParams(temperature=0.8, top_k=40, top_p=0.95, min_p=0.0, seed=1)
     with localspec.load(path, draft=path, options=ModelOptions(context=512)) as engine:
@@ -102,8 +99,6 @@ def per_row(folder: Path, rounds: int) -> None:
 
 
 class TimedPlanner:
-    """A planner, and the seconds spent in it."""
-
     def __init__(self, planner: Planner) -> None:
         self._planner = planner
         self.seconds = 0.0
@@ -121,7 +116,7 @@ class TimedPlanner:
 
 
 def per_plan(rounds: int) -> None:
-    """Greedy, with costs at which drafting pays: on the embedded pair the planner would nap."""
+    """At made-up costs, as drafting would not pay on the embedded pair."""
     for name, draft in (("with the draft model", "auto"), ("without", None)):
         with localspec.load(draft=draft, options=ModelOptions(context=1024)) as engine:
             make_drafts_cheap(engine)
@@ -148,7 +143,6 @@ def per_plan(rounds: int) -> None:
 
 
 def block_against_token(rounds: int) -> None:
-    """Accepted draft tokens per pass, sampled chains of 4, every prompt."""
     prompts = [json.loads(line)["prompt"] for line in PROMPTS.read_text().splitlines()]
     totals = {"block": [0, 0], "token": [0, 0]}
     with localspec.load(options=ModelOptions(context=1024)) as engine:
@@ -172,7 +166,6 @@ def block_against_token(rounds: int) -> None:
 
 
 def run(stream: Stream) -> GenerationStats:
-    """The figures of a whole answer."""
     return stream.completion().stats
 
 

@@ -42,7 +42,6 @@ Ask: TypeAlias = Callable[[str], tuple[int, int]]
 
 
 def main() -> None:
-    """Measure all arms and print a table."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("model", nargs="?")
     options.add_argument("--draft", default="auto")
@@ -102,8 +101,6 @@ def main() -> None:
 
 
 def asking(engine: Engine, drafting: Drafting, tokens: int) -> Ask:
-    """An engine as an arm."""
-
     def ask(prompt: str) -> tuple[int, int]:
         stats = engine.stream(
             prompt, max_tokens=tokens, sampling=GREEDY, drafting=drafting, reuse=False
@@ -116,8 +113,7 @@ def asking(engine: Engine, drafting: Drafting, tokens: int) -> Ask:
 
 @contextmanager
 def serving(said: argparse.Namespace, name: str, engine: Engine, clients: int) -> Iterator[Ask]:
-    """A llama-server with the same models as an arm. It runs meanwhile only: with the slots of so
-    many clients, and without its memory and its threads beside those of other arms."""
+    """A llama-server with the same models, running meanwhile only, with a slot for each client."""
     (configuration,) = server_configurations([SERVER[name]])
     server = LlamaServer(
         said.llama_server,
@@ -138,7 +134,6 @@ def serving(said: argparse.Namespace, name: str, engine: Engine, clients: int) -
             temperature=0.0,
             seed=0,
             max_tokens=said.tokens,
-            turn=0,
         )
         return len(sample.token_ids), sample.drafted or 0
 

@@ -1,9 +1,7 @@
-"""The parts of a wheel (SBOM, CycloneDX): itself, what is compiled in it, and what it needs of what
-is installed here.
+"""The parts of a wheel (SBOM, CycloneDX): itself, what is compiled in it, and what it needs.
 
-`cyclonedx-py` lists all of an environment, the tools of whoever builds included; what stays is what
-the wheel's own requirements lead to, by the markers of this platform and without extras that nobody
-asked for.
+`cyclonedx-py` lists all of an environment; what stays is what the wheel's requirements lead to, by
+the markers of this platform and without extras.
 """
 
 from __future__ import annotations
@@ -23,11 +21,7 @@ from packaging.utils import canonicalize_name
 
 
 def needed(wheel: Path) -> set[str]:
-    """Names of the distributions that a wheel needs here, those that they bring included.
-
-    Raises:
-        SystemExit: one of them is not installed.
-    """
+    """Distributions that a wheel needs, transitively; SystemExit where one is not installed."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
         metadata = message_from_bytes(archive.read(name))
@@ -53,7 +47,7 @@ def needed(wheel: Path) -> set[str]:
 
 
 def compiled(wheel: Path, version: str) -> list[dict[str, Any]]:
-    """The shared libraries inside a wheel, as components of its version."""
+    """Its shared libraries."""
     with zipfile.ZipFile(wheel) as archive:
         return [
             {
@@ -71,13 +65,7 @@ def compiled(wheel: Path, version: str) -> list[dict[str, Any]]:
 
 
 def parts(tool: str, wheel: Path, sha256: str, project: Path) -> dict[str, Any]:
-    """The list, as CycloneDX has it.
-
-    Args:
-        tool: the path of `cyclonedx-py`.
-        sha256: of the wheel.
-        project: the folder that has pyproject.toml.
-    """
+    """The list; `tool` is the path of `cyclonedx-py`, `project` the folder of pyproject.toml."""
     command = [tool, "environment", "--pyproject", "pyproject.toml", "--output-reproducible"]
     command += ["--of", "JSON", sys.executable]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=True)

@@ -39,13 +39,14 @@ VARIABLE = "LOCALSPEC_KERNELS"
 HAD_CORES = 0.9
 SHORT = 600
 """Tokens of a prompt that is read with every count of threads and in every round; longer ones with
-the first count alone, twice."""
+the first count alone, twice.
+"""
 READ_MOST = 1 << 30
-"""Bytes of the read test; more would tell the same."""
+"""Bytes of the read test."""
 
 
 class Sample(NamedTuple):
-    """Of one pass or prompt: its seconds, and processor time ÷ (time · threads)."""
+    """Seconds of a pass or prompt, and processor time ÷ (time · threads)."""
 
     seconds: float
     share: float
@@ -56,7 +57,6 @@ Samples = dict[str, list[Sample]]
 
 
 def main() -> None:
-    """Print the tables of every model."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("models", nargs="+")
     options.add_argument("--arms", type=lambda text: text.split(","), default=[STOCK, "auto"])
@@ -80,7 +80,7 @@ def main() -> None:
 
 
 def loading(path: Path, said: argparse.Namespace) -> Iterator[str]:
-    """How long loading takes, the file being in memory, and what is resident behind a prompt."""
+    """How long loading takes, the file being in memory, and what is resident after a prompt."""
     found: dict[str, list[dict[str, float]]] = defaultdict(list)
     for number in range(said.loads + 1):
         for name in said.arms:
@@ -96,7 +96,7 @@ def loading(path: Path, said: argparse.Namespace) -> Iterator[str]:
 
 
 def measured(path: Path, said: argparse.Namespace) -> Iterator[str]:
-    """The tables of passes and prompts, each line as soon as it is known."""
+    """The tables of passes and prompts, line by line."""
     room = max(*said.prompts, *said.contexts) + said.sizes[-1] + 1
     reader = Reader(read_gguf(path))
     with ExitStack() as opened:
@@ -177,7 +177,6 @@ def typical(samples: Sequence[Sample]) -> float:
 
 
 def with_cores(samples: Sequence[Sample]) -> list[Sample]:
-    """Those that had them."""
     shares = [one.share for one in samples]
     usual = quantiles(shares, n=4, method="inclusive")[2] if len(shares) > 1 else shares[0]
     return [one for one in samples if one.share >= HAD_CORES * usual]
@@ -187,7 +186,7 @@ class Reader:
     """Reads as many bytes as a pass over one token does.
 
     Attributes:
-        bytes: of the weights, less what is looked up alone and the experts that a token leaves out.
+        bytes: of the weights, less what is looked up and the experts that a token leaves out.
         experts: whether it is a mixture, where several tokens read more.
     """
 
@@ -229,7 +228,7 @@ class Reader:
 
 @contextmanager
 def arm(name: str, path: Path, room: int, threads: int) -> Iterator[Callable[..., Any]]:
-    """A process with these kernels that has the model open; what it is asked, it does at once."""
+    """A process with these kernels that has the model open; asks it."""
     command = [sys.executable, "-m", "tools.passes_child", str(path), str(room), str(threads)]
     with subprocess.Popen(
         command,

@@ -20,7 +20,6 @@ EACH = 3
 
 
 def main() -> None:
-    """Answer each line of JSON with one."""
     path, room, threads = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     options = ModelOptions(context=room, threads=threads, gpu_layers=0)
     began = perf_counter()
@@ -47,7 +46,7 @@ def prompt(context: Context, length: int, threads: int) -> list[tuple[float, flo
 
 
 def passes(context: Context, size: int, threads: int) -> list[tuple[float, float]]:
-    """The same of passes over so many tokens behind what is held."""
+    """The same of passes over so many tokens after what is held."""
     held, found = len(context.tokens), []
     tokens = context.filler(size)
     context.set_threads(threads)
@@ -68,14 +67,12 @@ def timed(context: Context, threads: int, do: Callable[[], object]) -> tuple[flo
 
 
 def memory() -> dict[str, float]:
-    """VmRSS and VmHWM in MB."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     sizes = dict(line.split(":", 1) for line in lines)
     return {key: int(sizes[key].split()[0]) * 1024 / 1e6 for key in ("VmRSS", "VmHWM")}
 
 
 def which_ran() -> str:
-    """What this process says of its kernels."""
     return str(kernels.status().words)
 
 

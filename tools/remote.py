@@ -39,7 +39,6 @@ SIZES = (1, 2, 3, 4, 6, 8, 12, 16)
 
 
 def main() -> None:
-    """Measure, and print a table for each delay."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("model", nargs="?")
     options.add_argument("--draft", default="auto")
@@ -83,10 +82,10 @@ def measure(engine: Engine, delay: float, prompts: Sequence[str], tokens: int) -
 
 @contextmanager
 def servers(count: int, delay: float = 0.0, folder: Path = FOLDER) -> Iterator[tuple[str, ...]]:
-    """So many RPC servers of one thread each; gives their addresses.
+    """Addresses of so many RPC servers of one thread each.
 
     Args:
-        delay: seconds in each direction of the link to each of them; 0 for no link between.
+        delay: seconds in each direction of the link to each.
         folder: what `tools.rpc_build` made.
     """
     with ExitStack() as opened:
@@ -103,7 +102,7 @@ def servers(count: int, delay: float = 0.0, folder: Path = FOLDER) -> Iterator[t
 
 @contextmanager
 def running(port: int, folder: Path = FOLDER) -> Iterator[subprocess.Popen[bytes]]:
-    """An RPC server on a port of this machine, which listens by now."""
+    """An RPC server that listens by now."""
     process = subprocess.Popen(
         [str(server(folder)), "--host", "127.0.0.1", "--port", str(port), "--threads", "1"],
         stdout=subprocess.DEVNULL,
@@ -121,7 +120,6 @@ def running(port: int, folder: Path = FOLDER) -> Iterator[subprocess.Popen[bytes
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
     with socket.create_server(("127.0.0.1", 0)) as found:
         port: int = found.getsockname()[1]
         return port

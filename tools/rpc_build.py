@@ -17,7 +17,6 @@ FOLDER = native_build.PLACE / "rpc"
 
 
 def main() -> None:
-    """Build, and say how servers are started."""
     said = native_build.options(__doc__ or "", FOLDER).parse_args()
     flags = ("-DGGML_RPC=ON", "-DLLAMA_BUILD_TOOLS=ON")
     native_build.make(said.folder, flags, said.jobs, programs=(SERVER,))
@@ -25,7 +24,6 @@ def main() -> None:
 
 
 def server(folder: Path) -> Path:
-    """The server's program in a folder that this tool made."""
     return native_build.program(folder, SERVER)
 
 

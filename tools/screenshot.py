@@ -28,7 +28,6 @@ PROMPTS = (
 
 
 def main() -> None:
-    """Write the pictures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?", default="docs", type=Path)
     parser.add_argument("--scale", default="A")
@@ -41,7 +40,6 @@ def main() -> None:
 
 
 async def take(pair: PairReference, folder: Path) -> None:
-    """One run of the app, from which all pictures are taken."""
     app = ChatApp(pair, sampling={"temperature": 0.0}, max_tokens=220)
     async with app.run_test(size=(140, 40)) as pilot:
         for prompt in PROMPTS:
@@ -55,7 +53,6 @@ async def take(pair: PairReference, folder: Path) -> None:
 
 
 async def answered(app: ChatApp, pilot: Pilot[None]) -> None:
-    """Wait until the model is open and the answer complete."""
     await pilot.pause(0.5)
     while app.conversation_display.doing is not None or app.conversing.running is not None:
         await pilot.pause(0.2)

@@ -32,7 +32,8 @@ PATIENCE = 300.0
 LEFT, MALFORMED = 0.10, 0.05
 KINDS = ("answered", "wrong", "left", "refused", "failed", "queue_full", "without_retry_after")
 """Ends of requests: with the mark, with something else, left by the client, refused as malformed,
-anything else; and replies 429."""
+anything else; and replies 429.
+"""
 BAD = (
     b"{",
     b"[]",
@@ -48,7 +49,6 @@ BAD = (
 
 
 def main() -> int:
-    """Run all slices; 1 where anything was not as it should be."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--requests", type=int, default=10_000)
     options.add_argument("--clients", type=int, default=32)
@@ -81,7 +81,6 @@ def main() -> int:
 
 
 def started(folder: Path) -> tuple[subprocess.Popen[str], str]:
-    """A server on a free port, once it is ready."""
     command = [sys.executable, "-m", "localspec", "serve", "--port", "0", "-c", "512", "-t", "1"]
     command += ["--parallel", str(SLOTS), "--max-queue", str(QUEUE)]
     with (folder / "log").open("w") as log:
@@ -97,7 +96,6 @@ def started(folder: Path) -> tuple[subprocess.Popen[str], str]:
 
 
 def get(address: str, path: str) -> tuple[int, bytes]:
-    """A plain request."""
     with closing(http.client.HTTPConnection(address, timeout=PATIENCE)) as connection:
         connection.request("GET", path)
         reply = connection.getresponse()
@@ -105,7 +103,7 @@ def get(address: str, path: str) -> tuple[int, bytes]:
 
 
 def soak(address: str, count: int, clients: int, rng: random.Random, pid: int) -> dict[str, int]:
-    """So many requests by so many clients: what came of them, seconds, and bytes of the server."""
+    """What came of so many requests, seconds, and bytes of the server."""
     counts: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
     started = time.monotonic()
     dice = [random.Random(f"{rng.random()}/{number}") for number in range(count)]
@@ -119,7 +117,7 @@ def soak(address: str, count: int, clients: int, rng: random.Random, pid: int) -
 
 
 def require_free(address: str) -> None:
-    """Wait until every slot is free and nobody waits; SystemExit where that never comes."""
+    """Wait until every slot is free and nobody waits."""
     deadline = time.monotonic() + PATIENCE
     while True:
         busy = sum(slot["is_processing"] for slot in json.loads(get(address, "/slots")[1]))
@@ -133,15 +131,12 @@ def require_free(address: str) -> None:
 
 
 class Client:
-    """One request, as often as it takes."""
-
     def __init__(self, address: str, rng: random.Random) -> None:
         self._address = address
         self._rng = rng
         self._counts: Counter[str] = Counter()
 
     def one(self) -> Mapping[str, int]:
-        """Make it; counts by what happened."""
         kind = self._rng.random()
         try:
             if kind < MALFORMED:
@@ -211,7 +206,6 @@ def said(reply: bytes, stream: bool) -> str:
 
 
 def text_in(one: Mapping[str, Any]) -> str:
-    """The text in a reply, or in an event."""
     if "choices" not in one:
         return str(one.get("content") or "")
     if not one["choices"]:

@@ -55,25 +55,23 @@ def main() -> None:
 
 
 def known_by(prompt: str) -> str:
-    """What a text is compared by: its first letters, without the marks of a chat."""
+    """A text's first letters, without the marks of a chat."""
     return re.sub(r"<\|\w+\|>", "", prompt).strip()[:BEGINNING]
 
 
 def beginnings(files: Iterable[Path]) -> set[str]:
-    """Of all prompts that are judged on."""
     rows = (json.loads(line) for file in files for line in file.open(encoding="utf-8"))
     return {known_by(row["prompt"]) for row in rows}
 
 
 def names(stories: Sequence[str], rng: random.Random) -> list[str]:
-    """Who or what stories can be about: names and nouns of stories."""
+    """Who or what stories can be about."""
     text = "\n".join(stories)
     found = re.findall(r"\b(?:named|a|the) ([a-z]{3,9}|[A-Z][a-z]{2,8})\b", text)
     return sorted(rng.sample(sorted(set(found)), STORIES))
 
 
 def continued(stories: Sequence[str], rng: random.Random) -> Iterator[str]:
-    """Stories that are broken off."""
     for story in stories:
         yield story[: rng.randint(80, min(900, len(story) * 2 // 3))].rsplit(" ", 1)[0]
 
@@ -87,7 +85,7 @@ def copied(stories: Sequence[str], rng: random.Random) -> Iterator[str]:
 
 
 def functions(rng: random.Random) -> Iterator[str]:
-    """Heads of functions of the standard library, and what says what they do."""
+    """Heads of functions of the standard library, and their docstrings."""
     library = Path(sysconfig.get_paths()["stdlib"])
     heads: list[str] = []
     for file in sorted(library.glob("*.py")) + sorted(library.glob("[a-z]*/*.py")):
@@ -109,7 +107,6 @@ def functions(rng: random.Random) -> Iterator[str]:
 
 
 def noise(rng: random.Random) -> Iterator[str]:
-    """Words of code in any order."""
     library = Path(sysconfig.get_paths()["stdlib"])
     text = "\n".join(
         (library / name).read_text(encoding="utf-8")

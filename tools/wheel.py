@@ -2,10 +2,9 @@
 
     python -m tools.wheel [--to dist]
 
-The second build is of a copy with other times and another path. What is given away has the compiled
-kernels: without them nothing is built, unless LOCALSPEC_BUILD_KERNELS=off says so. The list of
-parts (SBOM, CycloneDX) is made through `cyclonedx-py`, which the extra `release` brings; where that
-is not installed, it is left out, and said so.
+The second build is of a copy with other times and another path. It has the compiled kernels, unless
+LOCALSPEC_BUILD_KERNELS=off says otherwise. The list of parts (SBOM, CycloneDX) needs `cyclonedx-py`
+of the extra `release`.
 """
 
 from __future__ import annotations
@@ -24,11 +23,9 @@ from tools.parts import parts
 
 REPOSITORY = Path(__file__).parents[1]
 PARTS = ("localspec", "models", "hatch_build.py", "pyproject.toml", "README.md", "LICENSE")
-"""What the wheel is made of."""
 
 
 def build(source: Path, to: Path) -> Path:
-    """A wheel of a source folder."""
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(to)]
     env = {"LOCALSPEC_BUILD_KERNELS": "require"} | os.environ
     done = subprocess.run(command, cwd=source, env=env, capture_output=True, text=True, check=False)
@@ -54,11 +51,7 @@ def copy(to: Path) -> Path:
 
 
 def twice(folder: Path) -> Path:
-    """The wheel, in a folder that is empty.
-
-    Raises:
-        SystemExit: two builds are not equal.
-    """
+    """The wheel, in an empty folder; SystemExit where two builds differ."""
     wheel = build(REPOSITORY, folder / "one")
     again = build(copy(folder / "copy"), folder / "two")
     if wheel.read_bytes() != again.read_bytes():

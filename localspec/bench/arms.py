@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from localspec.bench.samples import BenchPrompt, Sample
+from localspec.bench.samples import Arm, BenchPrompt, Sample
 from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import REGISTRY
@@ -39,10 +39,8 @@ KNOWLEDGE = {
 }
 
 
-class LocalspecArm:
+class LocalspecArm(Arm):
     """One way to draft. It does not own `engine`; one that forgets needs an engine of its own."""
-
-    family = "localspec"
 
     def __init__(
         self,
@@ -52,7 +50,7 @@ class LocalspecArm:
         *,
         memory: Memory = Memory.KEEPS,
     ) -> None:
-        self.name = name
+        self.name, self.practises = name, name == PLANNER
         self.command = _command(engine, drafting)
         self._engine = engine
         self._drafting = drafting
@@ -63,14 +61,9 @@ class LocalspecArm:
             self._engine.forget()
 
     def generate(
-        self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int, turn: int
+        self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int
     ) -> Sample:
-        """Answer one prompt.
-
-        Raises:
-            Cancelled: the engine was closed meanwhile.
-            LocalspecError: as `Engine.stream`.
-        """
+        """Answer one prompt. Raises LocalspecError."""
         if self._memory is Memory.FORGETS:
             self._engine.forget()
         stream = self._engine.stream(
@@ -89,11 +82,6 @@ class LocalspecArm:
             raise Cancelled("The answer was stopped on request.")
         stats = stream.stats
         return Sample(
-            arm=self.name,
-            suite=prompt.suite,
-            prompt=prompt.id,
-            temperature=temperature,
-            turn=turn,
             tokens=max(stats.generated_tokens - 1, 0),
             seconds=stats.decode_seconds,
             passes=max(passes, 0),
@@ -108,9 +96,6 @@ class LocalspecArm:
             calibration_seconds=stats.calibration_seconds,
         )
 
-    def close(self) -> None:
-        """Nothing: the engine belongs to whoever opened it."""
-
 
 def localspec_arms(
     engine: Engine, which: Sequence[str], *, another: Callable[[], Engine] | None = None
@@ -120,8 +105,7 @@ def localspec_arms(
     Args:
         another: opens the pair once more, for each arm that forgets; None uses `engine`.
 
-    Raises:
-        UsageError: a group that does not exist.
+    Raises UsageError: a group that does not exist.
     """
     for group in which:
         if group not in GROUPS:

@@ -11,7 +11,7 @@ from typing import Any
 
 import localspec
 from localspec import Engine, ModelOptions
-from localspec.bench.arms import PLANNER, localspec_arms
+from localspec.bench.arms import localspec_arms
 from localspec.bench.contention import Contention
 from localspec.bench.machine import file_facts, this_machine
 from localspec.bench.peers import Peers, open_peers
@@ -19,7 +19,8 @@ from localspec.bench.prompt_texts import rendered
 from localspec.bench.report import PairResults, Report
 from localspec.bench.runner import run
 from localspec.bench.samples import Arm, BenchPrompt
-from localspec.bench.scale import ModelShape, find_pair, scaled, scaled_head, scaled_pair
+from localspec.bench.scale import find_pair, scaled, scaled_head, scaled_pair
+from localspec.bench.scaled_gguf import ModelShape
 from localspec.bench.scaled_heads import is_scalable
 from localspec.hub import resolution
 
@@ -67,8 +68,7 @@ def benchmark(
 ) -> Report:
     """Measure the pairs one after the other; after Ctrl+C, return what there is.
 
-    Raises:
-        LocalspecError: a pair that cannot be opened.
+    Raises LocalspecError: a pair that cannot be opened.
     """
     from localspec.llama.library import default_threads
 
@@ -142,8 +142,6 @@ def measure(pair: BenchPair, settings: BenchSettings, tell: Tell) -> PairResults
                 max_tokens=settings.max_tokens,
                 seed=settings.seed,
                 progress=progress,
-                turns_of=lambda arm: settings.turns if _repeats(arm) else 1,
-                practises=lambda arm: arm.name == PLANNER,
             )
             report.lost_contention = contention.lost
         report.samples, report.dropped = outcome.samples, refused | outcome.dropped
@@ -168,11 +166,6 @@ def _written(pair: BenchPair, tell: Tell) -> tuple[str | None, str]:
 def _along(draft: str, target: Path) -> str:
     path = Path(draft).expanduser()
     return str(scaled_head(path, target)) if path.is_file() and is_scalable(path) else draft
-
-
-def _repeats(arm: Arm) -> bool:
-    """Of peers, only plain arms run every turn."""
-    return arm.family == "localspec" or arm.name.endswith("plain")
 
 
 def _described(settings: BenchSettings) -> dict[str, Any]:

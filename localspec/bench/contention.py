@@ -32,11 +32,7 @@ class Contention(ExitStack):
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Contention:
-        """Start them, and wait until they compute.
-
-        Raises:
-            LocalspecError: the system refuses.
-        """
+        """Start them, and wait until they compute. Raises LocalspecError: the system refuses."""
         try:
             for _ in range(self._count):
                 process = subprocess.Popen(

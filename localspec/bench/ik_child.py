@@ -26,11 +26,7 @@ TOP_K, TOP_P, MIN_P = 40, 0.95, 0.05
 
 class IkModel:
     def __init__(self, path: str, threads: int, context: int) -> None:
-        """Open it; weights are repacked as they are read.
-
-        Raises:
-            OSError: it cannot be opened.
-        """
+        """Open it; weights are repacked as they are read. Raises OSError: it cannot be opened."""
         api: Any = import_module("ik_llama_cpp._ctypes_api")
         self._batch: Any = import_module("ik_llama_cpp._internals").make_batch_range
         self._api = api
@@ -53,8 +49,7 @@ class IkModel:
     ) -> tuple[list[int], float]:
         """Tokens of an answer, its end token included, and the seconds after the first.
 
-        Raises:
-            OSError: a pass failed.
+        Raises OSError: a pass failed.
         """
         self._api.llama_kv_cache_clear(self._context)
         generator = np.random.default_rng(seed)

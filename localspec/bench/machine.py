@@ -67,11 +67,7 @@ def this_machine(threads: int, *, contention: int = 0) -> Machine:
 
 
 def file_facts(path: Path) -> FileFacts:
-    """Read the whole file.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Read the whole file. Raises OSError: it cannot be read."""
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):

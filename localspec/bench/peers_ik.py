@@ -16,13 +16,13 @@ from threading import Timer
 from typing import Any
 
 from localspec.bench import ik_child
-from localspec.bench.samples import BenchPrompt, Sample
+from localspec.bench.samples import Arm, BenchPrompt, Sample
 from localspec.errors import NativeError, UsageError
 
 _STOP_TIMEOUT = 5.0
 
 
-class IkLlama:
+class IkLlama(Arm):
     """Plain decoding by ik_llama.cpp; the package cannot speculate.
 
     Args:
@@ -30,12 +30,8 @@ class IkLlama:
         tokenize, piece: raw text to token ids, BOS included, and back.
         start_timeout, answer_timeout: seconds.
 
-    Raises:
-        UsageError: `python` is no program.
-        NativeError: the package or the model cannot be opened in time.
+    Raises LocalspecError.
     """
-
-    family = "ik_llama-cpp-python"
 
     def __init__(
         self,
@@ -78,17 +74,10 @@ class IkLlama:
         options = f"repack_tensors=True, flash_attn=True, n_ctx={context}, n_threads={threads}"
         self.command = f"ik_llama-cpp-python {version}: {shlex.quote(str(target))}, {options}"
 
-    def begin_turn(self) -> None:
-        """Nothing: it knows of one answer only."""
-
     def generate(
-        self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int, turn: int
+        self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int
     ) -> Sample:
-        """Answer one prompt.
-
-        Raises:
-            NativeError: a pass failed, or the process died.
-        """
+        """Answer one prompt. Raises NativeError: a pass failed, or the process died."""
         question = {
             "prompt": self._tokenize(prompt.text),
             "max_tokens": max_tokens,
@@ -107,11 +96,6 @@ class IkLlama:
             raise
         ids = tuple(reply["tokens"])
         return Sample(
-            arm=self.name,
-            suite=prompt.suite,
-            prompt=prompt.id,
-            temperature=temperature,
-            turn=turn,
             tokens=len(ids) - 1,
             seconds=reply["seconds"],
             passes=len(ids) - 1,
@@ -140,8 +124,7 @@ class IkLlama:
     def _reply(self, done: str, limit: float) -> dict[str, Any]:
         """The next line.
 
-        Raises:
-            NativeError: the process ends instead, or takes longer than `limit` seconds.
+        Raises NativeError: the process ends instead, or takes longer than `limit` seconds.
         """
         assert self._process.stdout is not None
         timer = Timer(limit, self._process.kill)

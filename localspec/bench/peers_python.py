@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from time import perf_counter
 
-from localspec.bench.samples import BenchPrompt, Sample
+from localspec.bench.samples import Arm, BenchPrompt, Sample
 
 LOOKUPS = (None, 10, 2)
 """Draft lengths: none, its default, and its README's advice for CPUs."""
@@ -16,18 +16,15 @@ LOOKUPS = (None, 10, 2)
 _DEFAULT_LOOKUP = 10
 
 
-class PythonLlama:
+class PythonLlama(Arm):
     """llama-cpp-python's `Llama.generate`.
 
     Args:
         tokenize: raw text to token ids, BOS included.
         lookup: most draft tokens by prompt lookup; None decodes plainly.
 
-    Raises:
-        ModelNotFound, NativeError: it cannot be opened.
+    Raises ModelNotFound, NativeError: it cannot be opened.
     """
-
-    family = "llama-cpp-python"
 
     def __init__(
         self,
@@ -43,6 +40,7 @@ class PythonLlama:
 
         how = "plain" if lookup is None else f"prompt lookup {lookup}"
         self.name = f"llama-cpp-python {how}" + (" (default)" if lookup == _DEFAULT_LOOKUP else "")
+        self.every_turn = lookup is None
         options = f"n_ctx={context}, n_threads={threads}, n_threads_batch={threads}"
         options += f", n_gpu_layers={gpu_layers}"
         if lookup is not None:
@@ -55,17 +53,10 @@ class PythonLlama:
             target, context=context, threads=threads, gpu_layers=gpu_layers, lookup=lookup
         )
 
-    def begin_turn(self) -> None:
-        """Nothing: it knows of one answer only."""
-
     def generate(
-        self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int, turn: int
+        self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int
     ) -> Sample:
-        """Answer one prompt.
-
-        Raises:
-            NativeError: a pass failed.
-        """
+        """Answer one prompt. Raises NativeError: a pass failed."""
         reference = self._reference
         vocabulary = reference.vocabulary
         ids: list[int] = []
@@ -83,11 +74,6 @@ class PythonLlama:
         # Each pass yields a token of the target's own, but one that the answer's end cut short.
         passes = tokens if self._lookup is None else reference.lookups
         return Sample(
-            arm=self.name,
-            suite=prompt.suite,
-            prompt=prompt.id,
-            temperature=temperature,
-            turn=turn,
             tokens=tokens,
             seconds=ended - started,
             passes=passes,

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+import atexit
+import json
+import os
+import re
 import shlex
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from localspec.bench.samples import BenchPrompt, Sample
+from localspec.bench.samples import Arm, BenchPrompt, Sample
 from localspec.bench.server_configurations import ServerConfiguration
-from localspec.bench.server_process import ServerProcess
 from localspec.errors import NativeError, UsageError
 
+_HOST = "127.0.0.1"
+_POLL = 0.02
+_STOP_TIMEOUT = 5.0
+_STAMP = re.compile(r"^[\d.]+ [A-Z] ")
+_ERROR = re.compile(r"error|fail|assert|abort|fatal|cannot|couldn't", re.IGNORECASE)
 
-class LlamaServer:
-    """A llama-server process, started by the first answer or by `start`.
+# A proxy of the environment has no business with a server of ours.
+_open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+
+
+class LlamaServer(Arm):
+    """Started by the first answer, or by `start`.
 
     Args:
         tokenize: raw text to token ids, BOS included.
@@ -23,11 +42,8 @@ class LlamaServer:
         slots: answers at once, each with `context` tokens.
         start_timeout, answer_timeout: seconds.
 
-    Raises:
-        UsageError: a file is missing, or the draft model that the configuration needs.
+    Raises UsageError: a file is missing, or the draft model that the configuration needs.
     """
-
-    family = "llama-server"
 
     def __init__(
         self,
@@ -48,6 +64,7 @@ class LlamaServer:
     ) -> None:
         _check_files(binary, target)
         self.name = f"llama-server {configuration.name}"
+        self.every_turn = configuration.name == "plain"
         command = ["-m", str(target), *configuration.flags]
         if configuration.needs_draft:
             if draft is None:
@@ -65,25 +82,20 @@ class LlamaServer:
         self.command = shlex.join([binary.name, *command])
         # Neither costs time within an answer: prompts saved for later ones, and web pages.
         command += ["--cache-ram", "0", "--no-webui"]
-        self._process = ServerProcess(
-            self.name,
-            [str(binary.resolve()), *command],
-            start_timeout=start_timeout,
-            answer_timeout=answer_timeout,
-        )
+        self._program = [str(binary.resolve()), *command]
+        self._start_timeout, self._answer_timeout = start_timeout, answer_timeout
+        self._process: subprocess.Popen[bytes] | None = None
+        self.log: Path | None = None
+        self._address = ""
         self._tokenize = tokenize
         self._fresh = configuration.remembers if fresh is None else fresh
 
-    def begin_turn(self) -> None:
-        """Nothing: what it knows, it knows of one answer only."""
-
     def generate(
-        self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int, turn: int
+        self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int
     ) -> Sample:
         """Answer one prompt.
 
-        Raises:
-            NativeError: the server does not start, refuses the prompt, or dies.
+        Raises NativeError: the server does not start, refuses the prompt, or dies.
         """
         self.start()
         request = {
@@ -98,32 +110,136 @@ class LlamaServer:
             "return_tokens": True,
         }
         try:
-            reply = self._process.post("/completion", request)
+            reply = self._post(request)
         except BaseException:
             # It would still be generating, and the next answer would wait for it.
             self.close()
             raise
         if self._fresh:
             self.close()
-        return _sample(self.name, prompt, temperature, turn, reply)
+        return _sample(self.name, reply)
 
     def start(self) -> None:
-        """Start the server if it does not run, and wait until its models are loaded.
-
-        Raises:
-            UsageError: the binary is no program.
-            NativeError: it ends, or takes longer than `start_timeout`.
-        """
-        self._process.start()
+        """Start it if it does not run, and wait until it is healthy. Raises LocalspecError."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.close()
+        with (
+            tempfile.NamedTemporaryFile(prefix="llama-server-", suffix=".log", delete=False) as log,
+            socket.socket() as probe,
+        ):
+            self.log = Path(log.name)
+            probe.bind((_HOST, 0))
+            port = probe.getsockname()[1]
+            probe.close()
+            self._address = f"http://{_HOST}:{port}"
+            # Not in a session of its own: what ends us from a terminal shall end it as well.
+            atexit.register(self.close)
+            try:
+                self._process = subprocess.Popen(
+                    [*self._program, "--host", _HOST, "--port", str(port)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=_environment(),
+                )
+            except OSError as error:
+                self.close()
+                raise UsageError(
+                    f"{self._program[0]} cannot be run: {error.strerror}. "
+                    "Name the llama-server program of a llama.cpp build."
+                ) from None
+        try:
+            self._wait_until_healthy()
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
-        """End the server; may be repeated."""
-        self._process.close()
+        """End the process; may be repeated."""
+        atexit.unregister(self.close)
+        process, self._process = self._process, None
+        if process is not None and process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(_STOP_TIMEOUT)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if self.log is not None:
+            self.log.unlink(missing_ok=True)
+            self.log = None
+
+    def _wait_until_healthy(self) -> None:
+        assert self._process is not None
+        give_up = time.monotonic() + self._start_timeout
+        while True:
+            if self._process.poll() is not None:
+                raise NativeError(
+                    f"{self.name} ended while it started: {self._last_words(first=True)}"
+                )
+            try:
+                with _open(f"{self._address}/health", timeout=5):
+                    return
+            except (OSError, HTTPException):
+                pass  # not listening yet, or 503: loading
+            if time.monotonic() > give_up:
+                raise NativeError(
+                    f"{self.name} was not ready after {self._start_timeout:g} seconds: "
+                    f"{self._last_words(first=True)}"
+                )
+            time.sleep(_POLL)
+
+    def _post(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Send a request and wait for the reply.
+
+        Raises NativeError: the server refuses it, takes longer than `answer_timeout`, or dies.
+        """
+        assert self._process is not None
+        request = urllib.request.Request(
+            f"{self._address}/completion",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+        )
+        try:
+            with _open(request, timeout=self._answer_timeout) as response:
+                reply: dict[str, Any] = json.load(response)
+                return reply
+        except urllib.error.HTTPError as error:
+            raise NativeError(f"{self.name} refused the prompt: {_told(error)}.") from None
+        except TimeoutError:
+            raise NativeError(
+                f"{self.name} did not answer within {self._answer_timeout:g} seconds. "
+                "Ask for fewer tokens, or take a smaller model."
+            ) from None
+        except (OSError, HTTPException, ValueError) as error:
+            # The connection ends a moment before the process does.
+            try:
+                self._process.wait(1)
+            except subprocess.TimeoutExpired:
+                raise NativeError(
+                    f"{self.name} broke off its answer: {error or type(error).__name__}"
+                ) from None
+            raise NativeError(
+                f"{self.name} died while it answered: {self._last_words(first=False)}"
+            ) from None
+
+    def _last_words(self, *, first: bool) -> str:
+        """The line of the log that tells most: the `first` or last error if there is one.
+
+        At the start the first error causes the others; later, earlier ones were survived.
+        """
+        assert self.log is not None
+        text = self.log.read_text(encoding="utf-8", errors="replace")
+        lines = [_STAMP.sub("", line).strip() for line in text.splitlines() if line.strip()]
+        errors = [line for line in lines if _ERROR.search(line)]
+        told = errors or lines or ["its log is empty"]
+        line = told[0 if errors and first else -1]
+        status = self._process.poll() if self._process is not None else None
+        return line if status is None else f"{line} (exit status {status})"
 
 
-def _sample(
-    arm: str, prompt: BenchPrompt, temperature: float, turn: int, reply: dict[str, Any]
-) -> Sample:
+def _sample(arm: str, reply: dict[str, Any]) -> Sample:
     """A reply as a sample.
 
     `predicted_n` counts an end-of-generation token too; `predicted_ms` runs from the first token.
@@ -146,11 +262,6 @@ def _sample(
     # the last one short.
     whole = drafted == 0 or reply.get("stop_type") == "limit"
     return Sample(
-        arm=arm,
-        suite=prompt.suite,
-        prompt=prompt.id,
-        temperature=temperature,
-        turn=turn,
         tokens=tokens,
         seconds=seconds,
         passes=tokens - accepted if whole else None,
@@ -165,3 +276,15 @@ def _check_files(*files: Path) -> None:
     for file in files:
         if not file.is_file():
             raise UsageError(f"There is no file {file}. Check the path.")
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_")}
+
+
+def _told(error: urllib.error.HTTPError) -> str:
+    try:
+        message = json.loads(error.read())["error"]["message"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"HTTP status {error.code}"
+    return str(message).rstrip(".")

@@ -43,8 +43,7 @@ def rendered(
     With `all_turns`, later turns follow as further prompts, after the model's own plain, greedy
     answers of at most `max_tokens`.
 
-    Raises:
-        UsageError: the model's template refuses the messages.
+    Raises UsageError: the model's template refuses the messages.
     """
     first = [replace(prompt, text=_text(engine, prompt)) for prompt in prompts]
     if not all_turns:

@@ -67,7 +67,7 @@ class Report:
         return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=1)
 
 
-def facts(report: Report) -> list[tuple[str, str]]:
+def _facts(report: Report) -> list[tuple[str, str]]:
     machine = report.machine
     version = machine.localspec + (f" ({machine.commit[:12]})" if machine.commit else "")
     found = [
@@ -88,7 +88,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
     return found
 
 
-def file_lines(pair: PairResults) -> list[str]:
+def _file_lines(pair: PairResults) -> list[str]:
     lines = []
     for role, file in (("Target", pair.target), ("Draft model", pair.draft)):
         if file is not None:
@@ -97,7 +97,7 @@ def file_lines(pair: PairResults) -> list[str]:
     return lines
 
 
-def warnings(report: Report) -> list[str]:
+def _warnings(report: Report) -> list[str]:
     found = list(report.notices)
     for pair in report.pairs:
         if pair.partial:
@@ -115,12 +115,12 @@ def markdown(report: Report, charts: Sequence[tuple[str, str]] = ()) -> str:
     """`charts` are pairs of caption and file name."""
     parts = [
         "# localspec bench",
-        _bullets(f"{name}: {_plain(text)}" for name, text in facts(report)),
+        _bullets(f"{name}: {_plain(text)}" for name, text in _facts(report)),
     ]
-    if found := warnings(report):
+    if found := _warnings(report):
         parts.append(_bullets(f"**{_plain(text)}**" for text in found))
     for pair in report.pairs:
-        parts += [f"## {_plain(pair.name)}", _bullets(_plain(line) for line in file_lines(pair))]
+        parts += [f"## {_plain(pair.name)}", _bullets(_plain(line) for line in _file_lines(pair))]
         for table in tables(pair.summary):
             parts += [f"### {_plain(table.title)}", _markdown_table(table), *table.notes]
         if pair.commands:

@@ -16,8 +16,7 @@ from localspec.errors import LocalspecError
 def prepare(folder: Path) -> None:
     """Make the folder and write to it once, before an hour is spent.
 
-    Raises:
-        LocalspecError: it cannot be written to.
+    Raises LocalspecError: it cannot be written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -30,8 +29,7 @@ def prepare(folder: Path) -> None:
 def write(report: Report, folder: Path) -> list[Path]:
     """Write report.json first, then report.md, report.html and the charts.
 
-    Raises:
-        LocalspecError: the disk is full, or the folder cannot be written to any more.
+    Raises LocalspecError: the disk is full, or the folder cannot be written to any more.
     """
     written: list[Path] = []
 

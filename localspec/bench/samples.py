@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 from localspec.prompting.template import Message
 
@@ -30,6 +30,7 @@ class Sample:
     """One answer by one arm; None where the arm does not tell.
 
     Attributes:
+        arm, suite, prompt, temperature, turn: which answer; `run` fills them in.
         tokens: generated after the first.
         seconds: from the first token to the last.
         passes: target passes after the prompt's.
@@ -39,11 +40,11 @@ class Sample:
         calibration_seconds: before the answer; in no other time.
     """
 
-    arm: str
-    suite: str
-    prompt: str
-    temperature: float
-    turn: int
+    arm: str = ""
+    suite: str = ""
+    prompt: str = ""
+    temperature: float = 0.0
+    turn: int = 0
     tokens: int
     seconds: float
     passes: int | None = None
@@ -58,27 +59,29 @@ class Sample:
     calibration_seconds: float | None = None
 
 
-class Arm(Protocol):
+class Arm(ABC):
     """A localspec configuration or a peer, its models loaded.
 
     Attributes:
         name: as in the report, e.g. "model depth 3", "llama-server draft-simple 3".
-        family: "localspec" or the peer's program.
         command: what to type for the same configuration.
+        every_turn: else it takes part in the first turn alone.
+        practises: it first answers each suite's first prompt, uncounted, at each temperature.
     """
 
     name: str
-    family: str
     command: str
+    every_turn: bool = True
+    practises: bool = False
 
-    def begin_turn(self) -> None:
+    def begin_turn(self) -> None:  # noqa: B027
         """All suites are about to be answered: forget what a first session would not know."""
-        ...
 
+    @abstractmethod
     def generate(
-        self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int, turn: int
+        self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int
     ) -> Sample:
         """Answer one prompt, knowing nothing of earlier answers' text."""
-        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:  # noqa: B027
+        """Free what it opened; may be repeated."""

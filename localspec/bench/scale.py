@@ -6,7 +6,6 @@ which add nothing to the residual stream, and norm weights scaled for the padded
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from localspec import paths
 from localspec.bench.machine import file_facts
-from localspec.bench.scaled_gguf import write_f16
+from localspec.bench.scaled_gguf import ModelShape, write_f16
 from localspec.bench.scaled_heads import write_head
 from localspec.errors import LocalspecError, ModelInvalid, UsageError
 from localspec.files import remove_abandoned, replacing
@@ -24,33 +23,6 @@ from localspec.hub.resolution import resolve
 from localspec.llama import quantize
 from localspec.llama.quantize import file_type
 from localspec.text import printable
-
-
-@dataclass(frozen=True, slots=True)
-class ModelShape:
-    """Width, layers, feed-forward width, quantization."""
-
-    dim: int
-    layers: int
-    feed_forward: int
-    quant: str
-
-    @classmethod
-    def parse(cls, text: str) -> ModelShape:
-        """Parse "2304x30x4608:Q4_0".
-
-        Raises:
-            UsageError: another form, or an unknown quantization.
-        """
-        found = _SHAPE.fullmatch(text)
-        if found is None:
-            raise UsageError(
-                f"'{printable(text)}' is not a shape. Write width x layers x "
-                "feed-forward:quantization"
-                ", as 2304x30x4608:Q4_0."
-            )
-        file_type(found[4])
-        return cls(int(found[1]), int(found[2]), int(found[3]), found[4].upper())
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +41,6 @@ class ScaledPair:
     disk: float = 2
 
 
-_SHAPE = re.compile(r"(\d{1,6})x(\d{1,4})x(\d{1,6}):(\w+)", re.IGNORECASE)
 _DRAFT_25M = ModelShape(384, 8, 1024, "Q8_0")
 _DRAFT_100M = ModelShape(640, 12, 1792, "Q8_0")
 _TARGET_Q4_0 = ModelShape(2048, 16, 8192, "Q4_0")
@@ -95,8 +66,7 @@ ALIASES = {"1b": "A"}
 def find_pair(name: str) -> ScaledPair:
     """The pair of that name, a key of PAIRS or ALIASES in any case.
 
-    Raises:
-        UsageError: there is none.
+    Raises UsageError: there is none.
     """
     by_name = {known.casefold(): pair for known, pair in PAIRS.items()}
     by_name |= {alias: PAIRS[known] for alias, known in ALIASES.items()}
@@ -110,10 +80,7 @@ def find_pair(name: str) -> ScaledPair:
 def scaled_pair(name: str, *, offline: bool | None = None) -> tuple[Path, Path]:
     """Paths of a pair's target and draft, written on first use into the cache folder.
 
-    Raises:
-        ModelNotFound: SmolLM2 is not here.
-        UsageError: no such pair, or gguf is not installed.
-        LocalspecError: the files cannot be written.
+    Raises LocalspecError.
     """
     pair = find_pair(name)
     if pair.real:
@@ -133,14 +100,7 @@ def scaled(source: Path, shape: ModelShape) -> Path:
     size = f"{shape.dim}x{shape.layers}-ff{shape.feed_forward}-{shape.quant}"
     path = _kept(source, size)
     if not path.exists():
-        scale_model(
-            source,
-            path,
-            dim=shape.dim,
-            layers=shape.layers,
-            feed_forward=shape.feed_forward,
-            quant=shape.quant,
-        )
+        scale_model(source, path, shape)
     return path
 
 
@@ -170,45 +130,29 @@ def _kept(source: Path, what: str) -> Path:
     return paths.cache_folder() / "scale" / f"{stem}-{what}-{digest}.gguf"
 
 
-def scale_model(
-    source: Path, destination: Path, *, dim: int, layers: int, feed_forward: int, quant: str
-) -> None:
-    """Write a llama model in a larger shape; `destination` appears when it is complete.
+def scale_model(source: Path, destination: Path, shape: ModelShape) -> None:
+    """Write a GGUF of llama architecture in a larger shape; `destination` appears when complete.
 
-    Args:
-        source: a GGUF of llama architecture in one file.
-        dim: width; the numbers of heads must grow with it.
-        layers, feed_forward: at least those of the source.
-        quant: "F16", or what llama.cpp quantizes to ("Q4_0", "Q4_K_M", …).
-
-    Raises:
-        UsageError: a shape that does not fit the source, an unknown quantization, no gguf.
-        ModelInvalid: not a plain llama model.
-        NativeError: llama.cpp could not quantize.
-        LocalspecError: the disk refuses.
+    Raises LocalspecError.
     """
-    if quant.upper() != "F16":
-        file_type(quant)
+    plain = shape.quant.upper() == "F16"
+    if not plain:
+        file_type(shape.quant)
     with _written(destination) as done:
-        if quant.upper() == "F16":
-            write_f16(source, done, destination.stem, dim, layers, feed_forward)
-            return
-        plain = done.with_name(f"f16-{done.name}")
+        whole = done if plain else done.with_name(f"f16-{done.name}")
         try:
-            write_f16(source, plain, destination.stem, dim, layers, feed_forward)
-            quantize.quantize(plain, done, quant)
+            write_f16(source, whole, destination.stem, shape)
+            if not plain:
+                quantize.quantize(whole, done, shape.quant)
         finally:
-            plain.unlink(missing_ok=True)
+            if not plain:
+                whole.unlink(missing_ok=True)
 
 
 def drop_layers(source: Path, destination: Path, *, count: int) -> None:
     """Write a llama model without `count` of its middle layers: a cheaper, weaker draft.
 
-    Raises:
-        UsageError: too few layers for that.
-        ModelInvalid: not a llama model.
-        NativeError: llama.cpp could not write it.
-        LocalspecError: the disk refuses.
+    Raises LocalspecError.
     """
     file = read_gguf(source)
     if file.architecture != "llama":
@@ -224,8 +168,7 @@ def drop_layers(source: Path, destination: Path, *, count: int) -> None:
 def middle_layers(layers: int, count: int) -> range:
     """Which ones are left out: the first and the last layers matter most.
 
-    Raises:
-        UsageError: not even one layer at either end would be left.
+    Raises UsageError: not even one layer at either end would be left.
     """
     if not 1 <= count <= layers - 2:
         raise UsageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,11 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.errors import LocalspecError, ModelInvalid, UsageError
-from localspec.text import gigabytes
+from localspec.llama.quantize import file_type
+from localspec.text import gigabytes, printable
 
 _Tensor = npt.NDArray[Any]
 _BESIDE = 1.3
 """Bytes on the disk while a model is written ÷ bytes in f16."""
+
+
+_SHAPE = re.compile(r"(\d{1,6})x(\d{1,4})x(\d{1,6}):(\w+)", re.IGNORECASE)
 
 
 def gguf_package() -> Any:
@@ -32,14 +37,39 @@ def gguf_package() -> Any:
         ) from None
 
 
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """Width, layers, feed-forward width, quantization."""
+
+    dim: int
+    layers: int
+    feed_forward: int
+    quant: str
+
+    @classmethod
+    def parse(cls, text: str) -> ModelShape:
+        """Parse "2304x30x4608:Q4_0".
+
+        Raises UsageError: another form, or an unknown quantization.
+        """
+        found = _SHAPE.fullmatch(text)
+        if found is None:
+            raise UsageError(
+                f"'{printable(text)}' is not a shape. Write width x layers x "
+                "feed-forward:quantization"
+                ", as 2304x30x4608:Q4_0."
+            )
+        file_type(found[4])
+        return cls(int(found[1]), int(found[2]), int(found[3]), found[4].upper())
+
+
 class LlamaFile:
     """A GGUF of llama architecture, opened to write another one from it.
 
     Args:
         done: what cannot be done to other files, for errors.
 
-    Raises:
-        ModelInvalid: not a whole GGUF of that architecture.
+    Raises ModelInvalid: not a whole GGUF of that architecture.
     """
 
     def __init__(self, path: Path, done: str = "scaled") -> None:
@@ -71,8 +101,7 @@ class LlamaFile:
     def number(self, name: str, default: int | None = None) -> Any:
         """A value of the llama section.
 
-        Raises:
-            ModelInvalid: there is none, or one for each layer.
+        Raises ModelInvalid: there is none, or one for each layer.
         """
         field = self.fields.get(f"llama.{name}")
         value = default if field is None else field.contents()
@@ -128,12 +157,13 @@ class LlamaFile:
 
 
 @dataclass(frozen=True, slots=True)
-class _Padded:
-    """The source's values × `scale`, padded with `fill`."""
+class Padded:
+    """The source's values × `scale`, padded with `fill`; rows consist of so many `blocks`."""
 
     shape: tuple[int, ...]
     scale: float = 1.0
     fill: float = 0.0
+    blocks: int = 1
 
     @property
     def kind(self) -> np.dtype[Any]:
@@ -143,16 +173,21 @@ class _Padded:
     def size(self) -> int:
         return math.prod(self.shape) * self.kind.itemsize
 
-    def of(self, values: _Tensor | None) -> _Tensor:
-        padded = np.full(self.shape, self.fill, self.kind)
+    def of(self, values: _Tensor | None, kind: npt.DTypeLike | None = None) -> _Tensor:
+        width = self.shape[-1] // self.blocks
+        padded = np.full((*self.shape[:-1], self.blocks, width), self.fill, kind or self.kind)
         if values is not None:
-            padded[tuple(slice(n) for n in values.shape)] = values * np.float32(self.scale)
-        return padded
+            old = values.reshape(*values.shape[:-1], self.blocks, -1)
+            padded[tuple(slice(n) for n in old.shape)] = old * np.float32(self.scale)
+        return padded.reshape(self.shape)
 
 
-def write_f16(
-    path: Path, destination: Path, name: str, dim: int, layers: int, feed_forward: int
-) -> None:
+def write_f16(path: Path, destination: Path, name: str, shape: ModelShape) -> None:
+    """Write a llama model in that shape, in f16; errors as of `localspec.bench.scale.scale_model`.
+
+    The numbers of heads grow with the width.
+    """
+    dim, layers, feed_forward = shape.dim, shape.layers, shape.feed_forward
     gguf = gguf_package()
     source = LlamaFile(path)
     old_dim, old_layers = source.number("embedding_length"), source.number("block_count")
@@ -182,32 +217,32 @@ def write_f16(
         # The zeros make the mean square smaller by this factor, and all that is added to it.
         f"llama.{epsilon}": source.number(epsilon) * old_dim / dim,
     }
-    norm = _Padded((dim,), math.sqrt(old_dim / dim), math.sqrt(old_dim / dim))
+    norm = Padded((dim,), math.sqrt(old_dim / dim), math.sqrt(old_dim / dim))
     queries, keys = new_heads * key_width, new_kv_heads * key_width
     values, mixed = new_kv_heads * value_width, new_heads * value_width
     parts = {
         "attn_norm.weight": norm,
         "ffn_norm.weight": norm,
-        "attn_q.weight": _Padded((queries, dim)),
-        "attn_k.weight": _Padded((keys, dim)),
-        "attn_v.weight": _Padded((values, dim)),
-        "attn_output.weight": _Padded((dim, mixed)),
-        "ffn_gate.weight": _Padded((feed_forward, dim)),
-        "ffn_up.weight": _Padded((feed_forward, dim)),
-        "ffn_down.weight": _Padded((dim, feed_forward)),
+        "attn_q.weight": Padded((queries, dim)),
+        "attn_k.weight": Padded((keys, dim)),
+        "attn_v.weight": Padded((values, dim)),
+        "attn_output.weight": Padded((dim, mixed)),
+        "ffn_gate.weight": Padded((feed_forward, dim)),
+        "ffn_up.weight": Padded((feed_forward, dim)),
+        "ffn_down.weight": Padded((dim, feed_forward)),
     }
     # Some models have these; of a layer that adds nothing they would be zeros.
     optional = {
-        part.replace("weight", "bias"): _Padded(padded.shape[:1])
+        part.replace("weight", "bias"): Padded(padded.shape[:1])
         for part, padded in parts.items()
         if padded is not norm
     }
     vocabulary = len(source.fields["tokenizer.ggml.tokens"].data)
-    tensors = {"token_embd.weight": _Padded((vocabulary, dim)), "output_norm.weight": norm}
+    tensors = {"token_embd.weight": Padded((vocabulary, dim)), "output_norm.weight": norm}
     if "output.weight" in source.tensors:  # else it is the embedding, transposed
-        tensors["output.weight"] = _Padded((vocabulary, dim))
+        tensors["output.weight"] = Padded((vocabulary, dim))
     if "rope_freqs.weight" in source.tensors:
-        tensors["rope_freqs.weight"] = _Padded((int(source.tensors["rope_freqs.weight"].shape[0]),))
+        tensors["rope_freqs.weight"] = Padded((int(source.tensors["rope_freqs.weight"].shape[0]),))
     for layer in range(layers):
         tensors |= {f"blk.{layer}.{part}": padded for part, padded in parts.items()}
         there = {f"blk.{layer}.{part}": padded for part, padded in optional.items()}
@@ -236,7 +271,7 @@ def _require_room(folder: Path, size: int) -> None:
         )
 
 
-def _write_tensors(writer: Any, source: LlamaFile, tensors: dict[str, _Padded]) -> None:
+def _write_tensors(writer: Any, source: LlamaFile, tensors: dict[str, Padded]) -> None:
     """One tensor at a time: all of them would be gigabytes."""
     for name, padded in tensors.items():
         writer.add_tensor_info(name, padded.shape, padded.kind, padded.size)

@@ -56,11 +56,7 @@ SERVER_CONFIGURATIONS: tuple[ServerConfiguration, ...] = (
 
 
 def server_configurations(names: Sequence[str] | None = None) -> list[ServerConfiguration]:
-    """The named configurations, None for all.
-
-    Raises:
-        UsageError: an unknown name.
-    """
+    """The named configurations, None for all. Raises UsageError: an unknown name."""
     known = {configuration.name: configuration for configuration in SERVER_CONFIGURATIONS}
     if names is None:
         return list(SERVER_CONFIGURATIONS)

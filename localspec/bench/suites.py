@@ -50,8 +50,7 @@ def load_suites(
         suites: which of them, None for all.
         per_suite: prompts of each at most.
 
-    Raises:
-        UsageError: a file is missing, empty or malformed, or a suite is in none.
+    Raises UsageError: a file is missing, empty or malformed, or a suite is in none.
     """
     if per_suite is not None and per_suite < 1:
         raise UsageError(f"Prompts per suite is {per_suite}. Give 1 or more.")

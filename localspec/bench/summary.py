@@ -11,6 +11,7 @@ import numpy as np
 from localspec.bench.arms import PLAIN
 from localspec.bench.samples import Sample
 from localspec.bench.speed_ups import geometric_mean, log_ratios, mean_interval
+from localspec.llama.target import shared_prefix
 
 ALL = "(all)"
 """Over all suites: totals, and geometric means of the speed-ups."""
@@ -124,7 +125,7 @@ def equalities(samples: Iterable[Sample], baseline: str = PLAIN) -> list[Equalit
     for arm in distinct(s.arm for s in greedy if s.arm != baseline):
         compared = [s for s in greedy if s.arm == arm and (s.suite, s.prompt) in plain]
         others = [
-            (s.suite, s.prompt, _first_difference(s.token_ids, plain[s.suite, s.prompt]))
+            (s.suite, s.prompt, shared_prefix(s.token_ids, plain[s.suite, s.prompt]))
             for s in compared
             if s.token_ids != plain[s.suite, s.prompt]
         ]
@@ -137,11 +138,6 @@ def equalities(samples: Iterable[Sample], baseline: str = PLAIN) -> list[Equalit
 def distinct(items: Iterable[_Item]) -> list[_Item]:
     """Each once, in the order of first appearance."""
     return list(dict.fromkeys(items))
-
-
-def _first_difference(a: Sequence[int], b: Sequence[int]) -> int:
-    pairs = zip(a, b, strict=False)
-    return next((i for i, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b)))
 
 
 def _cell(samples: Sequence[Sample], suite: str, ratios: Sequence[np.ndarray]) -> Cell:

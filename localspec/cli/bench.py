@@ -109,7 +109,8 @@ def _pairs_and_settings(
 ) -> tuple[list[BenchPair], BenchSettings]:
     from localspec.bench.benchmark import BenchPair, BenchSettings
     from localspec.bench.contention import MOST
-    from localspec.bench.scale import ModelShape, find_pair
+    from localspec.bench.scale import find_pair
+    from localspec.bench.scaled_gguf import ModelShape
     from localspec.bench.suites import load_suites
     from localspec.cli.request import read_models
 

@@ -111,12 +111,11 @@ def _examine(console: Console, models: ModelRequest, work: Work, *, quick: bool)
     from localspec.doctor.checkup import device_checks
     from localspec.errors import ModelInvalid
     from localspec.gguf.description import why_not
-    from localspec.gguf.dimensions import Extras
+    from localspec.gguf.dimensions import Extras, Use
     from localspec.gguf.reader import read_gguf
     from localspec.hub import resolution
     from localspec.llama import devices, kernels, library
     from localspec.loading.draft import find_draft
-    from localspec.pairing.memory import Use
     from localspec.pairing.pair_memory import PairUse
     from localspec.pairing.rules import judge_files
     from localspec.text import printable

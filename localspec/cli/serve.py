@@ -345,9 +345,10 @@ def _opener(opening: OpeningOptions, console: Console, *, session: bool = False)
 
 def needs(path: Path, options: ModelOptions) -> int:
     """Bytes of main memory that a model needs at least."""
+    from localspec.gguf.dimensions import Use
     from localspec.gguf.reader import read_gguf
     from localspec.llama import library
-    from localspec.pairing.memory import Use, place
+    from localspec.pairing.memory import place
 
     try:
         file = read_gguf(path)

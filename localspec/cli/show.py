@@ -108,8 +108,9 @@ def _told(
     file: GGUFFile, name: str, ctx: int, kv_type: str, found: list[DraftCandidate]
 ) -> dict[str, Any]:
     from localspec.gguf.description import quantization, why_not
+    from localspec.gguf.dimensions import Use, default_context
     from localspec.gguf.vocabularies import VocabularyFacts
-    from localspec.pairing.memory import Use, default_context, place
+    from localspec.pairing.memory import place
     from localspec.pairing.rules import active_parameters
     from localspec.text import printable
 

@@ -31,8 +31,7 @@ def keep(
     Args:
         prompt: all that the target had read.
 
-    Raises:
-        TraceError: as `Trace`.
+    Raises TraceError: as `Trace`.
     """
     if not answer or not prompt:
         return
@@ -58,8 +57,7 @@ def forget(conversations: Collection[str] | None = None) -> int:
 
     Finished drafts stay.
 
-    Raises:
-        TraceError: as `Trace`; what could be removed is gone all the same.
+    Raises TraceError: as `Trace`; what could be removed is gone all the same.
     """
     begins = None if conversations is None else {_begin(each) for each in conversations}
     gone, problems = 0, []

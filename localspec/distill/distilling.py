@@ -18,6 +18,7 @@ from localspec.distill.rounds import OnPolicyRounds
 from localspec.distill.run import Point, Run, TrainingPlan
 from localspec.distill.torch_room import device, torch_package
 from localspec.distill.trace import Answers, Trace, bytes_of
+from localspec.distill.training import Training
 from localspec.distill.weights import Trained, Weights
 from localspec.errors import TraceError, UsageError
 from localspec.gguf.file import GGUFFile
@@ -46,10 +47,7 @@ def record(
 ) -> tuple[int, int]:
     """Have the target answer new prompts; returns answers and tokens of the whole trace.
 
-    Raises:
-        UsageError: no chat template; no such text.
-        TraceError: the trace cannot be written.
-        ModelInvalid, NativeError: as `localspec.llama.model.Model`.
+    Raises LocalspecError.
     """
     from localspec.llama.model import Model
     from localspec.llama.shared_context import SharedContext
@@ -100,13 +98,7 @@ def record(
 
 
 def distill(request: DistillRequest, progress: training.OnProgress, notice: Notice) -> Distilled:
-    """Train on what was recorded, and write the draft.
-
-    Raises:
-        UsageError: no torch; nothing recorded; an impossible shape.
-        TraceError, LocalspecError: no room on disk or in memory.
-        ModelInvalid: a draft to tune is no llama model, or of another vocabulary.
-    """
+    """Train on what was recorded, and write the draft. Raises LocalspecError."""
     torch_package()
     identity = content_identity(request.target)
     folder = folders.folder_of(request.target, identity)
@@ -137,7 +129,8 @@ def distill(request: DistillRequest, progress: training.OnProgress, notice: Noti
                 epoch
             )
 
-        values, point = training.train(run, answers, made.begun, made.learner, progress, own_texts)
+        under_way = Training(run, answers, made.begun, made.learner, progress, own_texts)
+        values, point = under_way.finished()
         made.write(path, values, Trained(identity, point.acceptance, path.stem))
         run.finish()
     return Distilled(path, made, tuple(run.curve()))

@@ -109,12 +109,7 @@ def _size(path: Path) -> int:
 
 
 def forget(names: list[str]) -> list[Recorded]:
-    """Remove traces and runs; finished drafts stay.
-
-    Raises:
-        UsageError: nothing of that name; then nothing is removed.
-        TraceError: the disk refuses.
-    """
+    """Remove traces and runs; finished drafts stay. Raises LocalspecError."""
     there = {one.name: one for one in recorded()}
     for name in names:
         if name not in there:

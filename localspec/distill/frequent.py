@@ -38,8 +38,7 @@ class FrequentPart:
         weight: [target tokens], how often each is likely.
         size: tokens to keep.
 
-    Raises:
-        UsageError: a tokenizer of another kind; too few.
+    Raises UsageError: a tokenizer of another kind; too few.
     """
 
     def __init__(self, file: GGUFFile, weight: npt.NDArray[Any], size: int) -> None:
@@ -172,9 +171,7 @@ class RespelledTrace:
 def frequent_part(file: GGUFFile, trace: Trace, size: int) -> FrequentPart:
     """The part that a target needs most, by the probabilities in its trace.
 
-    Raises:
-        UsageError: see `FrequentPart`.
-        TraceError: the trace cannot be read.
+    Raises LocalspecError.
     """
     weight = np.zeros(trace.header.size)
     for record in map(trace.record, trace.numbers(held_back=False)):

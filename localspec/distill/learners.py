@@ -36,10 +36,7 @@ class TrainingBatch:
         """Indices of places that `count` more follow, and what is wanted `count` later."""
         torch = torch_package()
         found = torch.nonzero(self.left >= count)[:, 0]
-        there, asked = found + count, self.wanted
-        return found, Wanted(
-            asked.following[there], asked.ids[there], asked.log_p[there], asked.rest[there]
-        )
+        return found, self.wanted.at(found + count)
 
 
 @dataclass(frozen=True, slots=True)

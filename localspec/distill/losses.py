@@ -6,7 +6,7 @@ Of p the likeliest tokens are known; all others together are one class more.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from localspec.distill.torch_room import torch_package
 
@@ -51,14 +51,16 @@ class Measured:
         return self.overlap / max(1, self.tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """At n places: the following token [n], likeliest ids and log p [n, k], what is left [n]."""
 
     following: Tensor
     ids: Tensor
     log_p: Tensor
     rest: Tensor
+
+    def at(self, places: Any) -> Wanted:
+        return Wanted(*(each[places] for each in self))
 
 
 def distance(logits: Tensor, wanted: Wanted, hard: float) -> tuple[Tensor, Measured]:
@@ -103,11 +105,8 @@ def in_pieces(
     for start in range(0, max(1, count), size):  # without any place the gradients are zeros
         here = slice(start, start + size)
         piece = states[here].detach().requires_grad_(backward)
-        part = Wanted(
-            *(getattr(wanted, name)[here] for name in ("following", "ids", "log_p", "rest"))
-        )
         with torch.set_grad_enabled(backward):
-            loss, found = distance(piece @ matrix.T, part, hard)
+            loss, found = distance(piece @ matrix.T, wanted.at(here), hard)
             if backward:
                 (loss / max(1, count)).backward()
                 gradients.append(piece.grad)

@@ -31,7 +31,7 @@ class Making:
         parameters: weights that are trained.
         label: for the file's name.
         begun: gives the initial weights.
-        learner: see `training.train`.
+        learner: see `training.Training`.
     """
 
     shape: Shape
@@ -56,10 +56,7 @@ def making(
         vocabulary: the target's fingerprint.
         part: the tokens of a new draft, None for the target's.
 
-    Raises:
-        UsageError: an impossible shape.
-        ModelInvalid: a draft to tune, or a head's target, that is no llama model; another
-            vocabulary.
+    Raises LocalspecError.
     """
     if request.made == DRAFT:
         return _draft(request, target, part, notice)

@@ -23,8 +23,7 @@ _SHAPE = '{"prompt": "…"}, {"turns": ["…"]} or {"messages": [{"role": "user"
 def read_prompts(path: Path) -> Iterator[Prompt]:
     """Of a file: JSON lines, or a prompt a line. A text is what a user says; `messages` is a chat.
 
-    Raises:
-        UsageError: it cannot be read, or has none.
+    Raises UsageError: it cannot be read, or has none.
     """
     try:
         lines = decoded(read_file(path, streams=True), str(path)).splitlines()
@@ -69,8 +68,7 @@ def questions(
         tokenize: raw text, its control tokens and a BOS included.
         raw: take text without the chat template.
 
-    Raises:
-        UsageError: the target has no chat template, or it refuses messages.
+    Raises UsageError: the target has no chat template, or it refuses messages.
     """
     for turn in range(answers):
         for prompt in prompts:
@@ -92,8 +90,7 @@ def pieces(
         tokenize: text, without control tokens.
         begins: what every piece follows: a BOS, where the model has one.
 
-    Raises:
-        UsageError: there is no such path.
+    Raises UsageError: there is no such path.
     """
     for text in texts_in(path, skipped):
         tokens = tokenize(text)

@@ -122,9 +122,7 @@ class Recorder:
     ) -> None:
         """Have questions answered whose key is not there yet; none begins after `most` tokens.
 
-        Raises:
-            TraceError: it cannot be written; what was written stays.
-            NativeError, Cancelled: as `SharedContext`.
+        Raises TraceError: it cannot be written (what was written stays); and as `SharedContext`.
         """
         waiting = self._due(questions, sink, most)
         seats = [self._context.lot(i).first for i in range(self._context.answers)]

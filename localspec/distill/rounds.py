@@ -45,9 +45,7 @@ class OnPolicyRounds:
     def texts(self, epoch: int) -> Trace:
         """The draft's texts for an epoch, each with the target's distributions.
 
-        Raises:
-            TraceError: the disk refuses.
-            ModelInvalid, NativeError: as `localspec.llama.model.Model`.
+        Raises TraceError: the disk refuses; and as `localspec.llama.model.Model`.
         """
         path = self.folder / f"{ROUND}{epoch}"
         with suppress(FileNotFoundError, TraceError):  # a damaged one is made again

@@ -26,8 +26,7 @@ def torch_package() -> Any:
 def device(wanted: str) -> Any:
     """Where to train: one of DEVICES; "auto" takes the fastest.
 
-    Raises:
-        UsageError: there is none of that kind.
+    Raises UsageError: there is none of that kind.
     """
     torch = torch_package()
     there = {

@@ -18,6 +18,7 @@ import psutil
 from localspec.distill import batches, losses, torch_room
 from localspec.distill.learners import Learner, TrainingBatch
 from localspec.distill.losses import Measured, Wanted
+from localspec.distill.rounds import OWN
 from localspec.distill.run import Point, Run, State, TrainingPlan
 from localspec.distill.shape import Shape
 from localspec.distill.trace import Answers, Trace, TraceRecord
@@ -88,43 +89,17 @@ def plan_steps(trace: Answers, plan_tokens: int, longest: int, epochs: int, seed
     return sum(len(batches.epoch(lengths, plan_tokens, seed, n)) for n in range(epochs))
 
 
-def train(
-    run: Run,
-    trace: Answers,
-    begun: Callable[[], Weights],
-    learner: MakesLearner,
-    progress: OnProgress,
-    own_texts: OwnTexts,
-) -> tuple[Weights, Point]:
-    """Do what is left of a run; returns the weights, and their last measurement.
+class Training:
+    """Does what is left of a run.
 
     Args:
         begun: gives the initial weights.
         learner: gives what is trained, from a function that puts arrays where it is trained.
         own_texts: gives the draft's own texts for an epoch, where the plan has rounds.
 
-    Raises:
-        UsageError: no torch, no such device.
-        TraceError: the disk refuses; the last checkpoint stays.
+    Raises UsageError: no torch, no such device.
     """
-    return _Training(run, trace, begun, learner, progress, own_texts).finished()
 
-
-@dataclass(frozen=True, slots=True)
-class _Own:
-    """Texts of the draft's own, in batches; every second step is on one of them."""
-
-    texts: list[TraceRecord]
-    batches: list[list[int]]
-
-    def records(self, place: int) -> list[TraceRecord] | None:
-        """Of a step of the epoch, from 0; None where it is on the target's answers."""
-        if place % 2 == 0 or not self.batches:
-            return None
-        return [self.texts[n] for n in self.batches[place // 2 % len(self.batches)]]
-
-
-class _Training:
     def __init__(
         self,
         run: Run,
@@ -158,11 +133,15 @@ class _Training:
         self._held = self._measured_with()
 
     def finished(self) -> tuple[Weights, Point]:
+        """The weights, and their last measurement.
+
+        Raises TraceError: the disk refuses; the last checkpoint stays.
+        """
         plan, recent, kept = self._plan, Measured(), perf_counter()
         every = max(1, plan.steps // POINTS)
         cost, seen, done_here = 0.0, 0, 0
         for number in range(plan.epochs):
-            own: _Own | None = None
+            own: list[list[TraceRecord]] | None = None
             order = batches.epoch(self._lengths, plan.tokens, plan.seed, number)
             for place, batch in enumerate(order):
                 if seen == self._step == 0 and self._point is None:
@@ -172,11 +151,10 @@ class _Training:
                     continue
                 if own is None and number >= plan.epochs - plan.rounds:
                     own = self._round(number)
-                records = None if own is None else own.records(place)
-                if records is None:
+                if own and place % OWN:  # what was said there is not the target's word
+                    recent.add(self._do(seen, own[place // OWN % len(own)], 0.0))
+                else:
                     recent.add(self._do(seen, self._records(batch), plan.hard))
-                else:  # what was said there is not the target's word
-                    recent.add(self._do(seen, records, 0.0))
                 self._step, done_here = seen, done_here + 1
                 if seen % every == 0 or seen == plan.steps:
                     self._measure(seen, recent.mean_loss)
@@ -196,12 +174,14 @@ class _Training:
     def _records(self, batch: Sequence[int]) -> list[TraceRecord]:
         return [self._trace.record(self._numbers[i]) for i in batch]
 
-    def _round(self, epoch: int) -> _Own:
+    def _round(self, epoch: int) -> list[list[TraceRecord]]:
+        """Texts of the draft's own, in batches; every second step is on one of them."""
         self._keep()
         with self._own_texts(epoch, lambda: self._numpy(self._weights)) as trace:
             texts = [trace.record(n) for n in range(len(trace))]
             lengths = _lengths(trace, range(len(trace)), self._plan.longest)
-        return _Own(texts, batches.epoch(lengths, self._plan.tokens, self._plan.seed, epoch))
+        groups = batches.epoch(lengths, self._plan.tokens, self._plan.seed, epoch)
+        return [[texts[n] for n in group] for group in groups]
 
     def _do(self, step: int, records: Sequence[TraceRecord], hard: float) -> Measured:
         torch = self._torch
@@ -309,10 +289,10 @@ class _Training:
         counts = [len(each) for each in places]
         pairs = list(zip(records, counts, strict=True))
         wanted = Wanted(
-            self._tensor(np.concatenate([r.answer[:n] for r, n in pairs])),
-            self._tensor(np.concatenate([r.ids[:n] for r, n in pairs])),
-            self._tensor(np.concatenate([r.log_p[:n] for r, n in pairs])),
-            self._tensor(np.concatenate([r.rest[:n] for r, n in pairs])),
+            *(
+                self._tensor(np.concatenate([getattr(record, name)[:n] for record, n in pairs]))
+                for name in ("answer", "ids", "log_p", "rest")
+            )
         )
         left = np.concatenate([np.arange(n)[::-1] for n in counts])
         where = self._tensor(np.concatenate(places))

@@ -70,12 +70,7 @@ def shape_of(file: LlamaFile) -> Shape:
 
 
 def read(path: Path) -> tuple[Shape, Weights]:
-    """Shape and weights of a llama model, dequantized.
-
-    Raises:
-        ModelInvalid: not a plain llama model.
-        UsageError: gguf is not installed.
-    """
+    """Shape and weights of a llama model, dequantized. Raises LocalspecError."""
     file = LlamaFile(path, "trained")
     shape = shape_of(file)
     found: Weights = {}
@@ -189,9 +184,7 @@ def write(
         kind: of the matrices, "Q8_0" or "F16".
         tokenizer: its part of the metadata; None for the target's.
 
-    Raises:
-        LocalspecError: the disk is full, or refuses.
-        UsageError: gguf is not installed.
+    Raises LocalspecError.
     """
     made = {name: weights[name] for name, _ in shape.tensors()}
     kinds = {name: kind if len(wanted) > 1 else F32 for name, wanted in shape.tensors()}

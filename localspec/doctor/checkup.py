@@ -20,8 +20,8 @@ from localspec.bench.suites import SUITES, load_suites, story_prompt
 from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
 from localspec.errors import ContextOverflow
+from localspec.gguf.dimensions import Use, n_layers
 from localspec.gguf.file import GGUFFile
-from localspec.pairing.memory import Use, n_layers
 from localspec.pairing.pair_memory import layers_that_fit
 from localspec.pairing.recommendations import Recommendation
 from localspec.pairing.rules import FAIL, OK, WARN, Check

@@ -32,8 +32,7 @@ def offline_by_environment() -> bool:
 def require_client() -> None:
     """Import huggingface-hub, which reads its variables then.
 
-    Raises:
-        UsageError: one of them is nonsense.
+    Raises UsageError: one of them is nonsense.
     """
     try:
         import huggingface_hub.constants  # noqa: F401

@@ -137,8 +137,7 @@ class Catalog:
     def require(self, name: CatalogName) -> Entry:
         """The entry of that name.
 
-        Raises:
-            ModelNotFound: there is none; the message says what may have been meant.
+        Raises ModelNotFound: there is none; the message says what may have been meant.
         """
         entry = self.find(name.name)
         if entry is None:
@@ -160,8 +159,7 @@ class Catalog:
     def meant_by(self, reference: str) -> Entry | None:
         """The entry that a reference names, or whose repository it names.
 
-        Raises:
-            ModelNotFound, UsageError: the reference names nothing.
+        Raises ModelNotFound, UsageError: the reference names nothing.
         """
         meant = parse(reference)
         if isinstance(meant, CatalogName):
@@ -180,8 +178,7 @@ def user_file() -> Path:
 def load() -> Catalog:
     """Read both catalogues.
 
-    Raises:
-        UsageError: one cannot be read; the message names the file and the line or key.
+    Raises UsageError: one cannot be read; the message names the file and the line or key.
     """
     own = user_file()
     theirs = read(own) if own.exists() else []

@@ -65,8 +65,7 @@ class CatalogName:
 def parse(reference: str | os.PathLike[str] | None) -> Path | Repository | CatalogName | None:
     """What kind of reference it is; None for the embedded model. A file that exists comes first.
 
-    Raises:
-        UsageError: nothing that could name a model.
+    Raises UsageError: nothing that could name a model.
     """
     if reference is None or reference == DEMO:
         return None

@@ -9,6 +9,7 @@ from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
 from localspec.engine import Engine
 from localspec.errors import LocalspecError, NativeError
+from localspec.gguf.dimensions import Use
 from localspec.gguf.reader import read_gguf
 from localspec.llama import library
 from localspec.llama.embeddings import LONGEST, Embedder
@@ -19,7 +20,7 @@ from localspec.loading.load import load
 from localspec.loading.opening import open_context
 from localspec.loading.thread_choice import thread_choice
 from localspec.pairing import pair_memory
-from localspec.pairing.memory import MemoryNeed, Use, place
+from localspec.pairing.memory import MemoryNeed, place
 from localspec.policy.other_processes import OtherProcesses
 from localspec.policy.store import ProfileStore
 from localspec.text import gibibytes

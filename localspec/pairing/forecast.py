@@ -11,10 +11,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from localspec.gguf.dimensions import n_layers
 from localspec.gguf.file import GGUFFile
 from localspec.llama import kernels_file
 from localspec.pairing import trained
-from localspec.pairing.memory import n_layers
 from localspec.pairing.pair_memory import PairUse
 from localspec.pairing.rules import WARN, PairVerdict, active_share
 

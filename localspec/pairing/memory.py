@@ -12,19 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from localspec.gguf.dimensions import Dimensions, Extras, Use, default_context, n_layers
+from localspec.gguf.dimensions import Dimensions, Extras, Use, n_layers
 from localspec.gguf.file import GGUFFile, TensorInfo
 from localspec.gguf.projectors import image_besides, image_compute
-
-__all__ = [
-    "MemoryNeed",
-    "Placement",
-    "Use",
-    "default_context",
-    "most_layers",
-    "n_layers",
-    "place",
-]
 
 RELEASED = 1 << 20
 """Size of a tensor from which on localspec's kernels release the file's pages (buffers.cpp)."""

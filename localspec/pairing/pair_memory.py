@@ -6,17 +6,9 @@ from dataclasses import dataclass, replace
 
 import psutil
 
-from localspec.gguf.dimensions import NO_EXTRAS, Extras
+from localspec.gguf.dimensions import NO_EXTRAS, Extras, Use, default_context, n_layers
 from localspec.gguf.file import GGUFFile
-from localspec.pairing.memory import (
-    SPARE,
-    MemoryNeed,
-    Use,
-    default_context,
-    most_layers,
-    n_layers,
-    place,
-)
+from localspec.pairing.memory import SPARE, MemoryNeed, most_layers, place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

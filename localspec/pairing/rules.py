@@ -9,11 +9,11 @@ from pathlib import Path
 from localspec.errors import LocalspecError
 from localspec.gguf.architectures import RECURRENT
 from localspec.gguf.description import why_not
+from localspec.gguf.dimensions import default_context
 from localspec.gguf.file import GGUFFile, TensorInfo
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import VocabularyComparison, VocabularyFacts, compare, shared_text
 from localspec.pairing.family import model_name, related
-from localspec.pairing.memory import default_context
 from localspec.pairing.pair_memory import ANY_USE, PairUse, available, memory_of_pair
 from localspec.text import gibibytes, printable
 

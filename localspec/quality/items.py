@@ -30,8 +30,7 @@ class SuiteItem:
 def load(suite: str, path: Path, limit: int | None) -> list[SuiteItem]:
     """The questions of a file, or `limit` of them, spread over it.
 
-    Raises:
-        UsageError: no such suite or file, or other fields than the suite's.
+    Raises UsageError: no such suite or file, or other fields than the suite's.
     """
     make = SUITES.get(suite)
     if make is None:

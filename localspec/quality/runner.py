@@ -9,10 +9,8 @@ from typing import Any
 
 from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
-from localspec.llama.target import shared_prefix
 from localspec.quality.items import SuiteItem
-from localspec.verify.noise import Noise, measure
-from localspec.verify.rows import Best
+from localspec.verify.noise import measure
 from localspec.verify.subject import LONGEST, PLAIN, Subject
 
 _SIZES = (2, 4, 8)
@@ -109,7 +107,6 @@ def examine(
     """Answer every question plainly and in every way, into `outcome`; an exception of `tell` ends
     it. `sampling` has a seed.
     """
-    noise = Noise()
     for number, item in enumerate(items):
         tell(f"question {number + 1} of {len(items)}")
         prompt = tuple(subject.tokens([{"role": "user", "content": item.prompt}]))
@@ -119,8 +116,7 @@ def examine(
             answer = subject.plain(prompt[-LONGEST:], 24)
             for size in _SIZES:
                 if size <= subject.limits.max_draft + 1:
-                    noise.moved += measure(subject, answer, size)
-            outcome.noise = noise.most
+                    outcome.noise = max(outcome.noise, *measure(subject, answer, size), 0.0)
         said = _answer(subject, outcome.ways["plain"], item, prompt, PLAIN, sampling)
         found = {"plain": said}
         for name, drafting in ways.items():
@@ -131,7 +127,7 @@ def examine(
             way = outcome.ways[name]
             way.right.append(right[name])
             if sampling.greedy and tokens != said[0]:
-                place, gap = _parting(subject, prompt, said[0], tokens)
+                place, gap = subject.parting(prompt, said[0], tokens)
                 way.differences.append(
                     ItemDifference(item.id, place, gap, right["plain"], right[name])
                 )
@@ -151,20 +147,6 @@ def _answer(
     way.tokens += sum(len(step.tokens) for step in said.steps[1:])
     way.seconds += sum(step.seconds for step in said.steps[1:])
     return said.tokens, said.text
-
-
-def _parting(
-    subject: Subject, prompt: tuple[int, ...], plain: Sequence[int], other: Sequence[int]
-) -> tuple[int, float]:
-    """Where two answers part, and how far apart the two tokens are there."""
-    place = shared_prefix(plain, other)
-    if place == min(len(plain), len(other)):
-        return place, math.inf
-    subject.engine.clear()
-    for end in range(place + 1):  # a pass a token, as plain decoding
-        row = subject.row([*prompt, *plain[:end]])
-    best = Best(row)
-    return place, abs(best.gap(other[place]) - best.gap(plain[place]))
 
 
 def wilson(right: int, total: int) -> tuple[float, float]:

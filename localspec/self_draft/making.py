@@ -9,7 +9,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,10 +60,7 @@ def self_draft(
     Args:
         going_on: called now and then; an exception it raises comes out here.
 
-    Raises:
-        UsageError: a wish that this model cannot fulfil; layers on other machines.
-        ModelNotFound, ModelInvalid, NativeError: the target cannot be opened.
-        LocalspecError: the draft cannot be written.
+    Raises LocalspecError.
     """
     if options.rpc:
         raise UsageError(
@@ -79,7 +76,7 @@ def self_draft(
     logger.info("looking for a draft in %s", target.name)
     with ExitStack() as opened:
         model = opened.enter_context(Model(target, options, adapters=options.adapters))
-        trial = opened.enter_context(DraftTrial(model, file, options, going_on))
+        trial = opened.enter_context(closing(DraftTrial(model, file, options, going_on)))
         finding = _Finding(target, file, trial, options, record)
         return finding.fulfil(wish)
 

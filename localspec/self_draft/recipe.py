@@ -24,11 +24,6 @@ class Wish:
     quant: str | None = None
     count: int | None = None
 
-    @property
-    def open(self) -> bool:
-        """Whether what pays is to be found out."""
-        return self.quant is None and self.count is None
-
     @classmethod
     def parse(cls, reference: object) -> Wish | None:
         """What a reference means, None for no `self`; UsageError for another form."""

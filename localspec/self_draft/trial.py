@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
@@ -47,21 +46,15 @@ class DraftTrial:
         self._options = replace(options, context=256, parallel=1)
         with closing(Context(model, self._options)) as context:
             self.curve = measured_curve(context, WHOLE[0])
-        self._opened = ExitStack()
-        self._passes = self._opened.enter_context(closing(WithoutLayers(model, self._options)))
+        self._passes = WithoutLayers(model, self._options)
         self._searched, self._judged = map(self._read, (texts.SEARCHED, texts.JUDGED))
 
-    def __enter__(self) -> DraftTrial:
-        return self
+    def close(self) -> None:
+        self._passes.close()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
-    ) -> None:
-        self._opened.close()
-
-    def forecast(self, cost: float, agreement: float, *, measured: bool = True) -> Forecast:
+    def forecast(self, cost: float, agreement: float) -> Forecast:
         """Of a draft with so much of a plain pass's cost, and that acceptance."""
-        return best(cost, agreement, self.curve, measured=measured)
+        return best(cost, agreement, self.curve, measured=True)
 
     def of_file(self, path: Path) -> Forecast:
         with (

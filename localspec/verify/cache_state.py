@@ -71,7 +71,7 @@ def check_cache_state(
         except NativeError as error:  # what is left in a cache may make llama.cpp refuse a pass
             failed[name] = str(error)
     subject.engine.clear()
-    rounding = MARGIN * max([reference.noise.most, *fresh])
+    rounding = MARGIN * max([reference.noise, *fresh])
     limits = dict.fromkeys(found, rounding)
     if wrong and only_rounding:
         # A committed branch leaves cells in another order, in which sums round otherwise. It has

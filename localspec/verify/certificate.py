@@ -82,8 +82,7 @@ def _finite(value: Any) -> Any:
 def write(certificate: Certificate, folder: Path) -> None:
     """Write certificate.json and certificate.md, each as a whole.
 
-    Raises:
-        LocalspecError: the disk is full, or the folder cannot be written to.
+    Raises LocalspecError: the disk is full, or the folder cannot be written to.
     """
     from localspec.verify.words import markdown
 
@@ -104,8 +103,7 @@ def write(certificate: Certificate, folder: Path) -> None:
 def read(path: Path) -> dict[str, Any]:
     """A certificate's JSON values.
 
-    Raises:
-        UsageError: no such file, or no certificate, or one that was changed.
+    Raises UsageError: no such file, or no certificate, or one that was changed.
     """
     try:
         found = json.loads(read_file(path))

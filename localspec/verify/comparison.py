@@ -71,32 +71,19 @@ def compare(
         OSError: a file cannot be read.
     """
     try:
-        then = found["machine"]
-        return [
-            *(
-                CertificateDifference(
-                    name,
-                    _joined([facts["sha256"] for facts in found["files"][key]]),
-                    _joined([facts.sha256 for facts in files_of(path)]),
-                    True,
-                )
-                for name, key, path in (
-                    ("model", "target", target),
-                    ("draft model", "draft", draft),
-                )
-            ),
-            *(
-                one
-                for key in ("lora", "lora_draft")
-                if not (one := _adapters(key, found, adapters.get(key, ()))).same or one.here
-            ),
-            *(
-                CertificateDifference(
-                    name.replace("_", " "), str(then[name]), str(getattr(machine, name)), decides
-                )
-                for name, decides in _VERSIONS.items()
-            ),
+        then, files, settings = found["machine"], found["files"], found["settings"]
+        told = [
+            _decisive("model", [one["sha256"] for one in files["target"]], _hashes(target)),
+            _decisive("draft model", [one["sha256"] for one in files["draft"]], _hashes(draft)),
         ]
+        for what, key in (("adapters", "lora"), ("adapters of the draft model", "lora_draft")):
+            one = _decisive(what, settings.get(key, []), adapters_of(adapters.get(key, ())))
+            told += [one] if one.here or one.certified else []
+        for name, decides in _VERSIONS.items():
+            here = str(getattr(machine, name))
+            what = name.replace("_", " ")
+            told.append(CertificateDifference(what, str(then[name]), here, decides))
+        return told
     except (KeyError, TypeError):
         raise UsageError(
             "The certificate lacks its facts. Name the certificate.json that 'localspec verify "
@@ -104,11 +91,9 @@ def compare(
         ) from None
 
 
-def _adapters(key: str, found: dict[str, Any], here: Sequence[Adapter]) -> CertificateDifference:
-    what = "adapters" if key == "lora" else "adapters of the draft model"
-    certified = _joined(found["settings"].get(key, []))
-    return CertificateDifference(what, certified, _joined(adapters_of(here)), True)
+def _decisive(what: str, certified: list[str], here: list[str]) -> CertificateDifference:
+    return CertificateDifference(what, " ".join(certified) or None, " ".join(here) or None, True)
 
 
-def _joined(hashes: list[str]) -> str | None:
-    return " ".join(hashes) or None
+def _hashes(path: Path | None) -> list[str]:
+    return [facts.sha256 for facts in files_of(path)]

@@ -10,7 +10,7 @@ from typing import TypeVar
 _Piece = TypeVar("_Piece")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Effort:
     """Counts of what is tried. A check whose time is over ends with what it has, and says so.
 
@@ -33,36 +33,9 @@ class Effort:
     answers: int
 
 
-QUICK = Effort(
-    name="quick",
-    seconds=50.0,
-    prompts=4,
-    tokens=32,
-    sizes=(2, 4),
-    places=4,
-    samples=500,
-    answers=1,
-)
-USUAL = Effort(
-    name="usual",
-    seconds=600.0,
-    prompts=14,
-    tokens=64,
-    sizes=(2, 3, 4, 6, 8),
-    places=12,
-    samples=3000,
-    answers=3,
-)
-THOROUGH = Effort(
-    name="thorough",
-    seconds=None,
-    prompts=56,
-    tokens=128,
-    sizes=(2, 3, 4, 5, 6, 8, 12, 16),
-    places=32,
-    samples=10_000,
-    answers=6,
-)
+QUICK = Effort("quick", 50.0, 4, 32, (2, 4), 4, 500, 1)
+USUAL = Effort("usual", 600.0, 14, 64, (2, 3, 4, 6, 8), 12, 3000, 3)
+THOROUGH = Effort("thorough", None, 56, 128, (2, 3, 4, 5, 6, 8, 12, 16), 32, 10_000, 6)
 
 
 class Deadline:

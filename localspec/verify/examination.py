@@ -16,7 +16,6 @@ from localspec.verify.certificate import Certificate
 from localspec.verify.comparison import adapters_of, files_of
 from localspec.verify.effort import Deadline, Effort
 from localspec.verify.greedy import PlainReference, check_greedy
-from localspec.verify.noise import Noise
 from localspec.verify.outcome import Outcome
 from localspec.verify.sampled import check_sampled
 from localspec.verify.subject import Subject
@@ -32,8 +31,7 @@ _UNTIL = {"greedy": 0.45, "sampled": 0.7, "KV cache": 0.9, "grammar": 1.0}
 def begun(engine: Engine, options: ModelOptions, effort: Effort, command: str) -> Certificate:
     """A certificate without checks yet; reads the files as a whole.
 
-    Raises:
-        UsageError: the context is too short.
+    Raises UsageError: the context is too short.
     """
     if engine.context_length < LEAST_CONTEXT:
         raise UsageError(
@@ -69,11 +67,10 @@ def examine(
 ) -> None:
     """Do the checks, and note each in the certificate as soon as it is done.
 
-    Raises:
-        KeyboardInterrupt: of `tell`; the certificate has what was done until then.
+    Raises KeyboardInterrupt: of `tell`; the certificate has what was done until then.
     """
     subject, started = Subject(engine, tell), perf_counter()
-    reference = PlainReference((), Noise())
+    reference = PlainReference()
 
     def deadline(check: str) -> Deadline:
         if effort.seconds is None:
@@ -89,9 +86,7 @@ def examine(
         "greedy": greedy,
         "sampled": lambda: check_sampled(subject, reference.answers, effort, deadline("sampled")),
         "KV cache": lambda: check_cache_state(subject, reference, effort, deadline("KV cache")),
-        "grammar": lambda: check_grammar(
-            subject, effort, deadline("grammar"), reference.noise.most
-        ),
+        "grammar": lambda: check_grammar(subject, effort, deadline("grammar"), reference.noise),
     }
     for name in CHECKS:
         try:

@@ -9,7 +9,7 @@ from itertools import product
 
 from localspec.llama.target import shared_prefix
 from localspec.verify.effort import Deadline, Effort
-from localspec.verify.noise import Noise, measure
+from localspec.verify.noise import measure
 from localspec.verify.outcome import Outcome, left_out
 from localspec.verify.subject import PlainAnswer, Subject
 
@@ -48,10 +48,14 @@ class WayComparison:
 
 @dataclass(frozen=True, slots=True)
 class PlainReference:
-    """What other checks go by: plain answers, and how far rounding moves rows."""
+    """What other checks go by: plain answers, and how far rounding moved rows, in logits."""
 
-    answers: tuple[PlainAnswer, ...]
-    noise: Noise
+    answers: tuple[PlainAnswer, ...] = ()
+    moved: tuple[float, ...] = ()
+
+    @property
+    def noise(self) -> float:
+        return max(self.moved, default=0.0)
 
 
 def check_greedy(
@@ -60,7 +64,7 @@ def check_greedy(
     """Every prompt: plain decoding, its rounding, and every way beside it."""
     ways = subject.ways()
     compared = {name: WayComparison() for name in ways}
-    chunks, noise, answers = WayComparison(), Noise(), list[PlainAnswer]()
+    chunks, moved, answers = WayComparison(), list[float](), list[PlainAnswer]()
     prompts = subject.prompts(effort.prompts)
     possible = [size for size in effort.sizes if size <= subject.limits.max_draft + 1]
     for number, name in deadline.within(product(range(len(prompts)), ways)):
@@ -70,7 +74,7 @@ def check_greedy(
             answers.append(subject.plain(prompts[number], effort.tokens))
             for i in range(_AT_ONCE if possible else 0):
                 size = possible[(number + i) % len(possible)]
-                noise.moved += measure(subject, answers[-1], size)
+                moved += measure(subject, answers[-1], size)
             if subject.same_bits:
                 again = subject.plain(prompts[number], effort.tokens, _CHUNK)
                 _add(chunks, subject, number, answers[number], again.tokens)
@@ -80,8 +84,8 @@ def check_greedy(
         compared[name].tested += answer.tested
         compared[name].accepted += answer.accepted
     complete = all(one.answers == len(prompts) for one in compared.values())
-    outcome = _outcome(subject, compared, chunks, noise, complete=complete)
-    return outcome, PlainReference(tuple(answers), noise)
+    reference = PlainReference(tuple(answers), tuple(moved))
+    return _outcome(subject, compared, chunks, reference, complete=complete), reference
 
 
 def _add(
@@ -109,11 +113,12 @@ def _outcome(
     subject: Subject,
     compared: dict[str, WayComparison],
     chunks: WayComparison,
-    noise: Noise,
+    reference: PlainReference,
     *,
     complete: bool,
 ) -> Outcome:
-    limit = subject.limit(noise.most)
+    noise, rows = reference.noise, len(reference.moved)
+    limit = subject.limit(noise)
     faults = [
         f"{name} parts from plain decoding at token {one.position} of prompt {one.prompt}, where "
         f"{_far(one.gap)}: {limit.beyond}."
@@ -121,11 +126,11 @@ def _outcome(
         for one in comparison.divergences
         if limit.exceeded(one.gap)
     ]
-    moved = sum(distance > 0.0 for distance in noise.moved)
+    moved = sum(distance > 0.0 for distance in reference.moved)
     if subject.same_bits and moved:
         faults.append(
-            f"{moved} of {len(noise.moved)} rows differ in passes of other shapes, by "
-            f"{noise.most:.4f} at most: {limit.beyond}."
+            f"{moved} of {rows} rows differ in passes of other shapes, by {noise:.4f} at most: "
+            f"{limit.beyond}."
         )
     if not any(comparison.tested for comparison in compared.values()):
         faults.append("Nothing was drafted in any way, so that nothing was verified.")
@@ -136,13 +141,10 @@ def _outcome(
     if subject.same_bits and not faults:
         summary += (
             f"Passes of other shapes, and prompts read in chunks of {_CHUNK}, give the same rows "
-            f"bit for bit ({len(noise.moved)} rows)."
+            f"bit for bit ({rows} rows)."
         )
     else:
-        summary += (
-            f"Passes of other shapes move logits by {noise.most:.4f} at most "
-            f"({len(noise.moved)} rows)."
-        )
+        summary += f"Passes of other shapes move logits by {noise:.4f} at most ({rows} rows)."
     unasked = [name for name, one in compared.items() if not one.answers]
     idle = [name for name, one in compared.items() if one.answers and not one.tested]
     return Outcome(
@@ -151,7 +153,7 @@ def _outcome(
         summary=summary + left_out(unasked, idle),
         figures={
             "bit_for_bit": subject.same_bits,
-            "noise": {"most": noise.most, "rows": len(noise.moved)},
+            "noise": {"most": noise, "rows": rows},
             "ways": {name: asdict(comparison) for name, comparison in compared.items()},
         },
         complete=complete,

@@ -5,8 +5,6 @@ Right tokens alone: a build that keeps rejected tokens must not be excused by it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from localspec.decoding.interfaces import PassRequest
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.verify.subject import PlainAnswer, Subject
@@ -14,19 +12,11 @@ from localspec.verify.subject import PlainAnswer, Subject
 _SOURCE = "verify"
 
 
-@dataclass(slots=True)
-class Noise:
-    """How far each row was moved, in logits; see `localspec.verify.rows.Best.moved`."""
-
-    moved: list[float] = field(default_factory=list)
-
-    @property
-    def most(self) -> float:
-        return max(self.moved, default=0.0)
-
-
 def measure(subject: Subject, answer: PlainAnswer, size: int) -> list[float]:
-    """Read a plain answer again in passes over `size` ≥ 2 tokens, and compare every row."""
+    """Read a plain answer again in passes over `size` ≥ 2 tokens.
+
+    Returns how far each row was moved, in logits; see `localspec.verify.rows.Best.moved`.
+    """
     subject.engine.clear()
     tokens, best, found = answer.tokens, answer.best, list[float]()
     known = [*answer.prompt]

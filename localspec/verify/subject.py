@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from localspec.bench.prompt_texts import prompt_for
 from localspec.bench.suites import SETS, load_suites
-from localspec.decoding.interfaces import Limits, PassRequest, Step, Target
+from localspec.decoding.interfaces import PassRequest, Step, Target
 from localspec.decoding.params import SamplingParams
 from localspec.decoding.sampling import Row
 from localspec.decoding.stats import GenerationStats
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.options import Drafting
-from localspec.drafters.registry import REGISTRY, Parts
+from localspec.drafters.registry import REGISTRY
 from localspec.engine import Engine
+from localspec.llama.target import shared_prefix
 from localspec.prompting.prompt import Prompt, Tokens
 from localspec.verify.outcome import Limit
 from localspec.verify.rows import Best
@@ -69,6 +71,7 @@ class Subject:
         self._told = ""
         self.learned = engine.learned  # looks for learned texts, which decide what can draft
         self.same_bits = engine.batch_invariant
+        self.parts, self.limits = engine._parts, engine._limits
 
     def tell(self, text: str) -> None:
         """Say what is going on; raises KeyboardInterrupt to stop."""
@@ -86,14 +89,6 @@ class Subject:
     @property
     def target(self) -> Target:
         return self.engine._target
-
-    @property
-    def parts(self) -> Parts:
-        return self.engine._parts
-
-    @property
-    def limits(self) -> Limits:
-        return self.engine._limits
 
     @property
     def branches(self) -> bool:
@@ -183,9 +178,19 @@ class Subject:
                 if chunk.step is not None:
                     steps.append(chunk.step)
                 self.go_on()
-        return SubjectAnswer(
-            tuple(tokens),
-            tuple(stream.context),
-            stream.text,
-            tuple(steps),
-        )
+        return SubjectAnswer(tuple(tokens), tuple(stream.context), stream.text, tuple(steps))
+
+    def parting(
+        self, prompt: Sequence[int], plain: Sequence[int], other: Sequence[int]
+    ) -> tuple[int, float]:
+        """Tokens that two unequal answers have in common, and logits between the two that follow.
+
+        Infinite where one of the answers ends.
+        """
+        place = shared_prefix(plain, other)
+        if place == min(len(plain), len(other)):
+            return place, math.inf
+        self.engine.clear()
+        for end in range(place + 1):  # a pass a token, as plain decoding
+            row = self.row([*prompt, *plain[:end]])
+        return place, abs(float(row[plain[place]] - row[other[place]]))

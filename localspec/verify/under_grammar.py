@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import product
 
 from localspec.decoding.params import SamplingParams
 from localspec.llama.grammar import Grammar
-from localspec.llama.target import shared_prefix
 from localspec.verify.effort import Deadline, Effort
 from localspec.verify.outcome import Outcome, left_out
 from localspec.verify.subject import PLAIN, Subject, SubjectAnswer
@@ -45,14 +43,13 @@ def check_grammar(subject: Subject, effort: Effort, deadline: Deadline, noise: f
         asked.append(name)
         sampling = SamplingParams(temperature=1.0, seed=SEED + number)
         greedy = subject.answer(prompt, _TOKENS, ways[name], grammar=GRAMMAR)
-        gap = _gap(subject, plain[number], greedy)
         drawn = subject.answer(prompt, _TOKENS, ways[name], sampling=sampling, grammar=GRAMMAR)
-        if gap is not None:
-            gaps.append(gap)
-            if limit.exceeded(gap):
+        if greedy.tokens != plain[number].tokens:
+            gaps.append(subject.parting(prompt, plain[number].tokens, greedy.tokens)[1])
+            if limit.exceeded(gaps[-1]):
                 faults.append(
                     f"{name} parts from plain decoding under the grammar where the logits are "
-                    f"{gap:.4f} apart: {limit.beyond}."
+                    f"{gaps[-1]:.4f} apart: {limit.beyond}."
                 )
         for one in (greedy, drawn):
             tested += one.tested
@@ -91,19 +88,3 @@ def _broken_at(subject: Subject, tokens: Sequence[int]) -> int | None:
             return at
         constraint.advance(token)
     return None
-
-
-def _gap(subject: Subject, plain: SubjectAnswer, drafted: SubjectAnswer) -> float | None:
-    """Logits between the two tokens where an answer parts from plain decoding's; None where it does
-    not, infinite where one of them ends.
-    """
-    at = shared_prefix(plain.tokens, drafted.tokens)
-    if at == len(plain.tokens) == len(drafted.tokens):
-        return None
-    if at == min(len(plain.tokens), len(drafted.tokens)):
-        return math.inf
-    prompt = plain.context[: len(plain.context) - len(plain.tokens)]
-    subject.engine.clear()
-    subject.row([*prompt, *plain.tokens[: max(0, at - 1)]])
-    row = subject.row([*prompt, *plain.tokens[:at]])
-    return abs(float(row[plain.tokens[at]] - row[drafted.tokens[at]]))

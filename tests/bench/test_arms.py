@@ -62,9 +62,7 @@ def test_without_a_draft_model_those_that_need_none_are_left() -> None:
 
 def test_a_sample_adds_up(engine: Engine) -> None:
     arm = LocalspecArm(engine, "model", Drafting(drafter="model", depth=3))
-    found = [
-        arm.generate(FOX, temperature=t, seed=5, max_tokens=24, turn=1) for t in (0.0, 0.8, 0.8)
-    ]
+    found = [arm.generate(FOX, temperature=t, seed=5, max_tokens=24) for t in (0.0, 0.8, 0.8)]
     for sample in found:
         assert len(sample.token_ids) == sample.tokens + 1
         assert sample.passes is not None
@@ -97,21 +95,8 @@ def test_who_forgets_when(
 
     monkeypatch.setattr(engine, "stream", asked)
     arm = LocalspecArm(engine, "planner", Drafting(), memory=memory)
-    for turn in range(2):
+    for _ in range(2):
         arm.begin_turn()
         for _ in range(2):
-            arm.generate(FOX, temperature=0.0, seed=1, max_tokens=4, turn=turn)
+            arm.generate(FOX, temperature=0.0, seed=1, max_tokens=4)
     assert known == [not unknown for unknown in calibrates]
-
-
-def test_each_arm_that_forgets_gets_an_engine_of_its_own(engine: Engine) -> None:
-    opened: list[Engine] = []
-
-    def another() -> Engine:
-        opened.append(engine)
-        return engine
-
-    localspec_arms(engine, ("plain", "planner"), another=another)
-    assert opened == []
-    localspec_arms(engine, GROUPS, another=another)
-    assert len(opened) == 2

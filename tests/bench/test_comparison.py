@@ -41,9 +41,3 @@ def test_without_peers_only_plain_decoding_is_left() -> None:
     only = [s for s in samples() if s.arm in ("plain", "planner")]
     table = comparison_table(summarise(only), 0.0)
     assert [row[0] for row in table.rows] == ["planner ÷ plain"]
-
-
-def test_without_a_planner_there_is_nothing_to_say() -> None:
-    only = [s for s in samples() if s.arm != "planner"]
-    table = comparison_table(summarise(only), 0.0)
-    assert (table.rows, table.notes) == ([], [])

@@ -33,26 +33,6 @@ def test_as_many_as_asked_for_compute_until_it_is_left() -> None:
     assert gone(pids)
 
 
-def test_none() -> None:
-    with Contention(0) as busy:
-        assert (busy.pids, busy.lost) == ([], 0)
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_they_end_where_the_run_does(error: type[BaseException]) -> None:
-    pids: list[int] = []
-
-    def interrupted() -> None:
-        with Contention(1) as busy:
-            pids.extend(busy.pids)
-            raise error
-
-    with pytest.raises(error):
-        interrupted()
-    assert len(pids) == 1
-    assert gone(pids)
-
-
 def test_they_end_where_we_are_killed() -> None:
     program = (
         "import time; from localspec.bench.contention import Contention\n"

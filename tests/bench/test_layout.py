@@ -46,11 +46,6 @@ def test_suites_become_rows_where_that_fits() -> None:
     assert lines[-1] == "A note."
 
 
-def test_turned_twice_is_the_same() -> None:
-    table = a_table(3)
-    assert transposed(transposed(table)) == table
-
-
 @pytest.mark.parametrize("width", [40, 60, 80, 100])
 @pytest.mark.parametrize("arms", [1, 5, 9, 15])
 def test_blocks_hold_every_figure_once_and_whole(arms: int, width: int) -> None:
@@ -61,14 +56,6 @@ def test_blocks_hold_every_figure_once_and_whole(arms: int, width: int) -> None:
     assert sorted(figures) == sorted(cell for row in table.rows for cell in row[1:])
     assert lines.count("A note.") == 1
     assert all(name in words for name in SUITES)
-
-
-def test_thirteen_suites_and_nine_arms_with_intervals_in_80_columns() -> None:
-    lines = shown(a_table(9), 80)
-    assert [line for line in lines if line.startswith("Speeds")] == [
-        f"Speeds ({n} of 3)" for n in (1, 2, 3)
-    ]
-    assert sum(line.startswith("translation ") for line in lines) == 3
 
 
 def test_long_names_are_broken_between_words() -> None:
@@ -86,7 +73,3 @@ def test_names_wider_than_the_terminal_are_folded() -> None:
     table = Table("T", ["arm", "x" * 100], [["y" * 100, "z" * 100]])
     text = "".join(shown(table, 40)).replace(" ", "")
     assert (text.count("x"), text.count("y"), text.count("z")) == (100, 100, 100)
-
-
-def test_no_rows() -> None:
-    assert "T" in table_text(Table("T", ["arm", "story"], []), 40)

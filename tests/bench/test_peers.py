@@ -20,7 +20,7 @@ from localspec.bench.server_configurations import (
     ServerConfiguration,
     server_configurations,
 )
-from localspec.errors import ModelNotFound, NativeError, UsageError
+from localspec.errors import NativeError, UsageError
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
@@ -136,31 +136,28 @@ def servers(binary: Path, model: Path) -> Iterator[Servers]:
 
 
 def answer(arm: LlamaServer, max_tokens: int = 9) -> Any:
-    return arm.generate(PROMPT, temperature=0.8, seed=7, max_tokens=max_tokens, turn=2)
+    return arm.generate(PROMPT, temperature=0.8, seed=7, max_tokens=max_tokens)
 
 
 def children() -> list[psutil.Process]:
     return psutil.Process().children()
 
 
-def test_a_sample_counts_what_follows_the_first_token(servers: Servers) -> None:
-    sample = answer(servers("--spec-type", "draft-simple"))
-    assert (sample.arm, sample.suite, sample.prompt) == ("llama-server test", "story", "story-0")
-    assert (sample.temperature, sample.turn) == (0.8, 2)
+@pytest.mark.parametrize(
+    ("flags", "counts"),
+    [
+        (("--spec-type", "draft-simple"), (12, 4, 4)),
+        (("--spec-type", "draft-simple", "--mode", "stops"), (12, 4, None)),  # the end cut a draft
+        ((), (0, 0, 8)),
+    ],
+)
+def test_a_sample_counts_what_follows_the_first_token(
+    servers: Servers, flags: tuple[str, ...], counts: tuple[int, int, int | None]
+) -> None:
+    sample = answer(servers(*flags))
     assert (sample.tokens, sample.seconds) == (8, 0.5)
-    assert (sample.drafted, sample.accepted, sample.tested, sample.passes) == (12, 4, None, 4)
-    assert sample.token_ids == tuple(range(9))
-
-
-def test_plain_passes_and_single_tokens(servers: Servers) -> None:
-    arm = servers()
-    plain, single = answer(arm), answer(arm, max_tokens=1)
-    assert (plain.drafted, plain.accepted, plain.passes) == (0, 0, 8)
-    assert (single.tokens, single.seconds, single.passes) == (0, 0.0, 0)
-
-
-def test_passes_are_unknown_where_the_end_cut_a_draft(servers: Servers) -> None:
-    assert answer(servers("--spec-type", "draft-simple", "--mode", "stops")).passes is None
+    assert (sample.drafted, sample.accepted, sample.passes) == counts
+    assert (sample.tested, sample.token_ids) == (None, tuple(range(9)))
 
 
 def test_what_the_server_is_asked(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +211,7 @@ def test_close_ends_the_process_and_removes_its_log(servers: Servers) -> None:
     assert not children()
     arm.start()
     (process,) = children()
-    log = arm._process.log
+    log = arm.log
     assert log is not None
     assert log.exists()
     arm.close()
@@ -300,7 +297,7 @@ def test_llama_cpp_python_says_the_same(draft_path: Path, lookup: int | None) ->
             for prompt in prompts:
                 ids = tokenize(prompt.text)
                 expected = greedy(context, ids, 40)
-                sample = arm.generate(prompt, temperature=0, seed=1, max_tokens=40, turn=0)
+                sample = arm.generate(prompt, temperature=0, seed=1, max_tokens=40)
                 # `Llama` attends without flash attention, which rounds otherwise: near-ties flip.
                 parted = divergence(context, ids, expected, sample.token_ids)
                 assert parted is None or (parted[0] > 5 and abs(parted[1]) < NEAR_TIE)
@@ -312,7 +309,7 @@ def test_llama_cpp_python_says_the_same(draft_path: Path, lookup: int | None) ->
                 assert sample.accepted == sample.tokens - sample.passes
                 assert bool(sample.drafted) == (lookup is not None)
             again = [
-                arm.generate(prompts[0], temperature=0.8, seed=seed, max_tokens=20, turn=0)
+                arm.generate(prompts[0], temperature=0.8, seed=seed, max_tokens=20)
                 for seed in (3, 3, 4)
             ]
         finally:
@@ -325,17 +322,8 @@ def test_prompt_lookup_beyond_one_chunk(draft_path: Path) -> None:
     arm = PythonLlama(
         draft_path, tokenize=lambda _: [0, *range(300, 400)] * 6, threads=1, context=1024, lookup=2
     )
-    assert arm.generate(PROMPT, temperature=0, seed=1, max_tokens=12, turn=0).tokens > 0
+    assert arm.generate(PROMPT, temperature=0, seed=1, max_tokens=12).tokens > 0
     arm.close()
-
-
-def test_llama_cpp_python_without_a_model(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"tokenize": list, "threads": 2, "context": 256}
-    with pytest.raises(ModelNotFound):
-        PythonLlama(tmp_path / "none.gguf", **options)
-    (tmp_path / "text.gguf").write_text("no model")
-    with pytest.raises(NativeError, match=r"cannot open .*text\.gguf"):
-        PythonLlama(tmp_path / "text.gguf", **options)
 
 
 def _content(sample: Any) -> Any:

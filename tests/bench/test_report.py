@@ -13,9 +13,8 @@ import pytest
 
 from localspec.bench import charts, report_folder
 from localspec.bench.html import html
-from localspec.bench.machine import file_facts, this_machine
+from localspec.bench.machine import this_machine
 from localspec.bench.report import markdown
-from localspec.bench.tables import speed_table
 from localspec.bench.terminal import report_text
 from localspec.errors import LocalspecError
 from localspec.llama import devices
@@ -55,22 +54,6 @@ def test_markdown_has_arms_as_rows_and_suites_as_columns() -> None:
     for before, after in pairwise(lines):
         if before.startswith("|") and after.startswith("|"):
             assert before.replace("\\|", "").count("|") == after.replace("\\|", "").count("|")
-
-
-def test_a_partial_report_says_so() -> None:
-    report = a_report()
-    report.pairs[0].partial = True
-    assert report.partial
-    assert "interrupted" in markdown(report)
-    assert "interrupted" in html(report)
-
-
-def test_without_the_baseline_speeds_are_absolute() -> None:
-    pair = a_report().pairs[0]
-    pair.samples = [s for s in pair.samples if s.arm != "plain"]
-    table = speed_table(pair.summary, 0.0)
-    assert table.title == "tokens/s, greedy"
-    assert table.rows[0] == ["model depth 2", "20.0", "20.0", "20.0"]
 
 
 def test_html_is_one_well_formed_page_without_foreign_markup() -> None:
@@ -123,12 +106,6 @@ def test_charts_are_drawn_as_svg_and_png() -> None:
     ElementTree.fromstring(html(a_report(), [(f.caption, f.svg) for f in drawn]))
 
 
-def test_nothing_to_draw() -> None:
-    pair = a_report().pairs[0]
-    pair.samples = []
-    assert charts.draw(pair) == []
-
-
 def test_all_files_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(charts, "available", lambda: False)
     names = [path.name for path in report_folder.write(a_report(), tmp_path)]
@@ -147,18 +124,6 @@ def test_a_full_disk(tmp_path: Path) -> None:
     (tmp_path / "report.json").symlink_to("/dev/full")
     with pytest.raises(LocalspecError, match="No space left on device"):
         report_folder.write(a_report(), tmp_path)
-
-
-def test_facts_about_files_and_the_machine(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(b"abc")
-    facts = file_facts(path)
-    assert facts.size == 3
-    assert facts.sha256.startswith("ba7816bf")
-    machine = this_machine(2)
-    assert machine.threads == 2
-    assert machine.llama_cpp_python != "unknown"
-    assert machine.cpu
 
 
 def test_gpus_are_those_that_llama_can_use(monkeypatch: pytest.MonkeyPatch) -> None:

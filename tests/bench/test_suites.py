@@ -26,11 +26,6 @@ def test_built_in_suites_are_mixed(prompts: list[str]) -> None:
     assert len({prompt.id for prompt in loaded}) == 56
 
 
-def test_a_choice_of_suites() -> None:
-    loaded = load_suites(suites=["copy", "story"], per_suite=2)
-    assert [prompt.id for prompt in loaded] == ["story-0", "copy-0", "story-1", "copy-1"]
-
-
 def test_own_files(tmp_path: Path) -> None:
     mail = write(tmp_path / "mail.jsonl", {"prompt": "Dear"}, {"prompt": "Hi", "id": "short"})
     more = write(
@@ -57,12 +52,6 @@ def test_turns_and_messages(tmp_path: Path) -> None:
     assert (chat.id, chat.text, chat.later_turns) == ("1", "Hi", ("And?",))
     assert chat.messages == ({"role": "user", "content": "Hi"},)
     assert [message["role"] for message in own.messages] == ["system", "user"]
-
-
-def test_markers_of_other_models_are_left_alone(tmp_path: Path) -> None:
-    text = "<|user|>Hi<|end|><|assistant|>"
-    (loaded,) = load_suites([write(tmp_path / "own.jsonl", {"prompt": text})])
-    assert (loaded.text, loaded.messages) == (text, ())
 
 
 def test_the_questions_that_come_with_the_package() -> None:
@@ -92,12 +81,6 @@ def test_a_file_that_exists_comes_before_a_set(
     write(tmp_path / "questions", {"prompt": "mine"})
     assert [prompt.text for prompt in load_suites([Path("questions")])] == ["mine"]
     assert len(load_suites([Path("stories")])) == 56
-
-
-def test_blank_lines_and_a_byte_order_mark(tmp_path: Path) -> None:
-    path = tmp_path / "own.jsonl"
-    path.write_text('\ufeff{"prompt": "a\u2028b"}\n\n', encoding="utf-8")
-    assert [prompt.text for prompt in load_suites([path])] == ["a\u2028b"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import pytest
 
 from localspec.bench.speed_ups import geometric_mean
 from localspec.bench.summary import ALL, equalities, summarise
-from localspec.bench.tables import sweep
 from tests.bench.samples import sample
 
 
@@ -17,25 +16,6 @@ def test_speed_is_all_tokens_over_all_seconds_by_the_median_turn() -> None:
     assert cell is not None
     assert (cell.prompts, cell.tokens, cell.seconds) == (2, 40.0, 5.0)
     assert cell.tokens_per_second == pytest.approx(8.0)
-
-
-def test_answers_of_different_length_count_by_their_pace() -> None:
-    samples = [
-        sample(tokens=10, seconds=1.0),
-        sample(tokens=20, seconds=4.0, turn=1),
-        sample(tokens=30, seconds=9.0, turn=2),
-    ]
-    cell = summarise(samples).cell("plain", "story", 0.0)
-    assert cell is not None
-    assert cell.tokens == 20.0
-    assert cell.seconds == pytest.approx(4.0)
-
-
-def test_an_answer_that_ended_at_once_has_no_speed() -> None:
-    summary = summarise([sample(tokens=0, seconds=0.0), sample("planner", tokens=0, seconds=0.0)])
-    cell = summary.cell("planner", "story", 0.0)
-    assert cell is not None
-    assert (cell.prompts, cell.tokens_per_second, cell.speed_up) == (0, 0.0, None)
 
 
 def test_speed_ups_are_on_common_prompts_and_their_mean_is_geometric() -> None:
@@ -53,22 +33,6 @@ def test_speed_ups_are_on_common_prompts_and_their_mean_is_geometric() -> None:
         assert cell.speed_up == pytest.approx(expected)
         assert cell.interval == pytest.approx((expected, expected))
     assert geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
-
-
-def test_the_interval_holds_the_speed_up_and_is_repeatable() -> None:
-    samples = []
-    for number in range(8):
-        samples.append(sample("plain", prompt=f"p{number}"))
-        samples.append(sample("planner", prompt=f"p{number}", seconds=0.5 + 0.1 * number))
-    first, second = (summarise(samples).cell("planner", "story", 0.0) for _ in range(2))
-    assert first == second
-    assert first is not None
-    assert first.interval is not None
-    assert first.speed_up is not None
-    low, high = first.interval
-    assert low < first.speed_up < high
-    assert low > 8 / 9.6
-    assert high < 2.0
 
 
 @pytest.mark.parametrize(("prompts", "known"), [(1, False), (5, False), (6, True)])
@@ -109,12 +73,6 @@ def test_prompts_count_alike_however_long() -> None:
     assert cell.speed_up == pytest.approx(2.0)
 
 
-def test_without_the_baseline_there_are_no_speed_ups() -> None:
-    cell = summarise([sample("planner")]).cell("planner", ALL, 0.0)
-    assert cell is not None
-    assert (cell.speed_up, cell.interval) == (None, None)
-
-
 def test_counts_become_rates_and_what_is_unknown_stays_so() -> None:
     known = sample(
         "planner",
@@ -138,13 +96,6 @@ def test_counts_become_rates_and_what_is_unknown_stays_so() -> None:
     assert cell.draft_share is None
 
 
-def test_the_sweep_is_of_fixed_depths() -> None:
-    swept = sample("model depth 3", passes=4, drafted=12, tested=8, accepted=4)
-    summary = summarise([sample(), swept, sample("model depth 3 width 2")])
-    ((depth, cell),) = sweep(summary, 0.0)
-    assert (depth, cell.acceptance, cell.tokens_per_pass) == (3, 0.5, 2.5)
-
-
 def test_greedy_answers_are_compared_token_by_token() -> None:
     samples = [
         sample(token_ids=(1, 2, 3)),
@@ -158,8 +109,3 @@ def test_greedy_answers_are_compared_token_by_token() -> None:
     (found,) = equalities(samples)
     assert (found.arm, found.equal, found.total) == ("planner", 1, 3)
     assert found.divergences == (("story", "p0", 1), ("story", "p0", 2))
-
-
-def test_no_samples_no_figures() -> None:
-    summary = summarise([])
-    assert (summary.cells, summary.equality) == ((), ())

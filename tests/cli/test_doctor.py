@@ -22,11 +22,12 @@ from localspec.doctor.checkup import (
     device_checks,
     measure_pair,
 )
+from localspec.gguf.dimensions import Use, n_layers
 from localspec.gguf.reader import read_gguf
 from localspec.llama import kernels
 from localspec.llama.devices import Device, backends, devices
 from localspec.pairing import recommendations, rules
-from localspec.pairing.memory import Use, n_layers, place
+from localspec.pairing.memory import place
 from localspec.pairing.pair_memory import layers_that_fit
 from localspec.policy.store import folder as measurements
 from tests.cli.conftest import Cli

@@ -10,10 +10,11 @@ import pytest
 
 import localspec
 from localspec import Engine, ModelOptions
+from localspec.gguf.dimensions import Use
 from localspec.gguf.reader import read_gguf
 from localspec.loading.beside import load_beside
 from localspec.pairing import pair_memory
-from localspec.pairing.memory import Use, place
+from localspec.pairing.memory import place
 from localspec.prompting.prompt import Tokens
 from tests.cli.conftest import Cli
 from tests.cli.process import LOCALSPEC, finished, line, running

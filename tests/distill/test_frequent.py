@@ -96,15 +96,6 @@ def test_marks_are_kept(target: Model, draft: Model, part: FrequentPart) -> None
     assert part.kept[theirs].tolist() == ends
 
 
-def test_embeddings_are_those_of_the_kept_tokens(
-    target_path: Path, draft_path: Path, part: FrequentPart
-) -> None:
-    (_, whole), (shape, values) = weights.read(target_path), weights.read(draft_path)
-    name = "token_embd.weight"
-    assert shape.vocabulary == SIZE
-    assert np.abs(values[name] - whole[name][part.kept]).max() < 1e-2
-
-
 def test_it_drafts_and_changes_nothing(
     target_path: Path, draft_path: Path, plain_answers: Reference
 ) -> None:

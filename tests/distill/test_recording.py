@@ -89,13 +89,6 @@ def test_rows_are_those_of_the_answer_alone(model: Model, trace: Trace) -> None:
     assert ended < len(trace)
 
 
-def test_greedy_answers_say_the_likeliest(model: Model, trace: Trace) -> None:
-    recorded(model, trace, asked(model), temperatures=(0.0,))
-    for number in range(len(trace)):
-        record = trace.record(number)
-        assert (record.ids[:, 0] == record.answer).all()
-
-
 def test_nothing_is_asked_twice(model: Model, trace: Trace) -> None:
     wanted = asked(model)
     first = recorded(model, trace, wanted[:3])

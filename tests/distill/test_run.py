@@ -52,12 +52,6 @@ def test_going_on_holds_to_the_plan(tmp_path: Path) -> None:
     assert np.array_equal(found.first["a"], STATE.first["a"])
 
 
-def test_another_request_is_another_run(tmp_path: Path) -> None:
-    Run.opened(tmp_path, PLAN).begun(PLAN).keep(STATE)
-    other = replace(PLAN, seed=1)
-    assert Run.opened(tmp_path, other).begun(other).state() is None
-
-
 def test_what_is_finished_is_not_done_again_unless_there_is_more(tmp_path: Path) -> None:
     run = Run.opened(tmp_path, PLAN).begun(PLAN)
     run.note(POINT)

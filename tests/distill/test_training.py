@@ -72,15 +72,6 @@ def test_the_network_says_what_llama_cpp_says(
     assert np.abs(ours - theirs).mean() < 0.01
 
 
-def test_padding_changes_nothing(draft_path: Path) -> None:
-    shape, values = weights.read(draft_path)
-    given = {name: torch.from_numpy(value) for name, value in values.items()}
-    with torch.no_grad():
-        alone = network.states(given, shape, torch.tensor([[5, 6, 7]]))
-        padded = network.states(given, shape, torch.tensor([[5, 6, 7, 0, 0], [9, 9, 9, 9, 9]]))
-    assert torch.allclose(alone[0], padded[0, :3], atol=1e-5)
-
-
 def test_the_loss_is_the_divergence_over_classes() -> None:
     """Against numpy in 64 bits, over the k likeliest tokens and one class for all others."""
     random = np.random.Generator(np.random.PCG64(0))
@@ -119,17 +110,6 @@ def test_pieces_have_the_gradient_of_the_whole(monkeypatch: pytest.MonkeyPatch) 
     for one, other in zip(found[0][:2], found[1][:2], strict=True):
         assert torch.allclose(one, other, atol=1e-6)
     assert found[0][2] == pytest.approx(found[1][2], rel=1e-5)
-
-
-def test_a_step_whose_answers_are_too_short_for_a_head_has_no_gradient_for_it() -> None:
-    matrix = torch.ones(30, 8, requires_grad=True)
-    nothing = wanted(np.zeros((1, 30)), 4)
-    nothing = Wanted(nothing.following[:0], nothing.ids[:0], nothing.log_p[:0], nothing.rest[:0])
-    gradient, measured = losses.in_pieces(torch.ones(0, 8), matrix, nothing, 0.1, backward=True)
-    assert gradient is not None
-    assert (gradient.shape, measured.tokens) == ((0, 8), 0)
-    assert matrix.grad is not None
-    assert not matrix.grad.any()
 
 
 def test_a_draft_learns_and_nothing_is_done_twice(
@@ -190,13 +170,13 @@ def test_rounds_are_on_texts_of_the_draft_that_the_target_read(
     monkeypatch.setattr(rounds, "CONTINUED", 6)
     target = kills.prepared(tmp_path)
     seen: list[tuple[bool, float]] = []
-    do = training._Training._do
+    do = training.Training._do
 
     def watched(self: Any, step: int, records: Any, hard: float) -> Any:
         seen.append((all(len(record.answer) <= 6 for record in records), hard))
         return do(self, step, records, hard)
 
-    monkeypatch.setattr(training._Training, "_do", watched)
+    monkeypatch.setattr(training.Training, "_do", watched)
     told: list[str] = []
     request = DistillRequest(
         target=target, shape="32x1x64", epochs=3, batch=128, rate=1e-2, device="cpu", rounds=2
@@ -214,7 +194,6 @@ def test_rounds_are_on_texts_of_the_draft_that_the_target_read(
 
 
 def test_killed_and_gone_on_with_it_is_the_same_file(tmp_path: Path) -> None:
-    """`python -m tools.distill_kills` does it twenty times."""
     target = kills.prepared(tmp_path)
     out = tmp_path / "whole" / "d.gguf"
     whole, steps = kills.trained(tmp_path, target, out, 0, 0, rounds=1)
@@ -232,13 +211,6 @@ def test_too_little_memory_is_told() -> None:
     shape = Shape(250_000, 8192, 8, 32768, 64, 64, 128, 128)
     with pytest.raises(LocalspecError, match=r"takes about .* of memory.*smaller --shape"):
         training.require_memory(shape, shape.parameters, 2048)
-
-
-def test_a_vocabulary_of_250000_is_trained_within_its_memory(tmp_path: Path) -> None:
-    shape = Shape(250_000, 32, 1, 64, 1, 1, 32, 32)
-    assert training.memory_needed(shape, shape.parameters, 2048) < 1 << 30
-    count = losses.PIECE // shape.vocabulary
-    assert 8 < count < 200  # places whose logits are there at once
 
 
 def test_devices_that_are_not_there() -> None:

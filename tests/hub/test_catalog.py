@@ -52,11 +52,6 @@ def test_every_entry_can_be_pulled_by_its_name() -> None:
         assert all(is_repository(repo) for repo in one.repositories)
 
 
-def test_no_repository_is_two_models() -> None:
-    seen = [repo.casefold() for one in catalog.load().entries for repo in one.repositories]
-    assert sorted(seen) == sorted(set(seen))
-
-
 def test_drafts_are_smaller_models_of_the_catalogue() -> None:
     known = catalog.load()
     drafted = 0
@@ -86,13 +81,6 @@ def test_every_fact_says_where_it_is_from() -> None:
         assert all(head.checked.startswith("2026-") for head in one.heads)
 
 
-def test_a_name_may_be_written_in_capitals() -> None:
-    known = catalog.load()
-    assert known.find("QWEN3-8B") is known.find("qwen3-8b") is not None
-    assert known.find("qwen3") is None
-    assert "qwen3-8b" in known.similar("qwen3_8b")
-
-
 @pytest.mark.parametrize(
     ("reference", "name"),
     [
@@ -107,13 +95,6 @@ def test_a_name_may_be_written_in_capitals() -> None:
 def test_the_entry_that_a_reference_is_about(reference: str, name: str | None) -> None:
     found = catalog.load().meant_by(reference)
     assert (found and found.name) == name
-
-
-def test_words_filter() -> None:
-    names = {one.name for one in catalog.load().entries if one.matches(["QWEN3", "eagle-3"])}
-    assert "qwen3-8b" in names
-    assert "qwen3-0.6b" not in names
-    assert "llama-3.1-8b" not in names
 
 
 def test_own_entries_are_added_and_replace(own: Path) -> None:

@@ -124,13 +124,6 @@ def test_a_draft_that_is_nonsense_is_told_before_the_model_is_fetched(
     assert hub.requests == []
 
 
-def test_exit_codes(cli: Cli, hub: Hub, model: bytes) -> None:
-    assert cli("pull", "user/none").code == 3
-    assert cli("pull", "https://example.com/x").code == 2
-    hub.repos["user/repo"].gated = True
-    assert cli("pull", "user/repo").code == 1
-
-
 def test_nothing_that_a_server_says_steers_the_terminal(cli: Cli, hub: Hub, model: bytes) -> None:
     evil = "\x1b[2J\x9b\u202e"
     hub.api_faults = [Fault(status=418, body=json.dumps({"error": f"I {evil} am"}))]
@@ -155,30 +148,12 @@ def test_run_says_how_to_get_a_model(cli: Cli, model: bytes) -> None:
     assert cli("pull", "user/repo", "--offline").code == 3
 
 
-def test_run_takes_what_was_pulled(cli: Cli, hub: Hub, target_path: Path) -> None:
-    hub.repos["user/tale"] = Repo({"tale-Q8_0.gguf": target_path.read_bytes()})
-    assert cli("pull", "user/tale").code == 0
-    result = cli("run", "-m", "user/tale", "-n", "4", "-d", "none", "Once")
-    assert result.code == 0
-    assert "Q4_K_M of user/tale is not in the cache; tale-Q8_0.gguf is taken." in result.err
-
-
 @pytest.mark.usefixtures("hub_environment")
 def test_the_variables_of_the_client_count(model: bytes, cache: Path) -> None:
     done = finished("pull", "user/repo")
     assert done.returncode == 0, done.stderr
     assert Path(done.stdout.strip()).read_bytes() == model
     assert Path(done.stdout.strip()).is_relative_to(cache)
-
-
-@pytest.mark.usefixtures("hub_environment")
-def test_the_cache_may_be_in_hf_home(
-    model: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("HF_HUB_CACHE")
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
-    done = finished("pull", "user/repo")
-    assert Path(done.stdout.strip()).is_relative_to(tmp_path / "home" / "hub")
 
 
 @pytest.mark.usefixtures("hub_environment")
@@ -298,14 +273,6 @@ def test_rm_on_a_terminal(cached: Cached, answer: bytes, removed: bool) -> None:
     assert str(snapshot / "m-Q4_K_M.gguf").encode() in shown
     assert b"Remove user/repo:Q4_K_M, 23 B?" in shown
     assert (snapshot / "m-Q4_K_M.gguf").exists() is not removed
-
-
-def test_rm_refuses(cli: Cli, tmp_path: Path) -> None:
-    file = tmp_path / "x.gguf"
-    file.touch()
-    assert cli("rm", str(file), "--yes").code == 2
-    assert cli("rm", "user/repo", "--yes").code == 3
-    assert file.exists()
 
 
 @pytest.mark.usefixtures("catalogue")

@@ -60,15 +60,6 @@ def test_the_reference_names_no_other_file(hub: Hub, cache: Path) -> None:
         assert resolve(done.reference) == done.path
 
 
-def test_another_commit_with_the_same_file_costs_nothing(hub: Hub, model: bytes) -> None:
-    first = pull("user/repo")
-    hub.repos["user/repo"].commit = "e" * 40
-    second = pull("user/repo")
-    assert second.path != first.path
-    assert second.path.read_bytes() == model
-    assert second.downloaded == 0
-
-
 def test_a_file_that_was_damaged_since_is_fetched_again(hub: Hub, model: bytes) -> None:
     path = pull("user/repo").path
     path.resolve().write_bytes(model[:1000])
@@ -89,12 +80,6 @@ def test_all_parts_are_fetched(hub: Hub, cache: Path) -> None:
     assert {p.done for p in seen if p.number == 2} >= {0, SIZE}
 
 
-def test_a_repository_that_lacks_a_part(hub: Hub) -> None:
-    hub.repos["user/repo"] = Repo({"m-Q4_K_M-00001-of-00002.gguf": b"x"})
-    with pytest.raises(ModelNotFound, match=r"not all parts .*m-Q4_K_M-00002-of-00002\.gguf"):
-        pull("user/repo")
-
-
 def test_which_file_is_meant(hub: Hub) -> None:
     files = {"a-Q8_0.gguf": b"8", "b-Q6_K.gguf": b"6", "mmproj-F16.gguf": b"no"}
     hub.repos["user/repo"] = Repo(files)
@@ -105,12 +90,6 @@ def test_which_file_is_meant(hub: Hub) -> None:
     assert pull("user/repo:b-Q6_K.gguf").path.name == "b-Q6_K.gguf"
     with pytest.raises(ModelNotFound, match=r"user/repo has no Q2_K\. It has Q8_0 and Q6_K\."):
         pull("user/repo:Q2_K")
-
-
-def test_a_repository_without_a_gguf(hub: Hub) -> None:
-    hub.repos["user/repo"] = Repo({"model.safetensors": b"x"})
-    with pytest.raises(ModelNotFound, match="user/repo has no GGUF file"):
-        pull("user/repo")
 
 
 @pytest.mark.parametrize(
@@ -199,17 +178,6 @@ def test_any_exception_may_interrupt(hub: Hub, model: bytes, cache: Path) -> Non
     assert pull("user/repo").downloaded == SIZE - there
 
 
-def test_interrupted_while_checking(hub: Hub, model: bytes, cache: Path) -> None:
-    def stop(now: PullProgress) -> None:
-        if now.doing == "check":
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        pull("user/repo", progress=stop)
-    assert finished_files(cache) == []
-    assert pull("user/repo").downloaded == 0
-
-
 def test_variables_that_the_client_chokes_on() -> None:
     done = finished("pull", "user/repo", env=environment(HF_HUB_DOWNLOAD_TIMEOUT="soon"))
     assert done.returncode == 2
@@ -228,10 +196,3 @@ def test_offline_looks_at_the_cache_alone(
     here = pull("user/repo")
     assert (here.path, here.downloaded, here.size) == (done.path, 0, SIZE)
     assert len(hub.requests) == before
-
-
-def test_files_need_no_pull(tmp_path: Path, target_path: Path) -> None:
-    here = pull(str(target_path))
-    assert (here.path, here.repository) == (target_path, None)
-    with pytest.raises(ModelNotFound):
-        pull(str(tmp_path / "none.gguf"))

@@ -68,12 +68,6 @@ def test_a_second_pull_goes_on_where_the_first_gave_up(hub: Hub, model: bytes, c
     assert hub.sent == SIZE
 
 
-def test_an_unframed_answer_that_ends_early(hub: Hub, model: bytes) -> None:
-    hub.faults = [Fault(cut=1000, unframed=True)]
-    assert pull("user/repo").path.read_bytes() == model
-    assert hub.sent == SIZE
-
-
 def test_a_server_that_sends_nothing_again_and_again_is_given_up(hub: Hub, model: bytes) -> None:
     hub.faults = [Fault(cut=0, unframed=True)] * 100
     with pytest.raises(LocalspecError, match=r"broke \(0 of 300000 bytes came\)"):
@@ -86,11 +80,6 @@ def test_a_server_that_begins_anew_each_time_is_given_up(hub: Hub, model: bytes)
     with pytest.raises(LocalspecError, match="broke"):
         pull("user/repo")
     assert len(hub.faults) == 94  # the first attempt, and one after each wait
-
-
-def test_a_server_that_ignores_the_range(hub: Hub, model: bytes) -> None:
-    hub.faults = [Fault(cut=9_000), Fault(whole=True)]
-    assert pull("user/repo").path.read_bytes() == model
 
 
 def test_a_server_that_sends_too_much(hub: Hub, model: bytes, cache: Path) -> None:

@@ -83,15 +83,6 @@ def test_an_older_snapshot_is_named_by_its_path(home: Path) -> None:
     assert old.path.parent.name == "1" * 40
 
 
-def test_one_blob_in_two_snapshots_is_one_model(home: Path) -> None:
-    cache = home / ".cache" / "huggingface" / "hub"
-    blob = in_hugging_face(cache, "a/b", "m-Q8_0.gguf", commit="1" * 40)
-    other = cache / "models--a--b" / "snapshots" / ("2" * 40) / "m-Q8_0.gguf"
-    other.parent.mkdir()
-    other.symlink_to(blob)
-    assert [model.reference for model in found()] == ["a/b:Q8_0"]
-
-
 def in_ollama(root: Path, name: str, digest: str | None = None) -> None:
     digest = digest or f"sha256:{'a' * 64}"
     blob = root / "blobs" / digest.replace(":", "-")
@@ -349,14 +340,3 @@ def test_a_damaged_index_is_made_anew(tmp_path: Path, content: str) -> None:
     index.write_text(content)
     assert len(found()) == 1
     assert len(json.loads(index.read_text())["files"]) == 3
-
-
-def test_entries_that_somebody_changed_are_read_again(tmp_path: Path) -> None:
-    tiny_llama(tmp_path / "here" / "m.gguf")
-    before = found()
-    index = tmp_path / "localspec" / "cache" / "models.json"
-    stored = json.loads(index.read_text())
-    for number, entry in enumerate(stored["files"].values()):
-        entry["facts"] = [{"size": "big"}, None, entry["facts"] | {"parameters": "x"}][number]
-    index.write_text(json.dumps(stored))
-    assert found() == before

@@ -20,11 +20,6 @@ def test_what_may_pass_is_tried_again(hub: Hub, model: bytes, status: int) -> No
     assert hub.faults == hub.api_faults == []
 
 
-def test_a_connection_cut_while_asking(hub: Hub, model: bytes) -> None:
-    hub.api_faults = [Fault(cut=0), Fault(cut=0)]
-    assert pull("user/repo").path.read_bytes() == model
-
-
 def test_the_server_may_name_the_wait(
     hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,18 +67,6 @@ def test_a_repository_that_is_none(hub: Hub, monkeypatch: pytest.MonkeyPatch) ->
         pull("user/repo")
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     with pytest.raises(ModelNotFound, match=r"or it is private\. .* check that the token"):
-        pull("user/repo")
-
-
-def test_a_revision_that_is_none(hub: Hub, model: bytes) -> None:
-    with pytest.raises(ModelNotFound, match="user/repo has no revision 'v9'"):
-        pull("https://huggingface.co/user/repo/blob/v9/m-Q4_K_M.gguf")
-
-
-def test_a_file_that_is_gone(hub: Hub, model: bytes) -> None:
-    gone = Fault(status=404, headers={"X-Error-Code": "EntryNotFound"})
-    hub.api_faults = [Fault(), gone]
-    with pytest.raises(ModelNotFound, match="The file is no longer in user/repo"):
         pull("user/repo")
 
 

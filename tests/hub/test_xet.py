@@ -12,7 +12,7 @@ from huggingface_hub import (
 from localspec import LocalspecError
 from localspec.hub.download import PullProgress, pull
 from tests.hub.pulled import SIZE, finished_files, unfinished
-from tests.hub.server import Fault, Hub, Repo
+from tests.hub.server import Hub, Repo
 
 pytestmark = pytest.mark.nightly
 
@@ -31,15 +31,6 @@ def test_chunks_from_xet_storage(
     assert hub.downloads() == []
     assert seen[-1].done == SIZE
     assert unfinished(cache) == []
-
-
-def test_what_is_in_xet_storage_comes_by_http_too(
-    hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    store_in_xet(hub.repos["user/repo"], tmp_path / "store")
-    hub.faults = [Fault(cut=100_000)]
-    assert pull("user/repo").path.read_bytes() == model
-    assert hub.sent == SIZE  # which goes on after a cut, as xet does not
 
 
 def test_xet_storage_that_lacks_it(

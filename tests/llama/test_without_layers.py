@@ -12,6 +12,7 @@ import pytest
 
 from localspec import ModelOptions
 from localspec.bench.scale import scale_model
+from localspec.bench.scaled_gguf import ModelShape
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.quantize import quantize
@@ -58,7 +59,7 @@ def test_layers_that_change_nothing_have_no_influence(
     draft_path: Path, tmp_path: Path, text: list[int]
 ) -> None:
     path = tmp_path / "padded.gguf"
-    scale_model(draft_path, path, dim=192, layers=7, feed_forward=512, quant="F16")
+    scale_model(draft_path, path, ModelShape(192, 7, 512, "F16"))
     with Model(path, OPTIONS) as padded, closing(WithoutLayers(padded, OPTIONS)) as passes:
         influences = passes.influences(text)
     assert influences.keys() == set(range(1, 7))

@@ -137,16 +137,6 @@ def test_recommendations_are_kept_by_pair_machine_and_options(here: Path, target
     assert of_target(here / "missing.gguf", OPTIONS) == []
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 1}', "[" * 100_000])
-def test_a_damaged_recommendation_is_no_recommendation(
-    here: Path, target: Path, content: str
-) -> None:
-    store(measured(target, None, 1.1), OPTIONS)
-    (path,) = folder().iterdir()
-    path.write_text(content)
-    assert of_target(target, OPTIONS) == []
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [("speed_up", "fast"), ("speed_up", 1e999), ("by_kind", [1]), ("draft", 3), ("when", None)],

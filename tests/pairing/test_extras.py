@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from localspec import ModelOptions
-from localspec.gguf.dimensions import NO_EXTRAS, Extras, Use
+from localspec.gguf.dimensions import NO_EXTRAS, Extras, Use, n_layers
 from localspec.gguf.projectors import image_besides, image_compute
 from localspec.gguf.reader import read_gguf
 from localspec.hub.local import local_models
@@ -20,7 +20,7 @@ from localspec.llama.pictures import PicturePart
 from localspec.llama.projector import Projector
 from localspec.pairing import rules
 from localspec.pairing.auto import choose, decide
-from localspec.pairing.memory import MemoryNeed, most_layers, n_layers, place
+from localspec.pairing.memory import MemoryNeed, most_layers, place
 from localspec.pairing.pair_memory import PairUse, layers_that_fit, memory_of_pair
 from tests.pairing.pairs import model
 from tests.pairing.test_memory import LINUX, MIB, TOLERANCE, resident

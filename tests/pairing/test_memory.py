@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from localspec.gguf import dimensions
-from localspec.gguf.dimensions import Dimensions
+from localspec.gguf.dimensions import Dimensions, Use, n_layers
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.llama.context import Context
@@ -22,14 +22,7 @@ from localspec.llama.kernels import status
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.quantize import quantize
-from localspec.pairing.memory import (
-    RELEASED,
-    MemoryNeed,
-    Use,
-    most_layers,
-    n_layers,
-    place,
-)
+from localspec.pairing.memory import RELEASED, MemoryNeed, most_layers, place
 from localspec.pairing.pair_memory import PairUse, memory_of_pair
 from tests.gguf.raw import Tensor, write_model
 from tests.pairing.pairs import model
@@ -275,13 +268,3 @@ def test_of_a_target_on_other_machines_little_stays(target_path: Path, draft_pat
     assert (rest.kv, here.kv > 0) == (0, True)
     embeddings = next(t.size for t in target.tensors if t.name == "token_embd.weight")
     assert embeddings <= rest.weights < here.weights / 2
-
-
-def test_what_options_mean() -> None:
-    options = ModelOptions(
-        context=64, kv_type_k="q8_0", kv_type_v="f32", batch=128, flash_attention="off", mmap=False
-    )
-    assert Use.of(options) == Use(
-        context=64, kv_type_k="q8_0", kv_type_v="f32", batch=128, flash_attention=False, mmap=False
-    )
-    assert Use.of(ModelOptions(context=64), context=128) == Use(context=128)

@@ -15,6 +15,7 @@ import pytest
 import localspec
 from localspec import Drafting, LocalspecError, ModelOptions, SamplingParams
 from localspec.bench.scale import scale_model
+from localspec.bench.scaled_gguf import ModelShape
 from localspec.errors import UsageError
 from localspec.gguf.reader import read_gguf
 from localspec.hub import removal
@@ -47,7 +48,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def padded(tmp_path_factory: pytest.TempPathFactory, draft_path: Path) -> Path:
     """The embedded draft model with six layers more, which do nothing."""
     path = tmp_path_factory.mktemp("padded") / "padded.gguf"
-    scale_model(draft_path, path, dim=192, layers=9, feed_forward=512, quant="Q8_0")
+    scale_model(draft_path, path, ModelShape(192, 9, 512, "Q8_0"))
     return path
 
 
@@ -178,25 +179,6 @@ def test_full_disk(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000))
     with pytest.raises(LocalspecError, match=r"cannot be written: it takes .* Free some space"):
         made(target_path, "self:Q4_0")
-    assert ggufs_in(home) == []
-
-
-def test_a_cache_that_cannot_be_written(target_path: Path, home: Path, costs: Costs) -> None:
-    costs(FLAT)
-    home.mkdir()
-    (home / "cache").write_text("in the way")
-    with pytest.raises(LocalspecError, match=r"cannot be written: .*LOCALSPEC_HOME"):
-        made(target_path, "self:Q4_0")
-
-
-def test_interrupted_leaves_nothing(target_path: Path, home: Path, costs: Costs) -> None:
-    costs(FLAT)
-
-    def stop() -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        self_draft(target_path, Wish(count=2), OPTIONS, stop)
     assert ggufs_in(home) == []
 
 

@@ -41,16 +41,3 @@ def test_bytes_arrive_as_they_were_sent() -> None:
             assert everything(connection) == back, "the end comes through as well"
         thread.join()
     assert b"".join(heard) == there
-
-
-def test_closing_cuts_what_is_open() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as port:
-        link = DelayedLink(("127.0.0.1", port.getsockname()[1]), 0.001)
-        with socket.create_connection(("127.0.0.1", link.port)) as connection:
-            other, _ = port.accept()
-            connection.sendall(b"x")
-            assert other.recv(1) == b"x"
-            link.close()
-            assert everything(connection) == b""
-            assert everything(other) == b""
-            other.close()

@@ -11,16 +11,7 @@ from tests.engine.conftest import tiny, tiny_exact, tiny_pair
 
 __all__ = ["tiny", "tiny_exact", "tiny_pair"]
 
-LITTLE = Effort(
-    name="little",
-    seconds=None,
-    prompts=2,
-    tokens=16,
-    sizes=(2, 4),
-    places=2,
-    samples=200,
-    answers=1,
-)
+LITTLE = Effort("little", None, 2, 16, (2, 4), 2, 200, 1)
 
 
 @pytest.fixture

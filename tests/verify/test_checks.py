@@ -34,7 +34,7 @@ def sampled(subject: Subject) -> Outcome:
 
 def test_the_build_as_it_is_passes(subject: Subject) -> None:
     greedy, reference = check_greedy(subject, LITTLE, ENDLESS)
-    noise = reference.noise.most
+    noise = reference.noise
     outcomes = (
         greedy,
         sampled(subject),
@@ -98,7 +98,7 @@ def test_a_grammar_that_drafts_escape_fails(
     subject: Subject, reference: PlainReference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken.without_grammar_on_drafts(monkeypatch)
-    found = check_grammar(subject, LITTLE, ENDLESS, reference.noise.most)
+    found = check_grammar(subject, LITTLE, ENDLESS, reference.noise)
     assert any("breaks the grammar" in fault for fault in found.faults)
 
 
@@ -120,11 +120,11 @@ def test_with_kernels_all_is_the_same_to_the_bit(to_the_bit: Subject) -> None:
     assert to_the_bit.same_bits
     greedy, reference = check_greedy(to_the_bit, LITTLE, ENDLESS)
     cache = check_cache_state(to_the_bit, reference, LITTLE, ENDLESS)
-    grammar = check_grammar(to_the_bit, LITTLE, ENDLESS, reference.noise.most)
+    grammar = check_grammar(to_the_bit, LITTLE, ENDLESS, reference.noise)
     assert [one.faults for one in (greedy, cache, grammar)] == [(), (), ()]
     assert "bit for bit" in greedy.summary
     assert "bit for bit" in cache.summary
-    assert set(reference.noise.moved) == {0.0}
+    assert set(reference.moved) == {0.0}
 
 
 def test_a_head_size_that_is_llama_cpps_is_judged_with_rounding(subject: Subject) -> None:

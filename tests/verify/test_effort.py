@@ -71,7 +71,7 @@ def test_without_time_every_check_does_one_thing_and_says_what_it_left_out(
     # What rounding moves is too little known from one short answer of random weights.
     _, reference = check_greedy(subject, LITTLE, Deadline(None))
     cache = check_cache_state(subject, reference, LITTLE, none)
-    grammar = check_grammar(subject, LITTLE, none, reference.noise.most)
+    grammar = check_grammar(subject, LITTLE, none, reference.noise)
     for outcome in (greedy, cache, grammar):
         assert left in outcome.summary
         assert not outcome.complete

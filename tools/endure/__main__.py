@@ -30,7 +30,6 @@ PARTS = {
 
 
 def main() -> int:
-    """Run the parts one after another, and print the table."""
     options = argparse.ArgumentParser(prog="python -m tools.endure", description=__doc__)
     for option, (_, count, told) in PARTS.items():
         options.add_argument(f"--{option}", type=int, default=count, help=told)
@@ -54,7 +53,6 @@ def main() -> int:
 
 
 def table(outcomes: list[Outcome]) -> Table:
-    """A row each."""
     shown = Table(box=box.SIMPLE)
     shown.add_column("what", max_width=24)
     shown.add_column("how many", justify="right", no_wrap=True)

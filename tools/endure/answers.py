@@ -36,14 +36,12 @@ CANCELLED = 0.1
 TIE = 0.5
 """Logits closer than that may change places in a pass of another size."""
 TOKENS, ANSWERS = 24, 40
-"""Of an answer at most; of a model before the next is opened."""
 AT_ONCE = 4
 FAILING = 0.1
-"""Share of answers whose drafter fails."""
 WARM = 2
 """Times that each model was open before what is held is compared."""
 MORE = 24.0
-"""MiB by which the process may be larger in its last quarter than in its second."""
+"""MiB that the process may grow from its second quarter to its last."""
 
 
 class FaultError(Exception):
@@ -123,7 +121,6 @@ def _ask(
     outcome: Outcome,
     compared: bool,
 ) -> None:
-    """So many answers, some at once where the engine can."""
     prompts = [json.loads(line)["prompt"] for line in PROMPTS.read_text().splitlines()][:24]
     lock = threading.Lock()
     for prompt in prompts if compared and not expected else ():
@@ -160,7 +157,7 @@ def _ask(
 def parts(
     engine: localspec.Engine, context: list[int], whole: list[int], tokens: list[int]
 ) -> float | None:
-    """How far apart in logits two answers' tokens are where they part; None for a prefix."""
+    """Logits between two answers' tokens where they part; None for a prefix."""
     same = shared_prefix(whole, tokens)
     if same == len(tokens):
         return None

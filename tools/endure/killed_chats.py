@@ -13,7 +13,6 @@ from tools.endure.outcome import Outcome, tell
 
 
 def killed_chats(home: Path, count: int, seed: int) -> Outcome:
-    """Kill so many, all of one history, and look at its file in the end."""
     outcome = Outcome("kills of the chat at random moments", unit="kills")
     interrupted = before = shown = 0
     rounds = kills(home, slow_chat(home), count, random.Random(seed))

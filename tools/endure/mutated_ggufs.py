@@ -1,8 +1,7 @@
 """Damaged and misstated model files through `localspec show` and `localspec run`.
 
-Each command runs in a process of its own, forked from one that has everything imported, with the
-address space and the processor time bounded. It has to end with an exit code of localspec's own
-and, where that is not 0, a sentence: never by a signal, in a traceback or not at all.
+Each command is forked from a process that has everything imported, its memory and time bounded. It
+has to end with an exit code of localspec's and, where that is not 0, a sentence.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from tests.support.mtp import glm, qwen
 from tools.endure.outcome import Outcome, tell
 
 MEMORY = 3 << 30
-"""Bytes of addresses that a command may take beside what it begins with."""
+"""Of addresses, beside what a command begins with."""
 SECONDS = 60
-"""Of processor time; a command takes a tenth of one."""
+"""Of processor time."""
 PATIENCE = 900
-"""Seconds of the wall's until a command that waits for nothing is ended, by a signal."""
+"""Seconds until a command that waits for nothing is ended."""
 CODES = range(7)
-ROOMS = ("cli", "loading", "llama", "gguf", "hub", "pairing", "drafters", "planning", "engine")
+ROOMS = ("cli", "loading", "llama", "gguf", "hub", "pairing", "drafters", "policy", "engine")
 GAVE_UP = "llama.cpp gave up: "
 # fmt: off
 RUN = (
@@ -55,12 +54,7 @@ MAKERS: tuple[Callable[[Path], Path], ...] = (
 
 
 def mutated_ggufs(folder: Path, count: int, seed: int) -> Outcome:
-    """Run them all.
-
-    Args:
-        folder: for the files, one at a time; those that a failure came of stay in `failed`.
-        count: of mutated files; each goes through both commands.
-    """
+    """Run `count` files through both commands; those that fail stay in `failed` of the folder."""
     _import_all()
     outcome = Outcome("mutated GGUFs through show and run", unit="files")
     models = [maker(folder / f"sound-{n}.gguf").read_bytes() for n, maker in enumerate(MAKERS)]
@@ -94,7 +88,7 @@ def mutated_ggufs(folder: Path, count: int, seed: int) -> Outcome:
 
 
 def _import_all() -> None:
-    """Load what the commands load when they first need it, as every child would do so again."""
+    """What the commands load when they first need it, as every child would do so again."""
     # Verbs are built when they are asked for, once for each group.
     typer.main.get_command = functools.cache(typer.main.get_command)
     _ = [*typer.main.get_command(app).commands.values()]  # type: ignore[attr-defined]
@@ -108,7 +102,7 @@ def _import_all() -> None:
 
 
 def ended(command: tuple[str, ...], said: Path) -> tuple[int, str]:
-    """Run one command to its end: exit code, negative for a signal, and its standard error."""
+    """Exit code, negative for a signal, and standard error."""
     child = os.fork()
     if not child:
         _child(command, said)
@@ -154,12 +148,10 @@ def _kind(status: int, said: str) -> str:
 
 
 def _gave_up_over(said: str) -> str:
-    """What llama.cpp gave up over, in its words."""
     return said.partition(GAVE_UP)[2].partition(". The file")[0]
 
 
 def _wrong(status: int, said: str) -> str | None:
-    """What should not have come, if anything."""
     lines = said.strip().splitlines()
     last = lines[-1] if lines else ""
     if status < 0:

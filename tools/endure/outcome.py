@@ -12,13 +12,7 @@ from pathlib import Path
 
 @dataclass
 class Outcome:
-    """One row of the table.
-
-    Attributes:
-        count: trials, in `unit`.
-        seen: what happened besides.
-        failures: what should not have happened.
-    """
+    """One row of the table: `count` trials, in `unit`; what was `seen` besides; `failures`."""
 
     what: str
     count: int = 0
@@ -28,7 +22,7 @@ class Outcome:
 
 
 def child(module: str, home: Path, count: int, seed: int) -> Outcome:
-    """The outcome that a module prints at its end, in a process of its own."""
+    """What a module prints at its end, run by another process."""
     home.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
         [sys.executable, "-m", module, str(home), str(count), str(seed)],
@@ -45,5 +39,4 @@ def child(module: str, home: Path, count: int, seed: int) -> Outcome:
 
 
 def tell(outcome: Outcome) -> None:
-    """Print it for `child`."""
     print(json.dumps(asdict(outcome)), flush=True)

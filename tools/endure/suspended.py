@@ -21,7 +21,6 @@ PATIENCE = 300.0
 
 
 def suspended(count: int, seed: int) -> Outcome:
-    """So many commands."""
     outcome = Outcome("commands stopped and continued", unit="commands")
     wanted = [_run(way, None)[0] for way in WAYS]
     stops = 0
@@ -40,7 +39,7 @@ def suspended(count: int, seed: int) -> Outcome:
 
 
 def _run(way: tuple[str, ...], dice: random.Random | None) -> tuple[tuple[int, str], int]:
-    """Exit code and text of one, stopped at moments of the dice, and how often it was."""
+    """Exit code and text of one, stopped at random moments, and how often it was."""
     with subprocess.Popen([*RUN, *way, "-q"], stdout=subprocess.PIPE, text=True) as process:
         watchdog = threading.Timer(PATIENCE, process.kill)
         watchdog.start()

@@ -22,12 +22,12 @@ import xml.etree.ElementTree as ElementTree
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from tools.llama_server.models import DRAFT, model_file
 from tools.llama_server.shim import FOLDER
+from tools.native_build import fetch
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -79,7 +79,7 @@ def main() -> int:
     said = options.parse_args()
     table = tomllib.loads((HERE / "expectations.toml").read_text(encoding="utf-8"))
     folder = said.folder or Path(tempfile.mkdtemp(prefix="llama-server-tests-"))
-    tests = unpacked(said.archive or fetched(folder), folder)
+    tests = unpacked(said.archive or fetch(folder), folder)
     prepare(tests, table["constant"])
     results = run(tests, folder, said.only, said.keyword)
     reasons: Mapping[str, str] = {
@@ -107,14 +107,6 @@ def main() -> int:
     return 1 if complaints else 0
 
 
-def fetched(folder: Path) -> Path:
-    """The source archive of the installed llama-cpp-python."""
-    pinned = f"llama-cpp-python=={version('llama-cpp-python')}"
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
-    subprocess.run([*pip, "--dest", str(folder), pinned], check=True)
-    return next(folder.glob("llama_cpp_python-*.tar.gz"))
-
-
 def unpacked(archive: Path, folder: Path) -> Path:
     """The folder of the tests, fresh from the archive, and the templates that they use."""
     with tarfile.open(archive) as file:
@@ -131,8 +123,7 @@ def unpacked(archive: Path, folder: Path) -> Path:
 def prepare(tests: Path, constants: Iterable[Mapping[str, Any]]) -> None:
     """Put the constants of our models in place of those of llama.cpp's.
 
-    Raises:
-        SystemExit: one of them is not there.
+    Raises SystemExit: one of them is not there.
     """
     for one in constants:
         path = tests / one["file"]

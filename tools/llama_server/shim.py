@@ -18,15 +18,27 @@ from tools.llama_server.models import STAND_INS, TARGET, TEMPLATES, model_file
 FOLDER = "LLAMA_SERVER_MODELS"
 """The variable that says where models are made."""
 
+# fmt: off
+_VALUES = (
+    "--host", "--port", "--temp", "--seed", "--model", "--hf-repo", "--hf-file", "--model-draft",
+    "--alias", "--n-predict", "--api-key", "--slot-save-path", "--chat-template",
+    "--chat-template-file", "--cors-origins", "--pooling", "--spec-draft-n-max",
+    "--spec-draft-n-min", "--spec-synth-rates", "--reasoning", "-fa", "--tags", "--media-path",
+    "--tools",
+)
+_FLAGS = (
+    "--slots", "--no-slots", "--no-ui", "--context-shift", "--kv-unified", "--verbose",
+    "--embedding", "--backend_sampling", "--ui-mcp-proxy",
+)
 _DROPPED = ("--offline", "--cont-batching", "--metrics", "--jinja", "--no-jinja", "--swa-full")
 _DROPPED_VALUES = ("--batch-size", "--ubatch-size", "--threads", "--n-gpu-layers", "--spec-type")
+# fmt: on
 
 
 def command(arguments: list[str]) -> list[str]:
     """The command line of `localspec serve` that means the same.
 
-    Raises:
-        SystemExit: it has no meaning here; says why.
+    Raises SystemExit: it has no meaning here; says why.
     """
     said = _parser().parse_args(arguments)
     found = ["--host", said.host, "--port", said.port, "--temp", said.temp, "--seed", said.seed]
@@ -84,27 +96,12 @@ def _drafting(said: argparse.Namespace) -> list[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    for flag in ("--host", "--port", "--temp", "--seed", "--model", "--hf-repo", "--hf-file"):
+    for flag in (*_VALUES, *_DROPPED_VALUES):
         parser.add_argument(flag)
-    for flag in ("--model-draft", "--alias", "--n-predict", "--api-key", "--slot-save-path"):
-        parser.add_argument(flag)
-    for flag in ("--chat-template", "--chat-template-file", "--cors-origins", "--pooling"):
-        parser.add_argument(flag)
-    for flag in ("--spec-draft-n-max", "--spec-draft-n-min", "--spec-synth-rates", "--reasoning"):
-        parser.add_argument(flag)
-    parser.add_argument("-fa", dest="fa")
-    parser.add_argument("--parallel", type=int)
-    parser.add_argument("--ctx-size", type=int)
-    for flag in ("--tags", "--media-path", "--tools"):
-        parser.add_argument(flag)
-    for flag in ("--slots", "--no-slots", "--no-ui", "--context-shift", "--kv-unified"):
+    for flag in ("--parallel", "--ctx-size"):
+        parser.add_argument(flag, type=int)
+    for flag in (*_FLAGS, *_DROPPED):
         parser.add_argument(flag, action="store_true")
-    for flag in ("--verbose", "--embedding", "--backend_sampling", "--ui-mcp-proxy"):
-        parser.add_argument(flag, action="store_true")
-    for flag in _DROPPED:
-        parser.add_argument(flag, action="store_true")
-    for flag in _DROPPED_VALUES:
-        parser.add_argument(flag)
     return parser
 
 
