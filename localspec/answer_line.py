@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 STOCK = "plain llama.cpp"
-"""What the speed is compared with where stock llama.cpp's plain decoding was measured."""
-UNDRAFTED = "without drafts"  # the same otherwise: this engine with its kernels, plain decoding
+"""What the speed is compared with, where stock llama.cpp's plain decoding was measured."""
 
 
 def answer_line(
@@ -14,7 +13,6 @@ def answer_line(
     tokens: int,
     speed: float,
     speed_up: float | None = None,
-    beside: str = UNDRAFTED,
     draft: str | None = None,
     rest: Sequence[str] = (),
 ) -> str:
@@ -22,14 +20,14 @@ def answer_line(
 
     Args:
         speed: tokens per second after the first; 0 where there was only one.
-        speed_up: a factor; None where nothing was measured to compare with.
+        speed_up: over STOCK, a factor; None where that was not measured.
         rest: further parts.
     """
     parts = [f"{tokens:,} token{'' if tokens == 1 else 's'}"]
     if speed:
         parts.append(f"{rate(speed)} tok/s")
     if speed_up is not None:
-        parts.append(f"{times(speed_up)} {beside}")
+        parts.append(f"{times(speed_up)} {STOCK}")
     if draft is not None:
         parts.append(f"draft {draft}")
     return " · ".join([*parts, *rest])

@@ -43,7 +43,7 @@ async def take(pair: PairReference, folder: Path) -> None:
     app = ChatApp(pair, sampling={"temperature": 0.0}, max_tokens=220)
     async with app.run_test(size=(140, 40)) as pilot:
         for prompt in PROMPTS:
-            app.parts.prompt.put(prompt)
+            app.prompt.put(prompt)
             await pilot.press("enter")
             await answered(app, pilot)
         app.save_screenshot("chat.svg", str(folder))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import time
 import uuid
 from collections.abc import Sequence
@@ -276,15 +277,12 @@ def _joined(first: Content, second: Content) -> Content:
 
 
 def _fenced(attachment: Attachment) -> str:
-    end = "" if attachment.text.endswith("\n") else "\n"
-    fence = fence_for(attachment.text)
-    return f"## {one_line(attachment.name)}\n\n{fence}\n{attachment.text}{end}{fence}"
+    return f"## {one_line(attachment.name)}\n\n{fenced(attachment.text)}"
 
 
-def fence_for(text: str) -> str:
-    """Backticks enough to enclose the text."""
-    longest = run = 0
-    for character in text:
-        run = run + 1 if character == "`" else 0
-        longest = max(longest, run)
-    return "`" * max(3, longest + 1)
+def fenced(text: str) -> str:
+    """A text as a code block, with more backticks around it than it has inside."""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    end = "" if text.endswith("\n") else "\n"
+    return f"{fence}\n{text}{end}{fence}"

@@ -11,14 +11,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from localspec.answer_line import STOCK, UNDRAFTED
+from localspec.answer_line import STOCK
 
 if TYPE_CHECKING:
     # They import numpy, and the chat is on the screen before that.
     from localspec.decoding.interfaces import Step
     from localspec.decoding.stats import GenerationStats
     from localspec.engine import Engine
+    from localspec.llama.options import ModelOptions
 
+UNDRAFTED = "without drafts"
+"""What an answer is compared with where stock llama.cpp was not measured."""
+SMALL = 300_000_000
+"""Bytes of a model that is opened a second time without being noticed."""
 RECENT = 1.5
 """Seconds of decoding that "now" looks back on."""
 BUCKET = 0.25
@@ -86,13 +91,14 @@ class Figures:
         return self.plain_seconds / self.decode_seconds
 
     @property
+    def times_plain(self) -> float | None:
+        """`speed_up` over stock llama.cpp; None where that was not measured."""
+        return self.speed_up if self.beside == STOCK else None
+
+    @property
     def saved_seconds(self) -> float | None:
         """Negative for a loss."""
         return None if self.plain_seconds is None else self.plain_seconds - self.decode_seconds
-
-    @property
-    def acceptance(self) -> float | None:
-        return self.accepted / self.tested if self.tested else None
 
     @property
     def tokens_per_pass(self) -> float:
@@ -172,6 +178,18 @@ def baseline(engine: Engine) -> Baseline:
         return Baseline(1.0, STOCK)
     factor = engine.profile.stock
     return OWN if factor is None else Baseline(factor, STOCK)
+
+
+def measure_baseline(engine: Engine, options: ModelOptions) -> Baseline:
+    """`baseline`, for which stock llama.cpp is measured once beside a small model.
+
+    `localspec doctor` measures any. Empties the caches where it measures.
+    """
+    from localspec.loading.beside import measure_stock
+
+    if engine.model.kernels.in_use and engine.model.size <= SMALL:
+        measure_stock(engine, options)
+    return baseline(engine)
 
 
 class Meter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from localspec.answer_line import STOCK, answer_line, times
+from localspec.answer_line import answer_line, times
 from localspec.answer_line import rate as rate
 from localspec.chat.figures import Figures, Totals
 from localspec.drafters.options import TURNED_OFF
@@ -60,25 +60,30 @@ def named(source: str) -> str:
     return f"{name} {WAYS.get(way, way)}" if way else name
 
 
-def line(figures: Figures, *, draft: str | None = None, now: bool = False) -> str:
+def line(
+    figures: Figures, *, draft: str | None = None, now: bool = False, in_full: bool = False
+) -> str:
     """The answer's line (`localspec.answer_line`).
 
     Args:
         draft: name of the draft model.
         now: show the speed of the last moments, for a running answer.
+        in_full: with causes and next steps, where there is room.
     """
     if not figures.tokens:
         return f"{figures.prompt_tokens:,} tokens read" if figures.prompt_tokens else ""
-    rest = []
-    if not figures.drafted and figures.reasons and figures.passes > 1:
-        rest.append("not drafted" if _too_small(figures) is None else "too small to gain")
+    rest, small = [], too_small(figures)
+    if small is not None:
+        rest.append(small if in_full else "too small to gain")
+    elif not figures.drafted and figures.reasons and figures.passes > 1:
+        why = f": {main_reason(figures.reasons)}" if in_full else ""
+        rest.append(f"not drafted{why}")
     if not figures.lossless:
         rest.append(f"lossy (rule {figures.rule})")
     return answer_line(
         tokens=figures.tokens,
         speed=figures.speed_now if now else figures.speed,
-        speed_up=figures.speed_up if figures.drafted or figures.beside == STOCK else None,
-        beside=figures.beside,
+        speed_up=figures.times_plain,
         draft=draft,
         rest=rest,
     )
@@ -88,23 +93,21 @@ def off(figures: Figures) -> str | None:
     """Why drafting is off now, as a sentence; None while it is on."""
     if figures.off is None:
         return None
-    small = _too_small(figures)
+    small = too_small(figures)
     return (
         f"Drafting is off: {figures.off}." if small is None else f"{small[0].upper()}{small[1:]}."
     )
 
 
-def too_small(
-    tokens: int, passes: int, verify_seconds: float, reasons: Mapping[str, int]
-) -> str | None:
+def too_small(figures: Figures) -> str | None:
     """A sentence where passes are too short for drafts to save time; else None.
 
-    Also None if drafts were accepted all the same, or nobody wanted any. `verify_seconds` are of
-    the passes after the prompt's.
+    Also None if drafts were accepted all the same, or nobody wanted any.
     """
-    if passes < 2 or not reasons or TURNED_OFF in reasons or tokens > _HARDLY * passes:
+    passes, reasons = figures.passes, figures.reasons
+    if passes < 2 or not reasons or TURNED_OFF in reasons or figures.tokens > _HARDLY * passes:
         return None
-    each = verify_seconds / (passes - 1)
+    each = figures.verify_seconds / (passes - 1)  # the prompt's own is not among them
     if not 0.0 < each < SHORT_PASS:
         return None
     return (
@@ -118,10 +121,6 @@ def main_reason(reasons: Mapping[str, int]) -> str:
     causes = {reason: steps for reason, steps in reasons.items() if reason != RESTING}
     causes = causes or dict(reasons)
     return max(causes, key=causes.__getitem__)
-
-
-def _too_small(figures: Figures) -> str | None:
-    return too_small(figures.tokens, figures.passes, figures.verify_seconds, figures.reasons)
 
 
 def balance(figures: Figures, totals: Totals) -> str:

@@ -13,8 +13,8 @@ import typer
 
 from localspec.cli import bench_options as b
 from localspec.cli import options as o
-from localspec.cli.model_options import DRAFT_MODEL, MODEL
 from localspec.cli.output import Console
+from localspec.cli.shared_options import DRAFT_MODEL, MODEL
 from localspec.cli.working import Work, working
 from localspec.errors import Cancelled, LocalspecError, UsageError
 
@@ -41,8 +41,9 @@ _WIDTH = 80
     o.only(MODEL, "model", "offline", "ctx", "threads", "gpu_layers", "lora"),
     o.only(DRAFT_MODEL, "draft", "lora_draft", "cross_vocabulary"),
     b.BENCH,
+    o.only(o.COMMON, "quiet", "verbose"),
 )
-def bench(context: typer.Context, *, quiet: o.Quiet = False, verbose: o.Verbose = 0) -> int:
+def bench(context: typer.Context) -> int:
     """Compare configurations, plain decoding and other programs.
 
     All configurations answer the same prompts, interleaved. Speeds exclude
@@ -50,7 +51,6 @@ def bench(context: typer.Context, *, quiet: o.Quiet = False, verbose: o.Verbose 
     for experiments, are listed in dev/drafters.md.
     """
     console: Console = context.obj
-    console.configure(quiet=quiet, verbosity=verbose)
     output = context.params["output"] and Path(context.params["output"])
     with working(console, "Interrupted before anything was measured.") as work:
         report = _measured(context, console, work)
@@ -89,9 +89,7 @@ def _measured(context: typer.Context, console: Console, work: Work) -> Report:
 
     from localspec.bench.benchmark import benchmark
 
-    report = benchmark(
-        pairs, settings, command=o.command_line(context), tell=work.tell, notices=notices
-    )
+    report = benchmark(pairs, settings, command=console.command, tell=work.tell, notices=notices)
     console.erase_progress()
     if any(pair.samples for pair in report.pairs):
         for pair in report.pairs:

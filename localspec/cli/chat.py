@@ -10,11 +10,16 @@ from typing import Any
 import typer
 
 from localspec.cli import options as o
-from localspec.cli.answer_options import ANSWER, SAMPLING
-from localspec.cli.drafting_options import DRAFTING
-from localspec.cli.model_options import DRAFT_MODEL, MODEL, PROJECTOR
 from localspec.cli.output import Console
-from localspec.cli.session_options import SESSION
+from localspec.cli.shared_options import (
+    ANSWER,
+    DRAFT_MODEL,
+    DRAFTING,
+    MODEL,
+    PROJECTOR,
+    SAMPLING,
+    SESSION,
+)
 from localspec.errors import LocalspecError, UsageError
 
 EXAMPLES = """\
@@ -26,9 +31,7 @@ Examples:
   localspec chat --session fox.session"""
 
 
-CONTINUE = {
-    "resume": o.in_panel("Sessions")(bool, "-c --continue", "", "Continue the last conversation.")
-}
+CONTINUE = {"resume": o.in_panel("Sessions")("-c --continue", "Continue the last conversation.")}
 _MODEL = {**MODEL, "ctx": o.renamed(MODEL["ctx"], "--ctx")}  # -c is --continue here
 
 

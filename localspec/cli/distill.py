@@ -38,23 +38,15 @@ RENAMED = {"max_tokens": "longest", "tokens": "most"}
 """Options with other names in a request, whose `kind` is the type of the weights."""
 Files = Annotated[
     list[Path] | None,
-    typer.Argument(
-        metavar="[PROMPTS]...",
-        show_default=False,
-        help='Files of prompts: one per line, or JSON lines with "prompt", "turns" or "messages".',
+    o.argument(
+        "[PROMPTS]...",
+        'Files of prompts: one per line, or JSON lines with "prompt", "turns" or "messages".',
     ),
 ]
 
 
-@o.takes(TARGET, RECORDING, TRAINING, RECORDED)
-def distill(
-    context: typer.Context,
-    prompts: Files = None,
-    *,
-    json: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
-) -> int:
+@o.takes(TARGET, RECORDING, TRAINING, RECORDED, o.COMMON)
+def distill(context: typer.Context, prompts: Files = None) -> int:
     """Train a draft for a model from the model's own answers.
 
     The target answers the prompts; its answers and token probabilities are
@@ -63,19 +55,18 @@ def distill(
     Ctrl+C at any time: the same command continues.
     """
     console: Console = context.obj
-    console.configure(quiet=quiet, verbosity=verbose)
     said = {name: value for name, value in context.params.items() if value is not None}
     listing, forget = bool(said.get("listing")), said.get("forget")
     if listing and forget:
         raise UsageError("Give --list or --forget, not both.")
     if listing:
-        return _list(console, json)
+        return _list(console, context.params["json"])
     if forget:
-        return _forget(console, forget, json)
+        return _forget(console, forget, context.params["json"])
     request = _request(console, said, prompts or [])
     record_only = bool(said.get("record_only"))
     try:
-        return _run(console, request, record_only, json)
+        return _run(console, request, record_only, context.params["json"])
     except KeyboardInterrupt:
         raise Cancelled("Interrupted. The same command continues.") from None
     finally:
@@ -83,7 +74,9 @@ def distill(
 
 
 def _request(console: Console, said: Mapping[str, Any], files: Sequence[Path]) -> DistillRequest:
+    from localspec.cli.request import model_path
     from localspec.distill.request import DistillRequest
+    from localspec.paths import EMBEDDED_DRAFT
 
     kind, quant = said.get("kind", "draft"), str(said.get("quant", "Q8_0")).upper()
     if kind not in KINDS:
@@ -126,9 +119,9 @@ def _request(console: Console, said: Mapping[str, Any], files: Sequence[Path]) -
         given["out"] = Path(said["out"]).expanduser()
     given |= {new: said[old] for old, new in RENAMED.items() if old in said}
     if tuned:
-        given["begun_from"] = _path(console, said["begun_from"], draft=True)
+        given["begun_from"] = model_path(said["begun_from"], console, embedded=EMBEDDED_DRAFT)
     request = DistillRequest(
-        target=_path(console, said.get("model")),
+        target=model_path(said.get("model"), console),
         prompts=_prompts(files, bool(said.get("history"))),
         texts=[Path(path).expanduser() for path in said.get("text", ())],
         made=kind,
@@ -218,23 +211,6 @@ def _report(console: Console, made: Distilled, json: bool) -> None:
         f"the target's at {last.agreement:.3f} of the places{ahead}, and a drawn token is accepted "
         f"with probability {last.acceptance:.3f}{before}; {last.seconds / 60:.0f} min of training."
     )
-
-
-def _path(console: Console, reference: str | None, *, draft: bool = False) -> Path:
-    from localspec.gguf.description import require_undamaged
-    from localspec.hub import resolution
-    from localspec.hub.packages import default_reference
-    from localspec.paths import EMBEDDED_DRAFT
-    from localspec.settings import load_settings
-
-    if draft:
-        found = resolution.find(reference, embedded=EMBEDDED_DRAFT)
-    else:
-        found = resolution.find(reference or load_settings().model or default_reference())
-    for notice in found.notices:
-        console.notice(notice)
-    require_undamaged(found.path)
-    return found.path
 
 
 def _prompts(files: Sequence[Path], history: bool) -> list[Prompt]:

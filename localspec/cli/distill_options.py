@@ -15,89 +15,68 @@ _recorded = in_panel("Recordings")
 
 TARGET = {
     "model": _recording(
-        str,
-        "-m --model",
-        "REF",
-        "Train a draft for this model. Default as for run. (LOCALSPEC_MODEL)",
-    ),
+        "-m --model REF", "Train a draft for this model. Default as for run. (LOCALSPEC_MODEL)"
+    )
 }
 RECORDING = {
-    "history": _recording(
-        bool, "--history", "", "Use the questions of 'localspec chat' as prompts."
-    ),
+    "history": _recording("--history", "Use the questions of 'localspec chat' as prompts."),
     "text": _recording(
-        list[Path],
-        "--text",
-        "PATH",
+        "--text PATH",
         "Let the target read these files and folders instead of answering. Repeatable.",
+        list[Path],
     ),
-    "raw": _recording(
-        bool, "--raw", "", "Continue the prompts as they are, without a chat template."
-    ),
-    "answers": _recording(int, "--answers", "N", "Answer each prompt N times. Default 1."),
+    "raw": _recording("--raw", "Continue the prompts as they are, without a chat template."),
+    "answers": _recording("--answers N", "Answer each prompt N times. Default 1.", int),
     "max_tokens": _recording(
-        int, "-n --max-tokens", "N", "Generate at most N tokens per answer. Default 256."
+        "-n --max-tokens N", "Generate at most N tokens per answer. Default 256.", int
     ),
-    "tokens": _recording(int, "--tokens", "N", "Stop recording at N tokens."),
-    "record_only": _recording(bool, "--record-only", "", "Record, but do not train yet."),
+    "tokens": _recording("--tokens N", "Stop recording at N tokens.", int),
+    "record_only": _recording("--record-only", "Record, but do not train yet."),
 }
 TRAINING = {
     "kind": _training(
-        str,
-        "--as",
-        "KIND",
-        f"Train this kind: {', '.join(KINDS)}; the last two are heads. Default draft.",
+        "--as KIND", f"Train this kind: {', '.join(KINDS)}; the last two are heads. Default draft."
     ),
-    "begun_from": _training(str, "--from", "REF", "Tune this draft instead of training a new one."),
+    "begun_from": _training("--from REF", "Tune this draft instead of training a new one."),
     "shape": _training(
-        str,
-        "--shape",
-        "WxLxF",
+        "--shape WxLxF",
         "Set width x layers x feed-forward of a new draft. Default: the best for this machine.",
     ),
     "vocabulary": _training(
-        int, "--vocabulary", "N", "Keep only the N tokens that the target uses most. Default: all."
+        "--vocabulary N", "Keep only the N tokens that the target uses most. Default: all.", int
     ),
-    "epochs": _training(int, "--epochs", "N", "Train on each answer N times. Default 4."),
+    "epochs": _training("--epochs N", "Train on each answer N times. Default 4.", int),
     "rounds": _training(
+        "--rounds N",
+        "Before each of the last N epochs, train also on text that the draft generates and the "
+        "target corrects. Default 0.",
         int,
-        "--rounds",
-        "N",
-        "Before each of the last N epochs, train also on text that the draft generates and "
-        "the target corrects. Default 0.",
     ),
-    "batch": _training(int, "--batch", "N", "Train on N tokens per step. Default 2048."),
+    "batch": _training("--batch N", "Train on N tokens per step. Default 2048.", int),
     "rate": _training(
-        float,
-        "--rate",
-        "X",
+        "--rate X",
         "Set the highest learning rate. Default 0.0005 to tune a draft, 0.0015 for a new one.",
+        float,
     ),
-    "seed": _training(
-        int, "--seed", "N", "Set the seed of order, weights and sampling. Default 0."
-    ),
+    "seed": _training("--seed N", "Set the seed of order, weights and sampling. Default 0.", int),
     "threads": _training(
+        "-t --threads N",
+        "Use N threads. With one, the same recording gives the same file, byte for byte. Default "
+        "1.",
         int,
-        "-t --threads",
-        "N",
-        "Use N threads. With one, the same recording gives the same file, byte for byte. "
-        "Default 1.",
     ),
-    "device": _training(str, "--device", "NAME", "Train on auto, cpu, cuda or mps. Default auto."),
-    "quant": _training(
-        str, "--quant", "TYPE", f"Store the matrices as {', '.join(QUANTS)}. Default Q8_0."
-    ),
+    "device": _training("--device NAME", "Train on auto, cpu, cuda or mps. Default auto."),
+    "quant": _training("--quant TYPE", f"Store the matrices as {', '.join(QUANTS)}. Default Q8_0."),
     "out": _training(
-        Path, "-o --out", "FILE", "Write the draft to this file. Default: where '-d auto' finds it."
+        "-o --out FILE", "Write the draft to this file. Default: where '-d auto' finds it.", Path
     ),
 }
 RECORDED = {
-    "listing": _recorded(bool, "--list", "", "Show the recordings and where they are."),
+    "listing": _recorded("--list", "Show the recordings and where they are."),
     "forget": _recorded(
-        list[str],
-        "--forget",
-        "NAME",
+        "--forget NAME",
         "Delete a recording by its name from --list; 'history' deletes all that were made in "
         "chats. Repeatable.",
+        list[str],
     ),
 }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from localspec.cli import options as o
-from localspec.cli.model_options import DRAFT_MODEL, MODEL
 from localspec.cli.output import Console
+from localspec.cli.shared_options import DRAFT_MODEL, MODEL
 from localspec.cli.working import Work, working
 from localspec.errors import Cancelled, DraftMismatch, LocalspecError
 
@@ -32,32 +32,26 @@ Examples:
 _WORDS = ("token ids",)
 """Rules about the vocabulary, with an exit code of their own."""
 
-_calibration = o.in_panel("Calibration")
 CALIBRATION = {
-    "quick": _calibration(bool, "--quick", "", "Measure for at most 10 seconds instead of 60."),
+    "quick": o.in_panel("Calibration")("--quick", "Measure for at most 10 seconds instead of 60."),
+}
+PATHS = {
+    "paths": o.in_panel(None)(
+        "--paths",
+        "Print only the folders and files of localspec; LOCALSPEC_HOME moves them all.",
+    )
 }
 
 
-Paths = Annotated[
-    bool,
-    typer.Option(
-        "--paths",
-        help="Print only the folders and files of localspec; LOCALSPEC_HOME moves them all.",
-        show_default=False,
-    ),
-]
-
-
 # It judges this machine; RPC servers are others. And it judges files, which adapters leave alone.
-@o.takes(o.without(MODEL, "rpc", "lora"), o.without(DRAFT_MODEL, "lora_draft"), CALIBRATION)
-def doctor(
-    context: typer.Context,
-    *,
-    paths: Paths = False,
-    json: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
-) -> int:
+@o.takes(
+    o.without(MODEL, "rpc", "lora"),
+    o.without(DRAFT_MODEL, "lora_draft"),
+    CALIBRATION,
+    PATHS,
+    o.COMMON,
+)
+def doctor(context: typer.Context) -> int:
     """Check this machine and your models, and measure the gain.
 
     Checks whether the two models fit, and measures for up to a minute how
@@ -65,16 +59,15 @@ def doctor(
     is not 0 if the pair cannot be used.
     """
     console: Console = context.obj
-    console.configure(quiet=quiet, verbosity=verbose)
-    if paths:
-        return _print_paths(console, json=json)
+    if context.params["paths"]:
+        return _print_paths(console, json=context.params["json"])
     from localspec.cli import doctor_report
     from localspec.cli.request import read_models
 
     models = read_models(context.params)
     with working(console, "Interrupted before anything was measured.") as work:
         findings = _examine(console, models, work, quick=bool(context.params["quick"]))
-    if json:
+    if context.params["json"]:
         console.answer_json(doctor_report.as_json(findings))
     else:
         console.answer(doctor_report.as_text(findings))
@@ -137,8 +130,7 @@ def _examine(console: Console, models: ModelRequest, work: Work, *, quick: bool)
         named = find_draft(models.draft, found.path, options, offline=models.offline)
         draft_path, draft_name = named.path, named.name
         notices += named.notices
-    for notice in notices:
-        console.notice(notice)
+    console.notices(notices)
     draft = None if draft_path is None else read_gguf(draft_path)
     machine = this_machine(options.fixed_threads or library.default_threads())
     findings = Findings(
@@ -199,8 +191,7 @@ def _measure(
         with _open(draft, None, replace(options, context=256), work) as alone:
             findings.checks += [checkup.text_check("draft", alone)]
     with _open(target, draft, options, work) as engine:
-        for notice in engine.notices:
-            console.notice(notice)
+        console.notices(engine.notices)
         findings.checks += [checkup.text_check("target", engine)]
         if not findings.usable:
             return

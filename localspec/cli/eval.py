@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from localspec.cli import options as o
-from localspec.cli.answer_options import SAMPLING
-from localspec.cli.drafting_options import DRAFTING
-from localspec.cli.model_options import DRAFT_MODEL, MODEL
 from localspec.cli.output import Console
+from localspec.cli.shared_options import DRAFT_MODEL, DRAFTING, MODEL, SAMPLING
 from localspec.cli.working import Work, working
 from localspec.errors import Cancelled, UsageError
 
@@ -29,26 +27,20 @@ Examples:
 
 Suite = Annotated[
     str,
-    typer.Argument(
-        metavar="SUITE", show_default=False, help="humaneval, gsm8k, mmlu or truthfulqa."
-    ),
+    o.argument("SUITE", "humaneval, gsm8k, mmlu or truthfulqa."),
 ]
 _questions = o.in_panel("Questions")
 QUESTIONS = {
     "file": _questions(
-        Path,
-        "--file",
-        "FILE",
+        "--file FILE",
         "Read the questions from this file: JSON lines, as the suite is published. Required.",
+        Path,
     ),
-    "limit": _questions(
-        int, "--limit", "N", "Ask N questions, spread over the file. Default: all."
-    ),
+    "limit": _questions("--limit N", "Ask N questions, spread over the file. Default: all.", int),
     "beside": _questions(
-        list[str],
-        "--beside",
-        "RULE",
+        "--beside RULE",
         "Also score a lossy acceptance rule: typical, top-k, top-p, threshold. Repeatable.",
+        list[str],
     ),
 }
 
@@ -59,15 +51,9 @@ QUESTIONS = {
     DRAFT_MODEL,
     o.without(DRAFTING, "rule", "rule_threshold"),
     o.only(SAMPLING, "temperature", "seed"),
+    o.COMMON,
 )
-def evaluate(
-    context: typer.Context,
-    suite: Suite,
-    *,
-    json: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
-) -> int:
+def evaluate(context: typer.Context, suite: Suite) -> int:
     """Score a model on a test suite, with and without drafting.
 
     Greedy by default: then answers differ only at near-ties, and those are
@@ -76,7 +62,6 @@ def evaluate(
     keeps the results so far.
     """
     console: Console = context.obj
-    console.configure(quiet=quiet, verbosity=verbose)
     said = context.params
     if said["file"] is None:
         raise UsageError("There is no file of questions. Name one with --file FILE.")
@@ -85,7 +70,7 @@ def evaluate(
     with working(console, "Interrupted before the first question.") as work:
         outcome = _examined(context, console, suite, work)
     found = outcome.as_dict()
-    if json:
+    if context.params["json"]:
         console.answer_json(found | {"suite": suite})
     else:
         from localspec.quality import words
@@ -120,8 +105,7 @@ def _examined(context: typer.Context, console: Console, suite: str, work: Work) 
         console.notice("Programs of the model are run with the network on: 'unshare' cannot.")
 
     with opening.load(lambda fraction: work.tell(f"loading: {fraction:.0%}")) as engine:
-        for notice in engine.notices:
-            console.notice(notice)
+        console.notices(engine.notices)
         outcome = SuiteOutcome({"plain": Way()} | {name: Way(name not in LOSSY) for name in ways})
         seed = 1 if opening.sampling.seed is None else opening.sampling.seed
         with suppress(KeyboardInterrupt):  # what was done is told

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from localspec import Chunk, Completion, GenerationStats
 from localspec.cli.output import Console
@@ -10,27 +10,29 @@ from localspec.cli.worker import Ready
 from localspec.errors import Cancelled, describe
 
 
-class Format(Protocol):
+class Format:
     """Called in this order; `failed` may replace the rest at any time."""
-
-    def ready(self, ready: Ready) -> None: ...
-
-    def chunk(self, chunk: Chunk) -> None: ...
-
-    def finished(self, completion: Completion) -> None: ...
-
-    def failed(self, error: BaseException) -> None: ...
-
-
-class TextFormat:
-    """The text as it comes, and a newline at the end where it has none."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._last = "\n"
 
     def ready(self, ready: Ready) -> None:
-        pass
+        """The models are open."""
+
+    def chunk(self, chunk: Chunk) -> None:
+        """A part of the answer."""
+
+    def finished(self, completion: Completion) -> None:
+        """All of it."""
+
+    def failed(self, error: BaseException) -> None:
+        """After an error, or an interrupt before the first token."""
+
+
+class TextFormat(Format):
+    """The text as it comes, and a newline at the end where it has none."""
+
+    _last = "\n"
 
     def chunk(self, chunk: Chunk) -> None:
         if chunk.text:
@@ -48,18 +50,13 @@ class TextFormat:
             self._console.answer("\n")
 
 
-class JsonObject:
+class JsonObject(Format):
     """One object at the end, also when interrupted, but not after an error."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._ready: Ready | None = None
+    _ready: Ready | None = None
 
     def ready(self, ready: Ready) -> None:
         self._ready = ready
-
-    def chunk(self, chunk: Chunk) -> None:
-        pass
 
     def finished(self, completion: Completion) -> None:
         found = {
@@ -76,11 +73,8 @@ class JsonObject:
             self.finished(_nothing())
 
 
-class JsonLines:
+class JsonLines(Format):
     """One object per line and event: start, chunk …, end; or error."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
 
     def ready(self, ready: Ready) -> None:
         stats = ready.stats

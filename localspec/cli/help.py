@@ -17,11 +17,9 @@ _ALL = "localspec.help_all"
 class Command(TyperCommand):
     """A verb; with `--help-all` if it hides options."""
 
-    shared: frozenset[str] = frozenset()
-    """Options in the context that are no parameters of the verb's function."""
-
-    def share(self, options: Mapping[str, tuple[Any, Any]]) -> None:
-        """Take further options; see `localspec.cli.options.takes`."""
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        options = getattr(self.callback, "shared", {})  # see `localspec.cli.options.takes`
         self.shared = frozenset(options)
         arguments = sum(param.param_type_name == "argument" for param in self.params)
         self.params[arguments:arguments] = [
@@ -31,6 +29,8 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         assert self.callback is not None
+        quiet, verbosity = ctx.params.get("quiet"), ctx.params.get("verbose")
+        ctx.obj.configure(quiet=bool(quiet), verbosity=verbosity or 0)
         own = {name: value for name, value in ctx.params.items() if name not in self.shared}
         return ctx.invoke(self.callback, **own)
 

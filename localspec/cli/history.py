@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from localspec.cli import help as help_text
 from localspec.cli import options as o
+from localspec.cli.confirmation import YES, confirmed
 from localspec.cli.output import Console
 from localspec.errors import Cancelled, HistoryError, UsageError
 
@@ -28,6 +31,8 @@ Examples:
   localspec history export 1 --output notes.md
   localspec history rm 3f2a"""
 
+_MOST = 50
+"""Conversations that are shown."""
 history = typer.Typer(
     name="history",
     cls=help_text.Group,
@@ -39,65 +44,51 @@ history = typer.Typer(
 
 Id = Annotated[
     str,
-    typer.Argument(
-        metavar="ID",
-        show_default=False,
-        help="The conversation: the beginning of its id, or its number in the list (1 is the "
-        "newest).",
+    o.argument(
+        "ID",
+        "The conversation: the beginning of its id, or its number in the list (1 is the newest).",
     ),
 ]
 Ids = Annotated[
     list[str],
-    typer.Argument(
-        metavar="ID…", show_default=False, help="The conversations, by id or by number."
-    ),
+    o.argument("ID…", "The conversations, by id or by number."),
 ]
 Query = Annotated[
     str,
-    typer.Argument(
-        metavar="QUERY",
-        show_default=False,
-        help='Words that must all occur, and "phrases"; the last word may be incomplete.',
+    o.argument(
+        "QUERY", 'Words that must all occur, and "phrases"; the last word may be incomplete.'
     ),
 ]
-Limit = Annotated[
-    int,
-    typer.Option("--limit", metavar="N", min=1, help="Show at most N.", show_default=True),
-]
-Format = Annotated[
-    str | None,
-    typer.Option(
-        "--format",
-        metavar="md|json",
-        show_default=False,
-        help="Write Markdown of the current branch, or JSON of all branches. Default: by the "
-        "file's ending, else md.",
+_option, _JSON = o.in_panel(None), o.only(o.COMMON, "json")
+_LIMIT = {"limit": _option("--limit N", f"Show at most N. Default {_MOST}.", int)}
+_EXPORT = {
+    "format": _option(
+        "--format md|json",
+        "Write Markdown of the current branch, or JSON of all branches. Default: by the file's "
+        "ending, else md.",
     ),
-]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        *("-o", "--output"),
-        metavar="FILE",
-        show_default=False,
-        help="Write to this file, or to a new file in this folder. An existing file is kept: -2, "
-        "-3 … is appended to the name. Default: standard output.",
+    "output": _option(
+        "-o --output FILE",
+        "Write to this file, or to a new file in this folder. An existing file is kept: -2, -3 … "
+        "is appended to the name. Default: standard output.",
+        Path,
     ),
-]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")]
+}
+_command = partial(history.command, cls=help_text.Command)
 
 
-@history.command("list")
-def list_(context: typer.Context, limit: Limit = 50, json: o.Json = False) -> int:
+@_command("list")
+@o.takes(_LIMIT, _JSON)
+def list_(context: typer.Context) -> int:
     """List conversations, newest first."""
     from localspec.cli.history_tables import conversations
 
     console: Console = context.obj
-    with _opened(console) as store:
-        found = [] if store is None else store.list(limit=limit)
+    with opened() as store:
+        found = [] if store is None else store.list(limit=_limit(context))
         total = 0 if store is None else store.count()
-    if json:
-        console.answer_json({"total": total, "conversations": [_record(each) for each in found]})
+    if context.params["json"]:
+        console.answer_json({"total": total, "conversations": [asdict(each) for each in found]})
         return 0
     if not found:
         console.notice("There are no conversations yet. `localspec chat` begins one.")
@@ -108,8 +99,9 @@ def list_(context: typer.Context, limit: Limit = 50, json: o.Json = False) -> in
     return 0
 
 
-@history.command()
-def search(context: typer.Context, query: Query, limit: Limit = 50, json: o.Json = False) -> int:
+@_command()
+@o.takes(_LIMIT, _JSON)
+def search(context: typer.Context, query: Query) -> int:
     """Search titles and messages."""
     from localspec.cli.history_tables import hits
     from localspec.history.query import expression, parts
@@ -117,11 +109,11 @@ def search(context: typer.Context, query: Query, limit: Limit = 50, json: o.Json
     console: Console = context.obj
     if expression(query) is None:
         raise UsageError("There is no word to search for. Give one with letters or digits.")
-    with _opened(console) as store:
-        found = [] if store is None else store.search(query, limit=limit)
-    if json:
+    with opened() as store:
+        found = [] if store is None else store.search(query, limit=_limit(context))
+    if context.params["json"]:
         records = [
-            _record(each) | {"snippet": "".join(text for text, _ in parts(each.snippet))}
+            asdict(each) | {"snippet": "".join(text for text, _ in parts(each.snippet))}
             for each in found
         ]
         console.answer_json({"query": query, "hits": records})
@@ -132,30 +124,29 @@ def search(context: typer.Context, query: Query, limit: Limit = 50, json: o.Json
     return 0
 
 
-@history.command()
-def show(context: typer.Context, id: Id, json: o.Json = False) -> int:
+@_command()
+@o.takes(_JSON)
+def show(context: typer.Context, id: Id) -> int:
     """Print a conversation: the branch that the chat shows, as Markdown."""
     from localspec.cli.history_tables import harmless
     from localspec.history.export import to_json, to_markdown
 
     console: Console = context.obj
-    conversation = _load(console, id)
-    console.answer(to_json(conversation) if json else harmless(to_markdown(conversation)))
+    conversation = _load(id)
+    console.answer(
+        to_json(conversation) if context.params["json"] else harmless(to_markdown(conversation))
+    )
     return 0
 
 
-@history.command()
-def export(
-    context: typer.Context,
-    id: Id,
-    format: Format = None,
-    output: Output = None,
-    json: o.Json = False,
-) -> int:
+@_command()
+@o.takes(_EXPORT, _JSON)
+def export(context: typer.Context, id: Id) -> int:
     """Write a conversation to a file, as Markdown or JSON."""
     from localspec.history.export import FORMATS, write_export
 
     console: Console = context.obj
+    json, format, output = (context.params[name] for name in ("json", "format", "output"))
     if format is not None and format not in FORMATS:
         raise UsageError(f"There is no format '{format}'. Choose one of {', '.join(FORMATS)}.")
     if json and output is None:
@@ -163,11 +154,11 @@ def export(
             "--json prints the file's path, so it needs --output. For JSON of the conversation "
             "itself, give --format json."
         )
-    conversation = _load(console, id)
+    conversation = _load(id)
     if output is None:
         console.answer(FORMATS[format or "md"](conversation))
         return 0
-    path = write_export(conversation, output.expanduser(), form=format)
+    path = write_export(conversation, Path(output).expanduser(), form=format)
     if json:
         console.answer_json({"id": conversation.id, "path": str(path)})
     else:
@@ -175,32 +166,41 @@ def export(
     return 0
 
 
-@history.command()
-def rm(context: typer.Context, ids: Ids, yes: Yes = False, json: o.Json = False) -> int:
+@_command()
+@o.takes(YES, _JSON)
+def rm(context: typer.Context, ids: Ids) -> int:
     """Delete conversations."""
     from localspec.cli.history_tables import plain
 
     console: Console = context.obj
-    with _opened(console) as store:
+    with opened() as store:
         if store is None:
             raise _nothing(ids[0])
         # Numbers change as conversations go: all are looked up first.
         chosen = list(dict.fromkeys(store.find(id) for id in ids))
         titles = [plain(store.load(id).title) for id in chosen]
-        if not yes:
-            _ask(console, titles)
+        what = "this conversation" if len(titles) == 1 else f"these {len(titles)} conversations"
+        if not context.params["yes"] and not confirmed(console, titles, f"Remove {what} for good?"):
+            raise Cancelled("Nothing was removed.")
         if store.trouble is not None:
             raise HistoryError(store.trouble.text)
         removed = store.delete(chosen)
-    if json:
+    if context.params["json"]:
         console.answer_json({"removed": chosen})
     else:
         console.say(f"Removed {removed} conversation{'' if removed == 1 else 's'}.")
     return 0
 
 
+def _limit(context: typer.Context) -> int:
+    limit = _MOST if context.params["limit"] is None else int(context.params["limit"])
+    if limit < 1:
+        raise UsageError(f"limit is {limit}. Give 1 or more.")
+    return limit
+
+
 @contextmanager
-def _opened(console: Console) -> Iterator[History | None]:
+def opened() -> Iterator[History | None]:
     """The history; None where there is none yet. Looking changes nothing on disk."""
     from localspec import paths
     from localspec.history.history import History
@@ -226,8 +226,8 @@ _PATIENCE = 2.0
 """Seconds to wait for another program that keeps the file locked."""
 
 
-def _load(console: Console, id: str) -> Conversation:
-    with _opened(console) as store:
+def _load(id: str) -> Conversation:
+    with opened() as store:
         if store is None:
             raise _nothing(id)
         return store.load(store.find(id))
@@ -237,28 +237,3 @@ def _nothing(id: str) -> UsageError:
     return UsageError(
         f"There is no conversation '{id}': the history is empty. `localspec chat` begins one."
     )
-
-
-def _ask(console: Console, titles: Sequence[str]) -> None:
-    """Ask for confirmation; UsageError without a terminal, Cancelled for no."""
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise UsageError(
-            "Deleting needs a confirmation, and this is not a terminal. Add --yes to delete "
-            "without asking."
-        )
-    for title in titles:
-        console.say(f"  {title}")
-    what = "this conversation" if len(titles) == 1 else f"these {len(titles)} conversations"
-    console.ask(f"Remove {what} for good? [y/N] ")
-    try:
-        answer = sys.stdin.readline()
-    except KeyboardInterrupt:
-        answer = ""
-    if answer.strip().lower() not in ("y", "yes"):
-        raise Cancelled("Nothing was removed.")
-
-
-def _record(found: Any) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(found)

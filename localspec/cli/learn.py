@@ -33,48 +33,25 @@ HISTORY = "history"
 
 Paths = Annotated[
     list[Path] | None,
-    typer.Argument(
-        metavar="[PATH]...",
-        show_default=False,
-        help="Files, or folders of text and code; .gitignore is respected.",
+    o.argument("[PATH]...", "Files, or folders of text and code; .gitignore is respected."),
+]
+_option = o.in_panel(None)
+LEARN = {
+    "history": _option("--history", "Learn the conversations of 'localspec chat'."),
+    "listing": _option("--list", "Show what was learned."),
+    "forget": _option(
+        "--forget NAME", "Delete what was learned under a name from --list. Repeatable.", list[str]
     ),
-]
-FromHistory = Annotated[
-    bool, typer.Option("--history", help="Learn the conversations of 'localspec chat'.")
-]
-Listing = Annotated[bool, typer.Option("--list", help="Show what was learned.")]
-Forget = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--forget",
-        metavar="NAME",
-        show_default=False,
-        help="Delete what was learned under a name from --list. Repeatable.",
+    "model": _option(
+        "-m --model REF",
+        "Learn for this model, and all others with its vocabulary. Default: smollm2 if it is "
+        "installed, else demo. (LOCALSPEC_MODEL)",
     ),
-]
-Model = Annotated[
-    str | None,
-    typer.Option(
-        *("-m", "--model"),
-        metavar="REF",
-        show_default=False,
-        help="Learn for this model, and all others with its vocabulary. Default: smollm2 if it "
-        "is installed, else demo. (LOCALSPEC_MODEL)",
-    ),
-]
+}
 
 
-def learn(
-    context: typer.Context,
-    paths: Paths = None,
-    history: FromHistory = False,
-    listing: Listing = False,
-    forget: Forget = None,
-    model: Model = None,
-    json: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
-) -> int:
+@o.takes(LEARN, o.COMMON)
+def learn(context: typer.Context, paths: Paths = None) -> int:
     """Learn texts, to speed up answers that repeat them.
 
     The output does not change. Texts are stored in localspec's data folder
@@ -82,15 +59,15 @@ def learn(
     earlier content.
     """
     console: Console = context.obj
-    console.configure(quiet=quiet, verbosity=verbose)
-    modes = [bool(paths or history), listing, bool(forget)]
-    if sum(modes) != 1:
+    history, listing = bool(context.params["history"]), bool(context.params["listing"])
+    forget, model = context.params["forget"], context.params["model"]
+    if sum([bool(paths or history), listing, bool(forget)]) != 1:
         raise UsageError("Give one of: PATH, --history, --list, --forget NAME.")
     if listing:
-        return _list(console, json)
+        return _list(console, context.params["json"])
     if forget:
-        return _forget(console, forget, json)
-    return _learn(console, paths or [], history, model, json)
+        return _forget(console, forget, context.params["json"])
+    return _learn(console, paths or [], history, model, context.params["json"])
 
 
 def _learn(
@@ -104,7 +81,7 @@ def _learn(
     for path in paths:
         if not os.path.exists(path):  # of a name too long as well
             raise UsageError(f"There is no file or folder {path}. Check the path.")
-    with _vocabulary(model) as (vocabulary, facts):
+    with _vocabulary(model, console) as (vocabulary, facts):
         read = {str(path.resolve()): texts_in(path, skipped) for path in paths}
         if history:
             read |= {name: iter(messages) for name, messages in _conversations()}
@@ -150,18 +127,16 @@ def _tokens(vocabulary: Vocabulary, texts: Iterator[str], console: Console) -> l
 
 
 @contextmanager
-def _vocabulary(reference: str | None) -> Iterator[tuple[Vocabulary, LearnedVocabulary]]:
+def _vocabulary(
+    reference: str | None, console: Console
+) -> Iterator[tuple[Vocabulary, LearnedVocabulary]]:
     """Of a model, whose weights are not loaded."""
-    from localspec.gguf.description import require_undamaged
-    from localspec.hub import resolution
-    from localspec.hub.packages import default_reference
+    from localspec.cli.request import model_path
     from localspec.llama.model import Model
     from localspec.llama.options import ModelOptions
     from localspec.retrieval.learning import LearnedVocabulary
-    from localspec.settings import load_settings
 
-    path = resolution.find(reference or load_settings().model or default_reference()).path
-    require_undamaged(path)
+    path = model_path(reference, console)
     with Model(path, ModelOptions(), vocabulary_alone=True) as model:
         vocabulary = model.vocabulary
         yield vocabulary, LearnedVocabulary(vocabulary.fingerprint(), vocabulary.size, model.name)
@@ -178,20 +153,13 @@ def _conversations() -> Iterator[tuple[str, list[str]]]:
 
 def conversations() -> Iterator[Conversation]:
     """All conversations; UsageError if there are none, HistoryError if unreadable."""
-    from localspec import paths
-    from localspec.errors import HistoryError
-    from localspec.history.history import History
+    from localspec.cli.history import opened
 
-    if not paths.history_file().exists():
-        raise UsageError("There is no history yet. `localspec chat` begins one.")
-    store = History(repair=False)
-    try:
-        if store.trouble is not None:
-            raise HistoryError(store.trouble.text)
+    with opened() as store:
+        if store is None:
+            raise UsageError("There is no history yet. `localspec chat` begins one.")
         for summary in store.list(limit=1_000_000):
             yield store.load(summary.id)
-    finally:
-        store.close()
 
 
 def _list(console: Console, json: bool) -> int:

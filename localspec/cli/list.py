@@ -21,26 +21,19 @@ Examples:
 
 Words = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[WORD]...",
-        show_default=False,
-        help="Show only models with all these words in their name, architecture, quantization, "
+    o.argument(
+        "[WORD]...",
+        "Show only models with all these words in their name, architecture, quantization, "
         "source or path.",
     ),
 ]
-All = Annotated[
-    bool,
-    typer.Option("--all", help="Also show files that cannot generate text, with the reason."),
-]
+ALL = {
+    "all": o.in_panel(None)("--all", "Also show files that cannot generate text, with the reason.")
+}
 
 
-def list_models(
-    context: typer.Context,
-    words: Words = None,
-    everything: All = False,
-    json: o.Json = False,
-    verbose: o.Verbose = 0,
-) -> int:
+@o.takes(ALL, o.only(o.COMMON, "json", "verbose"))
+def list_models(context: typer.Context, words: Words = None) -> int:
     """List the models on this machine.
 
     Reads the caches of Hugging Face, llama.cpp, LM Studio and ollama, the
@@ -48,7 +41,7 @@ def list_models(
     package with smollm2. The column REFERENCE shows what to type after -m.
     """
     console: Console = context.obj
-    console.configure(quiet=False, verbosity=verbose)
+    everything = context.params["all"]
     from localspec.hub.local import local_models
     from localspec.settings import load_settings
 
@@ -56,7 +49,7 @@ def list_models(
     found = [model for model in local_models() if _matches(model, words or ())]
     usable = [model for model in found if model.problem is None]
     others = [model for model in found if model.problem is not None]
-    if json:
+    if context.params["json"]:
         listed = found if everything else usable
         answer = {"models": [as_json(model) for model in listed]}
         console.answer_json(answer)

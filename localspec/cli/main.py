@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -54,8 +55,7 @@ def _version(wanted: bool) -> None:
 def localspec(
     context: typer.Context,
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     if context.invoked_subcommand is not None:
@@ -70,8 +70,9 @@ def localspec(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line without the program's name; returns the exit code."""
-    console = Console()
-    if any(not _typed(one) for one in arguments or ()):
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    console = Console(shlex.join([NAME, *arguments]))
+    if not all(map(_typed, arguments)):
         return console.error(UsageError("An argument has half a surrogate pair in it."))
     if console.closed:
         return console.error(OutputLost("Standard output is closed. Redirect it to a file."))
@@ -95,13 +96,10 @@ def _typed(argument: str) -> bool:
     return True
 
 
-def _run(console: Console, arguments: Sequence[str] | None) -> int:
+def _run(console: Console, arguments: list[str]) -> int:
     try:
         code = typer.main.get_command(app).main(
-            None if arguments is None else list(arguments),
-            prog_name=NAME,
-            standalone_mode=False,
-            obj=console,
+            arguments, prog_name=NAME, standalone_mode=False, obj=console
         )
     except typer.TyperException as error:
         _tell_misuse(console, error)

@@ -21,21 +21,16 @@ Examples:
 
 Words = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[WORD]...",
-        show_default=False,
-        help="Show only models with all these words in the name, family, licence, repository, "
+    o.argument(
+        "[WORD]...",
+        "Show only models with all these words in the name, family, licence, repository, "
         "drafts or heads.",
     ),
 ]
 
 
-def models(
-    context: typer.Context,
-    words: Words = None,
-    json: o.Json = False,
-    verbose: o.Verbose = 0,
-) -> int:
+@o.takes(o.only(o.COMMON, "json", "verbose"))
+def models(context: typer.Context, words: Words = None) -> int:
     """List recommended models with their drafts and licences.
 
     'localspec pull NAME --draft auto' downloads one with its draft. To add
@@ -43,11 +38,10 @@ def models(
     same name replaces the built-in one.
     """
     console: Console = context.obj
-    console.configure(quiet=False, verbosity=verbose)
     from localspec.hub import catalog
 
     found = [entry for entry in catalog.load().entries if entry.matches(words or ())]
-    if json:
+    if context.params["json"]:
         answer = {"models": [entry.model_dump(exclude_none=True) for entry in found]}
         console.answer_json(answer)
     elif found:

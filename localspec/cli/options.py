@@ -7,7 +7,6 @@ the dataclasses and of `localspec.settings`, which the help texts quote.
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Annotated, Any, TypeVar
@@ -29,26 +28,33 @@ def default(record: type[Any], name: str) -> str:
     return f"Default {found.default}."
 
 
-def in_panel(panel: str) -> Callable[..., Shared]:
-    """Declares options of one titled group.
+def in_panel(panel: str | None, *, advanced: bool = False) -> Callable[..., Shared]:
+    """Declares options of one titled group, or of none; only `--help-all` shows `advanced` ones.
 
-    The result takes a type, names with blanks between, a metavar ("" for a flag), the help text,
-    and `advanced` for an option that only `--help-all` shows.
+    The result takes the names and the metavar with blanks between, the help text, and a type:
+    by default bool without a metavar, else str.
     """
 
-    def option(kind: Any, names: str, metavar: str, help: str, *, advanced: bool = False) -> Shared:
+    def option(names: str, help: str, kind: Any = None) -> Shared:
+        words = names.split()
+        declared = [word for word in words if word.startswith("-")]
+        metavar = " ".join(words[len(declared) :])
         info = typer.Option(
             None,
-            *names.split(),
+            *declared,
             metavar=metavar,
             help=help,
             rich_help_panel=panel,
             show_default=False,
             hidden=advanced,
         )
-        return kind | None, info
+        return (kind or (str if metavar else bool)) | None, info
 
     return option
+
+
+def argument(metavar: str, help: str) -> Any:
+    return typer.Argument(metavar=metavar, show_default=False, help=help)
 
 
 def takes(*groups: Group) -> Callable[[Verb], Verb]:
@@ -79,59 +85,27 @@ def renamed(option: Shared, *names: str) -> Shared:
 
 Reference = Annotated[
     str,
-    typer.Argument(
-        metavar="REF",
-        show_default=False,
-        help="A name from 'localspec models', user/repo[:quant] of Hugging Face (default Q4_K_M, "
+    argument(
+        "REF",
+        "A name from 'localspec models', user/repo[:quant] of Hugging Face (default Q4_K_M, "
         "else its first GGUF), hf.co/user/repo, or the address of a file there.",
     ),
 ]
-Json = Annotated[
-    bool,
-    typer.Option(
-        "--json",
-        help="Print one JSON object on standard output.",
-        rich_help_panel=OUTPUT,
-        show_default=False,
+_output = in_panel(OUTPUT)
+COMMON = {
+    "json": _output("--json", "Print one JSON object on standard output."),
+    "quiet": _output("-q --quiet", "Print only results and errors."),
+    "verbose": (
+        int,
+        typer.Option(
+            0,
+            *("-v", "--verbose"),
+            count=True,
+            rich_help_panel=OUTPUT,
+            show_default=False,
+            metavar="",
+            help="Print the log, including llama.cpp's, on standard error; -vv prints more.",
+        ),
     ),
-]
-Quiet = Annotated[
-    bool,
-    typer.Option(
-        *("-q", "--quiet"),
-        help="Print only results and errors.",
-        rich_help_panel=OUTPUT,
-        show_default=False,
-    ),
-]
-Verbose = Annotated[
-    int,
-    typer.Option(
-        *("-v", "--verbose"),
-        count=True,
-        rich_help_panel=OUTPUT,
-        show_default=False,
-        metavar="",
-        help="Print the log, including llama.cpp's, on standard error; -vv prints more.",
-    ),
-]
-
-
-def command_line(context: typer.Context) -> str:
-    """The command line as it would be typed again."""
-    words = ["localspec", str(context.info_name)]
-    for parameter in context.command.params:
-        name = str(parameter.name)
-        source = context.get_parameter_source(name)
-        if source is None or source.name != "COMMANDLINE":
-            continue
-        value = context.params[name]
-        option = max(parameter.opts, key=len)
-        if isinstance(value, bool):
-            words.append(option)
-        elif name == "verbose":
-            words += [option] * int(value)
-        else:
-            for each in value if isinstance(value, list | tuple) else [value]:
-                words += [option, str(each)]
-    return shlex.join(words)
+}
+"""Options of most verbs; the console is configured by them before a verb runs."""

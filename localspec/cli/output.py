@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import perf_counter
 from typing import Any, NoReturn, TextIO
 
@@ -39,11 +39,13 @@ class Console:
     """The two streams; one per process.
 
     Attributes:
+        command: the command line as it was typed.
         quiet: print only answers and errors.
         verbosity: 1 adds the log, 2 its details; both add tracebacks of internal errors.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, command: str = "localspec") -> None:
+        self.command = command
         self.quiet = False
         self.verbosity = 0
         _occupy_standard_descriptors()
@@ -122,6 +124,10 @@ class Console:
         """Print a note, unless quiet."""
         if not self.quiet:
             self.say(f"localspec: note: {text}")
+
+    def notices(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            self.notice(text)
 
     def error(self, error: BaseException) -> int:
         """Print an error in one line; returns the exit code."""

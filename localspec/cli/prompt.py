@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from pathlib import Path
@@ -120,7 +119,3 @@ def require_texts(values: list[str] | None, option: str) -> tuple[str, ...]:
     if "" in texts:
         raise UsageError(f"{option} is empty. Leave it out, or give some text.")
     return texts
-
-
-def path_name(path: str | os.PathLike[str] | None) -> str | None:
-    return None if path is None else os.fspath(path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -21,42 +21,28 @@ Examples:
   localspec pull unsloth/Qwen3-8B-GGUF:Q5_K_M
   localspec pull https://huggingface.co/user/repo/blob/main/model.gguf"""
 
-Draft = Annotated[
-    str | None,
-    typer.Option(
-        *("-d", "--draft"),
-        metavar="REF|auto",
-        show_default=False,
-        help="Also download a draft model; 'auto' takes the one recommended for this model.",
+_option = o.in_panel(None)
+PULL = {
+    "draft": _option(
+        "-d --draft REF|auto",
+        "Also download a draft model; 'auto' takes the one recommended for this model.",
     ),
-]
-Offline = Annotated[
-    bool | None,
-    typer.Option(
-        "--offline",
-        show_default=False,
-        help="Use only the cache, and report what is missing. (HF_HUB_OFFLINE)",
+    "offline": _option(
+        "--offline", "Use only the cache, and report what is missing. (HF_HUB_OFFLINE)"
     ),
-]
+}
 
 
-def pull(
-    context: typer.Context,
-    reference: o.Reference,
-    draft: Draft = None,
-    offline: Offline = None,
-    json: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
-) -> int:
+@o.takes(PULL, o.COMMON)
+def pull(context: typer.Context, reference: o.Reference) -> int:
     """Download a model from Hugging Face.
 
     Continues an interrupted download, verifies the checksum, and prints the
     path of the file. Credentials come from HF_TOKEN or 'hf auth login';
     HF_HUB_CACHE or HF_HOME set the cache folder.
     """
+    draft, offline = context.params["draft"], context.params["offline"]
     console: Console = context.obj
-    console.configure(quiet=quiet, verbosity=verbose)
     references = [reference]
     try:
         from localspec.cli.pull_display import DownloadDisplay, client_speaks_through
@@ -78,7 +64,7 @@ def pull(
         raise Cancelled(
             f"Interrupted. The part so far is kept; 'localspec pull {reference}' continues."
         ) from None
-    _tell(console, pulled, json=json)
+    _tell(console, pulled, json=context.params["json"])
     return 0
 
 
@@ -86,16 +72,13 @@ def _draft(reference: str, console: Console) -> str | None:
     from localspec.hub import catalog
 
     entry = catalog.load().meant_by(reference)
-    if entry is None:
+    if entry is None or not entry.drafts:
+        lacks = f"does not know {reference}, so no draft"
+        if entry is not None:
+            lacks = f"has no draft for {entry.name}, so none"
         console.notice(
-            f"The catalogue does not know {reference}, so no draft is fetched. Name one with "
-            "--draft, or rely on the n-gram, which needs none."
-        )
-        return None
-    if not entry.drafts:
-        console.notice(
-            f"The catalogue has no draft for {entry.name}, so none is fetched. Name one with "
-            "--draft, or rely on the n-gram, which needs none."
+            f"The catalogue {lacks} is fetched. Name one with --draft, or rely on the n-gram, "
+            "which needs none."
         )
         return None
     return entry.drafts[0]

@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from localspec.cli.output import Console
@@ -23,7 +22,8 @@ class DownloadDisplay:
         self._console = console
         self._clock = clock
         self._bar: Any = None
-        self._task: tuple[Any, ...] = ()
+        self._shown: tuple[int, str] | None = None
+        self._task: Any = None
         self._due = 0.0
 
     def __enter__(self) -> DownloadDisplay:
@@ -32,12 +32,7 @@ class DownloadDisplay:
             self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 
@@ -54,46 +49,31 @@ class DownloadDisplay:
         which = f" ({now.number} of {now.of})" if now.of > 1 else ""
         doing = "checking " if now.doing == "check" else ""
         label = f"{doing}{now.file.rpartition('/')[2]}{which}"
-        task = (now.number, now.doing)
+        begins, self._shown = self._shown != (now.number, now.doing), (now.number, now.doing)
         if self._bar is not None:
-            self._draw(task, label, now)
-        elif task != self._task[:2] or self._clock() >= self._due:
+            if begins and self._task is not None:
+                self._bar.remove_task(self._task)
+            if begins:
+                self._task = self._bar.add_task(label, total=now.total)
+            self._bar.update(self._task, completed=now.done)
+        elif begins or self._clock() >= self._due:
             self._due = self._clock() + _SECONDS_BETWEEN_LINES
-            if now.doing == "download" or task == self._task[:2]:
-                self._line(label, now)
-            self._task = task
-
-    def _draw(self, task: tuple[int, str], label: str, now: PullProgress) -> None:
-        if self._task[:2] != task:
-            if self._task:
-                self._bar.remove_task(self._task[2])
-            added = self._bar.add_task(label, total=now.total, completed=now.done)
-            self._task = (*task, added)
-        self._bar.update(self._task[2], completed=now.done)
-
-    def _line(self, label: str, now: PullProgress) -> None:
-        percent = 100 * now.done // max(now.total, 1)
-        self._console.notice(f"{label}: {percent} % of {gigabytes(now.total)}")
+            if now.doing == "download" or not begins:  # checking is mostly over at once
+                percent = 100 * now.done // max(now.total, 1)
+                self._console.notice(f"{label}: {percent} % of {gigabytes(now.total)}")
 
 
 def _bar() -> Any:
+    from rich import progress
     from rich.console import Console as RichConsole
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
 
-    return Progress(
+    return progress.Progress(
         # Names of files are no markup.
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(compact=True),
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        progress.DownloadColumn(),
+        progress.TransferSpeedColumn(),
+        progress.TimeRemainingColumn(compact=True),
         console=RichConsole(stderr=True),
         transient=True,
         redirect_stdout=False,

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from localspec.cli import options as o
-from localspec.cli.answer_options import ANSWER, SAMPLING
-from localspec.cli.drafting_options import DRAFTING
-from localspec.cli.model_options import DRAFT_MODEL, MODEL
 from localspec.cli.output import Console, OutputLost
+from localspec.cli.shared_options import ANSWER, DRAFT_MODEL, DRAFTING, MODEL, SAMPLING
 from localspec.errors import Cancelled, UsageError
+from localspec.text import harmless
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
 if TYPE_CHECKING:
@@ -44,40 +43,33 @@ _RESTORE = "\x1b[?25h\x1b[?1049l"
 
 Prompt = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[PROMPT]",
-        show_default=False,
-        help=f"The prompt, as for 'localspec run'. Default, if nothing is piped in: '{QUESTION}'",
+    o.argument(
+        "[PROMPT]",
+        f"The prompt, as for 'localspec run'. Default, if nothing is piped in: '{QUESTION}'",
     ),
 ]
 THEN = {
     "then": o.in_panel("Prompt and answer")(
-        list[str],
-        "--then",
-        "TEXT",
+        "--then TEXT",
         "Ask this next; each lane continues from its own answers. Repeatable.",
+        list[str],
     )
 }
 _sampling, _output = o.in_panel("Sampling"), o.in_panel(o.OUTPUT)
 SCALE = {
     "scale": o.in_panel("Model")(
-        str,
-        "--scale",
-        "NAME",
+        "--scale NAME",
         "Race a model of realistic size instead of -m and -d, as for 'localspec bench'.",
     )
 }
 GREEDY = {
     "temperature": _sampling(
-        float,
-        "--temp --temperature",
-        "X",
+        "--temp --temperature X",
         "Set the temperature. 0, the default, is greedy: both lanes give the same text.",
+        float,
     )
 }
-OUTPUT = {
-    "json": _output(bool, "--json", "", "Print one JSON object with texts and figures at the end."),
-}
+OUTPUT = {"json": _output("--json", "Print one JSON object with texts and figures at the end.")}
 
 
 @o.takes(
@@ -90,14 +82,9 @@ OUTPUT = {
     GREEDY,
     o.without(SAMPLING, "temperature"),
     OUTPUT,
+    o.only(o.COMMON, "quiet", "verbose"),
 )
-def race(
-    context: typer.Context,
-    prompt: Prompt = None,
-    *,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
-) -> int:
+def race(context: typer.Context, prompt: Prompt = None) -> int:
     """Watch plain decoding and localspec answer the same prompt.
 
     The two take turns, each on its own clock, so neither slows the other.
@@ -105,8 +92,7 @@ def race(
     once.
     """
     console: Console = context.obj
-    console.configure(quiet=quiet, verbosity=verbose)
-    if quiet and verbose:
+    if console.quiet and console.verbosity:
         raise UsageError("--quiet excludes --verbose. Leave out one of them.")
     said = dict(context.params)
     if said["scale"] is not None and (said["model"] or said["draft"]):
@@ -158,7 +144,7 @@ class _Shown:
         self._screen: Any = None
         self._ready: Ready | None = None
         self._view: RaceView | None = None
-        self._laps: list[Lap] = []
+        self._begun = False
         self._due = 0.0
 
     def follow(self, worker: RaceWorker) -> None:
@@ -166,26 +152,28 @@ class _Shown:
             worker.follow(
                 self._console,
                 self._handle,
-                writing=lambda: self._live and bool(self._laps),
+                writing=lambda: self._live and self._begun,
                 restore=_RESTORE if self._live else "",
             )
         except BaseException:
             self._leave()
-            if self._live and self._laps:  # what was on the screen
+            if self._live and self._begun:  # what was on the screen
                 with suppress(OutputLost):
                     self._draw_all("")
             raise
         self._leave()
 
     def tell(self, *, as_json: bool) -> None:
+        from localspec.race import words
         from localspec.race.outcome import speed_up
-        from localspec.race.words import texts
 
         outcomes, ready = self.raced.outcomes, self._ready
         assert ready is not None
         # The same may befall several answers.
-        for notice in dict.fromkeys(n for each in outcomes for n in each.localspec.stats.notices):
-            self._console.notice(notice)
+        self._console.notices(
+            dict.fromkeys(n for each in outcomes for n in each.localspec.stats.notices)
+        )
+        summary = words.summary(outcomes, self.raced.calibration_seconds)
         if as_json:
             found = {
                 "prompt": self._request.prompt,
@@ -203,52 +191,37 @@ class _Shown:
                 found["speed_up_of_all"] = speed_up(outcomes)
             self._console.answer_json(found)
         elif self._live:
-            self._draw_all(self._summary)
+            self._draw_all(summary)
         else:
-            self._console.answer(f"{texts(outcomes, self._further)}\n{self._summary}\n")
-
-    @property
-    def _summary(self) -> str:
-        from localspec.race.words import summary
-
-        return summary(self.raced.outcomes, self.raced.calibration_seconds)
+            self._console.answer(f"{words.texts(outcomes, self._further)}\n{summary}\n")
 
     def _handle(self, event: Ready | Lap | Raced) -> None:
+        from localspec.cli.race_view import RaceView
         from localspec.cli.race_worker import Raced
         from localspec.cli.worker import Ready
 
+        if isinstance(event, Raced):
+            self.raced = event
+            return
         if isinstance(event, Ready):
             self._ready = event
-            self._view = self._new_view()
-            for notice in event.notices:
-                self._console.notice(notice)
-            self._draw()
-        elif isinstance(event, Raced):
-            self.raced = event
-        else:
-            assert self._view is not None
-            self._laps.append(event)
+            sampling = self._request.opening.sampling
+            parts = [event.model_name, f"draft {event.draft_name}" if event.draft_name else ""]
+            parts.append("greedy" if sampling.greedy else f"temperature {sampling.temperature:g}")
+            title = " · ".join(filter(None, parts))
+            self._view = RaceView(self._request.prompt, title, self._further)
+            self._console.notices(event.notices)
+        elif self._view is not None:
+            self._begun = True
             self._view.add(event)
-            self._draw()
-
-    def _new_view(self) -> RaceView:
-        from localspec.cli.race_view import RaceView
-
-        ready, sampling = self._ready, self._request.opening.sampling
-        assert ready is not None
-        parts = [ready.model_name]
-        if ready.draft_name is not None:
-            parts.append(f"draft {ready.draft_name}")
-        parts.append("greedy" if sampling.greedy else f"temperature {sampling.temperature:g}")
-        return RaceView(self._request.prompt, " · ".join(parts), self._further)
+        self._draw()
 
     def _draw(self) -> None:
         now = perf_counter()
-        if now < self._due:
+        if now < self._due or self._view is None:
             return
         # Between two redraws: on a small machine they take cores from the model.
         self._due = now + _REDRAW_SECONDS
-        assert self._view is not None
         if self._live:
             from rich.console import Group
             from rich.live import Live
@@ -257,8 +230,9 @@ class _Shown:
                 self._console.erase_progress()
                 self._screen = Live(console=_terminal(), screen=True, auto_refresh=False)
                 self._screen.start()
-            self._screen.update(Group(*self._view.lines(*_size())), refresh=True)
-        elif self._laps:
+            size = shutil.get_terminal_size(_PAGE)
+            self._screen.update(Group(*self._view.lines(size.columns, size.lines)), refresh=True)
+        elif self._begun:
             counts = [self._view.progress.tokens(lane) for lane in (0, 1)]
             self._console.progress(f"plain {counts[0]} tokens, localspec {counts[1]}")
 
@@ -269,20 +243,17 @@ class _Shown:
 
     def _draw_all(self, figures: str) -> None:
         """Both whole texts and the figures, where the terminal scrolls."""
-        from localspec.cli.race_view import paragraph, show
-
         assert self._view is not None
-        width = _size()[0]
         self._console.erase_progress()
-        show(_terminal(), [*self._view.lines(width, None), *paragraph(figures, width)])
+        width = shutil.get_terminal_size(_PAGE).columns
+        terminal = _terminal()
+        for line in self._view.lines(width, None):
+            terminal.print(line, no_wrap=True, overflow="crop", crop=True)
+        if figures:
+            terminal.print(f"\n{harmless(figures)}", style="bold")
 
 
 def _terminal() -> RichConsole:
     from rich.console import Console as RichConsole
 
     return RichConsole(file=sys.stdout, highlight=False, markup=False, emoji=False)
-
-
-def _size() -> tuple[int, int]:
-    found = shutil.get_terminal_size(_PAGE)
-    return found.columns, found.lines

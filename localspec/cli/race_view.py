@@ -81,19 +81,6 @@ class RaceView:
         return text.append(" · ", "dim").append("several tokens from one pass", _SEVERAL)
 
 
-def paragraph(sentence: str, width: int) -> list[Text]:
-    """A blank line and a wrapped sentence; nothing for ""."""
-    if not sentence:
-        return []
-    console = Console(width=width, color_system=None)
-    return [Text(), *Text(harmless(sentence), "bold").wrap(console, width)]
-
-
-def show(console: Console, lines: Sequence[Text]) -> None:
-    for line in lines:
-        console.print(line, no_wrap=True, overflow="crop", crop=True)
-
-
 def _cut(text: Text, width: int) -> Text:
     text.truncate(width, overflow="ellipsis")
     return text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localspec.answer_line import STOCK, answer_line, rate, times
+from localspec.answer_line import rate, times
 from localspec.chat import words
 from localspec.chat.figures import Figures
 from localspec.decoding.stats import AccountStatement, GenerationStats
@@ -10,44 +10,14 @@ from localspec.decoding.stats import AccountStatement, GenerationStats
 _RANK_WIDTH = 15
 
 
-def line(
-    stats: GenerationStats,
-    figures: Figures,
-    *,
-    draft: str | None,
-    interrupted: bool,
-    built_in: bool = False,
-) -> str:
-    """The answer's line (`localspec.answer_line`), and warnings."""
+def line(figures: Figures, *, draft: str | None, interrupted: bool, built_in: bool = False) -> str:
+    """The answer's line (`localspec.answer_line`), with causes and next steps."""
     begin = "interrupted · " if interrupted else ""
-    if stats.generated_tokens == 0:
-        prompt = _count(stats.prompt_tokens, "token")
-        return f"{begin}no answer to a prompt of {prompt} yet"
-    rest = []
-    small = words.too_small(
-        stats.generated_tokens, stats.target_passes, stats.verify_seconds, stats.reasons
-    )
-    if built_in:
-        rest.append("built-in story model, for tests and trying keys")
-    elif small is not None:
-        rest.append(small)
-    if small is None and not stats.drafted and stats.reasons:
-        rest.append(f"not drafted: {words.main_reason(stats.reasons)}")
-    if not stats.lossless:
-        rest.append(f"lossy (rule {stats.rule})")
-    return begin + answer_line(
-        tokens=stats.generated_tokens,
-        speed=stats.tokens_per_second,
-        speed_up=_speed_up(figures),
-        beside=figures.beside,
-        draft=draft,
-        rest=rest,
-    )
-
-
-def _speed_up(figures: Figures) -> float | None:
-    """None for an answer without drafts that would be compared with itself."""
-    return figures.speed_up if figures.drafted or figures.beside == STOCK else None
+    if not figures.tokens:
+        return f"{begin}no answer to a prompt of {_count(figures.prompt_tokens, 'token')} yet"
+    end = " · built-in story model, for tests and trying keys" if built_in else ""
+    in_full = not built_in or words.too_small(figures) is None
+    return f"{begin}{words.line(figures, draft=draft, in_full=in_full)}{end}"
 
 
 def table(

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from localspec import Drafting, ModelOptions, SamplingParams, paths
@@ -16,10 +17,12 @@ from localspec.errors import UsageError
 from localspec.files import read_file
 from localspec.hub.packages import default_reference
 from localspec.llama.options import thread_count
+from localspec.paths import EMBEDDED_TARGET
 from localspec.text import size_in_bytes
 
 if TYPE_CHECKING:
     from localspec import Engine
+    from localspec.cli.output import Console
     from localspec.settings import Settings
 
 Record = TypeVar("Record")
@@ -28,20 +31,11 @@ LONGEST = 2048
 """Tokens of an answer without a given limit; some models never end by themselves."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Flags:
-    """The fields of `localspec.settings.Settings` that options can set."""
-
-    model: str | None = None
-    draft: str = "auto"
-    drafter: str | None = None
-    ctx: int | None = None
-    threads: int | str | None = None
-    gpu_layers: int | None = None
-    kv_type: str | None = None
-    kernels: str | None = None
-    temperature: float | None = None
-    prompt_cache: str | None = None
+_FLAGS = (
+    *("model", "draft", "drafter", "ctx", "threads", "gpu_layers", "kv_type", "kernels"),
+    *("temperature", "prompt_cache"),
+)
+"""The fields of `localspec.settings.Settings` that options can set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,11 +187,25 @@ def read_opening(said: Mapping[str, Any]) -> OpeningOptions:
     )
 
 
+def model_path(reference: str | None, console: Console, *, embedded: str = EMBEDDED_TARGET) -> Path:
+    """The undamaged file of a model, by default that of `run`."""
+    from localspec.gguf.description import require_undamaged
+    from localspec.hub import resolution
+    from localspec.settings import load_settings
+
+    found = resolution.find(
+        reference or load_settings().model or default_reference(), embedded=embedded
+    )
+    console.notices(found.notices)
+    require_undamaged(found.path)
+    return found.path
+
+
 def read_system(said: Mapping[str, Any]) -> str | None:
     return None if said["system"] is None else prompt.require_utf8(said["system"], "--system")
 
 
-def _models(said: Mapping[str, Any], settings: Settings | _Flags) -> ModelRequest:
+def _models(said: Mapping[str, Any], settings: Settings | SimpleNamespace) -> ModelRequest:
     return ModelRequest(
         model=default_reference() if settings.model is None else settings.model,
         named=settings.model is not None,
@@ -237,12 +245,12 @@ def _said(kind: type[Any], said: Mapping[str, Any], **instead: Any) -> dict[str,
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _settings(said: Mapping[str, Any]) -> Settings | _Flags:
+def _settings(said: Mapping[str, Any]) -> Settings | SimpleNamespace:
     """Options, variables and the config file.
 
     Importing pydantic-settings costs as much as the chat's start; it is left out if unused.
     """
-    flags = {field.name: said.get(field.name) for field in dataclasses.fields(_Flags)}
+    flags = {name: said.get(name) for name in _FLAGS}
     if flags["threads"] is not None:
         flags["threads"] = thread_count(flags["threads"])
     own = (name for name, value in os.environ.items() if name.startswith("LOCALSPEC_") and value)
@@ -250,10 +258,10 @@ def _settings(said: Mapping[str, Any]) -> Settings | _Flags:
         from localspec.settings import load_settings
 
         return load_settings(**flags)
-    return _Flags(**{name: value for name, value in flags.items() if value is not None})
+    return SimpleNamespace(**flags | {"draft": flags["draft"] or "auto"})
 
 
-def _drafting(said: Mapping[str, Any], settings: Settings | _Flags) -> Drafting:
+def _drafting(said: Mapping[str, Any], settings: Settings | SimpleNamespace) -> Drafting:
     return _record(
         Drafting,
         said,

@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from localspec.cli import options as o
-from localspec.cli.answer_options import ANSWER, SAMPLING
-from localspec.cli.drafting_options import DRAFTING
-from localspec.cli.model_options import DRAFT_MODEL, MODEL, PROJECTOR
 from localspec.cli.output import Console, OutputLost, ReaderGone
-from localspec.cli.session_options import SESSION
+from localspec.cli.shared_options import (
+    ANSWER,
+    DRAFT_MODEL,
+    DRAFTING,
+    MODEL,
+    PROJECTOR,
+    SAMPLING,
+    SESSION,
+)
 from localspec.errors import Cancelled, UsageError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
@@ -34,40 +39,41 @@ Examples:
 
 Prompt = Annotated[
     str | None,
-    typer.Argument(
-        metavar="PROMPT",
-        show_default=False,
-        help="The prompt. Piped text goes before it, with a blank line between; without a prompt, "
+    o.argument(
+        "PROMPT",
+        "The prompt. Piped text goes before it, with a blank line between; without a prompt, "
         "or with '-', the piped text is the prompt.",
     ),
 ]
 IMAGES = {
-    "images": o.in_panel("Prompt and answer")(
-        list[Path],
-        "--image",
-        "FILE",
+    "images": o.in_panel("Prompt and answer", advanced=True)(
+        "--image FILE",
         "Put an image (PNG, JPEG, GIF, BMP) before the prompt; needs --mmproj. Repeatable.",
-        advanced=True,
-    ),
+        list[Path],
+    )
 }
 _output = o.in_panel(o.OUTPUT)
+_rare_output = o.in_panel(o.OUTPUT, advanced=True)
 OUTPUT = {
-    "stats": _output(bool, "--stats", "", "Print all figures on standard error."),
-    "json": _output(bool, "--json", "", "Print one JSON object with text and figures at the end."),
-    "jsonl": _output(
-        bool, "--jsonl", "", "Print one JSON object per event, as it happens.", advanced=True
-    ),
+    "stats": _output("--stats", "Print all figures on standard error."),
+    "json": _output("--json", "Print one JSON object with text and figures at the end."),
+    "jsonl": _rare_output("--jsonl", "Print one JSON object per event, as it happens."),
 }
 
 
-@o.takes(ANSWER, IMAGES, MODEL, PROJECTOR, DRAFT_MODEL, DRAFTING, SAMPLING, SESSION, OUTPUT)
-def run(
-    context: typer.Context,
-    prompt: Prompt = None,
-    *,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
-) -> int:
+@o.takes(
+    ANSWER,
+    IMAGES,
+    MODEL,
+    PROJECTOR,
+    DRAFT_MODEL,
+    DRAFTING,
+    SAMPLING,
+    SESSION,
+    OUTPUT,
+    o.only(o.COMMON, "quiet", "verbose"),
+)
+def run(context: typer.Context, prompt: Prompt = None) -> int:
     """Answer one prompt.
 
     The answer goes to standard output while it is generated; everything else
@@ -75,11 +81,10 @@ def run(
     a second Ctrl+C exits at once.
     """
     console: Console = context.obj
-    console.configure(quiet=quiet, verbosity=verbose)
     said = context.params
     if said["json"] and said["jsonl"]:
         raise UsageError("--json and --jsonl exclude each other. Leave out one of them.")
-    if quiet and (said["stats"] or verbose):
+    if console.quiet and (said["stats"] or console.verbosity):
         raise UsageError("--quiet excludes --stats and --verbose. Leave out one of them.")
 
     from localspec.cli import formats
@@ -99,11 +104,11 @@ def run(
         worker = Worker(
             read_request(said),
             shows_progress=console.shows_progress,
-            shows_figures=kind is formats.TextFormat and not quiet,
+            shows_figures=kind is formats.TextFormat and not console.quiet,
         )
         ready, finished = _follow(worker, form, console)
     except ReaderGone as gone:
-        if not quiet:
+        if not console.quiet:
             console.say(f"localspec: {str(gone).rstrip('.')}, so the answer stops here.")
         raise
     except OutputLost:
@@ -137,8 +142,7 @@ def _follow(worker: Worker, form: Format, console: Console) -> tuple[Ready, Fini
         nonlocal ready, finished, answering
         if isinstance(event, Ready):
             ready = event
-            for notice in event.notices:
-                console.notice(notice)
+            console.notices(event.notices)
             form.ready(event)
         elif isinstance(event, Finished):
             finished = event
@@ -161,8 +165,7 @@ def _report(
 
     completion = finished.completion
     interrupted = completion.finish_reason == "cancelled"
-    for notice in completion.stats.notices:
-        console.notice(notice)
+    console.notices(completion.stats.notices)
     if stats:
         lines = report.table(
             completion.stats,
@@ -174,7 +177,6 @@ def _report(
         console.say(lines, dim=True)
     elif figures and not console.quiet:
         line = report.line(
-            completion.stats,
             finished.figures,
             draft=ready.draft_name,
             interrupted=interrupted,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +14,8 @@ import typer
 from localspec import ModelOptions
 from localspec.cli import crashes
 from localspec.cli import options as o
-from localspec.cli.answer_options import SAMPLING
-from localspec.cli.drafting_options import DRAFTING
-from localspec.cli.model_options import DRAFT_MODEL, MODEL, PROJECTOR
 from localspec.cli.output import Console
-from localspec.cli.session_options import SESSION
+from localspec.cli.shared_options import DRAFT_MODEL, DRAFTING, MODEL, PROJECTOR, SAMPLING, SESSION
 from localspec.errors import Cancelled, LocalspecError, UsageError
 from localspec.server.options import ServerOptions
 
@@ -35,120 +33,97 @@ Examples:
 
 KEY_VARIABLE = "LOCALSPEC_API_KEY"
 
-_server = o.in_panel("Server")
+_server, _model = o.in_panel("Server"), o.in_panel("Model")
 SERVER = {
     "host": _server(
-        str,
-        "--host",
-        "HOST",
-        "Listen at this address, or several separated by commas. Any but this machine's own "
-        "needs a key. "
-        f"{o.default(ServerOptions, 'host')}",
+        "--host HOST",
+        "Listen at this address, or several separated by commas. Any but this machine's own needs "
+        f"a key. {o.default(ServerOptions, 'host')}",
     ),
     "port": _server(
-        int,
-        "--port",
-        "N",
+        "--port N",
         f"Listen at this port; 0 takes a free one. {o.default(ServerOptions, 'port')}",
+        int,
     ),
     "api_key": _server(
-        str,
-        "--api-key",
-        "KEY",
-        "Require this key from clients. Other users of this machine can see it here, but not "
-        "in "
+        "--api-key KEY",
+        "Require this key from clients. Other users of this machine can see it here, but not in "
         f"the variable. ({KEY_VARIABLE})",
     ),
-    "insecure": _server(bool, "--insecure", "", "Allow other addresses without a key."),
+    "insecure": _server("--insecure", "Allow other addresses without a key."),
     "cors": _server(
-        list[str],
-        "--cors",
-        "ORIGIN",
+        "--cors ORIGIN",
         "Allow pages of this origin; 'localhost' allows those of this machine, * all. Repeatable.",
+        list[str],
     ),
     "allowed_hosts": _server(
-        list[str],
-        "--allowed-host",
-        "NAME",
+        "--allowed-host NAME",
         "Accept this host name, besides addresses and this machine's own names. Repeatable.",
+        list[str],
     ),
     "max_queue": _server(
-        int,
-        "--max-queue",
-        "N",
+        "--max-queue N",
         f"Let N requests wait for their turn. {o.default(ServerOptions, 'max_queue')}",
+        int,
     ),
     "max_tokens": _server(
+        "-n --max-tokens N",
+        "Generate at most N tokens for requests that set no limit. Default: until the context is "
+        "full.",
         int,
-        "-n --max-tokens",
-        "N",
-        "Generate at most N tokens for requests that set no limit. Default: until the context "
-        "is full.",
     ),
     "context_shift": _server(
-        bool,
         "--context-shift",
-        "",
         "When the context is full, drop the oldest text after the first n_keep tokens of the "
         "request, and continue.",
     ),
     "slot_save_path": _server(
-        Path,
-        "--slot-save-path",
-        "DIR",
+        "--slot-save-path DIR",
         "Let clients save slots in files of this folder (/slots/0?action=save). Not with "
         "--parallel.",
+        Path,
     ),
     "slots": _server(
-        bool,
         "--slots/--no-slots",
-        "",
         "Show the state of every slot at /slots, without texts. Default --slots.",
     ),
-    "ui": _server(bool, "--ui/--no-ui", "", "Serve the page at /. Default --ui."),
+    "ui": _server("--ui/--no-ui", "Serve the page at /. Default --ui."),
     "thinking": _server(
-        bool,
         "--think/--no-think",
-        "",
         "Let reasoning models think, unless a request decides. Default --think.",
     ),
-    "log_prompts": _server(bool, "--log-prompts", "", "With -v, log prompts too."),
+    "log_prompts": _server("--log-prompts", "With -v, log prompts too."),
 }
 
 
 MODELS = {
-    "models": o.in_panel("Model")(
+    "models": _model(
+        "-m --model REF",
+        "Serve this model, as for 'localspec run'. Repeatable: clients choose by name, the first "
+        "loads at once, others on demand. (LOCALSPEC_MODEL)",
         list[str],
-        "-m --model",
-        "REF",
-        "Serve this model, as for 'localspec run'. Repeatable: clients choose by name, the "
-        "first loads at once, others on demand. (LOCALSPEC_MODEL)",
     ),
-    "aliases": o.in_panel("Model")(
+    "aliases": _model(
+        "--alias NAMES",
+        "Names of the model, separated by commas. Answers carry the first in alphabetical order. "
+        "Default: the file's name. Repeatable, in the order of --model.",
         list[str],
-        "--alias",
-        "NAMES",
-        "Names of the model, separated by commas. Answers carry the first in alphabetical "
-        "order. Default: the file's name. Repeatable, in the order of --model.",
     ),
-    "tags": o.in_panel("Model")(
-        list[str],
-        "--tags",
-        "TAGS",
+    "tags": _model(
+        "--tags TAGS",
         "Labels of the model in /v1/models, separated by commas. Repeatable, in the order of "
         "--model.",
+        list[str],
     ),
 }
 PARALLEL = {
     "parallel": _server(
-        int,
-        "--parallel",
-        "N",
+        "--parallel N",
         "Generate N answers at once, in shared passes; further requests wait. "
         f"{o.default(ModelOptions, 'parallel')}",
-    ),
+        int,
+    )
 }
-
 
 _BODY_WITH_IMAGES = 64 << 20
 """Largest request in bytes, with images."""
@@ -164,13 +139,9 @@ _BODY_WITH_IMAGES = 64 << 20
     SESSION,
     DRAFTING,
     SAMPLING,
+    o.only(o.COMMON, "quiet", "verbose"),
 )
-def serve(
-    context: typer.Context,
-    *,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
-) -> int:
+def serve(context: typer.Context) -> int:
     """Serve clients of OpenAI, Anthropic, llama.cpp and ollama.
 
     The port opens at once; /health returns 503 until the model is loaded.
@@ -178,17 +149,17 @@ def serve(
     options are defaults, which a request can override.
     """
     console: Console = context.obj
-    console.configure(quiet=quiet, verbosity=verbose)
     said = dict(context.params)
     options = _options(said)
-    _check_kept(said)
     from localspec.cli.request import read_opening
 
     references: list[str | None] = [*(said["models"] or ())] or [None]
+    _check(said, len(references))
     openings = [
         read_opening({**said, "model": reference, "max_tokens": None}) for reference in references
     ]
-    names, tags = _names(said, len(openings)), _tags(said, len(openings))
+    names = _names(said, len(openings))
+    tags = _of_models(said["tags"], "tags", "tags", len(openings))
     try:
         from localspec import Engine
         from localspec.server.running import serve as run_server
@@ -206,8 +177,7 @@ def serve(
             return
         draft = "" if engine.draft is None else f", drafts by {engine.draft.path.name}"
         console.notice(f"{engine.model.name} is loaded{draft}.")
-        for notice in engine.notices:
-            console.notice(notice)
+        console.notices(engine.notices)
 
     crashes.watch()
     try:
@@ -225,50 +195,63 @@ def serve(
     return 0
 
 
-def _check_kept(said: dict[str, Any]) -> None:
-    if said["session"] is not None and said["mmproj"] is not None:
-        raise UsageError("A session holds only text. Leave out --session, or --mmproj.")
-    if said["session"] is not None and (said["parallel"] or 1) > 1:
-        raise UsageError(
+def _check(said: dict[str, Any], models: int) -> None:
+    """Refuse options that exclude each other."""
+    session, several = said["session"] is not None, models > 1
+    for refused, why in (
+        (
+            session and said["mmproj"] is not None,
+            "A session holds only text. Leave out --session, or --mmproj.",
+        ),
+        (
+            session and (said["parallel"] or 1) > 1,
             "--session saves one conversation at a time and does not work with --parallel. Leave "
-            "out one of them, or use --prompt-cache SIZE, which saves all conversations."
-        )
-    if said["session"] is not None and len(said["models"] or ()) > 1:
-        raise UsageError("A session goes with one model. Give one -m, or leave out --session.")
+            "out one of them, or use --prompt-cache SIZE, which saves all conversations.",
+        ),
+        (
+            session and several,
+            "A session goes with one model. Give one -m, or leave out --session.",
+        ),
+        (
+            several and said["draft"] not in (None, "auto", "none", "self"),
+            "A draft model goes with one model. Give several models -d auto, or none.",
+        ),
+        (several and said["lora"], "An adapter fits one model. Give one -m, or leave out --lora."),
+        (
+            several and said["mmproj"],
+            "A projector fits one model. Give one -m, or leave out --mmproj.",
+        ),
+    ):
+        if refused:
+            raise UsageError(why)
 
 
 def _names(said: dict[str, Any], models: int) -> list[tuple[str, ...]]:
     """Names of each model for clients, sorted as by llama-server; empty: the file's name."""
-    names = [_listed(one, "alias") for one in said["aliases"] or ()]
-    if len(names) > models:
-        raise UsageError("There are more names than models. Give one --alias for each --model.")
+    names = _of_models(said["aliases"], "alias", "names", models)
     every = [name for one in names for name in one]
     if len({*every}) < len(every):
         raise UsageError("Two models have one name. Give each its own --alias.")
-    if models > 1 and said["draft"] not in (None, "auto", "none", "self"):
-        raise UsageError("A draft model goes with one model. Give several models -d auto, or none.")
-    if models > 1 and said["lora"]:
-        raise UsageError("An adapter fits one model. Give one -m, or leave out --lora.")
-    if models > 1 and said["mmproj"]:
-        raise UsageError("A projector fits one model. Give one -m, or leave out --mmproj.")
-    return [*names, *[()] * (models - len(names))]
+    return names
 
 
-def _tags(said: dict[str, Any], models: int) -> list[tuple[str, ...]]:
-    tags = [_listed(one, "tags") for one in said["tags"] or ()]
-    if len(tags) > models:
-        raise UsageError("There are more tags than models. Give one --tags for each --model.")
-    return [*tags, *[()] * (models - len(tags))]
-
-
-def _listed(text: str, option: str) -> tuple[str, ...]:
-    """The names in a list with commas, sorted, each once."""
-    names = [name.strip() for name in text.split(",")]
-    if any(not (name and name.isprintable()) for name in names):
+def _of_models(
+    given: list[str] | None, option: str, what: str, models: int
+) -> list[tuple[str, ...]]:
+    """For each model the words of its list with commas, sorted, each once."""
+    found = []
+    for text in given or ():
+        words = [word.strip() for word in text.split(",")]
+        if not all(word and word.isprintable() for word in words):
+            raise UsageError(
+                f"{option} is empty, or cannot be printed. Give a name, or several such as a,b."
+            )
+        found.append(tuple(sorted({*words})))
+    if len(found) > models:
         raise UsageError(
-            f"{option} is empty, or cannot be printed. Give a name, or several such as a,b."
+            f"There are more {what} than models. Give one --{option} for each --model."
         )
-    return tuple(sorted({*names}))
+    return [*found, *[()] * (models - len(found))]
 
 
 def _offers(
@@ -278,42 +261,29 @@ def _offers(
     console: Console,
     session: Path | None,
 ) -> list[Offer]:
+    from localspec.hub import resolution
     from localspec.server.kept_session import ServedSession
     from localspec.server.model_host import Offer
 
-    if len(openings) == 1:
-        opening = openings[0]
-        return [
-            Offer(
-                opener=_opener(opening, console, session=session is not None),
-                name=names[0][0] if names[0] else None,
-                aliases=names[0],
-                tags=tags[0],
-                reference=opening.model,
-                options=opening.options,
-                session=None if session is None else ServedSession(session, console.notice),
-            )
-        ]
-    from localspec.hub import resolution
-
     offers: list[Offer] = []
     for opening, given, told in zip(openings, names, tags, strict=True):
-        path = resolution.find(opening.model, offline=opening.offline).path
-        name = given[0] if given else resolution.name_of(opening.model, path)
-        if any(name == offer.name or name in offer.aliases for offer in offers):
-            raise UsageError(f"Two models are called {name}. Name them with --alias.")
-        offers.append(
-            Offer(
-                opener=_opener(opening, console),
-                name=name,
-                aliases=given,
-                tags=told,
-                reference=opening.model,
-                path=path,
-                options=opening.options,
-                needs=partial(needs, path, opening.options),
-            )
+        offer = Offer(
+            opener=_opener(opening, console, session=session is not None),
+            name=given[0] if given else None,
+            aliases=given,
+            tags=told,
+            reference=opening.model,
+            options=opening.options,
+            session=None if session is None else ServedSession(session, console.notice),
         )
+        if len(openings) > 1:
+            path = resolution.find(opening.model, offline=opening.offline).path
+            name = offer.name or resolution.name_of(opening.model, path)
+            if any(name == other.name or name in other.aliases for other in offers):
+                raise UsageError(f"Two models are called {name}. Name them with --alias.")
+            room = partial(needs, path, opening.options)
+            offer = replace(offer, name=name, path=path, needs=room)
+        offers.append(offer)
     return offers
 
 

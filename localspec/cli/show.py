@@ -25,50 +25,35 @@ _LICENCES = ("general.license.name", "general.license", "general.license.link")
 
 Reference = Annotated[
     str,
-    typer.Argument(
-        metavar="REF",
-        show_default=False,
-        help="A model on this machine: a path, user/repo[:quant], a name from 'localspec models', "
+    o.argument(
+        "REF",
+        "A model on this machine: a path, user/repo[:quant], a name from 'localspec models', "
         "or 'demo'.",
     ),
 ]
-Context = Annotated[
-    int,
-    typer.Option(
-        *("-c", "--ctx"),
-        metavar="N",
-        show_default=False,
-        help="Compute the memory for this context length; 0 takes the model's own, at most 8192. "
+_option = o.in_panel(None)
+SHOW = {
+    "ctx": _option(
+        "-c --ctx N",
+        "Compute the memory for this context length; 0 takes the model's own, at most 8192. "
         "Default 0.",
+        int,
     ),
-]
-KvType = Annotated[
-    str,
-    typer.Option(
-        "--kv-type",
-        metavar="TYPE",
-        show_default=False,
-        help="Compute the memory for this element type of the KV cache. Default f16.",
+    "kv_type": _option(
+        "--kv-type TYPE",
+        "Compute the memory for this element type of the KV cache. Default f16.",
     ),
-]
-Template = Annotated[bool, typer.Option("--template", help="Print only the chat template.")]
+    "template": _option("--template", "Print only the chat template."),
+}
 
 
-def show(
-    context: typer.Context,
-    reference: Reference,
-    ctx: Context = 0,
-    kv_type: KvType = "f16",
-    template: Template = False,
-    json: o.Json = False,
-    verbose: o.Verbose = 0,
-) -> int:
+@o.takes(SHOW, o.only(o.COMMON, "json", "verbose"))
+def show(context: typer.Context, reference: Reference) -> int:
     """Show a model, the memory it needs, and drafts that fit it.
 
     Reads only the files' metadata.
     """
     console: Console = context.obj
-    console.configure(quiet=False, verbosity=verbose)
     from localspec.gguf.reader import read_gguf
     from localspec.hub import resolution
     from localspec.hub.local import local_models
@@ -76,18 +61,18 @@ def show(
     from localspec.pairing.drafts import candidates
     from localspec.pairing.pair_memory import PairUse
 
+    ctx, kv_type = context.params["ctx"] or 0, context.params["kv_type"] or "f16"
     options = ModelOptions(context=ctx, kv_type_k=kv_type, kv_type_v=kv_type)  # checks them
-    if template and json:
+    if context.params["template"] and context.params["json"]:
         raise UsageError("--template and --json exclude each other. Leave out one of them.")
     meant = resolution.find(reference)
-    for notice in meant.notices:
-        console.notice(notice)
+    console.notices(meant.notices)
     file = read_gguf(meant.path)
-    if template:
+    if context.params["template"]:
         return _tell_template(console, file)
     found = candidates(file, local_models(), PairUse(context=ctx or None))
     told = _told(file, resolution.name_of(reference, meant.path), options.context, kv_type, found)
-    if json:
+    if context.params["json"]:
         console.answer_json(told)
     else:
         console.answer(_facts(file, told) + _drafts(found))
@@ -245,10 +230,7 @@ def _doubts(candidate: DraftCandidate) -> list[tuple[str, str, str]]:
     if candidate.forecast is not None and not candidate.forecast.pays:
         doubts.insert(
             0,
-            (
-                "speed",
-                "No gain expected; '-d auto' takes it only if localspec doctor measures one",
-            ),
+            ("speed", "No gain expected; '-d auto' takes it only if localspec doctor measures one"),
         )
     return [
         (candidate.model.name if number == 0 else "", rule, evidence)

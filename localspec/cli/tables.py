@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from typing import TYPE_CHECKING, Literal
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 _WIDEST = 100_000
 _SENTENCE = 40
 """Least columns of a cell with sentences."""
+_LEAST = 16
+"""Least columns of cells that are shortened."""
 _GLUE = "\0"
 
 
@@ -25,6 +27,7 @@ def table(
     right: Sequence[str] = (),
     sentences: Sequence[str] = (),
     spare: Sequence[str] = (),
+    cut: str = "",
 ) -> str:
     """A table as wide as the terminal; in a pipe only sentences are wrapped.
 
@@ -33,30 +36,43 @@ def table(
         right: titles of right-aligned columns.
         sentences: titles of columns with sentences.
         spare: titles of columns to leave out, in this order, on a narrow terminal.
+        cut: title of a column whose cells are shortened on a terminal instead of wrapped.
     """
     from rich.console import Console
 
     terminal = sys.stdout.isatty()
     page = StringIO()
     console = Console(file=page, width=_WIDEST, color_system=None)
-    columns = list(zip(header, *rows, strict=True))
-    shown = _drawn(columns, right, sentences, whole=not terminal)
+    columns = {title: cells for title, *cells in zip(header, *rows, strict=True)}
+
+    def drawn(widest: int = _WIDEST) -> tuple[Table, int]:
+        cells = columns | {cut: [shortened(cell, widest) for cell in columns.get(cut, ())]}
+        shown = _drawn({title: cells[title] for title in columns}, right, sentences, not terminal)
+        return shown, console.measure(shown).maximum
+
     for title in spare if terminal else ():
-        if console.measure(shown).maximum <= _width():
+        if drawn(_LEAST if cut else _WIDEST)[1] <= _width():
             break
-        columns = [column for column in columns if column[0] != title]
-        shown = _drawn(columns, right, sentences, whole=False)
+        del columns[title]
+    room = _LEAST + _width() - drawn(_LEAST)[1] if cut and terminal else _WIDEST
+    shown = drawn(max(_LEAST, room))[0]
     console.width = max(_width(), 0 if terminal else console.measure(shown).minimum)
     console.print(shown)
     lines = (line.rstrip().removeprefix(" ") for line in page.getvalue().splitlines())
     return "\n".join(line for line in lines if line) + "\n"
 
 
+def shortened(text: str, width: int) -> str:
+    """A text of at most `width` cells, with an ellipsis where it is longer."""
+    from rich.cells import cell_len, set_cell_size
+
+    return text if cell_len(text) <= width else set_cell_size(text, width - 1).rstrip() + "…"
+
+
 def _drawn(
-    columns: Sequence[tuple[str, ...]],
+    columns: Mapping[str, Sequence[str]],
     right: Sequence[str],
     sentences: Sequence[str],
-    *,
     whole: bool,
 ) -> Table:
     """With `whole`, only cells with sentences are wrapped."""
@@ -66,14 +82,13 @@ def _drawn(
     from rich.text import Text
 
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title, *cells in columns:
-        least = None
-        if whole:
-            least = max(map(cell_len, (title, *cells)))
-            least = min(least, _SENTENCE) if title in sentences else least
+    for title, cells in columns.items():
+        least = max(map(cell_len, (title, *cells))) if whole else None
+        if least is not None and title in sentences:
+            least = min(least, _SENTENCE)
         justify: Literal["left", "right"] = "right" if title in right else "left"
         drawn.add_column(title, justify=justify, overflow="fold", min_width=least)
-    for row in zip(*(cells for _, *cells in columns), strict=True):
+    for row in zip(*columns.values(), strict=True):
         drawn.add_row(*map(Text, row))
     return drawn
 

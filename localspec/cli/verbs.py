@@ -107,7 +107,4 @@ def _built(name: str) -> Any:
     application = typer.Typer(add_completion=False, rich_markup_mode=None)
     epilog = help_text.verbatim(getattr(module, "EXAMPLES", ""))
     application.command(name, cls=help_text.Command, epilog=epilog)(verb)
-    command = typer.main.get_command(application)
-    assert isinstance(command, help_text.Command)
-    command.share(getattr(verb, "shared", {}))
-    return command
+    return typer.main.get_command(application)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from localspec.cli import options as o
-from localspec.cli.model_options import DRAFT_MODEL, MODEL
 from localspec.cli.output import Console
+from localspec.cli.shared_options import DRAFT_MODEL, MODEL
 from localspec.cli.working import Work, working
 from localspec.errors import Cancelled, UsageError
 
@@ -28,26 +28,23 @@ Examples:
 
 _how, _output = o.in_panel("How much"), o.in_panel(o.OUTPUT)
 EFFORT = {
-    "quick": _how(bool, "--quick", "", "Take about a minute instead of ten."),
+    "quick": _how("--quick", "Take about a minute instead of ten."),
     "thorough": _how(
-        bool, "--thorough", "", "Run without a time limit: an hour or more, to find smaller biases."
+        "--thorough", "Run without a time limit: an hour or more, to find smaller biases."
     ),
     "check": _how(
-        Path,
-        "--check",
-        "FILE",
+        "--check FILE",
         "Run nothing: compare a certificate.json with the files, versions and machine here.",
+        Path,
     ),
     "out": _output(
-        Path, "--out", "FOLDER", "Write certificate.json and certificate.md to this folder."
+        "--out FOLDER", "Write certificate.json and certificate.md to this folder.", Path
     ),
 }
 
 
-@o.takes(o.without(MODEL, "rpc"), DRAFT_MODEL, EFFORT)
-def verify(
-    context: typer.Context, *, json: o.Json = False, quiet: o.Quiet = False, verbose: o.Verbose = 0
-) -> int:
+@o.takes(o.without(MODEL, "rpc"), DRAFT_MODEL, EFFORT, o.COMMON)
+def verify(context: typer.Context) -> int:
     """Check that drafting does not change the output.
 
     Compares greedy answers of every drafter with plain decoding, sampled
@@ -56,7 +53,6 @@ def verify(
     all checks pass, else 1. Ctrl+C keeps the results so far.
     """
     console: Console = context.obj
-    console.configure(quiet=quiet, verbosity=verbose)
     said = context.params
     if said["quick"] and said["thorough"]:
         raise UsageError("--quick excludes --thorough. Leave out one of them.")
@@ -64,14 +60,14 @@ def verify(
 
     models = read_models(said)
     if said["check"] is not None:
-        return _compare(console, models, Path(said["check"]), json=json)
+        return _compare(console, models, Path(said["check"]), json=said["json"])
     if said["out"] is not None:
         from localspec.bench import report_folder
 
         report_folder.prepare(Path(said["out"]))
     with working(console, "Interrupted before anything was verified.") as work:
         certificate = _examined(context, console, models, work)
-    return _told(console, certificate, said, json=json)
+    return _told(console, certificate, said, json=said["json"])
 
 
 def _told(console: Console, certificate: Certificate, said: dict[str, Any], *, json: bool) -> int:
@@ -113,10 +109,9 @@ def _examined(
         offline=models.offline,
         progress=lambda fraction: work.tell(f"loading: {fraction:.0%}"),
     ) as engine:
-        for notice in engine.notices:
-            console.notice(notice)
+        console.notices(engine.notices)
         work.tell("reading the files")
-        certificate = begun(engine, models.options, chosen, o.command_line(context))
+        certificate = begun(engine, models.options, chosen, console.command)
         with suppress(KeyboardInterrupt):  # what was done is told; the certificate knows the rest
             examine(engine, chosen, certificate, work.tell)
     return certificate

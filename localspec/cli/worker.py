@@ -10,7 +10,7 @@ from time import sleep
 from typing import Any, Generic, TypeVar
 
 from localspec import Chunk, Completion, Engine, GenerationStats, Stream, paths
-from localspec.chat.figures import Figures, Meter, baseline
+from localspec.chat.figures import Figures, Meter, baseline, measure_baseline
 from localspec.cli import crashes
 from localspec.cli import request as requests
 from localspec.cli.interrupts import on_interrupt
@@ -19,12 +19,9 @@ from localspec.cli.request import AnswerRequest, OpeningOptions, uses_model
 from localspec.cli.run_session import RunSession
 from localspec.engine_thread import EngineThread
 from localspec.errors import NativeError, UsageError
-from localspec.loading.beside import measure_stock
 
 _POLL = 0.1
 """Seconds between looks for a signal, which does not always wake a waiting main thread."""
-_SMALL = 300_000_000
-"""Bytes of a model that is opened a second time without being noticed."""
 INTERRUPTED = "Interrupted while the model was loading."
 
 
@@ -278,14 +275,9 @@ class Worker(EngineJob[Ready | Chunk | Finished]):
             )
         if session is not None:
             stream.stats.notices += session.keep(prompt, stream.text)
-        if self._shows_figures and stream.finish_reason != "cancelled":
-            self._measure_stock(engine)
         meter.baseline = baseline(engine)
+        if self._shows_figures and stream.finish_reason != "cancelled":
+            self._report("measuring plain llama.cpp, once")
+            meter.baseline = measure_baseline(engine, self._request.opening.options)
         completion = Completion(stream.text, stream.finish_reason, stream.stats)
         self._queue.put(Finished(completion, meter.figures()))
-
-    def _measure_stock(self, engine: Engine) -> None:
-        """Once for a small model; `localspec doctor` measures any."""
-        if engine.model.path.stat().st_size <= _SMALL:
-            self._report("measuring plain llama.cpp, once")
-            measure_stock(engine, self._request.opening.options)

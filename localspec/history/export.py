@@ -11,20 +11,9 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from localspec.chat import conversation as chat
 from localspec.chat import words
-from localspec.chat.conversation import (
-    ASSISTANT,
-    COMPLETE,
-    FAILED,
-    INTERRUPTED,
-    STOPPED,
-    STREAMING,
-    UNSENT,
-    USER,
-    Conversation,
-    Message,
-    fence_for,
-)
+from localspec.chat.conversation import Conversation, Message, fenced
 from localspec.chat.figures import Figures
 from localspec.chat.titles import one_line, slug
 from localspec.errors import LocalspecError, UsageError
@@ -33,13 +22,7 @@ from localspec.history.rows import storable
 FORMAT, VERSION = "localspec-conversation", 1
 """The version counts up when the JSON changes its meaning."""
 
-_ENDINGS = {
-    STREAMING: "still being written",
-    STOPPED: "stopped",
-    FAILED: "failed",
-    INTERRUPTED: "interrupted",
-    UNSENT: "not sent",
-}
+_ENDINGS = {chat.STREAMING: "still being written", chat.UNSENT: "not sent"}
 _MOST = 1000
 """File names that are tried."""
 
@@ -55,12 +38,8 @@ def to_markdown(conversation: Conversation) -> str:
             if attachment.image is not None:
                 parts.append(f"Attached: **{one_line(attachment.name)}**, an image")
                 continue
-            end = "" if attachment.text.endswith("\n") else "\n"
-            fence = fence_for(attachment.text)
-            parts.append(
-                f"Attached: **{one_line(attachment.name)}**\n\n"
-                f"{fence}\n{attachment.text}{end}{fence}"
-            )
+            name = one_line(attachment.name)
+            parts.append(f"Attached: **{name}**\n\n{fenced(attachment.text)}")
         if message.content.strip():
             parts.append(_closed(message.content.strip("\n")))
         line = _figures(message)
@@ -129,11 +108,7 @@ def _write_new(where: Path, data: bytes) -> Path:
 def _explained(where: Path, error: OSError) -> str:
     if error.errno == errno.ENOENT:
         return f"There is no folder {where.parent}. Make it, or name another one."
-    if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None)):
-        return f"The disk is full, so {where} cannot be written. Make room, or name another place."
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"{where} cannot be written: {error.strerror}. Name another place."
-    return f"{where} cannot be written: {error.strerror or error}. Name another file."
+    return f"{where} cannot be written: {error.strerror or error}. Name another place."
 
 
 def _subtitle(conversation: Conversation) -> str:
@@ -147,9 +122,9 @@ def _subtitle(conversation: Conversation) -> str:
 
 
 def _speaker(message: Message) -> str:
-    if message.role == USER:
+    if message.role == chat.USER:
         return "You"
-    return one_line(message.model or "") or ("Assistant" if message.role == ASSISTANT else "?")
+    return one_line(message.model or "") or ("Assistant" if message.role == chat.ASSISTANT else "?")
 
 
 def _closed(text: str) -> str:
@@ -174,7 +149,7 @@ def _figures(message: Message) -> str:
     """The line below an answer, as in the chat."""
     figures = Figures.from_dict(message.stats)
     parts = [words.line(figures, draft=message.draft)] if figures.tokens else []
-    if message.state != COMPLETE:
+    if message.state != chat.COMPLETE:
         parts.append(_ENDINGS.get(message.state, message.state))
     elif message.finish_reason == "length":
         parts.append("cut off at the longest it may be")

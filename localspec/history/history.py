@@ -6,24 +6,22 @@ Trouble with the file stops no chat: what cannot be written is kept in memory an
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from localspec import paths
-from localspec.chat.conversation import INTERRUPTED, USER, Conversation, Message
+from localspec.chat.conversation import INTERRUPTED, Conversation, Message
 from localspec.errors import HistoryError, LocalspecError, UsageError
 from localspec.history.history_file import HistoryFile
 from localspec.history.query import expression as as_expression
 from localspec.history.rows import ConversationHeader
-from localspec.history.schema import migrate
+from localspec.history.schema import in_memory
 from localspec.history.search import SearchHit, search
-from localspec.history.statements import ConversationSummary, Statements, made_up
+from localspec.history.statements import ConversationSummary, Statements
 from localspec.history.trouble import Trouble
 
 __all__ = ["ConversationHeader", "ConversationSummary", "History", "SearchHit", "Trouble"]
@@ -36,20 +34,13 @@ _SHORT = 0.2
 # Inside the class, `list` is the method.
 Summaries = list[ConversationSummary]
 Hits = list[SearchHit]
-Conversations = list[Conversation]
 Strings = list[str]
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """What of a conversation could not be written yet."""
-
-    header: ConversationHeader | None = None
-    messages: dict[str, Message] = field(default_factory=dict)
 
 
 class History:
     """The store, for any thread; reading never waits for writing.
+
+    From a write that fails until it can be made up for, a copy in memory takes the file's place.
 
     Opening takes milliseconds, but seconds for a locked or damaged file.
 
@@ -73,7 +64,9 @@ class History:
         self._tried = 0.0
         # So that what waits is written before what comes after it.
         self._writing = threading.RLock()
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: set[str] = set()  # conversations that memory has more of than the file
+        self._memory: Statements | None = None
+        self._remembering = threading.RLock()
         self._closed = False
         self._file = HistoryFile(self.path, repairs=repair, patience=patience)
 
@@ -86,7 +79,7 @@ class History:
                 self._file.notices.append(f"Not everything could be kept in {self.path}.")
             self._closed = True
             self._file.close()
-            self._waiting.clear()
+            self._forget_all()
 
     def take_notices(self) -> Strings:
         """Sentences for the user since the last call."""
@@ -109,28 +102,11 @@ class History:
     # Reading
 
     def count(self) -> int:
-        waiting = tuple(self._waiting)
-
-        def ask(statements: Statements) -> int:
-            return statements.count() - sum(statements.header(id) is not None for id in waiting)
-
-        return (self._ask(ask) or 0) + len(waiting)
+        return self._ask(Statements.count) or 0
 
     def list(self, *, limit: int = 50, offset: int = 0) -> Summaries:
         """Conversations, newest first."""
-        waiting = self._waiting_now()
-        if not waiting:
-            return self._ask(lambda statements: statements.summaries(limit, offset)) or []
-        most = limit + offset + len(waiting)
-        found = self._ask(lambda statements: statements.summaries(most, 0)) or []
-        merged = {summary.id: summary for summary in found}
-        for each in waiting:
-            updated = max(each.updated, *(m.created for m in each.messages.values()))
-            merged[each.id] = ConversationSummary(
-                each.id, each.title, updated, len(each.messages), each.model
-            )
-        newest = sorted(merged.values(), key=lambda summary: summary.updated, reverse=True)
-        return newest[offset : offset + limit]
+        return self._ask(lambda statements: statements.summaries(limit, offset)) or []
 
     def search(self, query: str, *, limit: int = 50) -> Hits:
         """Hits for all words and "phrases" of a query; the last word may be incomplete.
@@ -140,18 +116,7 @@ class History:
         expression = as_expression(query)
         if expression is None or limit < 1:
             return []
-        found = self._ask(lambda statements: search(statements.connection, expression, limit)) or []
-        waiting = self._waiting_now()
-        if waiting:
-            ids = {each.id for each in waiting}
-            found = [hit for hit in found if hit.conversation not in ids]
-            with closing(sqlite3.connect(":memory:", isolation_level=None)) as memory:
-                migrate(memory)
-                for each in waiting:
-                    header, messages = ConversationHeader.of(each), tuple(each.messages.values())
-                    Statements(memory).put(each.id, header=header, messages=messages)
-                found = search(memory, expression, limit) + found
-        return sorted(found, key=lambda hit: hit.message is not None)[:limit]
+        return self._ask(lambda statements: search(statements.connection, expression, limit)) or []
 
     def load(self, id: str) -> Conversation:
         """A whole conversation. An answer of a dead process is interrupted.
@@ -159,26 +124,14 @@ class History:
         Raises:
             HistoryError: it is not there, or the file cannot be read.
         """
-        header, messages = None, {}
-        failure: HistoryError | None = None
-        try:
-            header, found = self._file.read(
-                lambda statements: (statements.header(id), statements.messages(id))
-            )
-            messages = {message.id: message for message in found}
-            if any(message.state == INTERRUPTED for message in found):
-                self._file.write(Statements.mark_interrupted)
-        except HistoryError as error:
-            failure = error
-        waiting = self._waiting.get(id)
-        if waiting is not None:
-            messages |= {each.id: replace(each) for each in tuple(waiting.messages.values())}
-            header = waiting.header or header or made_up(id, tuple(messages.values()))
+        header, messages = self._read(
+            lambda statements: (statements.header(id), statements.messages(id))
+        )
         if header is None:
-            raise failure or HistoryError(
-                "The conversation is no longer in the history. Choose another one."
-            )
-        conversation = header.conversation(messages.values())
+            raise HistoryError("The conversation is no longer in the history. Choose another one.")
+        if not self._waiting and any(message.state == INTERRUPTED for message in messages):
+            self._file.write(Statements.mark_interrupted)
+        conversation = header.conversation(messages)
         # Killed in mid-answer, a chat had no time to say that the answer is what it shows.
         if conversation.tip is not None:
             conversation.select(conversation.tip)
@@ -186,10 +139,7 @@ class History:
 
     def recent_prompts(self, *, limit: int = 100) -> Strings:
         """The user's last messages, oldest first."""
-        found = self._ask(lambda statements: statements.recent_prompts(limit)) or []
-        for waiting in tuple(self._waiting.values()):
-            found += [m.content for m in tuple(waiting.messages.values()) if m.role == USER]
-        return found[-limit:]
+        return self._ask(lambda statements: statements.recent_prompts(limit)) or []
 
     def find(self, prefix: str) -> str:
         """The id of a conversation, by its beginning or by number: 1 is the newest.
@@ -204,8 +154,7 @@ class History:
             return found.id
         ids: Strings = []
         if prefix:
-            known = self._file.read(lambda statements: statements.beginning_with(prefix, 3))
-            ids = sorted({*known, *(id for id in tuple(self._waiting) if id.startswith(prefix))})
+            ids = self._read(lambda statements: statements.beginning_with(prefix, 3))
         if not ids:
             raise UsageError(
                 f"There is no conversation '{prefix}'. `localspec history list` shows all."
@@ -242,22 +191,18 @@ class History:
             messages: as `write` writes them.
             everything: all messages, for a conversation that another program removed.
         """
+
+        def write(statements: Statements) -> None:
+            statements.put(conversation_id, header=header, messages=messages, everything=everything)
+
         with self._writing:
             if self._closed:
                 return False
             if not self._waiting:
-
-                def write(statements: Statements) -> None:
-                    statements.put(
-                        conversation_id, header=header, messages=messages, everything=everything
-                    )
-
                 if self._file.write(write):
                     return True
                 self._tried = time.monotonic()
-            waiting = self._waiting.setdefault(conversation_id, _Waiting())
-            waiting.header = header or waiting.header
-            waiting.messages |= {m.id: replace(m) for m in (*everything, *messages)}
+            self._remember(conversation_id, write)
             return self._drain()
 
     def delete(self, ids: Iterable[str]) -> int:
@@ -276,11 +221,15 @@ class History:
                 removed = statements.delete(ids)
 
             if not self._file.write(remove):
-                on_disk = self._ask(lambda statements: [id for id in ids if statements.header(id)])
-                if on_disk != [] and self.trouble is not None:
+                try:
+                    kept = self._file.read(lambda file: [id for id in ids if file.header(id)])
+                except HistoryError:
+                    kept = list(ids)
+                if kept and self.trouble is not None:
                     raise HistoryError(self.trouble.text)
-            dropped = [self._waiting.pop(id, None) for id in ids]
-            removed = max(removed, sum(each is not None for each in dropped))
+            if self._memory is not None:
+                removed = max(removed, self._memory.delete(ids))
+                self._waiting.difference_update(ids)
         self._forget(ids)
         return removed
 
@@ -309,32 +258,61 @@ class History:
 
     # How either is done
 
+    def _read(self, question: Callable[[Statements], T]) -> T:
+        """Ask the memory, or the file; HistoryError where that cannot be read."""
+        with self._remembering:
+            if self._memory is not None:
+                return question(self._memory)
+        return self._file.read(question)
+
     def _ask(self, question: Callable[[Statements], T]) -> T | None:
-        """Ask the file; None where it cannot be read."""
+        """The same; None where the file cannot be read."""
         try:
-            return self._file.read(question)
+            return self._read(question)
         except HistoryError:
             return None
 
-    def _waiting_now(self) -> Conversations:
-        """Conversations with waiting parts, whole as far as they can be read."""
-        return [self.load(id) for id in tuple(self._waiting)]
+    def _remember(self, id: str, change: Callable[[Statements], None]) -> None:
+        """Change a conversation in memory, which begins with what the file has."""
+        with self._remembering:
+            if self._memory is None:
+                memory = in_memory()
+                with suppress(HistoryError):
+                    self._file.read(lambda statements: statements.connection.backup(memory))
+                self._memory = Statements(memory)
+            change(self._memory)
+            self._waiting.add(id)
+
+    def _forget_all(self) -> None:
+        with self._remembering:
+            self._waiting.clear()
+            if self._memory is not None:
+                self._memory.close()
+                self._memory = None
 
     def _drain(self, *, now: bool = False) -> bool:
-        if not self._waiting:
+        """Write what waits, if it is time to try."""
+        if self._memory is None:
             return True
         if not now and time.monotonic() - self._tried < self.retry:
             return False
         self._tried = time.monotonic()
         if not self._file.writable:
             self._file.open()
-        for id, waiting in tuple(self._waiting.items()):
+        for id in tuple(self._waiting):
+            with self._remembering:
+                header, messages = self._memory.header(id), self._memory.messages(id)
 
-            def put(statements: Statements, id: str = id, waiting: _Waiting = waiting) -> None:
-                messages = tuple(waiting.messages.values())
-                statements.put(id, header=waiting.header, messages=messages)
+            def put(
+                file: Statements,
+                id: str = id,
+                header: ConversationHeader | None = header,
+                messages: Sequence[Message] = messages,
+            ) -> None:
+                file.put(id, header=header, messages=messages)
 
             if not self._file.write(put, None if now else _SHORT):
                 return False
-            del self._waiting[id]
+            self._waiting.discard(id)
+        self._forget_all()
         return True

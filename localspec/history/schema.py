@@ -73,8 +73,20 @@ def connect(
         check_same_thread=False,
     )
     # Damaged bytes are to be seen, and not to hide the rest.
-    connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    connection.text_factory = _decoded
     return connection
+
+
+def in_memory() -> sqlite3.Connection:
+    """A history that is nowhere on disk."""
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    connection.text_factory = _decoded
+    migrate(connection)
+    return connection
+
+
+def _decoded(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
 
 
 def prepare(connection: sqlite3.Connection, patience: float) -> None:

@@ -8,14 +8,15 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from copy import deepcopy
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from localspec.chat.conversation import Conversation, Message
 
 if TYPE_CHECKING:
     # SQLite is not needed before the first paint.
-    from localspec.history.history import ConversationHeader, History
+    from localspec.history.history import History
 
 T = TypeVar("T")
 
@@ -37,8 +38,8 @@ class HistoryWriter:
     def __init__(self, make: Callable[[], History], *, on_trouble: Callable[[str], None]) -> None:
         self._on_trouble = on_trouble
         self._lock = threading.Lock()
-        # The newest state of each answer that grows, by id.
-        self._growing: dict[str, _Job] = {}
+        # To write the newest state of each answer that grows, by id.
+        self._growing: dict[str, Callable[[], bool]] = {}
         self._removed: set[str] = set()
         self._retry: threading.Timer | None = None
         self._closed = False
@@ -66,10 +67,10 @@ class HistoryWriter:
 
     def streaming(self, conversation: str, message: Message) -> None:
         """An answer has grown; on a slow disk only its newest state is written."""
-        job = _Job(conversation, None, (_copy(message, growing=True),))
+        write = partial(self._write, conversation, messages=(_copy(message, growing=True),))
         with self._lock:
             waits = message.id in self._growing
-            self._growing[message.id] = job
+            self._growing[message.id] = write
         if not waits:
             self._submit(lambda: self._grow(message.id), False)
 
@@ -123,31 +124,25 @@ class HistoryWriter:
     def _put(self, conversation: Conversation, message: Message | None) -> Future[bool]:
         from localspec.history.rows import ConversationHeader
 
-        header = ConversationHeader.of(conversation)
-        if message is None:
-            job = _Job(conversation.id, header)
-        else:
+        write = partial(self._write, conversation.id, header=ConversationHeader.of(conversation))
+        if message is not None:
             # Messages that are done do not change any more, and the one that is not is copied.
             copy = _copy(message)
             others = (m for m in conversation.messages.values() if m is not message)
-            job = _Job(conversation.id, header, (copy,), (*others, copy))
-        return self._submit(lambda: self._write(job), False)
+            write = partial(write, messages=(copy,), everything=(*others, copy))
+        return self._submit(write, False)
 
     def _grow(self, message: str) -> bool:
         with self._lock:
-            job = self._growing.pop(message, None)
-        return job is not None and self._write(job)
+            write = self._growing.pop(message, None)
+        return write is not None and write()
 
-    def _write(self, job: _Job) -> bool:
-        if job.conversation in self._removed:
+    def _write(self, conversation: str, **parts: Any) -> bool:
+        """See `History.put`."""
+        if conversation in self._removed:
             return False
         try:
-            return self.history.put(
-                job.conversation,
-                header=job.header,
-                messages=job.messages,
-                everything=job.everything,
-            )
+            return self.history.put(conversation, **parts)
         except Exception as error:
             logger.exception("a message could not be written")
             self._tell(f"The history could not be written: {error}.")
@@ -193,16 +188,6 @@ class HistoryWriter:
             self._on_trouble(text)
         except Exception:
             logger.exception("trouble could not be told")
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """Copies to write."""
-
-    conversation: str
-    header: ConversationHeader | None
-    messages: tuple[Message, ...] = ()
-    everything: tuple[Message, ...] = ()
 
 
 def _copy(message: Message, *, growing: bool = False) -> Message:

@@ -8,7 +8,6 @@ import time
 from typing import Any
 
 from localspec import Chunk, Engine, Stream
-from localspec.answer_line import STOCK
 from localspec.chat.figures import Meter, baseline
 from localspec.chat.words import NAMES, line, main_reason, named
 
@@ -44,13 +43,12 @@ class Speculation:
 
     def figures(self) -> dict[str, Any]:
         figures = self._meter.figures()
-        compared = figures.drafted or figures.beside == STOCK
         return {
             "summary": line(figures, draft=self._draft),
             "figures": {
                 "tokens": figures.tokens,
                 "tokens_per_second": figures.speed or None,
-                "times_plain": figures.speed_up if compared else None,
+                "times_plain": figures.times_plain,
                 "beside": figures.beside,
                 "tokens_per_pass": figures.tokens_per_pass or None,
                 "prompt_tokens": figures.prompt_tokens,

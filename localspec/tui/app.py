@@ -28,11 +28,10 @@ from localspec.tui.control.command_actions import CommandActions
 from localspec.tui.control.conversation_display import ConversationDisplay
 from localspec.tui.control.conversation_list import ConversationList
 from localspec.tui.control.dialogs import Dialogs
-from localspec.tui.control.host import Host
+from localspec.tui.control.host import HEIGHTS, WIDTHS, Host
 from localspec.tui.control.keys import KEYS
 from localspec.tui.control.message_actions import MessageActions
 from localspec.tui.control.panels import Panels
-from localspec.tui.control.screen_parts import HEIGHTS, WIDTHS, ScreenParts
 from localspec.tui.rendering.message_lines import prepare
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.session import commands
@@ -106,7 +105,6 @@ class ChatApp(Host):
         self._said = (sampling or {}, max_tokens, system)
         self._resume = resume
         self.offline = offline
-        self.parts = ScreenParts(self)
         self.panels = Panels(self)
         self.store = HistoryWriter(_history, on_trouble=self._tell_from_thread)
         self.conversation_list = ConversationList(self)
@@ -156,9 +154,9 @@ class ChatApp(Host):
         said = self.preferences
         self.theme = said.theme if said.theme in self.available_themes else _first_theme()
         self.panels.restore()
-        self.parts.transcript.tokens, self.parts.transcript.rejected = said.tokens, said.rejected
+        self.transcript.tokens, self.transcript.rejected = said.tokens, said.rejected
         switches.follow(self)
-        self.parts.prompt.focus()
+        self.prompt.focus()
         self.conversation_display.show_conversation()
         self.call_after_refresh(self._begin)
 
@@ -212,17 +210,17 @@ class ChatApp(Host):
             command = commands.parse(text.strip())
         except UsageError as error:
             self.tell(str(error), error=True)
-            self.parts.prompt.select_all()  # to be mended, or written over
+            self.prompt.select_all()  # to be mended, or written over
             return
         if command is not None:
-            self.parts.prompt.accepted(text)
+            self.prompt.accepted(text)
             self._commands.run(*command)
             return
         if self.conversing.running is not None:
             self.tell("An answer is still coming. Wait for it, or stop it with Esc.", error=True)
             return
-        self.parts.prompt.accepted(text)
-        self._send(commands.unescaped(text), *self.parts.composer.taken())
+        self.prompt.accepted(text)
+        self._send(commands.unescaped(text), *self.composer.taken())
 
     @work(group="send")
     async def _send(self, text: str, attached: list[Attachment], instead_of: str | None) -> None:
@@ -231,8 +229,8 @@ class ChatApp(Host):
         except LocalspecError as error:
             # Sent in the same moment as another one: it was too early to know.
             self.tell(str(error), error=True)
-            if not self.parts.prompt.text:
-                self.parts.prompt.put(text)
+            if not self.prompt.text:
+                self.prompt.put(text)
         self.conversation_list.list()
 
     @on(PromptInput.Resume)
@@ -240,10 +238,6 @@ class ChatApp(Host):
         newest = self.conversation_list.newest
         if newest is not None:
             self.conversation_list.take(newest.id, None)
-
-    @on(PromptInput.KeysWanted)
-    def _keys_wanted(self) -> None:
-        self.action_keys()
 
     # From the conversation and the list
 
@@ -281,9 +275,9 @@ class ChatApp(Host):
         hidden = message is not None and message not in {m.id for m in conversation.path()}
         if message is not None and hidden and message in conversation.messages:
             conversation.select(message)
-        self.parts.composer.leave_edit()
+        self.composer.leave_edit()
         self.conversing.begin(conversation)
-        self.parts.transcript.select_message(message)
+        self.transcript.select_message(message)
         if uncover:
             self.panels.uncover()
 
@@ -307,7 +301,7 @@ class ChatApp(Host):
 
     def action_stop(self) -> None:
         """Close what is open, else stop what runs."""
-        if self.parts.composer.escape():
+        if self.composer.escape():
             return
         if self._runs():
             self.conversing.stop()
@@ -337,27 +331,18 @@ class ChatApp(Host):
     def action_new(self) -> None:
         self.show(self.new_conversation())
 
-    def action_model(self) -> None:
-        self._commands.run(commands.BY_NAME["model"], "")
-
-    def action_settings(self) -> None:
-        self._commands.run(commands.BY_NAME["set"], "")
-
-    def action_regenerate(self) -> None:
-        self.attempt(self.conversing.regenerate)
-
-    def action_why(self) -> None:
-        self._commands.run(commands.BY_NAME["why"], "")
+    def action_command(self, name: str) -> None:
+        self._commands.run(commands.BY_NAME[name], "")
 
     def action_tokens(self) -> None:
         """Cycle: Markdown, tokens, tokens with rejected ones."""
-        now = (self.parts.transcript.tokens, self.parts.transcript.rejected)
+        now = (self.transcript.tokens, self.transcript.rejected)
         self.show_tokens(
             *{(False, False): (True, False), (True, False): (True, True)}.get(now, (False, False))
         )
 
     def show_tokens(self, tokens: bool, rejected: bool) -> None:
-        self.parts.transcript.tokens, self.parts.transcript.rejected = tokens, rejected
+        self.transcript.tokens, self.transcript.rejected = tokens, rejected
         self.preferences.tokens, self.preferences.rejected = tokens, rejected
         self.save_preferences()
         self.conversation_display.legend()
@@ -371,13 +356,13 @@ class ChatApp(Host):
 
     def action_sidebar(self) -> None:
         self.panels.toggle(Sidebar)
-        if self.parts.sidebar.display:
-            self.parts.sidebar.focus_list()
+        if self.sidebar.display:
+            self.sidebar.focus_list()
 
     def action_search(self) -> None:
-        if not self.parts.sidebar.display:
+        if not self.sidebar.display:
             self.action_sidebar()
-        self.parts.sidebar.focus_search()
+        self.sidebar.focus_search()
 
     def action_keys(self) -> None:
         from localspec.tui.screens.keys_screen import KeysScreen, keys_of

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
 
 from localspec import paths
 from localspec.files import read_file, write_atomically
@@ -39,14 +38,6 @@ class Preferences:
     max_tokens: int | None = None
 
 
-_KINDS = {
-    str: ("theme", "model", "draft", "system"),
-    bool: ("sidebar", "figures", "tokens", "rejected", "learn", "record"),
-    int: ("max_tokens",),
-    dict: ("sampling",),
-}
-
-
 def file() -> Path:
     return paths.data_folder() / "chat.json"
 
@@ -67,15 +58,11 @@ def _read(text: str) -> Preferences:
     stored = json.loads(text)
     if not isinstance(stored, dict):
         raise ValueError("no object")
-    said: dict[str, Any] = {}
-    for kind, names in _KINDS.items():
-        for name in names:
-            value = stored.get(name)
-            if value is None:
-                continue
-            if type(value) is not kind:
-                raise ValueError(f"{name} is {value!r}")
-            said[name] = value
+    names = {f.name: f.type for f in fields(Preferences)}
+    said = {name: value for name, value in stored.items() if name in names and value is not None}
+    for name, value in said.items():
+        if type(value).__name__ != str(names[name]).partition("[")[0].removesuffix(" | None"):
+            raise ValueError(f"{name} is {value!r}")
     found = Preferences(**said)
     if found.max_tokens is not None and found.max_tokens < 1:
         raise ValueError(f"max_tokens is {found.max_tokens}")

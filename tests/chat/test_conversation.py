@@ -14,7 +14,7 @@ from localspec.chat.conversation import (
     Attachment,
     Conversation,
     Message,
-    fence_for,
+    fenced,
 )
 from localspec.history.export import to_markdown
 
@@ -173,7 +173,7 @@ def test_attachments_come_before_the_text() -> None:
 
 @pytest.mark.parametrize(("text", "length"), [("", 3), ("``", 3), ("```", 4), ("a`````b``", 6)])
 def test_a_fence_is_longer_than_any_inside(text: str, length: int) -> None:
-    assert fence_for(text) == "`" * length
+    assert fenced(text).splitlines()[0] == "`" * length
 
 
 def test_images_go_before_the_text_and_files_stay_text() -> None:

@@ -64,7 +64,6 @@ def test_nothing_yet() -> None:
     assert (figures.tokens, figures.passes, figures.speed, figures.speed_now) == (0, 0, 0.0, 0.0)
     assert figures.speed_up is None
     assert figures.saved_seconds is None
-    assert figures.acceptance is None
     assert figures.tokens_per_pass == 0.0
     assert figures.context_used == 10
 
@@ -134,7 +133,6 @@ def test_acceptance_by_drafter_and_position() -> None:
     figures = metered([first(), drafted([1, 2, 3], 1), drafted([4, 5], 2, by="model")])
     # Behind the first rejected token nothing is tested.
     assert (figures.drafted, figures.tested, figures.accepted) == (5, 4, 3)
-    assert figures.acceptance == pytest.approx(0.75)
     assert figures.by_drafter == {"ngram": (1, 2), "model": (2, 2)}
     assert figures.by_position == ((2, 2), (1, 2))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from localspec.answer_line import STOCK
 from localspec.chat import words
 from localspec.chat.figures import Figures, Totals
 from localspec.drafters.options import TURNED_OFF
@@ -58,8 +59,7 @@ def test_times(value: float, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
-    [(0, "0 B"), (1023, "1023 B"), (13 << 20, "13 MiB"), (3 << 29, "1.5 GiB")],
+    ("value", "said"), [(0, "0 B"), (1023, "1023 B"), (13 << 20, "13 MiB"), (3 << 29, "1.5 GiB")]
 )
 def test_sizes(value: int, said: str) -> None:
     assert words.size(value) == said
@@ -71,8 +71,9 @@ def test_shares() -> None:
 
 
 def test_the_line_below_an_answer() -> None:
-    line = words.line(figures(), draft="smollm2")
-    assert line == "121 tokens · 60.0 tok/s · 1.50× without drafts · draft smollm2"
+    line = words.line(figures(beside=STOCK), draft="smollm2")
+    assert line == "121 tokens · 60.0 tok/s · 1.50× plain llama.cpp · draft smollm2"
+    assert words.line(figures()) == "121 tokens · 60.0 tok/s", "llama.cpp was not measured"
     assert words.line(figures(), now=True).startswith("121 tokens · 75.0 tok/s")
 
 
@@ -129,7 +130,8 @@ def test_a_model_too_small_to_gain_is_told_so_wherever_drafting_is_off() -> None
 def test_no_model_is_too_small_without_a_reason(
     tokens: int, passes: int, seconds: float, reasons: dict[str, int]
 ) -> None:
-    assert words.too_small(tokens, passes, seconds, reasons) is None
+    found = Figures(tokens=tokens, passes=passes, verify_seconds=seconds, reasons=reasons)
+    assert words.too_small(found) is None
 
 
 def test_why() -> None:

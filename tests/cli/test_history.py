@@ -95,14 +95,14 @@ def test_list_as_json(cli: Cli, filled: list[Conversation]) -> None:
 
 def test_list_on_a_terminal(home: Path, filled: list[Conversation]) -> None:
     screen = on_terminal("history", "list", LOCALSPEC_HOME=str(home), COLUMNS="57").decode()
-    heading, *lines = screen.splitlines()
-    assert heading.split() == ["#", "ID", "UPDATED", "MESSAGES", "TITLE"]
+    heading, _, *lines = screen.splitlines()
+    assert heading.split() == ["#", "ID", "UPDATED", "TITLE"]
     assert max(len(line) for line in lines) <= 57
     assert lines[1].split()[:2] == ["2", "22222222"]
     assert lines[2].endswith("Tell me of the…")
     wide = on_terminal("history", "list", LOCALSPEC_HOME=str(home), COLUMNS="90").decode()
     assert wide.splitlines()[0].split()[-2:] == ["MODEL", "TITLE"]
-    assert wide.splitlines()[3].endswith("2  tale [1m  Tell me of the fox.")
+    assert wide.splitlines()[4].endswith("2  tale [1m  Tell me of the fox.")
     assert "\x1b" not in screen
     assert "\u202e" not in screen
 

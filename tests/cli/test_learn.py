@@ -126,11 +126,7 @@ def test_the_history_is_learned_and_forgotten_as_a_whole(
     ],
 )
 def test_what_is_wrong_is_said(
-    here: Path,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    code: int,
-    sentence: str,
+    here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, sentence: str
 ) -> None:
     (here / "empty").mkdir()
     make(here, {"a.txt": "text"})
@@ -142,10 +138,7 @@ def test_what_is_wrong_is_said(
 
 @pytest.mark.parametrize("package", ["pydivsufsort", "pathspec", "filelock"])
 def test_a_missing_package_is_named(
-    here: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    package: str,
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
     make(here, {"a.txt": "text"})
     monkeypatch.setitem(sys.modules, package, None)

@@ -122,12 +122,7 @@ def test_a_wrong_file_is_named(cli: Cli, config: Path, content: bytes, cause: st
     ],
 )
 def test_a_wrong_variable_is_named(
-    cli: Cli,
-    config: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    variable: str,
-    text: str,
-    cause: str,
+    cli: Cli, config: Path, monkeypatch: pytest.MonkeyPatch, variable: str, text: str, cause: str
 ) -> None:
     assert not config.exists()
     monkeypatch.setenv(variable, text)

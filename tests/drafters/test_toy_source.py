@@ -109,7 +109,6 @@ def test_it_has_a_colour_and_an_arm(engine: Engine, phrases: list[list[int]]) ->
     palette = Palette({}, dark=True)
     mark = palette.mark("phrases")
     assert mark.name == "phrases"
-    assert mark.letter == "p"
     assert mark == palette.mark("phrases")
     assert mark.style not in [known.style for known in palette.marks.values()]
     arms = localspec_arms(engine, ["drafters"])

@@ -13,14 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localspec import GenerationStats
-from localspec.chat.conversation import (
-    ASSISTANT,
-    STATES,
-    STOPPED,
-    USER,
-    Attachment,
-    Conversation,
-)
+from localspec.chat.conversation import ASSISTANT, STATES, STOPPED, USER, Attachment, Conversation
 from localspec.chat.figures import Meter
 from localspec.errors import LocalspecError, UsageError
 from localspec.history.export import FORMATS, to_json, to_markdown, write_export

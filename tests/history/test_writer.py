@@ -11,14 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.chat.conversation import (
-    ASSISTANT,
-    COMPLETE,
-    STREAMING,
-    USER,
-    Conversation,
-    Message,
-)
+from localspec.chat.conversation import ASSISTANT, COMPLETE, STREAMING, USER, Conversation, Message
 from localspec.errors import HistoryError
 from localspec.history.history import History
 from localspec.history.trouble import KEPT_AGAIN
@@ -88,11 +81,7 @@ def test_what_is_told_is_what_it_was_when_it_was_told(
     found = as_on_disk(history, conversation)
     assert found.title == "one"
     last = found.path()[-1]
-    assert (last.content, last.stats, last.spans) == (
-        "half",
-        {"by": {"ngram": 1}},
-        [(4, "target")],
-    )
+    assert (last.content, last.stats, last.spans) == ("half", {"by": {"ngram": 1}}, [(4, "target")])
 
 
 def test_of_a_growing_answer_the_newest_state_is_written(

@@ -29,10 +29,7 @@ def test_as_json() -> None:
     assert found["equal"] is False
     assert (found["plain"], found["proof"]) == ("localspec without drafts", None)
     proved = outcome(stock=True, proof=Proof(None)).as_dict()
-    assert (proved["plain"], proved["proof"]) == (
-        "llama.cpp",
-        {"bit_for_bit": True, "wrong": None},
-    )
+    assert (proved["plain"], proved["proof"]) == ("llama.cpp", {"bit_for_bit": True, "wrong": None})
     assert found["parting"] == {"position": 7, "plain": "a", "localspec": "b"}
     assert found["lanes"]["plain"]["tokens"] == 100
     assert found["lanes"]["localspec"]["stats"]["target_passes"] == 40

@@ -91,15 +91,15 @@ class Chat:
             self.app.post_message(events.Key(key, None if key == "ctrl+j" else character))
 
     async def type(self, text: str) -> None:
-        before = self.app.parts.prompt.text
+        before = self.app.prompt.text
         self.burst(text)
-        await self.until(lambda: self.app.parts.prompt.text == before + text, f"typed {text!r}")
+        await self.until(lambda: self.app.prompt.text == before + text, f"typed {text!r}")
         await self.pilot.pause()
 
     async def command(self, line: str) -> None:
         await self.type(line)
         # The list of completions would take Enter for itself.
-        if self.app.parts.prompt.completing:
+        if self.app.prompt.completing:
             await self.press("escape")
         await self.press("enter")
 
@@ -150,7 +150,7 @@ class Chat:
         return text in self.said
 
     def listed(self) -> list[str]:
-        options = self.app.parts.sidebar.query_one(OptionList)
+        options = self.app.sidebar.query_one(OptionList)
         return [_plain(options.get_option_at_index(n).prompt) for n in range(options.option_count)]
 
     @property

@@ -168,17 +168,14 @@ class ScriptedEngine:
     """What the chat uses of an engine."""
 
     context_length = 512
-    profile = SimpleNamespace(stock=None)
+    profile = SimpleNamespace(stock=1.0)
 
     def __init__(self, script: Scripted, model: str, draft: str | None) -> None:
         self.model = Weights(Path(model).stem, Path(model), 14_000_000)
         self.draft: Weights | None = None
-        self.draft_path: Path | None = None
-        self.why_no_draft: str | None = "--draft none"
         if draft not in (None, "none"):
             name = f"{self.model.name}-small" if draft == "auto" else str(draft)
-            self.draft, self.why_no_draft = Weights(Path(name).stem, Path(name), 3_000_000), None
-            self.draft_path = self.draft.path
+            self.draft = Weights(Path(name).stem, Path(name), 3_000_000)
         self.why_draft: str | None = None
         self.notices = script.notices
         self._script = script
@@ -254,11 +251,7 @@ class ScriptedEngine:
         hold.wait(check)
 
     def _steps(
-        self,
-        said: Says,
-        max_tokens: int | None,
-        length: int,
-        assembler: Detokenizer,
+        self, said: Says, max_tokens: int | None, length: int, assembler: Detokenizer
     ) -> Generator[Piece, None, None]:
         words = deque(re.findall(r"\S+\s*|\s+", said.text))
         left = max_tokens if max_tokens is not None else len(words)

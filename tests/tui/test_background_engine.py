@@ -25,14 +25,12 @@ from localspec.tui.session.events import (
     AnswerEnded,
     AnswerFailed,
     Event,
-    Measuring,
     NotKept,
     NotOpened,
     Opened,
-    OpeningProgress,
     Overflowed,
     PairReference,
-    PromptProgress,
+    Progress,
     Question,
 )
 from tests.tui.scripted import Hold, Says, Scripted
@@ -90,9 +88,10 @@ def test_a_pair_is_opened() -> None:
     with at_a_desk() as desk:
         desk.engine.open(PairReference("big.gguf", "small.gguf"))
         opened = desk.until(Opened)
-        assert (opened.model, opened.draft, opened.why_no_draft) == ("big", "small", None)
+        assert (opened.model, opened.draft) == ("big", "small")
         assert opened.context_length == 512
-        assert [e.fraction for e in desk.told if isinstance(e, OpeningProgress)][-1] == 1.0
+        texts = [e.text for e in desk.told if isinstance(e, Progress)]
+        assert texts[-1] == "loading the model: 100%"
     assert desk.script.closed == 1
 
 
@@ -183,7 +182,7 @@ def test_stopping_while_the_prompt_is_read() -> None:
     with at_a_desk(Says("never", holds={0: hold})) as desk:
         desk.engine.open(PairReference(None))
         desk.ask()
-        assert desk.until(PromptProgress).done == 1
+        assert desk.until(Progress, lambda e: e.message).text == "reading the prompt: 25%"
         desk.engine.stop()
         assert desk.until(AnswerEnded) == AnswerEnded("hello", "", "cancelled")
 
@@ -284,7 +283,7 @@ def test_measuring_is_told() -> None:
     with at_a_desk(Says("one two", unmeasured=True)) as desk:
         desk.engine.open(PairReference(None))
         desk.ask()
-        assert desk.until(Measuring).message == "hello"
+        assert desk.until(Progress, lambda e: e.text.startswith("measuring")).message == "hello"
         desk.until(AnswerEnded)
 
 

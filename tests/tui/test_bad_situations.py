@@ -110,7 +110,7 @@ def test_leaving_while_a_file_is_tried(tmp_path: Path) -> None:
 
 @pytest.fixture
 def overflowed(tmp_path: Path) -> Iterator[Terminal]:
-    with opened("-c", "256", "-n", "30", home=tmp_path, lines=40) as terminal:
+    with opened("--ctx", "256", "-n", "30", home=tmp_path, lines=40) as terminal:
         terminal.until(EMBEDDED)
         answered(terminal, "First " + "one two three " * 25)
         terminal.type("Second " + "four five six " * 60 + "\r")
@@ -268,9 +268,9 @@ def test_an_error_in_the_app_itself(tmp_path: Path) -> None:
         "import sys\n"
         "from localspec.cli.main import main\n"
         "from localspec.tui.app import ChatApp\n"
-        "def action_why(app):\n"
+        "def action_command(app, name):\n"
         "    raise RuntimeError('of all things')\n"
-        "ChatApp.action_why = action_why\n"
+        "ChatApp.action_command = action_command\n"
         "sys.exit(main(['chat']))\n"
     )
     with chat(command=(sys.executable, "-c", broken), home=tmp_path) as terminal:

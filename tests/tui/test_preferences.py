@@ -72,12 +72,7 @@ def test_a_broken_file_is_told_and_survived(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
-    [
-        {"sampling": {"temperature": -1}},
-        {"max_tokens": 0},
-        {"max_tokens": -5},
-    ],
+    "said", [{"sampling": {"temperature": -1}}, {"max_tokens": 0}, {"max_tokens": -5}]
 )
 def test_values_that_cannot_be_meant_are_no_preferences(said: dict[str, object]) -> None:
     """Somebody wrote them by hand: every answer would fail over them."""

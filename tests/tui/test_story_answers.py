@@ -22,7 +22,7 @@ async def test_send_and_read_the_answer() -> None:
         assert [m["content"] for m in script.asked[0].messages] == ["Tell me of a fox"]
         assert "You" in shown.text
         assert "A fox ran over the hill." in shown.text  # rendered, without the stars
-        assert shown.app.parts.prompt.text == ""
+        assert shown.app.prompt.text == ""
         assert "tok/s" in shown.text
         assert shown.answer.state == COMPLETE
         assert not shown.errors()
@@ -40,7 +40,7 @@ async def test_several_lines_in_one_message() -> None:
     script = Scripted()
     async with chat(script) as shown:
         await shown.type("one\ntwo\nthree")
-        assert shown.app.parts.prompt.size.height == 3
+        assert shown.app.prompt.size.height == 3
         await shown.press("enter")
         await shown.until(lambda: shown.says("one\ntwo\nthree"))
         await shown.answered()
@@ -85,7 +85,7 @@ async def test_what_was_sent_comes_back_with_the_arrows() -> None:
         for text in ("first", "second"):
             await shown.send(text)
         await shown.type("begun")
-        prompt = shown.app.parts.prompt
+        prompt = shown.app.prompt
         seen = []
         for key in ("up", "up", "up", "down", "down"):
             await shown.press(key)
@@ -98,11 +98,11 @@ async def test_the_arrows_move_within_several_lines_first() -> None:
         await shown.send("before")
         await shown.type("one\ntwo")
         await shown.press("up")
-        assert shown.app.parts.prompt.text == "one\ntwo"
+        assert shown.app.prompt.text == "one\ntwo"
         await shown.press("up")
-        assert shown.app.parts.prompt.text == "before"
+        assert shown.app.prompt.text == "before"
         await shown.press("down")
-        assert shown.app.parts.prompt.text == "one\ntwo"
+        assert shown.app.prompt.text == "one\ntwo"
 
 
 async def test_what_was_sent_in_an_earlier_session_comes_back_too() -> None:
@@ -110,7 +110,7 @@ async def test_what_was_sent_in_an_earlier_session_comes_back_too() -> None:
         await shown.send("from yesterday")
     async with chat() as shown:
         await shown.press("up")
-        assert shown.app.parts.prompt.text == "from yesterday"
+        assert shown.app.prompt.text == "from yesterday"
 
 
 async def test_escape_stops_and_keeps_the_partial_answer() -> None:
@@ -194,10 +194,10 @@ async def test_what_is_typed_ahead_is_kept_until_the_answer_is_there() -> None:
         await shown.type("and then")
         await shown.press("enter")
         await shown.hears("An answer is still coming.")
-        assert shown.app.parts.prompt.text == "and then"
+        assert shown.app.prompt.text == "and then"
         hold.release()
         await shown.answered()
-        assert shown.app.parts.prompt.text == "and then"
+        assert shown.app.prompt.text == "and then"
         await shown.press("enter")
         await shown.until(lambda: shown.says("and then"))
         await shown.answered()

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.nightly
 
 async def at_conversation(shown: Chat) -> None:
     """The focus on the conversation."""
-    shown.app.parts.transcript.focus()
+    shown.app.transcript.focus()
     await shown.settle()
 
 
@@ -42,7 +42,7 @@ async def test_an_earlier_answer_again_leaves_what_followed_on_its_branch() -> N
         await shown.send("second")
         await at_conversation(shown)
         await shown.press("up", "up", "up")
-        selected = shown.app.parts.transcript.selected
+        selected = shown.app.transcript.selected
         assert selected is not None
         assert selected.content == "One."
         await shown.press("r")
@@ -60,7 +60,7 @@ async def test_edit_and_resend_as_a_branch() -> None:
     async with chat(script) as shown:
         await shown.send("capital of Italy")
         await shown.command("/edit")
-        assert shown.app.parts.prompt.text == "capital of Italy"
+        assert shown.app.prompt.text == "capital of Italy"
         assert "editing: Enter sends it as a branch" in shown.text
         await shown.press(*["backspace"] * 5)
         await shown.type("France")
@@ -82,8 +82,8 @@ async def test_edit_with_a_key_on_the_message() -> None:
         await shown.send("mine")
         await at_conversation(shown)
         await shown.press("up", "up", "e")
-        assert shown.app.parts.prompt.has_focus
-        assert shown.app.parts.prompt.text == "mine"
+        assert shown.app.prompt.has_focus
+        assert shown.app.prompt.text == "mine"
         await shown.type("!")
         await shown.press("enter")
         await shown.until(lambda: shown.says("mine!"))
@@ -96,7 +96,7 @@ async def test_escape_leaves_an_edit() -> None:
         await shown.command("/edit")
         await shown.press("escape")
         assert "editing" not in shown.text
-        assert shown.app.parts.prompt.text == ""
+        assert shown.app.prompt.text == ""
         await shown.send("another")
         assert shown.said == ["mine", "One.", "another", "Two."]
 
@@ -107,13 +107,13 @@ async def test_what_was_being_written_waits_for_the_end_of_an_edit() -> None:
         for end in ("escape", "enter"):
             await shown.type("begun")
             await at_conversation(shown)
-            shown.app.parts.transcript.select_message(shown.path[0].id)
+            shown.app.transcript.select_message(shown.path[0].id)
             await shown.press("e")
-            assert shown.app.parts.prompt.text == "mine"
+            assert shown.app.prompt.text == "mine"
             await shown.press(end)
-            await shown.until(lambda: shown.app.parts.prompt.text == "begun", end)
+            await shown.until(lambda: shown.app.prompt.text == "begun", end)
             await shown.answered()
-            shown.app.parts.prompt.put("")
+            shown.app.prompt.put("")
         assert shown.said == ["mine", "Two."]
 
 

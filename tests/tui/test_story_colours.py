@@ -30,7 +30,7 @@ def styles(shown: Chat) -> dict[str, Style]:
 
 def legend(shown: Chat) -> str:
     """The line that tells the marks apart, empty where it is not shown."""
-    line = shown.app.parts.line("#legend")
+    line = shown.app.line("#legend")
     return str(line.content) if line.display else ""
 
 
@@ -126,7 +126,7 @@ async def test_the_figures_tell_what_drafting_did() -> None:
         await shown.send("letters")
         for expected in (
             "tok/s",
-            "× without drafts",
+            "× plain llama.cpp",
             "Accepted drafts",
             "n-gram",
             "draft model",
@@ -142,7 +142,7 @@ async def test_the_figures_tell_what_drafting_did() -> None:
 async def test_where_drafting_is_off_a_sentence_says_why() -> None:
     async with chat(Scripted(Says(TEXT, passes=[Pass()]))) as shown:
         await shown.send("letters")
-        panel = str(shown.app.parts.widget(FiguresPanel).query_one("#drafts", Static).content)
+        panel = str(shown.app.part(FiguresPanel).query_one("#drafts", Static).content)
         assert f"Drafting is off: {NEVER}." in panel
         assert "Drafting is off: " in shown.text
         assert "not drafted" in shown.text
@@ -171,7 +171,7 @@ async def test_why_of_a_message_that_is_selected() -> None:
     async with chat(Scripted(TEXT, "short")) as shown:
         await shown.send("letters")
         await shown.send("once more")
-        shown.app.parts.transcript.focus()
+        shown.app.transcript.focus()
         await shown.press("up", "up", "up", "w")
         await shown.until(lambda: "wrote 14 tokens" in shown.text)
         await shown.press("w")

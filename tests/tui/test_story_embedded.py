@@ -38,7 +38,7 @@ def the_app(max_tokens: int | None = None) -> ChatApp:
 
 async def open_first(shown: Chat) -> None:
     await shown.until(lambda: "No conversations" not in shown.listed()[0])
-    shown.app.parts.sidebar.query_one(OptionList).focus()
+    shown.app.sidebar.query_one(OptionList).focus()
     await shown.press("home", "enter")
     await shown.until(lambda: shown.said, "the conversation")
 

@@ -73,7 +73,7 @@ async def test_what_the_terminal_would_obey_is_made_harmless() -> None:
     async with chat(script, toasts=True) as shown:
         await shown.until(lambda: "[b]x[/b]" in shown.text)
         shown.app.post_message(events.Paste("clear \x1b[2J"))
-        await shown.until(lambda: shown.app.parts.prompt.text)
+        await shown.until(lambda: shown.app.prompt.text)
         await shown.press("enter")
         await shown.until(lambda: len(shown.said) == 2)
         await shown.answered()
@@ -101,11 +101,7 @@ async def test_a_full_context_offers_to_drop_the_oldest_turns() -> None:
         await shown.until(lambda: shown.says("Two."))
         await shown.answered()
         assert shown.said == ["first", "One.", "second", "Two."]
-        assert [asked.overflow for asked in script.asked] == [
-            "error",
-            "error",
-            "drop_oldest",
-        ]
+        assert [asked.overflow for asked in script.asked] == ["error", "error", "drop_oldest"]
         await shown.send("third")
         assert script.asked[3].overflow == "drop_oldest"
 
@@ -166,7 +162,7 @@ async def test_broken_preferences_are_told_and_replaced() -> None:
         await shown.hears(f"{file} could not be read", error=False)
         await shown.command("/tokens on")
     async with chat() as shown:
-        assert shown.app.parts.transcript.tokens
+        assert shown.app.transcript.tokens
         assert not shown.notices()
 
 
@@ -178,7 +174,7 @@ async def test_preferences_that_cannot_be_kept_are_told(home: Path) -> None:
         file.mkdir(parents=True)
         await shown.command("/tokens on")
         await shown.hears("The settings of the chat are not kept:")
-        assert shown.app.parts.transcript.tokens
+        assert shown.app.transcript.tokens
 
 
 async def test_settings_that_no_engine_takes_are_told() -> None:

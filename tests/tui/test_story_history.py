@@ -60,7 +60,7 @@ async def test_conversations_are_listed_newest_first(stored: list[Conversation])
 async def test_search_and_open_what_was_found(stored: list[Conversation]) -> None:
     async with chat(size=WIDE) as shown:
         await shown.press("ctrl+f")
-        assert shown.app.focused is shown.app.parts.sidebar.query_one(Input)
+        assert shown.app.focused is shown.app.sidebar.query_one(Input)
         shown.burst("voles")
         await shown.until(lambda: len(shown.listed()) == 1, "one hit")
         assert "What do owls eat" in shown.listed()[0]
@@ -68,10 +68,10 @@ async def test_search_and_open_what_was_found(stored: list[Conversation]) -> Non
         await shown.press("enter", "enter")
         await shown.until(lambda: shown.said, "the conversation")
         assert shown.said == ["What do owls eat", "Mostly voles and mice."]
-        selected = shown.app.parts.transcript.selected
+        selected = shown.app.transcript.selected
         assert selected is not None
         assert selected.content == "Mostly voles and mice."
-        assert shown.app.parts.prompt.has_focus
+        assert shown.app.prompt.has_focus
 
 
 async def test_one_that_comes_late_takes_nobody_back(
@@ -87,7 +87,7 @@ async def test_one_that_comes_late_takes_nobody_back(
 
     monkeypatch.setattr(History, "load", slowly)
     async with chat(size=WIDE) as shown:
-        search = shown.app.parts.sidebar.query_one(Input)
+        search = shown.app.sidebar.query_one(Input)
         await shown.press("ctrl+f", "enter", "enter", "down", "enter", "ctrl+f")
         loads[1].set()
         await shown.until(lambda: shown.said, "the conversation")
@@ -102,7 +102,7 @@ async def test_one_that_comes_late_takes_nobody_back(
 async def test_a_choice_that_comes_late_takes_nobody_back(stored: list[Conversation]) -> None:
     """A key that goes elsewhere may overtake the list's message."""
     async with chat(size=WIDE) as shown:
-        sidebar = shown.app.parts.sidebar
+        sidebar = shown.app.sidebar
         await shown.press("ctrl+f")
         sidebar.post_message(sidebar.Chosen(stored[0].id, None))
         await shown.until(lambda: shown.said, "the conversation")
@@ -114,8 +114,8 @@ async def test_what_is_found_late_can_be_opened(stored: list[Conversation]) -> N
     """Enter before the search has answered: the first hit is chosen all the same."""
     async with chat(size=WIDE) as shown:
         await shown.press("ctrl+f", "enter")
-        await shown.until(lambda: shown.app.parts.sidebar.choosing)
-        shown.app.parts.sidebar.search_for("voles")
+        await shown.until(lambda: shown.app.sidebar.choosing)
+        shown.app.sidebar.search_for("voles")
         await shown.until(lambda: len(shown.listed()) == 1)
         await shown.press("enter")
         await shown.until(lambda: shown.says("Mostly voles and mice."))
@@ -124,7 +124,7 @@ async def test_what_is_found_late_can_be_opened(stored: list[Conversation]) -> N
 async def test_down_leaves_the_search_for_the_list(stored: list[Conversation]) -> None:
     async with chat(size=WIDE) as shown:
         await shown.press("ctrl+f", "down")
-        assert shown.app.parts.sidebar.choosing
+        assert shown.app.sidebar.choosing
         await shown.press("enter")
         await shown.until(lambda: shown.says("Mostly voles and mice."))
 
@@ -132,9 +132,9 @@ async def test_down_leaves_the_search_for_the_list(stored: list[Conversation]) -
 async def test_ctrl_b_goes_to_the_list_where_one_was(stored: list[Conversation]) -> None:
     async with chat(size=(80, 24)) as shown:
         await shown.press("ctrl+b", "down")
-        assert shown.app.parts.sidebar.choosing
+        assert shown.app.sidebar.choosing
         await shown.press("ctrl+b")
-        await shown.until(lambda: shown.app.parts.prompt.has_focus)
+        await shown.until(lambda: shown.app.prompt.has_focus)
         await shown.press("ctrl+b", "enter")
         await shown.until(lambda: shown.says("In a den."), "the one below the first")
 
@@ -181,7 +181,7 @@ async def test_the_footer_tells_what_enter_does(keys: tuple[str, ...], does: str
     async with chat(size=(80, 24)) as shown:
         await shown.send("hello")
         if keys == ("tab",):
-            shown.app.parts.transcript.focus()
+            shown.app.transcript.focus()
         else:
             await shown.press(*keys)
         await shown.until(lambda: f"⏎ {does}" in shown.text.splitlines()[-1], does)
@@ -194,7 +194,7 @@ async def test_search_that_finds_nothing_and_escape(stored: list[Conversation]) 
         await shown.press("escape")
         await shown.until(lambda: len(shown.listed()) == 2, "all of them again")
         await shown.press("escape")
-        await shown.until(lambda: shown.app.parts.prompt.has_focus)
+        await shown.until(lambda: shown.app.prompt.has_focus)
 
 
 async def test_a_hit_on_a_hidden_branch_shows_that_branch() -> None:
@@ -213,7 +213,7 @@ async def test_a_hit_on_a_hidden_branch_shows_that_branch() -> None:
 async def test_going_on_in_a_conversation_from_before(stored: list[Conversation]) -> None:
     script = Scripted("And beetles.")
     async with chat(script, size=WIDE) as shown:
-        shown.app.parts.sidebar.query_one(OptionList).focus()
+        shown.app.sidebar.query_one(OptionList).focus()
         await shown.press("home", "enter")
         await shown.until(lambda: shown.said)
         await shown.send("And else?")
@@ -264,7 +264,7 @@ async def test_delete_with_a_key_in_the_list(stored: list[Conversation]) -> None
     async with chat(size=WIDE) as shown:
         await shown.send("here")
         await shown.until(lambda: len(shown.listed()) == 3)
-        shown.app.parts.sidebar.query_one(OptionList).focus()
+        shown.app.sidebar.query_one(OptionList).focus()
         await shown.press("end", "x")
         await choose(shown, "Delete it")
         await shown.until(lambda: len(shown.listed()) == 2)
@@ -375,7 +375,7 @@ async def test_the_list_goes_on_as_one_scrolls() -> None:
     history.close()
     async with chat(size=WIDE) as shown:
         assert len(shown.listed()) == 100
-        shown.app.parts.sidebar.query_one(OptionList).focus()
+        shown.app.sidebar.query_one(OptionList).focus()
         await shown.press("end")
         await shown.until(lambda: len(shown.listed()) == 150)
         await shown.press("end")

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.nightly
 
 
 def offered(shown: Chat) -> list[str]:
-    completions = shown.app.parts.widget(Completions)
+    completions = shown.app.part(Completions)
     return option_texts(completions) if completions.display else []
 
 
@@ -29,7 +29,7 @@ async def test_commands_complete_by_keyboard() -> None:
     async with chat() as shown:
         await shown.type("/")
         assert offered(shown)[0].startswith("/help")
-        assert shown.app.parts.widget(Completions).size.height == 8
+        assert shown.app.part(Completions).size.height == 8
         await shown.type("s")
         assert [row.split()[0] for row in offered(shown)] == [
             "/system",
@@ -39,21 +39,21 @@ async def test_commands_complete_by_keyboard() -> None:
             "/stop",
         ]
         await shown.press("down", "down", "up", "tab")
-        assert shown.app.parts.prompt.text == "/set "
+        assert shown.app.prompt.text == "/set "
         assert [row.split()[-1] for row in offered(shown)][:2] == ["temperature", "top_k"]
         await shown.type("min")
         await shown.press("enter")
-        assert shown.app.parts.prompt.text == "/set min_p"
+        assert shown.app.prompt.text == "/set min_p"
         assert offered(shown) == []
 
 
 async def test_a_command_without_arguments_runs_when_it_is_chosen() -> None:
     async with chat() as shown:
-        before = shown.app.parts.sidebar.display
+        before = shown.app.sidebar.display
         await shown.type("/side")
         await shown.press("enter")
-        await shown.until(lambda: shown.app.parts.sidebar.display is not before)
-        assert shown.app.parts.prompt.text == ""
+        await shown.until(lambda: shown.app.sidebar.display is not before)
+        assert shown.app.prompt.text == ""
 
 
 async def test_escape_closes_the_completions_and_typing_opens_them_again() -> None:
@@ -62,7 +62,7 @@ async def test_escape_closes_the_completions_and_typing_opens_them_again() -> No
         assert offered(shown)
         await shown.press("escape")
         assert offered(shown) == []
-        assert shown.app.parts.prompt.text == "/se"
+        assert shown.app.prompt.text == "/se"
         await shown.type("t")
         assert offered(shown)
         await shown.press("backspace", "backspace", "backspace", "backspace")
@@ -75,7 +75,7 @@ async def test_a_whole_command_typed_is_run_by_one_enter() -> None:
         await shown.type("/new")
         await shown.press("enter")
         await shown.until(lambda: not shown.said)
-        assert shown.app.parts.prompt.text == ""
+        assert shown.app.prompt.text == ""
 
 
 async def test_files_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,11 +85,11 @@ async def test_files_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     async with chat() as shown:
         await shown.type("/attach fo")
         await shown.press("tab")
-        assert shown.app.parts.prompt.text == "/attach folder/"
+        assert shown.app.prompt.text == "/attach folder/"
         await shown.press("tab")
-        assert shown.app.parts.prompt.text == "/attach folder/notes.txt"
+        assert shown.app.prompt.text == "/attach folder/notes.txt"
         await shown.press("enter")
-        await shown.until(lambda: shown.app.parts.composer.attached)
+        await shown.until(lambda: shown.app.composer.attached)
 
 
 async def test_the_command_palette_has_the_commands() -> None:
@@ -116,17 +116,17 @@ async def test_a_command_of_the_palette_that_needs_an_argument_is_put_into_the_i
             lambda: options.option_count and "/attach" in str(options.get_option_at_index(0).prompt)
         )
         await shown.press("enter")
-        await shown.until(lambda: shown.app.parts.prompt.text == "/attach ")
-        assert shown.app.parts.prompt.has_focus
+        await shown.until(lambda: shown.app.prompt.text == "/attach ")
+        assert shown.app.prompt.has_focus
 
 
 @pytest.mark.parametrize("key", ["question_mark", "f1"])
 async def test_the_keys_that_apply_where_the_focus_is(key: str) -> None:
     async with chat(size=(140, 60)) as shown:
         places = {
-            "Input": (shown.app.parts.prompt, "New line"),
-            "Conversation": (shown.app.parts.transcript, "Edit and resend"),
-            "List of conversations": (shown.app.parts.sidebar.query_one(OptionList), "Delete"),
+            "Input": (shown.app.prompt, "New line"),
+            "Conversation": (shown.app.transcript, "Edit and resend"),
+            "List of conversations": (shown.app.sidebar.query_one(OptionList), "Delete"),
         }
         for place, (widget, about) in places.items():
             widget.focus()
@@ -144,14 +144,14 @@ async def test_the_keys_that_apply_where_the_focus_is(key: str) -> None:
 async def test_a_question_mark_within_a_text_is_a_question_mark() -> None:
     async with chat() as shown:
         await shown.type("why?")
-        assert shown.app.parts.prompt.text == "why?"
+        assert shown.app.prompt.text == "why?"
         assert not isinstance(shown.app.screen, KeysScreen)
 
 
 async def test_a_question_mark_in_the_search_is_typed() -> None:
     async with chat(size=(140, 40)) as shown:
         await shown.press("ctrl+f", "question_mark")
-        assert shown.app.parts.sidebar.query_one(Input).value == "?"
+        assert shown.app.sidebar.query_one(Input).value == "?"
         assert not isinstance(shown.app.screen, KeysScreen)
 
 
@@ -203,7 +203,7 @@ async def test_ctrl_c_copies_what_is_selected_in_the_input_and_does_not_stop() -
         await shown.press(*["shift+left"] * 5, "ctrl+c")
         assert shown.copied == ["ahead"]
         assert shown.app.conversing.running is not None
-        assert shown.app.parts.prompt.text == "typed ahead"
+        assert shown.app.prompt.text == "typed ahead"
         hold.release()
         await shown.answered()
 
@@ -258,7 +258,7 @@ async def test_every_screen_draws(
             await shown.until(lambda: len(shown.app.screen_stack) == 1, line)
         await shown.type("/")
         await shown.press("escape")
-        shown.app.parts.prompt.put("")
+        shown.app.prompt.put("")
         await shown.command("/tokens rejected")
         await shown.send("again")
         await shown.press("ctrl+s")

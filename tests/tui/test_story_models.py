@@ -320,7 +320,7 @@ async def test_escape_leaves_the_picker(room: Room) -> None:
         await shown.until(lambda: "There are no GGUF files" in about(shown))
         await shown.press("escape")
         assert not isinstance(shown.app.screen, ModelPicker)
-        assert shown.app.parts.prompt.has_focus
+        assert shown.app.prompt.has_focus
         assert len(script.loaded) == 1
 
 
@@ -353,7 +353,7 @@ async def test_found_models_complete_the_commands() -> None:
         await shown.press("escape")
         await shown.type("/model wr")
         await shown.press("tab")
-        assert shown.app.parts.prompt.text == f"/model {WREN.reference}"
+        assert shown.app.prompt.text == f"/model {WREN.reference}"
 
 
 async def test_loading_shows_its_progress_and_can_be_cancelled() -> None:

@@ -20,7 +20,7 @@ LONG = "\n\n".join(f"Paragraph {number} of the answer." for number in range(60))
 
 
 def panels(shown: Chat) -> tuple[bool, bool]:
-    return shown.app.parts.sidebar.display, shown.app.parts.widget(FiguresPanel).display
+    return shown.app.sidebar.display, shown.app.part(FiguresPanel).display
 
 
 def above(shown: Chat) -> list[str]:
@@ -61,29 +61,29 @@ async def test_figures_tell_what_drafts_saved_and_may_lose() -> None:
 async def test_panels_fold_and_unfold_beside_the_conversation(size: tuple[int, int]) -> None:
     async with chat(size=size) as shown:
         before = panels(shown)
-        width = shown.app.parts.transcript.size.width
+        width = shown.app.transcript.size.width
         await shown.press("ctrl+g")
         assert panels(shown) == (before[0], not before[1])
-        assert shown.app.parts.transcript.size.width > width
+        assert shown.app.transcript.size.width > width
         await shown.press("ctrl+b")
         assert panels(shown) == (not before[0], not before[1])
-        shown.app.parts.prompt.focus()
+        shown.app.prompt.focus()
         await shown.command("/figures")
         await shown.command("/sidebar")
         assert panels(shown) == before
-        assert shown.app.parts.transcript.size.width == width
+        assert shown.app.transcript.size.width == width
 
 
 async def test_on_a_narrow_terminal_a_panel_lies_over_the_conversation_for_a_moment() -> None:
     async with chat(size=(80, 24)) as shown:
         await shown.send("hello")
-        width = shown.app.parts.transcript.size.width
+        width = shown.app.transcript.size.width
         for key, kind in (("ctrl+g", FiguresPanel), ("ctrl+b", Sidebar)):
             await shown.press(key)
-            panel = shown.app.parts.widget(kind)
+            panel = shown.app.part(kind)
             assert panel.display
             assert panel.size.width > 20
-            assert shown.app.parts.transcript.size.width == width
+            assert shown.app.transcript.size.width == width
             await shown.press("escape")
             await shown.until(lambda panel=panel: not panel.display, key)  # type: ignore[misc]
         await shown.press("ctrl+g")
@@ -97,7 +97,7 @@ async def test_what_lies_over_the_conversation_leaves_the_input_in_view(key: str
         await shown.type("a message that is being written")
         await shown.press(key)
         assert "a message that is being written" in shown.text
-        shown.app.parts.prompt.focus()
+        shown.app.prompt.focus()
         await shown.press("ctrl+j", "ctrl+j", "ctrl+j")
         await shown.until(lambda: "a message that is being written" in shown.text)
 
@@ -115,11 +115,11 @@ async def test_a_conversation_chosen_on_a_narrow_terminal_is_seen_at_once() -> N
     async with chat(size=(80, 24)) as shown:
         await shown.send("hello")
         await shown.press("ctrl+n", "ctrl+f")
-        assert shown.app.parts.sidebar.display
+        assert shown.app.sidebar.display
         await shown.press("enter", "enter")
         await shown.until(lambda: shown.said == ["hello", "Answer 1."])
-        await shown.until(lambda: not shown.app.parts.sidebar.display)
-        assert shown.app.parts.prompt.has_focus
+        await shown.until(lambda: not shown.app.sidebar.display)
+        assert shown.app.prompt.has_focus
 
 
 async def test_a_panel_that_was_folded_stays_folded_next_time(home: Path) -> None:
@@ -133,7 +133,7 @@ async def test_a_panel_that_was_folded_stays_folded_next_time(home: Path) -> Non
     async with chat(size=(140, 40)) as shown:
         assert panels(shown) == (True, False)
         assert shown.app.theme == "dracula"
-        assert shown.app.parts.transcript.tokens
+        assert shown.app.transcript.tokens
 
 
 async def test_what_lies_over_a_narrow_terminal_is_not_remembered() -> None:
@@ -190,7 +190,7 @@ async def test_a_click_selects_a_message_and_keys_act_on_it() -> None:
         await shown.send("second")
         row = next(n for n, row in enumerate(shown.text.splitlines()) if "One." in row)
         await shown.click(offset=(6, row))
-        selected = shown.app.parts.transcript.selected
+        selected = shown.app.transcript.selected
         assert selected is not None
         assert selected.content == "One."
         assert "▌ One." in shown.text or "▌One." in shown.text.replace(" ", "")
@@ -212,7 +212,7 @@ async def test_the_wheel_scrolls_and_the_end_is_followed_again() -> None:
     async with chat(script, size=(80, 24)) as shown:
         await shown.send("much", answered=False)
         await shown.until(lambda: hold.reached)
-        transcript = shown.app.parts.transcript
+        transcript = shown.app.transcript
         await shown.until(lambda: transcript.max_scroll_y > 24)
         assert transcript.following
         for _ in range(4):

@@ -93,9 +93,9 @@ async def test_what_was_wrong_stays_to_be_corrected() -> None:
     async with chat() as shown:
         await shown.command("/nonsense")
         await shown.hears("There is no command /nonsense.")
-        assert shown.app.parts.prompt.text == "/nonsense"
+        assert shown.app.prompt.text == "/nonsense"
         shown.burst("Hello")  # or to be written over
-        await shown.until(lambda: shown.app.parts.prompt.text == "Hello")
+        await shown.until(lambda: shown.app.prompt.text == "Hello")
 
 
 async def test_two_slashes_send_a_slash() -> None:
@@ -190,7 +190,7 @@ async def test_attach_a_file(tmp_path: Path) -> None:
         assert "remember the milk" in script.asked[0].last
         assert script.asked[0].last.endswith("what do I need")
         assert "+ notes.txt, " in shown.text  # with the message now
-        assert not shown.app.parts.composer.attached
+        assert not shown.app.composer.attached
         await shown.send("and else")
         assert "milk" not in script.asked[1].last
 
@@ -226,7 +226,7 @@ async def test_files_that_cannot_go_along(tmp_path: Path) -> None:
             await shown.until(lambda s=sentence: any(s in e for e in shown.errors()), name)  # type: ignore[misc]
         await shown.command("/attach")
         await shown.hears("/attach needs the path of a text file, or of an image.")
-        assert not shown.app.parts.composer.attached
+        assert not shown.app.composer.attached
 
 
 async def test_export_to_markdown_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,7 +260,7 @@ async def test_copy_an_answer_a_code_block_and_the_conversation() -> None:
         await shown.command("/copy")
         await shown.until(lambda: len(shown.copied) == 2)
         await shown.send("c")
-        shown.app.parts.transcript.focus()
+        shown.app.transcript.focus()
         await shown.press("b")
         await shown.until(lambda: "Copy which code block?" in shown.text)
         assert "python: print()" in shown.text

@@ -73,7 +73,7 @@ def played(app: ChatApp, story: Story) -> Callable[[Pilot[None]], Awaitable[None
         shown = Chat(app, pilot)
         await shown.opened()
         await story(shown)
-        app.parts.prompt.cursor_blink = False
+        app.prompt.cursor_blink = False
         for field in app.screen.query(Input):
             field.cursor_blink = False
         await shown.settle()

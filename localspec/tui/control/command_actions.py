@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localspec.chat.attachments import read_attachment
-from localspec.chat.conversation import ASSISTANT, USER
+from localspec.chat.conversation import ASSISTANT, USER, Message
 from localspec.errors import UsageError
 from localspec.tui.control import switches
 from localspec.tui.control.conversation_display import ConversationDisplay
@@ -28,13 +28,7 @@ if TYPE_CHECKING:
     from localspec.tui.screens.settings_screen import ChosenSettings
 
 
-ACTIONS = {
-    "help": "keys",
-    "new": "new",
-    "figures": "figures",
-    "sidebar": "sidebar",
-    "quit": "quit",
-}
+ACTIONS = {"help": "keys", "new": "new", "figures": "figures", "sidebar": "sidebar", "quit": "quit"}
 """Commands that are actions of the app."""
 
 
@@ -64,17 +58,17 @@ class CommandActions:
     def begin(self, command: Command) -> None:
         """From the palette: a command that needs an argument is put into the input."""
         if command.arguments and not command.arguments.startswith("["):
-            self._host.parts.prompt.put(f"/{command.name} ")
-            self._host.parts.prompt.focus()
+            self._host.prompt.put(f"/{command.name} ")
+            self._host.prompt.focus()
         else:
             self.run(command, "")
 
     def completers(self) -> Mapping[str, Callable[[], Iterable[str]]]:
-        return {
-            "models": lambda: [m.reference for m in self._models or () if m.problem is None],
-            "drafts": lambda: [m.reference for m in self._models or () if m.problem is None],
-            "themes": lambda: sorted(self._host.available_themes),
-        }
+        def references() -> list[str]:
+            return [m.reference for m in self._models or () if m.problem is None]
+
+        themes = self._host.available_themes
+        return {"models": references, "drafts": references, "themes": lambda: sorted(themes)}
 
     # One method per command, by its name
 
@@ -125,19 +119,16 @@ class CommandActions:
     def _attach(self, argument: str) -> None:
         if not argument:
             raise UsageError("/attach needs the path of a text file, or of an image.")
-        self._host.parts.composer.attach(read_attachment(argument))
+        self._host.composer.attach(read_attachment(argument))
 
     def _detach(self, _argument: str) -> None:
-        self._host.parts.composer.detach()
+        self._host.composer.detach()
 
     def _regenerate(self, _argument: str) -> None:
         self._host.conversing.regenerate()
 
     def _edit(self, _argument: str) -> None:
-        path = self._host.conversing.conversation.path()
-        mine = next((m for m in reversed(path) if m.role == USER), None)
-        if mine is None:
-            raise UsageError("There is no message to edit yet. Write one.")
+        mine = self._last(lambda m: m.role == USER, "There is no message to edit yet. Write one.")
         self._message_actions.edit(mine)
 
     def _branch(self, argument: str) -> None:
@@ -154,15 +145,14 @@ class CommandActions:
         conversing.branch(-1 if argument == "previous" else 1)
 
     def _copy(self, argument: str) -> None:
-        path = self._host.conversing.conversation.path()
         if argument == "conversation":
             from localspec.history.export import to_markdown
 
             self._host.copy(to_markdown(self._host.conversing.conversation))
             return
-        answer = next((m for m in reversed(path) if m.role == ASSISTANT and m.content), None)
-        if answer is None:
-            raise UsageError("There is no answer to copy yet.")
+        answer = self._last(
+            lambda m: m.role == ASSISTANT and bool(m.content), "There is no answer to copy yet."
+        )
         if argument == "code":
             self._message_actions.copy_code(answer)
         elif argument in ("", "answer"):
@@ -193,16 +183,15 @@ class CommandActions:
 
     def _search(self, argument: str) -> None:
         self._host.call_next(self._host.run_action, "search")
-        self._host.parts.sidebar.search_for(argument)
+        self._host.sidebar.search_for(argument)
 
     def _delete(self, _argument: str) -> None:
         self._dialogs.delete(self._host.conversing.conversation.id)
 
     def _why(self, _argument: str) -> None:
-        path = self._host.conversing.conversation.path()
-        answer = next((m for m in reversed(path) if m.role == ASSISTANT and m.stats), None)
-        if answer is None:
-            raise UsageError("There is no answer to explain yet.")
+        answer = self._last(
+            lambda m: m.role == ASSISTANT and bool(m.stats), "There is no answer to explain yet."
+        )
         self._message_actions.explain(answer)
 
     def _tokens(self, argument: str) -> None:
@@ -233,6 +222,14 @@ class CommandActions:
         self._host.conversing.stop()
 
     # Parts of them
+
+    def _last(self, wanted: Callable[[Message], bool], otherwise: str) -> Message:
+        """The last such message of the shown branch; UsageError where there is none."""
+        path = self._host.conversing.conversation.path()
+        found = next(filter(wanted, reversed(path)), None)
+        if found is None:
+            raise UsageError(otherwise)
+        return found
 
     def _pair(self) -> PairReference:
         opened = self._host.conversing.opened

@@ -43,12 +43,7 @@ class ConversationDisplay:
         resident: bytes of memory of this process.
     """
 
-    def __init__(
-        self,
-        host: Host,
-        dialogs: Dialogs,
-        conversation_list: ConversationList,
-    ) -> None:
+    def __init__(self, host: Host, dialogs: Dialogs, conversation_list: ConversationList) -> None:
         self.doing: str | None = None
         self._host = host
         self._dialogs = dialogs
@@ -71,7 +66,7 @@ class ConversationDisplay:
             if len(siblings) > 1:
                 place = (siblings.index(message) + 1, len(siblings))
             shown.append((message, place))
-        self._host.parts.transcript.show(shown)
+        self._host.transcript.show(shown)
         for message, _ in shown:
             if message.id in self._host.conversing.notes:
                 self.message_changed(message)
@@ -86,7 +81,7 @@ class ConversationDisplay:
         rejected = None
         if running is not None and running.message is message and running.answer is not None:
             rejected = running.answer.rejected
-        self._host.parts.transcript.update_message(
+        self._host.transcript.update_message(
             message, note=conversing.notes.get(message.id), rejected=rejected
         )
 
@@ -97,7 +92,7 @@ class ConversationDisplay:
 
     def answering(self, begins: bool) -> None:
         # Each blink of the cursor would be paid by the model.
-        self._host.parts.prompt.cursor_blink = not begins
+        self._host.prompt.cursor_blink = not begins
         if begins:
             self._figured = 0.0
             if self._timer is None:
@@ -106,7 +101,7 @@ class ConversationDisplay:
         if self._timer is not None:
             self._timer.stop()
             self._timer = None
-        self._host.parts.transcript.at_rest()
+        self._host.transcript.at_rest()
         self._add_up()
         self.legend()
         self.figures()
@@ -121,7 +116,7 @@ class ConversationDisplay:
     # Drawing
 
     def legend(self) -> None:
-        transcript, line = self._host.parts.transcript, self._host.parts.line("#legend")
+        transcript, line = self._host.transcript, self._host.line("#legend")
         line.set_class(transcript.tokens, "shown")
         if transcript.tokens:
             sources = dict.fromkeys(("target", "ngram", "model"))
@@ -138,14 +133,14 @@ class ConversationDisplay:
             path = self._host.conversing.conversation.path()
             shown = Figures.from_dict(next((m.stats for m in reversed(path) if m.stats), None))
         self._status(shown, live=live is not None)
-        panel = self._host.parts.widget(FiguresPanel)
+        panel = self._host.part(FiguresPanel)
         if panel.display:
             totals = self._totals if live is None else self._totals.plus(live)
             memory = words.size(self.resident())
             panel.show(shown, totals, self._host.conversing.opened, memory=memory)
 
     def _status(self, shown: Figures, *, live: bool) -> None:
-        status, conversing = self._host.parts.widget(StatusLine), self._host.conversing
+        status, conversing = self._host.part(StatusLine), self._host.conversing
         comes = conversing.comes_here
         if self.doing is not None:
             status.doing(f"{self.doing} · Esc cancels")
@@ -162,7 +157,7 @@ class ConversationDisplay:
     def _title(self) -> None:
         title = harmless(self._host.conversing.conversation.title)
         line = Text.assemble((title, "bold"), "  ", (self._pair(), "dim"), no_wrap=True)
-        self._host.parts.line("#title").update(line, layout=False)
+        self._host.line("#title").update(line, layout=False)
         self.welcome()
 
     def _pair(self) -> str:
@@ -178,7 +173,7 @@ class ConversationDisplay:
         """The empty screen; Enter there opens the last conversation."""
         palette, newest = Palette.of(self._host), self._conversation_list.newest
         opened = self._host.conversing.opened
-        self._host.parts.prompt.resumable = bool(
+        self._host.prompt.resumable = bool(
             newest and not self._host.conversing.conversation.messages
         )
         lines = [
@@ -195,12 +190,10 @@ class ConversationDisplay:
             row.append(harmless(newest.title), palette.style("foreground", bold=True))
             row.append(f"  {sidebar.ago(newest.updated)}", palette.faint)
             lines.append(row)
-        self._host.parts.transcript.welcome(
-            [*lines, *(Text(hint, palette.faint) for hint in HINTS)]
-        )
+        self._host.transcript.welcome([*lines, *(Text(hint, palette.faint) for hint in HINTS)])
 
     def _tick(self) -> None:
-        figures = self._host.conversing.tick(spans=self._host.parts.transcript.tokens)
+        figures = self._host.conversing.tick(spans=self._host.transcript.tokens)
         now = monotonic()
         if (
             figures is not None

@@ -71,7 +71,7 @@ class ConversationList:
             if wanted == self._wanted:
                 # Whoever went elsewhere meanwhile is typing there. What had the focus when this was
                 # asked for is of no use: a key may go elsewhere before the list's message is here.
-                self._host.show(found, message, uncover=self._host.parts.sidebar.choosing)
+                self._host.show(found, message, uncover=self._host.sidebar.choosing)
 
         def ask() -> None:
             try:
@@ -87,7 +87,7 @@ class ConversationList:
         if kept is not None:
             self._find(kept)
         history = self._host.store.history
-        self._back(partial(self._host.parts.prompt.remember, history.recent_prompts(limit=PAGE)))
+        self._back(partial(self._host.prompt.remember, history.recent_prompts(limit=PAGE)))
         if resume:
             newest = history.list(limit=1)
             if newest:
@@ -114,7 +114,7 @@ class ConversationList:
             self._host.show(found)
 
     def _list(self, found: Sequence[ConversationSummary], offset: int) -> None:
-        sidebar = self._host.parts.sidebar
+        sidebar = self._host.sidebar
         if not offset:
             self.newest = found[0] if found else None
             self._host.listed()
@@ -123,8 +123,8 @@ class ConversationList:
             sidebar.list(found, more=offset > 0)
 
     def _found(self, query: str, hits: Sequence[SearchHit]) -> None:
-        if self._host.parts.sidebar.searching == query:
-            self._host.parts.sidebar.found(hits)
+        if self._host.sidebar.searching == query:
+            self._host.sidebar.found(hits)
 
     def _in_thread(self, group: str, work: Callable[[], None]) -> None:
         self._host.run_worker(work, thread=True, group=group, exclusive=True)

@@ -3,32 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from textual.app import App
+from textual.widget import Widget
+from textual.widgets import Static
 
 from localspec.chat.conversation import Conversation
 from localspec.errors import LocalspecError
 from localspec.history.writer import HistoryWriter
 from localspec.text import harmless
 from localspec.tui import preferences
-from localspec.tui.control.screen_parts import ScreenParts
 from localspec.tui.preferences import Preferences
 from localspec.tui.session.conversing import Conversing
 from localspec.tui.session.events import PairReference
+from localspec.tui.widgets.composer import Composer
+from localspec.tui.widgets.prompt_input import PromptInput
+from localspec.tui.widgets.sidebar import Sidebar
+from localspec.tui.widgets.transcript import Transcript
 
 if TYPE_CHECKING:
     from textual.notifications import SeverityLevel
+
+W = TypeVar("W", bound=Widget)
+
+WIDTHS = [(0, "-narrow"), (96, "-middling"), (132, "-wide"), (170, "-huge")]
+HEIGHTS = [(0, "-tiny"), (9, "-low"), (16, "-high")]
+"""Columns and rows from which the screen has a class, for `styles.tcss`."""
 
 
 class Host(App[None]):
     """What all parts use; `localspec.tui.app.ChatApp` implements it."""
 
-    parts: ScreenParts
     preferences: Preferences
     store: HistoryWriter
     conversing: Conversing
     offline: bool | None
+
+    # The parts of the chat's screen, also while a dialog is open over it
+
+    @property
+    def transcript(self) -> Transcript:
+        return self.part(Transcript)
+
+    @property
+    def composer(self) -> Composer:
+        return self.part(Composer)
+
+    @property
+    def prompt(self) -> PromptInput:
+        return self.part(PromptInput)
+
+    @property
+    def sidebar(self) -> Sidebar:
+        return self.part(Sidebar)
+
+    @property
+    def narrow(self) -> bool:
+        """Whether there is no room for a panel beside the conversation."""
+        return self.screen_stack[0].has_class("-narrow")
+
+    def part(self, kind: type[W]) -> W:
+        return self.screen_stack[0].query_one(kind)
+
+    def line(self, selector: str) -> Static:
+        return self.screen_stack[0].query_one(selector, Static)
 
     def tell(self, text: str, *, error: bool = False) -> None:
         severity: SeverityLevel = "error" if error else "information"

@@ -38,7 +38,7 @@ class MessageActions:
         """Put it into the input, to be sent again."""
         if message.role != USER:
             raise UsageError("Only your own messages can be edited. r answers again.")
-        self._host.parts.composer.begin_edit(message.id, message.content)
+        self._host.composer.begin_edit(message.id, message.content)
 
     def copy_code(self, message: Message) -> None:
         """Copy its code block, or have one chosen."""

@@ -20,34 +20,34 @@ class Panels:
             self._fold(kind, getattr(self._host.preferences, name))
 
     def toggle(self, kind: type[Panel]) -> None:
-        panel = self._host.parts.widget(kind)
+        panel = self._host.part(kind)
         show = not panel.display
-        if self._host.parts.narrow:
+        if self._host.narrow:
             panel.set_class(show, "over")
             self.fit()
         else:
             self._fold(kind, show)
             setattr(self._host.preferences, _NAMES[kind], show)
             self._host.save_preferences()
-        if not show and not self._host.parts.prompt.has_focus:
-            self._host.parts.prompt.focus()
+        if not show and not self._host.prompt.has_focus:
+            self._host.prompt.focus()
 
     def fit(self) -> None:
         """Panels over the conversation end where it does: the input stays in view."""
         for kind in _NAMES:
-            panel = self._host.parts.widget(kind)
+            panel = self._host.part(kind)
             over = panel.has_class("over")
-            panel.styles.height = self._host.parts.transcript.outer_size.height if over else None
+            panel.styles.height = self._host.transcript.outer_size.height if over else None
 
     def uncover(self) -> None:
         """Close what lies over the conversation, and focus the input."""
         for kind in _NAMES:
-            self._host.parts.widget(kind).remove_class("over")
+            self._host.part(kind).remove_class("over")
         # At once: `focus` waits its turn, and would take what has been gone to meanwhile.
-        self._host.parts.prompt.screen.set_focus(self._host.parts.prompt)
+        self._host.prompt.screen.set_focus(self._host.prompt)
 
     def _fold(self, kind: type[Panel], show: bool | None) -> None:
         """Beside the conversation; None goes by the width."""
-        panel = self._host.parts.widget(kind)
+        panel = self._host.part(kind)
         panel.set_class(show is True, "open")
         panel.set_class(show is False, "shut")

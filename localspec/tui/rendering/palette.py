@@ -6,37 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from io import StringIO
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from rich.style import Style
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from textual.theme import Theme
+    from textual.app import App
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How a source of tokens is shown.
-
-    `shape` names what tells it apart without colours; `letter` does in one character.
-    """
+    """How a source of tokens is shown; `shape` tells it apart without colours."""
 
     name: str
     style: Style
     shape: str
-    letter: str
-
-
-class Themed(Protocol):
-    """A Textual app."""
-
-    @property
-    def current_theme(self) -> Theme: ...
-
-    @property
-    def theme_variables(self) -> dict[str, str]: ...
 
 
 class Palette:
@@ -47,10 +33,8 @@ class Palette:
         self.dark = dark
 
     @classmethod
-    def of(cls, app: Themed) -> Palette:
-        theme = app.current_theme
-        key = tuple(sorted(app.theme_variables.items()))
-        return _palette(key, theme.dark)
+    def of(cls, app: App[Any]) -> Palette:
+        return _palette(tuple(sorted(app.theme_variables.items())), app.current_theme.dark)
 
     def colour(self, name: str) -> str:
         """A colour of the theme for rich, without alpha."""
@@ -80,17 +64,17 @@ class Palette:
         blue, orange, pink = (
             ("#56b4e9", "#e69f00", "#cc79a7") if self.dark else ("#0072b2", "#b35900", "#a0467a")
         )
-        block = Mark("block head", Style(color=pink, underline2=True), "double underlined", "b")
+        block = Mark("block head", Style(color=pink, underline2=True), "double underlined")
         return {
-            "target": Mark("the model itself", Style(), "plain", "·"),
-            "ngram": Mark("n-gram", Style(color=blue, underline=True), "underlined", "n"),
-            "model": Mark("draft model", Style(color=orange, bold=True), "bold", "d"),
-            "eagle": Mark("trained head", Style(color=pink, bold=True), "bold", "e"),
-            "mtp": Mark("MTP layer", Style(color=pink, bold=True), "bold", "p"),
-            "medusa": Mark("trained heads", Style(color=pink, underline=True), "underlined", "m"),
+            "target": Mark("the model itself", Style(), "plain"),
+            "ngram": Mark("n-gram", Style(color=blue, underline=True), "underlined"),
+            "model": Mark("draft model", Style(color=orange, bold=True), "bold"),
+            "eagle": Mark("trained head", Style(color=pink, bold=True), "bold"),
+            "mtp": Mark("MTP layer", Style(color=pink, bold=True), "bold"),
+            "medusa": Mark("trained heads", Style(color=pink, underline=True), "underlined"),
             "dflash": block,
             "dspark": block,
-            "cascade": Mark("cascade", Style(color=pink, italic=True, bold=True), "italic", "c"),
+            "cascade": Mark("cascade", Style(color=pink, italic=True, bold=True), "italic"),
         }
 
     @cached_property
@@ -105,7 +89,7 @@ class Palette:
         if known is None:
             colour = self.further[crc32(kind.encode()) % len(self.further)]
             style = Style(color=colour, underline2=True)
-            known = Mark(kind, style, "double underlined", kind[:1] or "?")
+            known = Mark(kind, style, "double underlined")
         return replace(known, name=f"{known.name}, {way}") if way else known
 
     @cached_property
@@ -121,20 +105,20 @@ class Palette:
         accent, primary = self.colour("text-accent"), self.colour("text-primary")
         panel, muted = self.colour("panel"), self.colour("text-secondary")
         styles = {
-            "markdown.code": f"{accent} on {panel}",
-            "markdown.code_block": f"on {panel}",
-            "markdown.h1": f"bold underline {primary}",
-            "markdown.h2": f"bold {primary}",
-            "markdown.h3": f"bold {primary}",
-            "markdown.h4": f"italic {primary}",
-            "markdown.block_quote": f"italic {muted}",
-            "markdown.item.bullet": f"bold {accent}",
-            "markdown.item.number": f"{accent}",
-            "markdown.list": "none",
-            "markdown.link": f"{primary} underline",
-            "markdown.link_url": f"{primary} underline",
-            "markdown.table.header": f"bold {primary}",
-            "markdown.table.border": f"{muted}",
+            "code": f"{accent} on {panel}",
+            "code_block": f"on {panel}",
+            "h1": f"bold underline {primary}",
+            "h2": f"bold {primary}",
+            "h3": f"bold {primary}",
+            "h4": f"italic {primary}",
+            "block_quote": f"italic {muted}",
+            "item.bullet": f"bold {accent}",
+            "item.number": f"{accent}",
+            "list": "none",
+            "link": f"{primary} underline",
+            "link_url": f"{primary} underline",
+            "table.header": f"bold {primary}",
+            "table.border": f"{muted}",
         }
         return Console(
             file=StringIO(),
@@ -146,7 +130,7 @@ class Palette:
             highlight=False,
             markup=False,
             emoji=False,
-            theme=Theme(styles),
+            theme=Theme({f"markdown.{name}": style for name, style in styles.items()}),
         )
 
 

@@ -14,11 +14,7 @@ from localspec.tui.rendering.strips import wrapped
 
 
 def token_lines(
-    text: str,
-    spans: Sequence[Span],
-    rejected: Sequence[Rejected],
-    width: int,
-    palette: Palette,
+    text: str, spans: Sequence[Span], rejected: Sequence[Rejected], width: int, palette: Palette
 ) -> list[Strip]:
     """Lines of `width` cells behind the margin.
 

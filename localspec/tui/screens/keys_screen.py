@@ -31,13 +31,13 @@ _IN_FULL = {
     "keys": "Keys and commands",
     "stop": "Close what is open, or stop the answer",
     "new": "New conversation",
-    "model": "Choose the model and its draft",
+    "command('model')": "Choose the model and its draft",
     "tokens": "Colour tokens by who proposed them",
     "figures": "Show or hide the figures",
     "sidebar": "Show or hide the conversations",
     "search": "Search all conversations",
-    "regenerate": "Answer again, as a branch",
-    "settings": "System prompt and sampling parameters",
+    "command('regenerate')": "Answer again, as a branch",
+    "command('set')": "System prompt and sampling parameters",
 }
 """By action: what the footer has no room for."""
 

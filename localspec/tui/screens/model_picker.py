@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from rich.text import Text
 from textual import on, work
@@ -75,13 +75,11 @@ class ModelPicker(ModalScreen[PairReference | None]):
         self._find, self._judge, self._now = find, judge, now
         self._catalogue, self._draft_only = catalogue, draft_only
         self._models: list[LocalModel] = []
-        self._targets: list[LocalModel] = []
         self._entries: list[Entry] = []
-        self._offered: list[Entry] = []
+        self._rows: list[LocalModel | Entry] = []
         self._drafts: list[str] = []
         self._offered_for: Path | None = None
         self._verdicts: dict[tuple[Path, Path], PairVerdict] = {}
-        self._unjudged: dict[tuple[Path, Path], str] = {}
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog wide"):
@@ -127,16 +125,17 @@ class ModelPicker(ModalScreen[PairReference | None]):
     def _list(self) -> None:
         palette = Palette.of(self.app)
         wanted = self.query_one("#filter", Input).value.strip().lower()
-        self._targets = [
+        here = [
             m for m in self._models if wanted in f"{m.name} {m.reference} {m.architecture}".lower()
         ]
+        offered = [e for e in self._entries if wanted in f"{e.name} {e.family}".lower()]
+        self._rows = [*here, *offered]
         targets = self.query_one("#targets", OptionList)
         targets.clear_options()
-        targets.add_options([Option(_row(m, self._is_now(m), palette)) for m in self._targets])
-        self._offered = [e for e in self._entries if wanted in f"{e.name} {e.family}".lower()]
-        targets.add_options([Option(_offer(entry, palette)) for entry in self._offered])
-        if self._targets or (self._offered and wanted):
-            current = [n for n, m in enumerate(self._targets) if self._is_now(m)]
+        targets.add_options([Option(_row(m, self._is_now(m), palette)) for m in here])
+        targets.add_options([Option(_offer(entry, palette)) for entry in offered])
+        if here or (offered and wanted):
+            current = [n for n, m in enumerate(here) if self._is_now(m)]
             targets.highlighted = current[0] if current else 0
             if self._draft_only and not wanted:
                 self.query_one("#drafts").focus()
@@ -159,7 +158,7 @@ class ModelPicker(ModalScreen[PairReference | None]):
     def _typed(self, event: Input.Submitted) -> None:
         event.stop()
         text = event.value.strip()
-        if self._targets or self._offered or not text:
+        if self._rows or not text:
             self.query_one("#targets").focus()
         else:
             self.dismiss(PairReference(text, AUTO))
@@ -167,21 +166,19 @@ class ModelPicker(ModalScreen[PairReference | None]):
     @on(OptionList.OptionHighlighted, "#targets")
     def _target(self, event: OptionList.OptionHighlighted) -> None:
         event.stop()
-        entry = self._entry_now()
-        if entry is not None:
-            self._about(_to_download(entry))
-            self._offer_drafts_of(entry)
+        model = self._model_now()
+        if model is None:
+            self._offer_drafts_of(cast("Entry", self._rows[event.option_index]))
             return
-        model = self._targets[event.option_index]
         self._about(_described(model))
         self._offer_drafts(model)
         if model.problem is None:
-            self._judge_all(model, [m for m in self._models if self._may_draft(m, model)])
+            self._judge_all(model, [m for m in self._models if _may_draft(m, model)])
 
     @on(OptionList.OptionSelected, "#targets")
     def _chosen(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        model = self._target_now()
+        model = self._model_now()
         if model is not None and model.problem is not None:
             self._about(model.problem)
         else:
@@ -190,107 +187,86 @@ class ModelPicker(ModalScreen[PairReference | None]):
     @on(OptionList.OptionHighlighted, "#drafts")
     def _draft_described(self, event: OptionList.OptionHighlighted) -> None:
         event.stop()
-        target = self._target_now()
+        target = self._model_now()
         if target is None or event.option_index >= len(self._drafts):
             return
-        draft = self._model(self._drafts[event.option_index])
-        report = None if draft is None else self._verdicts.get((target.path, draft.path))
+        reference = self._drafts[event.option_index]
+        draft = next((m for m in self._models if m.reference == reference), None)
         if draft is None:
             self._about(_described(target))
-        elif report is not None:
-            self._about(
-                report.why_not
-                or "; ".join(c.evidence for c in report.checks if c.verdict == "warn")
-                or f"{draft.name} fits {target.name}."
-            )
+            return
+        verdict = self._verdicts.get((target.path, draft.path))
+        if verdict is not None:
+            doubts = "; ".join(check.evidence for check in verdict.warnings)
+            self._about(verdict.why_not or doubts or f"{draft.name} fits {target.name}.")
 
     @on(OptionList.OptionSelected, "#drafts")
     def _open(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        target, entry = self._target_now(), self._entry_now()
-        draft = self._drafts[event.option_index]
-        if target is not None:
-            self.dismiss(PairReference(target.reference, draft))
-        elif entry is not None:
-            self.dismiss(PairReference(entry.name, draft))
-
-    def _target_now(self) -> LocalModel | None:
         number = self.query_one("#targets", OptionList).highlighted
-        return None if number is None or number >= len(self._targets) else self._targets[number]
+        if number is not None:
+            model = self._model_now()
+            reference = self._rows[number].name if model is None else model.reference
+            self.dismiss(PairReference(reference, self._drafts[event.option_index]))
 
-    def _entry_now(self) -> Entry | None:
+    def _model_now(self) -> LocalModel | None:
+        """The highlighted model; None for one to download."""
         number = self.query_one("#targets", OptionList).highlighted
-        place = -1 if number is None else number - len(self._targets)
-        return self._offered[place] if 0 <= place < len(self._offered) else None
+        row = self._rows[number] if number is not None and number < len(self._rows) else None
+        return row if row in self._models else None
 
     def _offer_drafts_of(self, entry: Entry) -> None:
         """List what can be downloaded with it."""
-        self._offered_for, self._drafts = None, [*entry.drafts[:1], NONE]
-        options = self.query_one("#drafts", OptionList)
-        options.clear_options()
-        options.add_options(
-            [
-                *(
-                    Option(Text(f"{harmless(draft)}, also downloaded"))
-                    for draft in entry.drafts[:1]
-                ),
-                Option(Text("none: n-gram only")),
-            ]
-        )
-        options.highlighted = 0
-
-    def _may_draft(self, draft: LocalModel, target: LocalModel) -> bool:
-        return draft.problem is None and draft.path != target.path and draft.size < target.size
-
-    def _model(self, reference: str) -> LocalModel | None:
-        return next((m for m in self._models if m.reference == reference), None)
+        self._about(_to_download(entry))
+        offered = entry.drafts[:1]
+        self._offered_for, self._drafts = None, [*offered, NONE]
+        rows = [f"{harmless(draft)}, also downloaded" for draft in offered]
+        self._set_drafts([Option(Text(row)) for row in (*rows, "none: n-gram only")], 0)
 
     @work(thread=True, exclusive=True, group="judge")
     def _judge_all(self, target: LocalModel, drafts: list[LocalModel]) -> None:
+        from localspec.pairing.rules import FAIL, Check, PairVerdict
+
         for draft in drafts:
-            if (target.path, draft.path) not in self._verdicts:
+            pair = target.path, draft.path
+            if pair not in self._verdicts:
                 try:
-                    self._verdicts[target.path, draft.path] = self._judge(target.path, draft.path)
+                    self._verdicts[pair] = self._judge(*pair)
                 except Exception as error:  # as when a file has gone; one would end the app
-                    self._unjudged[target.path, draft.path] = describe(error)[0]
+                    failed = Check("files", FAIL, describe(error)[0])
+                    self._verdicts[pair] = PairVerdict((failed,))
         self.app.call_from_thread(self._offer_drafts, target)
 
     def _offer_drafts(self, target: LocalModel) -> None:
         """List drafts for this target: fitting ones first, and why the others do not fit."""
-        if self._target_now() is not target:
+        if self._model_now() is not target:
             return
         palette = Palette.of(self.app)
-        options = self.query_one("#drafts", OptionList)
+        highlighted = self.query_one("#drafts", OptionList).highlighted
         # What was chosen for another target means nothing for this one, and a verdict may move it.
         wanted = self._now.draft if self._is_now(target) else AUTO
-        if self._offered_for == target.path and options.highlighted is not None:
-            wanted = self._drafts[options.highlighted]
+        if self._offered_for == target.path and highlighted is not None:
+            wanted = self._drafts[highlighted]
         self._offered_for = target.path
         known = [
             (m, self._verdicts.get((target.path, m.path)))
             for m in self._models
-            if self._may_draft(m, target)
+            if _may_draft(m, target)
         ]
-        unjudged = {m.path: self._unjudged.get((target.path, m.path)) for m, _ in known}
         known.sort(key=lambda pair: (pair[1] is None, pair[1] is not None and not pair[1].usable))
         self._drafts = [AUTO, NONE, *(m.reference for m, _ in known)]
-        options.clear_options()
-        options.add_options(
-            [
-                Option(Text("auto: the best one known here")),
-                Option(Text("none: n-gram only")),
-                *(
-                    Option(
-                        _draft_row(m, report, unjudged[m.path], palette),
-                        disabled=unjudged[m.path] is not None
-                        or (report is not None and not report.usable),
-                    )
-                    for m, report in known
-                ),
-            ]
-        )
+        rows = [Option("auto: the best one known here"), Option("none: n-gram only")]
+        for model, verdict in known:
+            refused = verdict is not None and not verdict.usable
+            rows.append(Option(_draft_row(model, verdict, palette), disabled=refused))
         number = self._drafts.index(wanted) if wanted in self._drafts else 0
-        options.highlighted = 0 if options.get_option_at_index(number).disabled else number
+        self._set_drafts(rows, 0 if rows[number].disabled else number)
+
+    def _set_drafts(self, rows: list[Option], highlighted: int) -> None:
+        options = self.query_one("#drafts", OptionList)
+        options.clear_options()
+        options.add_options(rows)
+        options.highlighted = highlighted
 
     def _about(self, text: str) -> None:
         self.query_one("#about", Static).update(harmless(text))
@@ -319,15 +295,17 @@ def _to_download(entry: Entry) -> str:
     return " · ".join([*parts, entry.licence])
 
 
-def _draft_row(
-    model: LocalModel, report: PairVerdict | None, unjudged: str | None, palette: Palette
-) -> Text:
+def _may_draft(draft: LocalModel, target: LocalModel) -> bool:
+    return draft.problem is None and draft.path != target.path and draft.size < target.size
+
+
+def _draft_row(model: LocalModel, verdict: PairVerdict | None, palette: Palette) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
-    why_not = unjudged if report is None else report.why_not
-    if report is not None and report.usable:
-        text.append("✓ ", palette.style("success"))
-    elif why_not is not None:
+    why_not = None if verdict is None else verdict.why_not
+    if why_not is not None:
         text.append("✗ ", palette.style("error"))
+    elif verdict is not None:
+        text.append("✓ ", palette.style("success"))
     else:
         text.append("… ", palette.faint)
     text.append(harmless(model.name), palette.faint if why_not is not None else "")

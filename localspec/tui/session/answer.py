@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from localspec.chat.figures import OWN, Baseline, Figures, Meter
+from localspec.chat.conversation import Conversation, Message
+from localspec.chat.figures import Baseline, Figures, Meter, baseline
 from localspec.chat.provenance import Provenance, Rejected, Span
 
 if TYPE_CHECKING:
-    from localspec import Chunk, GenerationStats
+    from localspec import Chunk, Engine, GenerationStats
 
 
 class ShownAnswer:
@@ -19,23 +20,13 @@ class ShownAnswer:
     Args:
         message: id of the message that it becomes.
         stats: the stream's.
-        plain_seconds, token_bytes, context_length, baseline: see `Meter` and `Provenance`.
     """
 
-    def __init__(
-        self,
-        message: str,
-        stats: GenerationStats,
-        *,
-        plain_seconds: Callable[[int], float | None],
-        token_bytes: Callable[[int], bytes],
-        context_length: int,
-        baseline: Baseline = OWN,
-    ) -> None:
+    def __init__(self, message: str, stats: GenerationStats, engine: Engine) -> None:
         self.message = message
         self.text = ""
-        self._meter = Meter(stats, plain_seconds, context_length, baseline)
-        self._provenance = Provenance(token_bytes)
+        self._meter = Meter(stats, engine.plain_seconds, engine.context_length, baseline(engine))
+        self._provenance = Provenance(engine.token_bytes)
         # Appending and popping are atomic: neither side waits for the other.
         self._chunks: deque[Chunk] = deque()
 
@@ -56,6 +47,9 @@ class ShownAnswer:
         self.text += text
         return text
 
+    def compare_with(self, baseline: Baseline) -> None:
+        self._meter.baseline = baseline
+
     def figures(self) -> Figures:
         return self._meter.figures()
 
@@ -65,3 +59,41 @@ class ShownAnswer:
     @property
     def rejected(self) -> list[Rejected]:
         return self._provenance.rejected
+
+
+@dataclass(slots=True)
+class Running:
+    """An answer that is wanted, or in progress.
+
+    Attributes:
+        conversation, to: where it belongs, and the id of the message that it answers.
+        message, answer: once it has begun.
+        asked: whether the engine's thread knows of it.
+    """
+
+    conversation: Conversation
+    to: str
+    message: Message | None = None
+    answer: ShownAnswer | None = None
+    asked: bool = False
+
+    def take(self, *, spans: bool) -> bool:
+        """Take in the progress, with sources for `spans`; whether there was any."""
+        if self.answer is None or self.message is None or not self.answer.take():
+            return False
+        self.message.content = self.answer.text
+        if spans:
+            self.message.spans = self.answer.spans()
+        return True
+
+    def finish(self, state: str, text: str | None = None) -> Figures | None:
+        """Complete the message; returns its figures, None where it never began."""
+        if self.answer is None or self.message is None:
+            return None
+        self.answer.take()
+        self.message.content = self.answer.text if text is None else text
+        self.message.state = state
+        self.message.spans = self.answer.spans()
+        figures = self.answer.figures()
+        self.message.stats = figures.as_dict()
+        return figures

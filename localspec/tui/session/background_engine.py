@@ -14,8 +14,8 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from localspec import paths
-from localspec.chat.figures import baseline
+from localspec import ModelOptions, paths
+from localspec.chat.figures import measure_baseline
 from localspec.engine_thread import EngineThread
 from localspec.errors import Cancelled, ContextOverflow, LocalspecError, describe
 from localspec.text import listed
@@ -25,20 +25,18 @@ from localspec.tui.session.events import (
     AnswerEnded,
     AnswerFailed,
     Event,
-    Measuring,
     NotKept,
     NotOpened,
     Opened,
-    OpeningProgress,
     Overflowed,
     PairReference,
-    PromptProgress,
+    Progress,
     Question,
 )
 
 if TYPE_CHECKING:
     # The engine and its company import numpy, and the screen is painted before that.
-    from localspec import Drafting, Engine, ModelOptions, Stream
+    from localspec import Drafting, Engine, Stream
     from localspec.decoding.logprobs import TokenLogprob
     from localspec.distill.trace import TraceHeader
 
@@ -80,7 +78,7 @@ class BackgroundEngine:
         self._tell = tell
         self._session = session
         self._offline = offline
-        self._options, self._drafting = options, drafting
+        self._options, self._drafting = options or ModelOptions(), drafting
         self._adapted: PairReference | None = None  # what the adapters among the options fit
         self._loader = loader
         self._engine: Engine | None = None
@@ -129,25 +127,20 @@ class BackgroundEngine:
         self._thread.join(timeout)
         last()
         if self._engine is not None and not self._thread.is_alive():
-            trouble = self._keep_session(said)
+            try:
+                if self._session is not None:
+                    self._engine.save_session(self._session, said())
+            except LocalspecError as error:
+                trouble = str(error)
             self._engine.close()
             self._engine = None
         return trouble
-
-    def _keep_session(self, said: Callable[[], object]) -> str | None:
-        if self._session is None or self._engine is None:
-            return None
-        try:
-            self._engine.save_session(self._session, said())
-        except LocalspecError as error:
-            return str(error)
-        return None
 
     def _open(self, pair: PairReference) -> None:
         before = self._opened
         try:
             self._thread.require_going_on(_STOPPED)
-            self._tell(OpeningProgress("looking at the files", None))
+            self._tell(Progress("looking at the files"))
             self._try_unknown(pair)
             # The old pair goes first: two may not fit into the memory.
             if self._engine is not None:
@@ -182,7 +175,7 @@ class BackgroundEngine:
             now = monotonic()
             if now - told >= _TELL_EVERY or fraction == 1.0:
                 told = now
-                self._tell(OpeningProgress("loading the model", fraction))
+                self._tell(Progress(f"loading the model: {fraction:.0%}"))
 
         options, left_out = self._options_for(pair)
         engine = (self._loader or load)(
@@ -204,18 +197,16 @@ class BackgroundEngine:
             model.name,
             str(model.path),
             None if draft is None else draft.name,
-            None if engine.draft_path is None else str(engine.draft_path),
-            engine.why_no_draft,
             engine.context_length,
             tuple(notices if chosen is None else [*notices, f"-d auto: {chosen}."]),
         )
 
-    def _options_for(self, pair: PairReference) -> tuple[ModelOptions | None, list[str]]:
+    def _options_for(self, pair: PairReference) -> tuple[ModelOptions, list[str]]:
         """Options without another pair's adapters and projector, and notices about it."""
         if self._adapted is None:
             self._adapted = pair
         first, options = self._adapted, self._options
-        if options is None or pair == first:
+        if pair == first:
             return options, []
         kept = replace(
             options,
@@ -243,11 +234,10 @@ class BackgroundEngine:
         from localspec.self_draft.recipe import is_self
 
         # One on RPC servers is opened in a process of its own anyway, and may not fit in here.
-        remote = self._options is not None and self._options.rpc
-        for reference in (None if remote else pair.model, pair.draft):
+        for reference in (None if self._options.rpc else pair.model, pair.draft):
             # What is made of the model's own file is that model.
             if reference not in (None, "auto", "none") and not is_self(reference):
-                self._tell(OpeningProgress("trying the file in a separate process (once)", None))
+                self._tell(Progress("trying the file in a separate process (once)"))
                 require_survivable(
                     resolve(reference, offline=self._offline),
                     cancelled=lambda: self._thread.cancelled,
@@ -256,11 +246,13 @@ class BackgroundEngine:
     def _answer(self, question: Question) -> None:
         self._text = ""
         self._thread.require_going_on("Stopped before it began.")
-        if self._engine is None:
+        if self._engine is None or self._opened is None:
             raise LocalspecError("No model is open. Choose one with Ctrl+O or /model.")
 
         def progress(done: int, total: int) -> None:
-            self._tell(PromptProgress(question.message, done, total))
+            self._tell(
+                Progress(f"reading the prompt: {done / max(1, total):.0%}", question.message)
+            )
 
         stream = self._engine.stream(
             question.messages,
@@ -271,18 +263,12 @@ class BackgroundEngine:
             progress=progress,
         )
         told: list[TokenLogprob] = []
-        answer = ShownAnswer(
-            question.message,
-            stream.stats,
-            plain_seconds=self._engine.plain_seconds,
-            token_bytes=self._engine.token_bytes,
-            context_length=self._engine.context_length,
-            baseline=baseline(self._engine),
-        )
+        answer = ShownAnswer(question.message, stream.stats, self._engine)
         with self._thread.cancels(stream):
             self._tell(AnswerBegan(answer))
             if self._engine.plain_seconds(0) is None:
-                self._tell(Measuring(question.message))
+                what = "measuring what a pass costs here (once, about 2 s) …"
+                self._tell(Progress(what, question.message))
             kept = monotonic()
             try:
                 for chunk in stream:
@@ -296,6 +282,10 @@ class BackgroundEngine:
             finally:
                 self._text = stream.text
         assert stream.finish_reason is not None
+        # A session keeps the caches, which measuring would empty.
+        if stream.finish_reason != "cancelled" and self._session is None:
+            options = self._options_for(self._opened.pair)[0]
+            answer.compare_with(measure_baseline(self._engine, options))
         self._tell(AnswerEnded(question.message, self._text, stream.finish_reason))
         if question.record_of is not None and told:
             self._record(question.record_of, stream, told)

@@ -10,10 +10,7 @@ from localspec import SamplingParams
 from localspec.errors import UsageError
 
 MAX_TOKENS = "max_tokens"
-SETTINGS = (
-    *(f.name for f in fields(SamplingParams) if f.name != "logit_bias"),
-    MAX_TOKENS,
-)
+SETTINGS = (*(f.name for f in fields(SamplingParams) if f.name != "logit_bias"), MAX_TOKENS)
 """What `/set` sets: the numeric fields of SamplingParams, and the longest answer."""
 
 

@@ -25,11 +25,9 @@ from localspec.chat.figures import Figures
 from localspec.errors import UsageError
 from localspec.history.writer import HistoryWriter
 from localspec.tui.session import commands, events, titling
-from localspec.tui.session.answer import ShownAnswer
+from localspec.tui.session.answer import Running, ShownAnswer
 from localspec.tui.session.background_engine import BackgroundEngine
 from localspec.tui.session.events import Event, Opened, Question, event_id
-from localspec.tui.session.running import Running
-from localspec.tui.session.titling import Titling
 
 NEVER_BEGUN = "■ stopped before it was answered"
 
@@ -59,7 +57,6 @@ class Conversing:
         running: the answer in progress; it may belong to another conversation.
         opened: the open pair.
         notes: what happens to messages now, by id.
-        latest: the last finished answer of this session.
         overfull: the conversation that outgrew the context last.
         learns, records: see `localspec.tui.control.switches`.
     """
@@ -71,11 +68,11 @@ class Conversing:
     running: Running | None = None
     opened: Opened | None = None
     notes: dict[str, str] = field(default_factory=dict)
-    latest: ShownAnswer | None = None
     overfull: Conversation | None = None
     learns: bool = False
     records: bool = False
-    _titling: Titling = field(default_factory=Titling)
+    _to_title: Conversation | None = None
+    """That the model is asked to name."""
     _dropping: set[str] = field(default_factory=set)
     """Conversations whose oldest turns may be left out."""
 
@@ -187,7 +184,8 @@ class Conversing:
         conversation = self.conversation
         if not conversation.messages:
             raise UsageError("There is nothing to name yet. Write a message.")
-        self.engine.ask(self._titling.question(conversation))
+        self._to_title = conversation
+        self.engine.ask(titling.question(conversation))
 
     def forget(self, conversation: str) -> None:
         """A conversation is about to be deleted."""
@@ -206,9 +204,8 @@ class Conversing:
     # What the engine's thread tells
 
     def on_event(self, event: Event) -> None:
-        if isinstance(event, events.OpeningProgress):
-            done = "" if event.fraction is None else f": {event.fraction:.0%}"
-            self.view.working(f"{event.what}{done}")
+        if isinstance(event, events.Progress) and event.message is None:
+            self.view.working(event.text)
         elif isinstance(event, Opened):
             self.opened = event
             self.view.working(None)
@@ -224,7 +221,7 @@ class Conversing:
             self.view.tell(event.error, error=True)
         elif event_id(event) == titling.TITLE:
             if isinstance(event, events.AnswerEnded | events.AnswerFailed):
-                self._on_title(*self._titling.found(event))
+                self._on_title(titling.title_of(event))
         elif self.running is not None and event_id(event) == self.running.to:
             self._on_answer(self.running, event)
 
@@ -258,7 +255,7 @@ class Conversing:
             if running.message is not None:
                 self.store.streaming(conversation.id, replace(running.message, content=text))
 
-        if self._titling.waits:
+        if self._to_title is not None:
             self.engine.stop()  # a title can wait
         asked = conversation.messages[running.to]
         try:
@@ -287,13 +284,8 @@ class Conversing:
 
     def _on_answer(self, running: Running, event: Event) -> None:
         asked = running.conversation.messages[running.to]
-        if isinstance(event, events.Measuring):
-            self._note(
-                running.message or asked, "measuring what a pass costs here (once, about 2 s) …"
-            )
-        elif isinstance(event, events.PromptProgress):
-            done = event.done / max(1, event.total)
-            self._note(running.message or asked, f"reading the prompt: {done:.0%}")
+        if isinstance(event, events.Progress):
+            self._note(running.message or asked, event.text)
         elif isinstance(event, events.AnswerBegan):
             self._note(asked, None)
             self._begin_answer(running, event.answer)
@@ -324,7 +316,8 @@ class Conversing:
             self._over()
             self.view.tell(event.error, error=True)
 
-    def _on_title(self, conversation: Conversation | None, title: str | None) -> None:
+    def _on_title(self, title: str | None) -> None:
+        conversation, self._to_title = self._to_title, None
         if conversation is None or title is None:
             self.view.tell("The model found no title. Name it with /title TEXT.")
             return
@@ -359,7 +352,6 @@ class Conversing:
         if figures is None or running.message is None:
             return
         self.notes.pop(running.message.id, None)
-        self.latest = running.answer
         for notice in figures.notices:
             self.view.tell(notice)
 

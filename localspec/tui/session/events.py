@@ -50,18 +50,16 @@ class Opened:
     model: str
     model_path: str
     draft: str | None
-    draft_path: str | None
-    why_no_draft: str | None
     context_length: int
     notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class OpeningProgress:
-    """`fraction` is 0 to 1, None where unknown."""
+class Progress:
+    """What is being done, in words; `message` is the id of the one to answer, None for opening."""
 
-    what: str
-    fraction: float | None
+    text: str
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +70,6 @@ class NotOpened:
     error: str
     cancelled: bool
     still: Opened | None
-
-
-@dataclass(frozen=True, slots=True)
-class Measuring:
-    """Calibration before the first answer of a new pair."""
-
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class PromptProgress:
-    """Prefill: tokens done, and in all."""
-
-    message: str
-    done: int
-    total: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +111,7 @@ class NotKept:
 
 
 Event = (
-    Opened
-    | OpeningProgress
-    | NotOpened
-    | Measuring
-    | PromptProgress
-    | AnswerBegan
-    | AnswerEnded
-    | AnswerFailed
-    | Overflowed
-    | NotKept
+    Opened | NotOpened | Progress | AnswerBegan | AnswerEnded | AnswerFailed | Overflowed | NotKept
 )
 
 

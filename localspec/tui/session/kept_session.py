@@ -10,16 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localspec.chat.conversation import (
-    ASSISTANT,
-    STATES,
-    STOPPED,
-    USER,
-    Attachment,
-    Conversation,
-    Message,
-    new_id,
-)
+from localspec.chat import conversation as chat
+from localspec.chat.conversation import Attachment, Conversation, Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +44,16 @@ def read(path: Path) -> KeptSession:
 
 def kept(conversation: Conversation) -> dict[str, Any]:
     """The shown branch, as JSON values for `read`."""
-    return {
-        "id": conversation.id,
-        "title": conversation.title,
-        "system": conversation.system,
-        "messages": [
-            {
-                "id": message.id,
-                "role": message.role,
-                "content": message.content,
-                "state": message.state,
-                "created": message.created,
-                "attachments": [[one.name, one.text] for one in message.attachments],
-            }
-            for message in conversation.path()
-        ],
-    }
+    names = ("id", "role", "content", "state", "created")
+    messages = [
+        {
+            **{name: getattr(message, name) for name in names},
+            "attachments": [[one.name, one.text] for one in message.attachments],
+        }
+        for message in conversation.path()
+    ]
+    about = {name: getattr(conversation, name) for name in ("id", "title", "system")}
+    return {**about, "messages": messages}
 
 
 def _conversation(found: Any) -> Conversation | None:
@@ -76,10 +62,11 @@ def _conversation(found: Any) -> Conversation | None:
         found = {"messages": found}
     if not isinstance(found, dict) or not found.get("messages"):
         return None
-    messages = [one for one in found["messages"] if one["role"] in (USER, ASSISTANT)]
+    messages = [one for one in found["messages"] if one["role"] in (chat.USER, chat.ASSISTANT)]
     said = [one["content"] for one in found["messages"] if one["role"] == "system"]
     conversation = Conversation(
-        id=found.get("id") or new_id(), system=found.get("system") or (said[0] if said else None)
+        id=found.get("id") or chat.new_id(),
+        system=found.get("system") or (said[0] if said else None),
     )
     if found.get("title"):
         conversation.title = found["title"]
@@ -93,7 +80,7 @@ def _conversation(found: Any) -> Conversation | None:
             one["role"],
             one["content"],
             one.get("created", time.time()),
-            one["state"] if one.get("state") in STATES else STOPPED,
+            one["state"] if one.get("state") in chat.STATES else chat.STOPPED,
             attachments=[Attachment(*each) for each in one.get("attachments", ())],
         )
         conversation.insert(message)

@@ -16,33 +16,15 @@ WISH = (
 TOKENS = 24
 
 
-class Titling:
-    """A question for a title, and its answer, for which it `waits`."""
+def question(conversation: Conversation) -> Question:
+    """The conversation and a wish, so that the cache stays useful for the next message."""
+    messages = [*conversation.for_model(), {"role": "user", "content": WISH}]
+    greedy = commands.checked(temperature=0.0)
+    return Question(TITLE, messages, greedy, TOKENS, "error", lambda _text: None)
 
-    def __init__(self) -> None:
-        self._conversation: Conversation | None = None
 
-    @property
-    def waits(self) -> bool:
-        return self._conversation is not None
-
-    def question(self, conversation: Conversation) -> Question:
-        """The conversation and a wish, so that the cache stays useful for the next message."""
-        self._conversation = conversation
-        return Question(
-            TITLE,
-            [*conversation.for_model(), {"role": "user", "content": WISH}],
-            commands.checked(temperature=0.0),
-            TOKENS,
-            "error",
-            lambda _text: None,
-        )
-
-    def found(self, event: AnswerEnded | AnswerFailed) -> tuple[Conversation | None, str | None]:
-        """The conversation that was asked about, and the title, if there is one."""
-        conversation, self._conversation = self._conversation, None
-        title = title_from(event.text)
-        whole = isinstance(event, AnswerEnded) and event.finish_reason == "stop"
-        if not whole or title == NEW or title.startswith("<"):
-            return conversation, None
-        return conversation, title.strip("\"'*. ")
+def title_of(event: AnswerEnded | AnswerFailed) -> str | None:
+    """The title in an answer; None where there is none."""
+    title = title_from(event.text)
+    whole = isinstance(event, AnswerEnded) and event.finish_reason == "stop"
+    return title.strip("\"'*. ") if whole and title != NEW and not title.startswith("<") else None

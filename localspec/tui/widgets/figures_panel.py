@@ -60,7 +60,7 @@ def speed_text(figures: Figures, totals: Totals, palette: Palette) -> Text:
     _row(text, "now", f"{words.rate(figures.speed_now)} tok/s" if known else _NOTHING)
     _row(text, "average", f"{words.rate(figures.speed)} tok/s" if known else _NOTHING)
     _row(text, "per pass", f"{figures.tokens_per_pass:.2f} tokens" if known else _NOTHING)
-    gain = figures.speed_up
+    gain = figures.times_plain
     if gain is None:
         _row(text, "speed-up", "not measured yet", palette.faint)
     else:

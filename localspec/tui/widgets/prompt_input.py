@@ -9,6 +9,7 @@ from typing import ClassVar
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
+from textual.reactive import var
 from textual.strip import Strip
 from textual.widgets import TextArea
 
@@ -43,8 +44,9 @@ class PromptInput(TextArea):
     class Resume(Message):
         """Enter in an empty input: open the last conversation."""
 
-    class KeysWanted(Message):
-        """`?` in an empty input."""
+    completing: var[bool] = var(False, bindings=True)
+    resumable: var[bool] = var(False, bindings=True)
+    """Whether Enter in the empty input opens the last conversation."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(
@@ -57,28 +59,6 @@ class PromptInput(TextArea):
         self._sent: list[str] = []
         self._at: int | None = None
         self._begun = ""
-        self._completing = self._resumable = False
-
-    @property
-    def completing(self) -> bool:
-        return self._completing
-
-    @completing.setter
-    def completing(self, completing: bool) -> None:
-        if completing != self._completing:
-            self._completing = completing
-            self.refresh_bindings()
-
-    @property
-    def resumable(self) -> bool:
-        """Whether Enter in the empty input opens the last conversation."""
-        return self._resumable
-
-    @resumable.setter
-    def resumable(self, resumable: bool) -> None:
-        if resumable != self._resumable:
-            self._resumable = resumable
-            self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "take":
@@ -170,17 +150,16 @@ class PromptInput(TextArea):
         # Here, and not as bindings with priority: those would overtake letters that were typed
         # before them and still wait.
         action = _ACTIONS.get(event.key)
-        if action is None and event.character == "?" and not self.text:
-            action = PromptInput.ask_for_keys
-        if action is None:
+        asks_for_keys = event.character == "?" and not self.text
+        if action is None and not asks_for_keys:
             await super()._on_key(event)
             return
         event.prevent_default()
         event.stop()
-        action(self)
-
-    def ask_for_keys(self) -> None:
-        self.post_message(self.KeysWanted())
+        if action is not None:
+            action(self)
+        else:
+            await self.run_action("app.keys")
 
 
 _ACTIONS: dict[str, Callable[[PromptInput], None]] = {

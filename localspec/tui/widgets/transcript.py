@@ -302,9 +302,7 @@ class Transcript(ScrollView, can_focus=True):
         self._showing = None
         self._redraw()
 
-    def watch_rejected(self) -> None:
-        self._showing = None
-        self._redraw()
+    watch_rejected = watch_tokens
 
     def notify_style_update(self) -> None:
         """The theme has changed, or the focus."""
