@@ -66,7 +66,7 @@ def shortened(text: str, width: int) -> str:
     """A text of at most `width` cells, with an ellipsis where it is longer."""
     from rich.cells import cell_len, set_cell_size
 
-    return text if cell_len(text) <= width else set_cell_size(text, width - 1).rstrip() + "…"
+    return text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
 
 
 def _drawn(

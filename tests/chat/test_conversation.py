@@ -14,9 +14,7 @@ from localspec.chat.conversation import (
     Attachment,
     Conversation,
     Message,
-    fenced,
 )
-from localspec.history.export import to_markdown
 
 
 def branched() -> tuple[Conversation, dict[str, str]]:
@@ -42,17 +40,6 @@ def shown(conversation: Conversation) -> list[str]:
     return [message.content for message in conversation.path()]
 
 
-def test_messages_follow_the_tip() -> None:
-    conversation = Conversation()
-    assert shown(conversation) == []
-    first = conversation.add(USER, "one")
-    second = conversation.add(ASSISTANT, "two")
-    assert (first.parent, second.parent) == (None, first.id)
-    assert shown(conversation) == ["one", "two"]
-    assert conversation.tip == second.id
-    assert conversation.updated >= second.created
-
-
 def test_branches_are_kept_and_chosen() -> None:
     conversation, names = branched()
     assert shown(conversation) == ["r1", "s1"]
@@ -62,25 +49,6 @@ def test_branches_are_kept_and_chosen() -> None:
     assert shown(conversation) == ["q1", "a1", "q2", "a2"]
     conversation.select(names["r1"])
     assert shown(conversation) == ["r1", "s1"]
-
-
-def test_siblings_and_children_are_in_the_order_of_their_creation() -> None:
-    conversation, names = branched()
-    assert [m.content for m in conversation.siblings(names["b1"])] == ["a1", "b1"]
-    assert [m.content for m in conversation.children(None)] == ["q1", "r1"]
-    assert conversation.children(names["s1"]) == []
-    assert conversation.latest_leaf(names["s1"]) == names["s1"]
-
-
-def test_the_branch_that_path_remembers_is_the_one_that_is_shown() -> None:
-    conversation, names = branched()
-    for name in ("a2", "q2", "b1", "s1", "a2"):
-        conversation.tip = names[name]
-        assert shown(conversation)[-1] == name
-    del conversation.path()[1:3]
-    assert shown(conversation) == ["q1", "a1", "q2", "a2"]
-    conversation.tip = None
-    assert shown(conversation) == []
 
 
 def test_insert_refuses_what_would_break_the_tree() -> None:
@@ -169,23 +137,3 @@ def test_attachments_come_before_the_text() -> None:
     assert told["content"] == (
         "## a.md\n\n````\n```py\nx\n```\n````\n\n## b # c .txt\n\n```\nend\n```\n\nExplain."
     )
-
-
-@pytest.mark.parametrize(("text", "length"), [("", 3), ("``", 3), ("```", 4), ("a`````b``", 6)])
-def test_a_fence_is_longer_than_any_inside(text: str, length: int) -> None:
-    assert fenced(text).splitlines()[0] == "`" * length
-
-
-def test_images_go_before_the_text_and_files_stay_text() -> None:
-    conversation = Conversation()
-    image, notes = Attachment.of_image("fox.png", b"a fox"), Attachment("notes.txt", "old")
-    conversation.add(USER, "What is this?", attachments=[notes, image])
-    conversation.add(USER, "And why?")
-    (message,) = conversation.for_model()
-    assert message["content"] == [
-        {"type": "image", "image": b"a fox"},
-        {"type": "text", "text": "## notes.txt\n\n```\nold\n```\n\nWhat is this?"},
-        {"type": "text", "text": "And why?"},
-    ]
-    assert "Attached: **fox.png**, an image" in to_markdown(conversation)
-    assert "Zm94" not in to_markdown(conversation)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,11 +63,6 @@ def test_what_was_rejected_stands_where_it_fell() -> None:
     assert provenance.rejected == [Rejected(6, " two three", "model")]
 
 
-def test_all_of_a_draft_may_fall() -> None:
-    chain = TokenTree.chain([2, 3], "ngram")
-    assert followed(step([1], [TARGET], chain, [])).rejected == [Rejected(0, " two three", "ngram")]
-
-
 def test_of_a_tree_the_first_branch_is_what_fell() -> None:
     tree = TokenTree()
     root = tree.add(1, ROOT, "model")
@@ -76,45 +70,6 @@ def test_of_a_tree_the_first_branch_is_what_fell() -> None:
     tree.add(3, root, "model")
     provenance = followed(step([1, 1], ["model", TARGET], tree, [0]))
     assert provenance.rejected == [Rejected(3, " two", "cascade")]
-
-
-def test_a_draft_cut_off_by_the_end_of_the_answer_did_not_fall() -> None:
-    """The end came with an accepted token: nothing was decided on the rest."""
-    chain = TokenTree.chain([1, 2, 3], "model")
-    assert followed(step([1, 2], ["model", "model"], chain, [0, 1])).rejected == []
-
-
-def test_padding_did_not_fall() -> None:
-    """Nobody proposed it."""
-    tree = TokenTree.chain([1, 2], "model")
-    tree.pad(3, 1)
-    sources = ["model", "model", TARGET]
-    assert followed(step([1, 2, 1], sources, tree, [0, 1])).rejected == []
-    fell = followed(step([1, 3], ["model", TARGET], tree, [0])).rejected
-    assert fell == [Rejected(3, " two", "model")]
-
-
-def test_padding_that_is_accepted_by_luck_is_the_targets() -> None:
-    tree = TokenTree.chain([1], "model")
-    tree.pad(2, 0)
-    tree.pad(3, 1)
-    provenance = followed(step([1, 2, 1], ["model", TARGET, TARGET], tree, [0, 1]))
-    assert provenance.spans == [(3, "model"), (7, TARGET)]
-    assert provenance.rejected == []
-
-
-def test_half_a_character_at_the_end_of_what_fell() -> None:
-    chain = TokenTree.chain([4], "model")
-    assert followed(step([1], [TARGET], chain, [])).rejected == [Rejected(0, "\ufffd", "model")]
-
-
-def test_cut() -> None:
-    provenance = followed(
-        *plain(1), step([2, 3], ["ngram", TARGET], TokenTree.chain([2], "ngram"), [0])
-    )
-    assert provenance.cut(5) == [(3, TARGET), (2, "ngram")]
-    assert provenance.cut(100) == [(3, TARGET), (4, "ngram"), (6, TARGET), (87, TARGET)]
-    assert provenance.cut(0) == []
 
 
 @given(
@@ -131,8 +86,3 @@ def test_fitted_spans_cover_the_text_exactly(spans: list[Span], length: int) -> 
 
     covered = flat(spans)[:length]
     assert flat(found) == covered + [TARGET] * (length - len(covered))
-
-
-@pytest.mark.parametrize("tokens", [[6], [6, 6]])
-def test_tokens_without_text_make_no_span(tokens: list[int]) -> None:
-    assert followed(*plain(*tokens)).spans == []

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localspec.chat.titles import NEW, SLUG_LENGTH, TITLE_LENGTH, one_line, slug, title_from
+from localspec.chat.titles import NEW, SLUG_LENGTH, TITLE_LENGTH, slug, title_from
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,6 @@ def test_a_huge_paste_is_not_read_to_its_end() -> None:
     assert title_from("word " * 2_000_000) == "word word word word word word word word word…"
 
 
-def test_a_character_is_not_cut_in_half() -> None:
-    family = "👩\u200d👩\u200d👧"
-    title = title_from("x" * 45 + family + "y" * 10)
-    assert title == "x" * 45 + "…"
-
-
 @pytest.mark.parametrize(
     ("title", "name"),
     [
@@ -76,9 +70,3 @@ def test_a_character_is_not_cut_in_half() -> None:
 )
 def test_file_names(title: str, name: str) -> None:
     assert slug(title) == name
-
-
-def test_one_line_keeps_what_belongs_to_words() -> None:
-    assert one_line("a\r\nb\tc\u2028d\x85e") == "a b c d e"
-    assert one_line("می\u200cخواهم") == "می\u200cخواهم"
-    assert one_line("a\u202eb\ufeffc\ud800d") == "abcd"

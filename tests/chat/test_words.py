@@ -7,7 +7,6 @@ import pytest
 from localspec.answer_line import STOCK
 from localspec.chat import words
 from localspec.chat.figures import Figures, Totals
-from localspec.drafters.options import TURNED_OFF
 
 
 def figures(**changed: object) -> Figures:
@@ -36,14 +35,6 @@ def figures(**changed: object) -> Figures:
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [(0, "0.0"), (9.96, "10.0"), (99.94, "99.9"), (100, "100"), (1234.5, "1,234")],
-)
-def test_rates(value: float, said: str) -> None:
-    assert words.rate(value) == said
-
-
-@pytest.mark.parametrize(
-    ("value", "said"),
     [
         (0, "0 ms"),
         (0.0994, "99 ms"),
@@ -56,18 +47,6 @@ def test_rates(value: float, said: str) -> None:
 )
 def test_times(value: float, said: str) -> None:
     assert words.seconds(value) == said
-
-
-@pytest.mark.parametrize(
-    ("value", "said"), [(0, "0 B"), (1023, "1023 B"), (13 << 20, "13 MiB"), (3 << 29, "1.5 GiB")]
-)
-def test_sizes(value: int, said: str) -> None:
-    assert words.size(value) == said
-
-
-def test_shares() -> None:
-    assert words.share(1, 3) == "33 %"
-    assert words.share(0, 0) == "–"
 
 
 def test_the_line_below_an_answer() -> None:
@@ -117,23 +96,6 @@ def test_a_model_too_small_to_gain_is_told_so_wherever_drafting_is_off() -> None
     )
 
 
-@pytest.mark.parametrize(
-    ("tokens", "passes", "seconds", "reasons"),
-    [
-        (100, 100, 1.0, {"too short": 99}),  # passes of 10 ms
-        (100, 50, 0.05, {"too short": 49}),  # two tokens from each pass
-        (100, 100, 0.05, {TURNED_OFF: 99}),  # nobody wanted drafts
-        (100, 100, 0.05, {}),
-        (1, 1, 0.0, {}),
-    ],
-)
-def test_no_model_is_too_small_without_a_reason(
-    tokens: int, passes: int, seconds: float, reasons: dict[str, int]
-) -> None:
-    found = Figures(tokens=tokens, passes=passes, verify_seconds=seconds, reasons=reasons)
-    assert words.too_small(found) is None
-
-
 def test_why() -> None:
     told = words.explain(
         figures(reasons={"nothing likely": 2, "too short": 3}, notices=("By the way.",)),
@@ -167,11 +129,6 @@ def test_why_without_a_gain(plain_seconds: float | None, said: str) -> None:
     assert said in words.explain(figures(plain_seconds=plain_seconds))
 
 
-def test_a_loss_is_told_with_its_limit() -> None:
-    told = words.explain(figures(plain_seconds=1.5, may_risk=0.35))
-    assert "0.5 s lost to trying drafts and measuring; loss limit 0.3 s." in told
-
-
 @pytest.mark.parametrize(
     ("plain_seconds", "said"),
     [
@@ -184,17 +141,3 @@ def test_what_drafting_brought_is_one_sentence(plain_seconds: float, said: str) 
     totals = Totals(seconds=2.0, plain_seconds=plain_seconds, tokens=10)
     assert words.balance(figures(may_risk=0.4), totals) == said
     assert words.balance(Figures(), Totals()) == "No answers yet."
-
-
-def test_why_of_nothing() -> None:
-    assert words.explain(Figures()) == "There are no figures yet: this answer has no tokens."
-    assert words.explain(Figures(tokens=1, passes=1)).startswith("The model wrote 1 token.")
-
-
-def test_why_tells_what_the_cache_still_held() -> None:
-    assert "(30 prompt tokens, 12 of them cached)" in words.explain(figures(cached_tokens=12))
-
-
-def test_an_unknown_drafter_has_a_name_too() -> None:
-    told = words.explain(figures(by_drafter={"oracle": (1, 2)}))
-    assert "Drafter 'oracle' guessed 2 tokens, of which 1 were right (50 %)." in told

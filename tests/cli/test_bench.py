@@ -10,17 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from localspec.bench import benchmark, charts
-from localspec.bench.arms import GROUPS
-from localspec.bench.peers import Peers
+from localspec.bench import charts
 from localspec.bench.samples import Sample
-from localspec.cli.main import app
 from tests.bench.samples import read
 from tests.cli.conftest import Cli
 from tests.cli.process import finished
-from tests.cli.test_help import HEAVY
 
 pytestmark = pytest.mark.nightly
 
@@ -73,23 +68,6 @@ def test_json_and_a_file_of_prompts(cli: Cli, tmp_path: Path) -> None:
     assert {sample.suite for sample in report.pairs[0].samples} == {"mine"}
 
 
-def test_a_model_scaled_drafted_by_its_file(cli: Cli, tmp_path: Path) -> None:
-    prompts = tmp_path / "mine.jsonl"
-    prompts.write_text('{"turns": ["Tell me a story.", "Why?"], "id": "a"}\n', encoding="utf-8")
-    result = cli(
-        *("bench", "--quick", "-n", "8", "-c", "512", "--arms", "plain", "--sweep", "--temp", "0"),
-        *("--json", "--scale-to", "384x6x1024:Q8_0", "--prompts", str(prompts), "--all-turns"),
-    )
-    assert result.code == 0, result.err
-    (pair,) = read(result.out).pairs
-    assert pair.name == "embedded pair 384x6x1024:Q8_0"
-    assert pair.draft is not None
-    assert pair.draft.path.endswith("tale-13m-q8_0.gguf")
-    assert {sample.prompt for sample in pair.samples} == {"a", "a, turn 2"}
-    deep = [sample for sample in pair.samples if sample.arm == "model depth 3"]
-    assert sum(s.accepted or 0 for s in deep) > 0.7 * sum(s.tested or 0 for s in deep)
-
-
 def interrupting(after: int) -> Callable[..., Sample]:
     """Ctrl+C after so many answers, among them those before the first that counts."""
     from localspec.bench.arms import LocalspecArm
@@ -118,38 +96,6 @@ def test_an_interrupt_leaves_a_partial_report(
     assert report.partial
     assert len(report.pairs[0].samples) == 1
     assert "interrupted" in (tmp_path / "report.md").read_text("utf-8")
-
-
-def test_an_interrupt_before_anything_was_measured(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("localspec.bench.arms.LocalspecArm.generate", interrupting(after=0))
-    result = cli(*TINY)
-    assert result.code == 130
-    assert result.sentence() == "Interrupted before anything was measured."
-    assert result.out == ""
-
-
-def test_peers_without_the_server_say_so(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[benchmark.BenchSettings] = []
-
-    def refused(_pair: object, settings: benchmark.BenchSettings, _tell: object) -> None:
-        seen.append(settings)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(benchmark, "measure", refused)
-    result = cli(*TINY, "--peers")
-    assert result.code == 130
-    assert "llama-server is left out; name it with --llama-server PATH" in result.err
-    assert seen[0].peers == Peers()
-
-
-def test_a_prompt_that_no_arm_can_answer(cli: Cli, tmp_path: Path) -> None:
-    prompts = tmp_path / "long.jsonl"
-    prompts.write_text(json.dumps({"prompt": "word " * 200}), encoding="utf-8")
-    result = cli("bench", "--quick", "-c", "32", "--prompts", str(prompts))
-    assert result.code == 1
-    assert result.sentence().startswith("No arm could answer. The first error: The prompt has")
 
 
 @pytest.mark.parametrize(
@@ -187,17 +133,6 @@ def test_options_that_cannot_be_meant(cli: Cli, options: tuple[str, ...], cause:
     assert result.out == ""
 
 
-def test_an_unknown_scale_pair(cli: Cli) -> None:
-    result = cli("bench", "--scale", "900b")
-    assert result.code == 2
-    assert "900b" in result.sentence()
-
-
-def test_a_missing_model(cli: Cli) -> None:
-    result = cli("bench", "-m", "missing.gguf")
-    assert result.code == 3
-
-
 def test_an_output_folder_that_cannot_be_is_told_before_the_run(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     result = cli("bench", "--output", str(tmp_path / "file"))
@@ -222,23 +157,3 @@ def test_a_reader_that_has_enough_does_not_cost_the_files(tmp_path: Path) -> Non
         result = finished(*arguments, stdout=pipe)
     assert (result.returncode, result.stderr) == (141, "")
     assert json.loads((tmp_path / "report.json").read_text())["pairs"]
-
-
-def test_help_is_quick_and_every_option_is_explained() -> None:
-    program = (
-        "import json, sys; from localspec.cli.main import main; "
-        "main(sys.argv[1:]); json.dump(sorted(sys.modules), sys.stderr)"
-    )
-    result = finished("bench", "--help", command=(sys.executable, "-c", program))
-    loaded = set(json.loads(result.stderr))
-    assert not (HEAVY | {"matplotlib", "localspec.bench.benchmark"}) & loaded
-    command = typer.main.get_command(app).commands["bench"]  # type: ignore[attr-defined]
-    options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
-    for option in options:
-        assert option.help.endswith((".", ")")), option.name
-        assert option.rich_help_panel, option.name
-
-
-def test_help_names_all_groups_of_arms(cli: Cli) -> None:
-    text = " ".join(cli("bench", "--help").out.replace("│", " ").split())
-    assert ", ".join(GROUPS) in text

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-from collections import namedtuple
 from pathlib import Path
 
 import pytest
@@ -64,13 +62,6 @@ def test_what_only_its_owner_may_read(cli: Cli, tmp_path: Path) -> None:
     assert (folder / "trace").stat().st_mode & 0o077 == 0
 
 
-def test_texts_are_read(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "text.md").write_text("The fox ran to the house, and it was a cold day. " * 8)
-    result = cli("distill", "--text", str(tmp_path / "text.md"), "--record-only", "--json")
-    assert result.json["answers"] == 1
-    assert result.json["tokens"] > 50
-
-
 def test_without_pytorch(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     result = cli("distill", str(tmp_path / "prompts.txt"))
@@ -89,14 +80,6 @@ def test_a_target_without_a_chat_template(cli: Cli, plain_model: Path, tmp_path:
     assert "has no chat template" in result.sentence()
     assert "--raw" in result.sentence()
     assert cli(*asked, "--raw", "-n", "4", "-q").code == 0
-
-
-def test_a_full_disk(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(100, 100, 0))
-    result = cli("distill", str(tmp_path / "prompts.txt"), "--record-only")
-    assert result.code == 1
-    assert "Make room" in result.sentence()
 
 
 def test_a_folder_that_cannot_be_made(cli: Cli, home: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,7 +11,6 @@ import pytest
 
 import localspec
 from localspec import ModelOptions, paths
-from localspec.bench.suites import load_suites
 from localspec.cli import working
 from localspec.doctor import checkup
 from localspec.doctor.checkup import (
@@ -25,10 +23,9 @@ from localspec.doctor.checkup import (
 from localspec.gguf.dimensions import Use, n_layers
 from localspec.gguf.reader import read_gguf
 from localspec.llama import kernels
-from localspec.llama.devices import Device, backends, devices
-from localspec.pairing import recommendations, rules
+from localspec.llama.devices import Device, devices
+from localspec.pairing import recommendations
 from localspec.pairing.memory import place
-from localspec.pairing.pair_memory import layers_that_fit
 from localspec.policy.store import folder as measurements
 from tests.cli.conftest import Cli
 from tests.support.ggufs import sized_llama, tiny_bert, tiny_llama
@@ -87,38 +84,6 @@ def test_as_text(cli: Cli) -> None:
     assert result.out.replace("\n", "").isprintable()
 
 
-def test_another_vocabulary_is_refused_with_the_token(
-    cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rules, "THROUGH_TEXT", False)
-    draft = tiny_llama(here / "swapped.gguf", swap_tokens=(500, 700))
-    result = cli("doctor", "-d", str(draft), "--json")
-    assert result.code == 5
-    assert "This pair cannot be used: The vocabularies differ: token 500 is" in result.sentence()
-    told = result.json
-    assert not told["usable"]
-    assert "token 500 is" in told["why_not"]
-    assert told["calibration"] is None
-    failed = [check for check in told["checks"] if check["verdict"] == "fail"]
-    assert all(check["next_step"] for check in failed)
-
-
-def test_a_draft_that_is_no_smaller(cli: Cli) -> None:
-    target = str(paths.embedded(paths.EMBEDDED_TARGET))
-    result = cli("doctor", "-d", target)
-    assert result.code == 1
-    assert "is not smaller than the target" in result.sentence()
-    assert result.out.startswith("This pair cannot be used: ")
-    assert "FAIL  smaller" in result.out
-    assert "→ Choose a smaller draft" in result.out
-
-
-def test_a_draft_that_is_no_model(cli: Cli, here: Path) -> None:
-    result = cli("doctor", "-d", str(tiny_bert(here / "bert.gguf")))
-    assert result.code == 1
-    assert "embedding model" in result.sentence()
-
-
 @pytest.mark.parametrize(
     ("name", "code", "cause"),
     [("missing.gguf", 3, "no file"), ("bert.gguf", 4, "cannot be used: it is an embedding model")],
@@ -143,13 +108,6 @@ def test_without_a_draft_it_says_what_auto_would_take(cli: Cli) -> None:
     assert told["draft"] is None
     assert told["why_draft"] == "none was named; -d auto would take tale-3m-q8_0.gguf"
     assert told["calibration"]["draft_seconds"] is None
-
-
-def test_auto_that_finds_none_says_why(cli: Cli, here: Path) -> None:
-    tiny_llama(here / "alone.gguf", chat_template="")
-    result = cli("doctor", "--quick", "-m", "alone.gguf", "--json")
-    assert result.code == 0
-    assert "only the n-gram drafter is used" in result.json["why_draft"]
 
 
 def test_an_interrupt_ends_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,22 +140,6 @@ def test_a_calibration_that_is_stopped_has_what_there_is(pair: localspec.Engine)
     assert found.kinds[0].speed_up is not None
 
 
-def test_kinds_of_text_are_measured_in_turn(
-    pair: localspec.Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Until the seventh kind has been raced, however long that takes here."""
-    one_each = load_suites(per_suite=1)
-    monkeypatch.setattr(checkup, "load_suites", lambda: one_each)
-    told: list[str] = []
-    found = measure_pair(
-        pair, 300.0, tell=told.append, stopped=lambda: told[-1] == "speed in noise"
-    )
-    names = ["story", "continue", "math", "qa", "code", "copy", "noise"]
-    assert {kind.name for kind in found.kinds} <= set(names)
-    # Some answers end too soon to tell a speed.
-    assert sum(kind.speed_up is not None for kind in found.kinds) >= 3
-
-
 def _calibration(**changed: object) -> PairMeasurements:
     kinds = (
         TextKind("story", 10, 8, [20.0, 2.0], [20.0, 1.0]),
@@ -215,12 +157,6 @@ def _calibration(**changed: object) -> PairMeasurements:
         steady=True,
     )
     return replace(found, **changed)  # type: ignore[arg-type]
-
-
-def test_the_speed_up_is_the_mean_over_what_was_measured() -> None:
-    found = _calibration()
-    assert [kind.speed_up for kind in found.kinds] == [2.0, 1.2, None]
-    assert found.speed_up == 1.6
 
 
 @pytest.mark.parametrize(
@@ -253,15 +189,6 @@ def test_figures_of_a_busy_machine_are_not_kept(here: Path) -> None:
     assert checkup.recommendation(target, None, _calibration(kinds=())) is None
 
 
-def test_devices_of_this_machine() -> None:
-    found = devices()
-    assert [device.kind for device in found].count("CPU") == 1
-    assert "CPU" in backends()
-    cpu = next(device for device in found if device.kind == "CPU")
-    assert cpu.total > 0
-    assert not cpu.takes_layers
-
-
 def _gpu(free: int) -> Device:
     return Device("CUDA0", "A \x1b[31mGPU", "GPU", free, 2 * free)
 
@@ -280,27 +207,3 @@ def test_what_fits_on_a_device(target_path: Path, draft_path: Path) -> None:
     assert "--gpu-layers " in (check.next_step or "")
     (check,) = device_checks(target, None, use, [_gpu(int(0.7 * whole))])
     assert "--draft-gpu-layers" not in (check.next_step or "")
-
-
-def test_a_small_draft_goes_first(tmp_path: Path, target_path: Path, draft_path: Path) -> None:
-    target, draft, use = read_gguf(target_path), read_gguf(draft_path), Use(context=512)
-    small = place(draft, use, -1).device.total
-    whole = place(target, use, -1).device.total
-    tight = layers_that_fit(target, draft, use, int(1.15 * whole))
-    assert (tight.target, tight.draft, tight.all_fit) == (n_layers(target) + 1, 0, False)
-    roomy = layers_that_fit(draft, draft, use, 6 * small)
-    assert (roomy.target, roomy.draft, roomy.all_fit) == (-1, -1, True)
-    # A target so long that only a part fits, and the draft beside it.
-    long = Use(context=65536)
-    free = 6 * place(draft, long, -1).device.total
-    wide = read_gguf(tiny_llama(tmp_path / "wide.gguf", dim=256, layers=48, context=65536))
-    fit = layers_that_fit(wide, draft, long, free)
-    assert (fit.draft, fit.all_fit) == (-1, False)
-    assert 0 < fit.target < n_layers(wide)
-    assert fit.need <= free
-
-
-def test_json_is_one_line(cli: Cli) -> None:
-    out = cli("doctor", "--quick", "--json").out
-    assert out.count("\n") == 1
-    json.loads(out)

@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 
 from localspec import paths
-from localspec.decoding.rules import LOSSLESS, LOSSY
-from localspec.drafters.registry import REGISTRY
 from localspec.errors import NativeError
 from localspec.llama import library
 from localspec.prompting.detokenizer import Detokenizer
@@ -22,7 +20,6 @@ from tests.cli.conftest import Cli
 from tests.cli.process import finished
 from tests.pairing import pairs
 from tests.support.ggufs import aborting_llama, tiny_bert, tiny_llama
-from tests.support.retokenised import bytewise
 
 
 def test_no_such_model(cli: Cli, tmp_path: Path) -> None:
@@ -30,12 +27,6 @@ def test_no_such_model(cli: Cli, tmp_path: Path) -> None:
     result = cli("run", "-m", str(path), "hi")
     assert result.code == 3
     assert f"There is no file {path}" in result.sentence()
-
-
-def test_a_folder_is_no_model(cli: Cli, tmp_path: Path) -> None:
-    result = cli("run", "-m", str(tmp_path), "hi")
-    assert result.code == 3
-    assert "is a folder" in result.sentence()
 
 
 @pytest.mark.parametrize(
@@ -63,13 +54,6 @@ def test_a_truncated_gguf(cli: Cli, tmp_path: Path, draft_path: Path, length: in
     assert result.code == 4
     assert str(path) in result.sentence()
     assert result.out == ""
-
-
-def test_a_gguf_without_vocabulary(cli: Cli, tmp_path: Path) -> None:
-    path = tiny_llama(tmp_path / "mute.gguf", tokenizer=False)
-    result = cli("run", "-m", str(path), "hi")
-    assert result.code == 4
-    assert "vocab" in result.sentence()
 
 
 def test_an_embedding_model(cli: Cli, tmp_path: Path) -> None:
@@ -141,25 +125,6 @@ def test_a_refused_draft_with_another_vocabulary_names_the_first_token(
     result = cli("run", "-d", str(draft), "--cross-vocabulary", "off", "hi")
     assert result.code == 5
     assert "token 500 is" in result.sentence()
-
-
-def test_a_draft_that_has_no_tokens_for_text(cli: Cli, tmp_path: Path, draft_path: Path) -> None:
-    draft = bytewise(tmp_path / "digits.gguf", draft_path, kept="0123456789")
-    result = cli("run", "-d", str(draft), "hi")
-    assert result.code == 5
-    assert "ordinary text" in result.sentence()
-
-
-def test_a_way_with_another_vocabulary_that_there_is_not(cli: Cli) -> None:
-    result = cli("run", "--cross-vocabulary", "maybe", "hi")
-    assert result.code == 2
-    assert "auto, text, shared, off" in result.sentence()
-
-
-def test_a_draft_that_does_not_exist(cli: Cli, tmp_path: Path) -> None:
-    result = cli("run", "-d", str(tmp_path / "none.gguf"), "hi")
-    assert result.code == 3
-    assert "none.gguf" in result.sentence()
 
 
 def test_a_drafter_without_the_draft_model_it_needs(cli: Cli) -> None:
@@ -246,12 +211,6 @@ def test_what_typer_refuses_is_told_in_the_same_way(cli: Cli, options: tuple[str
     assert re.search("See 'localspec( run)? --help'\\.$", result.sentence())
 
 
-def test_a_verb_that_does_not_exist(cli: Cli) -> None:
-    result = cli("fly")
-    assert result.code == 2
-    assert "fly" in result.sentence()
-
-
 def test_a_model_to_download_is_named_with_its_draft(cli: Cli) -> None:
     result = cli("run", "-m", "qwen3-8b", "hi")
     assert result.code == 3
@@ -262,13 +221,6 @@ def test_the_harmless_verb_is_suggested_first(cli: Cli) -> None:
     result = cli("rum")
     assert result.code == 2
     assert "Did you mean 'run' or 'rm'? See" in result.sentence()
-
-
-def test_refusals_name_all_choices(cli: Cli) -> None:
-    drafters = cli("run", "--drafter", "x", "hi").sentence()
-    assert all(name in drafters for name in ("auto", "none", *REGISTRY))
-    rules = cli("run", "--rule", "x", "hi").sentence()
-    assert all(name in rules for name in (*LOSSLESS, *LOSSY))
 
 
 def test_jsonl_has_errors_as_events_as_well(cli: Cli, tmp_path: Path) -> None:

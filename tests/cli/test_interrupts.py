@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 import threading
@@ -11,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import localspec
 from localspec import Engine
-from localspec.cli import request, worker
+from localspec.cli import request
 from tests.cli.conftest import Cli
 from tests.cli.process import event, line, running
 
@@ -75,29 +73,6 @@ def test_ctrl_c_before_loading(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Non
     assert [event["event"] for event in result.events] == ["end"]
 
 
-def test_ctrl_c_between_loading_and_reading(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    load = localspec.load
-
-    def loaded(*arguments: object, **options: object) -> Engine:
-        engine = load()
-        interrupt()
-        seen.wait()
-        return engine
-
-    seen = threading.Event()
-    cancel = worker.Worker.cancel
-
-    def seeing(self: worker.Worker) -> None:
-        cancel(self)
-        seen.set()
-
-    monkeypatch.setattr("localspec.load", loaded)
-    monkeypatch.setattr(worker.Worker, "cancel", seeing)
-    result = cli("run", "hi")
-    assert result.code == 130
-    assert result.sentence() == "Interrupted while the model was loading."
-
-
 @SIGNALS
 def test_while_reading_the_prompt(long_model: Path, number: signal.Signals) -> None:
     prompt = "the fox and the hen " * 12_000
@@ -138,16 +113,6 @@ def test_what_there_is_stays_and_the_figures_say_interrupted(long_model: Path) -
     assert figures.startswith("interrupted · ")
     assert " tok/s · " in figures
     assert "Traceback" not in err
-
-
-def test_the_object_is_printed_when_interrupted(long_model: Path) -> None:
-    arguments = ("run", "-m", str(long_model), "-c", "65536", *ENDLESS, "--json", "-v", "hi")
-    with running(*arguments) as process:
-        assert "localspec.llama" in line(process.stderr)  # it runs, wherever it is by now
-        process.send_signal(signal.SIGINT)
-        out, _ = process.communicate()
-        assert process.returncode == 130
-    assert json.loads(out)["finish_reason"] == "cancelled"
 
 
 STUBBORN = """
@@ -202,8 +167,3 @@ def test_while_waiting_for_standard_input(number: signal.Signals) -> None:
         _, err = process.communicate()
         assert process.returncode == 130
     assert err == "localspec: Interrupted while standard input was read.\n"
-
-
-def test_a_finished_process_has_no_thread_left(cli: Cli) -> None:
-    assert cli("run", "-n", "2", "hi").code == 0
-    assert "localspec-worker" not in [thread.name for thread in threading.enumerate()]

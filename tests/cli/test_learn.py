@@ -11,8 +11,6 @@ import pytest
 from localspec.chat.conversation import ASSISTANT, USER, Conversation
 from localspec.cli.main import main
 from localspec.history.history import History
-from localspec.retrieval import manifest as manifests
-from localspec.retrieval.texts import SkippedFiles, texts_in
 from tests.support import homes
 
 
@@ -37,32 +35,6 @@ def make(folder: Path, files: dict[str, str | bytes]) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content.encode() if isinstance(content, str) else content)
-
-
-def test_gitignore_is_respected(here: Path) -> None:
-    make(
-        here,
-        {
-            ".git/config": "never",
-            ".gitignore": "*.log\n/build/\n!keep.log\n",
-            "sub/.gitignore": "own.txt\n!b.log\n",
-            "a.py": "a",
-            "a.log": "no",
-            "keep.log": "kept",
-            "build/x.py": "no",
-            "sub/build/y.py": "y",
-            "sub/own.txt": "no",
-            "sub/b.log": "b",
-            "sub/c.log": "no",
-        },
-    )
-
-    def taken(folder: Path) -> list[str]:
-        return sorted(text for text in texts_in(folder, SkippedFiles()) if "\n" not in text)
-
-    assert taken(here) == ["a", "b", "kept", "y"]
-    # What stands above the folder counts as well.
-    assert taken(here / "sub") == ["b", "y"]
 
 
 def test_what_is_no_text_is_left_out_and_counted(
@@ -146,18 +118,3 @@ def test_a_missing_package_is_named(
     told = said(capsys)
     assert f"the package {package}" in told
     assert "pip install '.[learn]'" in told
-
-
-def test_a_damaged_datastore_is_told_beside_the_others(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    make(here, {"a.txt": "once upon a time"})
-    assert main(["learn", "a.txt"]) == 0
-    damaged = manifests.root() / "0123"
-    damaged.mkdir()
-    (damaged / manifests.FILE).write_text("{")
-    capsys.readouterr()
-    assert main(["learn", "--list"]) == 0
-    shown = capsys.readouterr()
-    assert "is damaged. Remove the folder" in shown.err
-    assert "a.txt" in shown.out

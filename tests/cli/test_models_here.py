@@ -10,8 +10,6 @@ import pytest
 
 from localspec.pairing import rules
 from tests.cli.conftest import Cli
-from tests.cli.process import on_terminal
-from tests.gguf.raw import STRING, gguf, key, text
 from tests.pairing.pairs import TOKENS, model
 from tests.support.ggufs import sized_llama, tiny_bert, tiny_llama
 from tests.support.homes import move_to
@@ -40,27 +38,6 @@ def test_list_has_the_embedded_pair_and_what_lies_here(cli: Cli, here: Path) -> 
     assert "12.9 M" in rows[0]
 
 
-@pytest.mark.nightly
-def test_a_narrow_terminal_does_without_some_columns() -> None:
-    """Rather than with names that are folded after every eighth letter."""
-    narrow = on_terminal("list", "tale-13m", COLUMNS="80").decode().splitlines()
-    assert narrow[0].split() == ["NAME", "PARAMETERS", "QUANT", "CONTEXT", "SIZE", "REFERENCE"]
-    assert narrow[2].startswith("demo (tale-13m)  ")
-    assert narrow[2].endswith("  demo")
-    wide = on_terminal("list", "tale-13m", COLUMNS="120").decode().splitlines()
-    assert {"ARCHITECTURE", "SOURCE"} < set(wide[0].split())
-
-
-def test_list_as_json(cli: Cli, here: Path) -> None:
-    tiny_llama(here / "a.gguf")
-    tiny_bert(here / "b.gguf")
-    models = cli("list", "--json").json["models"]
-    assert [one["source"] for one in models] == ["embedded", "embedded", "folder"]
-    assert models[0]["parameters"] == 12_882_816
-    everything = cli("list", "--json", "--all").json["models"]
-    assert "embedding model" in everything[-1]["problem"]
-
-
 def test_words_choose(cli: Cli, here: Path) -> None:
     tiny_llama(here / "Small-One.gguf")
     assert cli("list", "small", "LLAMA").out.count("\n") == 3
@@ -79,11 +56,6 @@ def test_what_is_no_model_is_told_with_all(cli: Cli, here: Path) -> None:
     assert told.err == ""
     assert "embedding model" in told.out
     assert "is not a GGUF file" in told.out
-
-
-def test_a_bad_setting_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCALSPEC_THREADS", "none")
-    assert cli("list").code == 2
 
 
 def test_show_the_embedded_model(cli: Cli) -> None:
@@ -123,16 +95,6 @@ def test_show_as_json(cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "tale-13m-q8_0.gguf" not in drafts
 
 
-def test_the_embedded_target_is_no_demo_as_a_draft(cli: Cli, here: Path) -> None:
-    sized_llama(here / "large.gguf", layers=3)
-    drafts = cli("show", "large.gguf", "--json").json["drafts"]
-    assert {draft["name"] for draft in drafts if draft["usable"]} == {
-        "demo (tale-13m)",
-        "demo draft (tale-3m)",
-    }
-    assert "demo" not in {draft["reference"] for draft in drafts}
-
-
 def longest(text: str) -> int:
     return max(map(len, text.splitlines()))
 
@@ -163,11 +125,6 @@ def test_what_does_not_fit_goes_on_below_itself_in_a_pipe(
     assert str(here / "b.gguf") in narrow
 
 
-def test_a_path_with_blanks_is_not_broken_at_them(cli: Cli, here: Path) -> None:
-    path = model(here / ("a long name " * 15 + ".gguf"))
-    assert f"file            {path}" in cli("show", str(path)).out
-
-
 def test_the_embedded_pair_drafts_for_its_own_vocabulary_only(cli: Cli, here: Path) -> None:
     model(here / "target.gguf", width=4096)
     model(here / "draft.gguf", width=64)
@@ -175,31 +132,6 @@ def test_the_embedded_pair_drafts_for_its_own_vocabulary_only(cli: Cli, here: Pa
     assert told["parameters"] > 2e7, "the embedded models are smaller"
     assert [draft["name"] for draft in told["drafts"]] == ["draft.gguf"]
     assert "demo" not in cli("show", "target.gguf").out
-
-
-def test_a_draft_that_promises_nothing_says_so(cli: Cli, here: Path) -> None:
-    model(here / "target.gguf", width=128)
-    model(here / "draft.gguf", width=120)
-    (draft,) = cli("show", "target.gguf", "--json").json["drafts"]
-    assert (draft["usable"], draft["expected_speed_up"]) == (True, 1.0)
-    assert "No gain expected; '-d auto' takes it only" in cli("show", "target.gguf").out
-
-
-def test_show_prints_a_template_and_nothing_else(cli: Cli) -> None:
-    result = cli("show", "demo", "--template")
-    assert result.out.startswith("{% for m in messages %}")
-    assert result.err == ""
-
-
-def test_show_a_licence_and_a_problem(cli: Cli, here: Path) -> None:
-    keys = [key("general.architecture", STRING, text("clip"))]
-    keys.append(key("general.license", STRING, text("apache-2.0")))
-    (here / "eye.gguf").write_bytes(gguf(keys))
-    result = cli("show", "eye.gguf")
-    assert result.code == 0
-    assert "licence         apache-2.0" in result.out
-    assert "problem         It is the eye or ear of a multimodal model" in result.out
-    assert "No model on this machine drafts for it." in result.out
 
 
 @pytest.mark.parametrize(

@@ -147,19 +147,6 @@ def test_odd_files(cli: Cli, odd_files: Path, option: str, name: str) -> None:
     assert "Internal error" not in result.err
 
 
-@pytest.mark.parametrize("name", ["pipe", "/dev/zero", "folder", "bytes"])
-@pytest.mark.parametrize(
-    "arguments",
-    [("learn",), ("show",), ("bench", "-n", "1", "--prompts"), ("eval", "--limit", "1", "--file")],
-)
-def test_odd_files_of_other_verbs(
-    cli: Cli, odd_files: Path, arguments: tuple[str, ...], name: str
-) -> None:
-    result = cli(*arguments, name, *(["-m", "none.gguf"] if arguments[0] != "show" else []))
-    assert result.code in CODES - {0}
-    assert "Internal error" not in result.err
-
-
 def test_a_text_may_come_from_the_pipe_of_a_shell(cli: Cli) -> None:
     grammar, write = os.pipe()
     os.write(write, b'root ::= "a fox"')
@@ -168,12 +155,3 @@ def test_a_text_may_come_from_the_pipe_of_a_shell(cli: Cli) -> None:
         assert cli("run", "-q", "--grammar", f"@/dev/fd/{grammar}", "hi").out == "a fox\n"
     finally:
         os.close(grammar)
-
-
-@pytest.mark.parametrize(
-    "option", ["--temp", "--repeat-penalty", "--min-p", "--top-p", "--frequency-penalty"]
-)
-@pytest.mark.parametrize("value", ["1e-320", "5e-324", "1e300", "nan"])
-def test_numbers_at_the_edge_answer_or_are_refused(cli: Cli, option: str, value: str) -> None:
-    result = cli("run", "-q", "-n", "4", "--seed", "1", "--temp", "0.8", option, value, "hi")
-    assert result.code in (0, 2)

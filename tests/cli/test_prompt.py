@@ -34,11 +34,6 @@ def test_piped_text_comes_first(data: bytes, argument: str | None, prompt: str) 
     assert read_prompt(argument, piped(data)) == prompt
 
 
-def test_without_a_pipe_the_argument_is_the_prompt() -> None:
-    assert read_prompt("alone", Terminal()) == "alone"
-    assert read_prompt("alone", None) == "alone"
-
-
 def test_a_terminal_is_read_only_when_asked_for() -> None:
     class Typed(Terminal):
         @property
@@ -98,16 +93,6 @@ def test_ctrl_c_while_reading() -> None:
 
     with pytest.raises(Cancelled, match="Interrupted while standard input was read"):
         read_prompt(None, Interrupted(io.BytesIO()))
-
-
-def test_a_standard_input_that_fails() -> None:
-    class Broken(io.TextIOWrapper):
-        @property
-        def buffer(self) -> io.BytesIO:
-            raise OSError(5, "Input/output error")
-
-    with pytest.raises(UsageError, match="cannot be read: Input/output error"):
-        read_prompt(None, Broken(io.BytesIO()))
 
 
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:

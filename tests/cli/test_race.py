@@ -10,11 +10,8 @@ import pytest
 
 import localspec
 from localspec import Engine, ModelOptions
-from localspec.gguf.dimensions import Use
-from localspec.gguf.reader import read_gguf
 from localspec.loading.beside import load_beside
 from localspec.pairing import pair_memory
-from localspec.pairing.memory import place
 from localspec.prompting.prompt import Tokens
 from tests.cli.conftest import Cli
 from tests.cli.process import LOCALSPEC, finished, line, running
@@ -85,24 +82,6 @@ def test_further_questions_need_a_conversation(cli: Cli) -> None:
     assert cli(*SHORT, STORY, "--then", "").code != 0
 
 
-def test_sampled_texts_may_differ(cli: Cli) -> None:
-    result = cli(*SHORT, "--temp", "0.8", STORY)
-    assert result.code == 0
-    assert "sampled" in result.out
-
-
-def test_a_default_prompt_on_a_terminal(cli: Cli) -> None:
-    assert cli(*SHORT, "--json").json["prompt"] == STORY
-
-
-def test_a_full_standard_output() -> None:
-    with open("/dev/full", "wb") as full:
-        result = finished(*SHORT, STORY, stdout=full)
-    assert result.returncode == 1
-    assert "No space left on device (ENOSPC)" in result.stderr
-    assert "Traceback" not in result.stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
@@ -149,16 +128,6 @@ def test_on_a_terminal_the_screen_comes_back(long_model: Path, tmp_path: Path) -
     assert "interrupted · plain " in terminal.words
 
 
-def test_it_follows_the_size_of_the_terminal(long_model: Path, tmp_path: Path) -> None:
-    command = ("-m", str(long_model), "-c", "65536", *ENDLESS, "hi")
-    terminal = race_on_terminal(command, tmp_path, columns=120, lines=40)
-    terminal.until(lambda: " ahead" in terminal.text and "│" in terminal.text)
-    terminal.resize(50, 20)
-    terminal.until(lambda: " ahead" in terminal.text and "│" not in terminal.text)
-    terminal.kill(signal.SIGTERM)
-    assert terminal.ended() == 130
-
-
 def test_no_memory_for_a_second_cache(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pair_memory, "available", lambda: (1 << 20, 1 << 34))
     with pytest.raises(
@@ -172,17 +141,6 @@ def test_beside_kernels_plain_decoding_is_llama_cpps(kernels: None, engine: Engi
         assert beside.model is not engine.model
         assert not beside.model.kernels.in_use
         assert beside.notices == ()
-
-
-def test_without_room_for_a_copy_of_the_weights_they_are_shared(
-    kernels: None, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = read_gguf(engine.model.path)
-    need = place(file, Use.of(ModelOptions(kernels="off"), context=1024), 0).host
-    monkeypatch.setattr(pair_memory, "available", lambda: (need.total - 1, 1 << 34))
-    with load_beside(engine, ModelOptions(context=1024)) as beside:
-        assert beside.model is engine.model
-        assert "kernels: a second copy of the weights takes" in beside.notices[0]
 
 
 def test_a_race_beside_kernels_proves_what_was_said(kernels: None, cli: Cli) -> None:
@@ -202,8 +160,3 @@ def test_a_wrong_token_is_found(kernels: None, engine: Engine) -> None:
     assert engine.first_wrong(prompt, said) is None
     assert engine.first_wrong(prompt, [*said[:40], said[40] + 1, *said[41:]]) == 40
     assert engine.first_wrong(prompt, [said[0] + 1, *said[1:]]) == 0
-
-
-def test_an_engine_beside_leaves_the_weights_open(engine: Engine) -> None:
-    load_beside(engine, ModelOptions(context=1024)).close()
-    assert engine.generate("Once", max_tokens=2).text

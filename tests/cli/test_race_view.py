@@ -52,14 +52,6 @@ def test_two_columns_on_a_usual_terminal() -> None:
     assert lines[-1].startswith("localspec is 2.00 s ahead")
 
 
-def test_one_below_the_other_on_a_narrow_one() -> None:
-    lines = [line.plain for line in view(sample()).lines(40, 24)]
-    assert not any("│" in line for line in lines)
-    first, second = lines.index("plain"), lines.index("localspec")
-    assert lines[first + 2 : first + 4] == lines[second + 2 : second + 4]
-    assert lines[first + 2].rstrip() == "One two three"
-
-
 def test_the_end_of_a_long_answer_is_what_is_shown() -> None:
     laps = [Lap(lane, f"word{n} ", (n,), float(n)) for n in range(400) for lane in (0, 1)]
     shown = "\n".join(line.plain for line in view(laps).lines(80, 12))
@@ -68,19 +60,3 @@ def test_the_end_of_a_long_answer_is_what_is_shown() -> None:
     everything = "\n".join(line.plain for line in view(laps).lines(80, None))
     assert "word1 " in everything
     assert "word399" in everything
-
-
-def test_a_model_cannot_steer_the_terminal() -> None:
-    shown = view([Lap(PLAIN, "\x1b[2Jhello", (1,), 1.0)]).lines(80, 24)
-    assert "\x1b" not in "".join(line.plain for line in shown)
-
-
-def test_what_came_as_several_tokens_is_marked() -> None:
-    lines = view(sample()).lines(80, 24)
-    marked = [
-        line.plain[s.start : s.end]
-        for line in lines[4:6]
-        for s in line.spans
-        if "cyan" in str(s.style)
-    ]
-    assert "".join(marked).replace(" ", "") == "twothreefourfive."

@@ -9,7 +9,6 @@ from localspec.answer_line import STOCK
 from localspec.chat.figures import UNDRAFTED, Figures
 from localspec.cli.report import account, line, table
 from localspec.decoding.stats import AccountStatement
-from localspec.policy.reasons import RESTING
 
 
 def drafted() -> GenerationStats:
@@ -75,23 +74,10 @@ def test_one_line_gives_the_main_reason_where_nothing_was_drafted() -> None:
     assert line_of(stats) == "11 tokens · 20.0 tok/s · not drafted: mostly"
 
 
-def test_that_planning_rests_is_said_where_there_is_no_other_reason() -> None:
-    rests = {RESTING: 9}
-    assert line_of(plain(reasons={"rarely": 1, **rests})).endswith("not drafted: rarely")
-    assert line_of(plain(reasons=rests)).endswith(RESTING)
-
-
 def test_one_line_says_interrupted_and_lossy() -> None:
     told = line_of(plain(rule="typical", lossless=False), interrupted=True)
     assert told.startswith("interrupted · 11 tokens · ")
     assert told.endswith(" · lossy (rule typical)")
-
-
-def test_one_line_where_there_is_little_to_tell() -> None:
-    assert line_of(GenerationStats(generated_tokens=1, target_passes=1)) == "1 token"
-    assert line_of(GenerationStats(prompt_tokens=9), interrupted=True) == (
-        "interrupted · no answer to a prompt of 9 tokens yet"
-    )
 
 
 def test_the_embedded_model_is_said_to_be_for_tests() -> None:
@@ -127,14 +113,6 @@ def test_the_table_has_every_figure() -> None:
         "rule           auto, lossless",
         "seed           42",
     ]
-
-
-def test_the_table_without_a_draft() -> None:
-    stats = plain(rule="top-k", lossless=False)
-    lines = table(stats, figures(stats, None), model="m", draft=None, finish="length")
-    assert "draft model    none\n" in lines
-    assert "accepted       0 of 0\n" in lines
-    assert "rule           top-k, lossy\n" in lines
 
 
 def test_account_is_a_line_of_the_table() -> None:

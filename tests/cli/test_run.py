@@ -40,8 +40,8 @@ def test_answer_on_stdout_and_one_line_of_figures_on_stderr(cli: Cli) -> None:
     assert result.out.endswith("\n")
     assert not result.out.endswith("\n\n")
     assert result.err.count("\n") == 1
-    said = r"24 tokens · [\d.,]+ tok/s · [\d.]+× plain llama.cpp · draft tale-3m-q8_0 · built-in"
-    assert re.match(said, result.err)
+    said = r"24 tokens · [\d.,]+ tok/s · [\d.]+× plain llama.cpp · draft tale-3m-q8_0 · "
+    assert re.match(said + "(too small to gain · )?built-in", result.err)
     assert "lossy" not in result.err
 
 
@@ -155,13 +155,6 @@ def test_a_lossy_rule_says_so_wherever_it_is_reported(cli: Cli) -> None:
     assert cli(*lossy, "--jsonl").events[0]["lossless"] is False
 
 
-def test_the_reason_for_not_drafting_is_given(cli: Cli) -> None:
-    assert (
-        "not drafted: drafting is turned off"
-        in cli(*("run", "-n", "4", "--drafter", "none", STORY)).err
-    )
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -188,12 +181,6 @@ def test_options_reach_the_engine_and_work(cli: Cli, options: tuple[str, ...]) -
     assert result.json["stats"]["generated_tokens"] == 6
 
 
-def test_depth_limits_the_draft(cli: Cli) -> None:
-    options = ("run", "-n", "16", "--json", "--temp", "0", "--drafter", "model", STORY)
-    assert len(cli(*options, "--depth", "1").json["stats"]["tested_per_position"]) == 1
-    assert len(cli(*options, "--depth", "4").json["stats"]["tested_per_position"]) > 1
-
-
 def test_a_draft_model_nobody_asked_for_is_not_loaded_in_vain(cli: Cli) -> None:
     assert cli("run", "-n", "2", "--json", "--drafter", "ngram", STORY).json["draft"] is None
 
@@ -209,19 +196,6 @@ def test_logit_bias_bans_tokens(cli: Cli) -> None:
     first = cli(*options, STORY).events[1]["token_ids"][0]
     assert cli(*options, "--logit-bias", f"{first}=-inf", STORY).events[1]["token_ids"] != [first]
     assert cli(*options, "--logit-bias", "77=1000", STORY).events[1]["token_ids"] == [77]
-
-
-def test_system_reaches_the_template(cli: Cli) -> None:
-    options = ("run", "-n", "1", "--json")
-    without = cli(*options, STORY).json["stats"]["prompt_tokens"]
-    with_it = cli(*options, "--system", "You are a fox.", STORY).json["stats"]["prompt_tokens"]
-    assert with_it > without + 3
-
-
-def test_raw_leaves_the_template_out(cli: Cli) -> None:
-    options = ("run", "-n", "1", "--json")
-    templated = cli(*options, STORY).json["stats"]["prompt_tokens"]
-    assert cli(*options, "--raw", STORY).json["stats"]["prompt_tokens"] < templated
 
 
 def test_stop_strings_end_the_answer(cli: Cli) -> None:
@@ -265,14 +239,6 @@ def test_a_model_without_template_gets_the_prompt_as_it_is(cli: Cli, plain_model
     raw = cli(*options, "--raw", "--draft", "none", STORY)
     assert "note:" not in raw.err
     assert cli(*options, "-q", STORY).err == ""
-
-
-def test_a_full_context_is_told(cli: Cli, plain_model: Path) -> None:
-    result = cli(
-        "run", "--seed", "1", "-c", "16", "--raw", "-m", str(plain_model), "-d", "none", STORY
-    )
-    assert result.code == 0
-    assert "localspec: note: The context of 16 tokens is full" in result.err
 
 
 def test_verbose_shows_the_native_log_and_more_of_it_when_repeated(cli: Cli) -> None:

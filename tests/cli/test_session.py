@@ -41,32 +41,6 @@ def test_it_is_the_conversation_and_not_only_its_end(cli: Cli, tmp_path: Path) -
     assert alone.out == kept.out
 
 
-def test_a_system_message_may_change(cli: Cli, tmp_path: Path) -> None:
-    path = tmp_path / "fox.session"
-    for system in ("Be kind.", "Be brief."):
-        cli("run", *FIXED, "--system", system, "--session", str(path), "A fox.")
-    roles = [one["role"] for one in SessionFile(path).facts["conversation"]]
-    assert roles == ["system", "user", "assistant", "user", "assistant"]
-    assert SessionFile(path).facts["conversation"][0]["content"] == "Be brief."
-
-
-def test_a_text_and_a_chat_do_not_mix(cli: Cli, tmp_path: Path) -> None:
-    path = str(tmp_path / "fox.session")
-    cli("run", *FIXED, "--session", path, "A fox.")
-    refused = cli("run", *FIXED, "--raw", "--session", path, "A fox.")
-    assert refused.code == 2
-    assert "is a chat. Go on without --raw" in refused.sentence()
-
-
-def test_something_else_is_refused(cli: Cli, tmp_path: Path) -> None:
-    path = tmp_path / "notes.md"
-    path.write_text("# notes")
-    refused = cli("run", *FIXED, "--session", str(path), "A fox.")
-    assert refused.code == 1
-    assert refused.sentence() == f"{path} is not a session of localspec. Give another file."
-    assert path.read_text() == "# notes"
-
-
 @pytest.mark.parametrize("how", ["truncated", "changed"])
 def test_a_damaged_one_is_a_sentence(cli: Cli, tmp_path: Path, how: str) -> None:
     path = tmp_path / "fox.session"
@@ -113,10 +87,3 @@ def test_the_size_may_be_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     said = dict.fromkeys(("offline", "prompt_cache"))
     assert read_models(said).options.prompt_cache == 1_500_000_000
     assert read_models({"offline": None}).options.prompt_cache == 0, "a verb that measures"
-
-
-@pytest.mark.parametrize("size", ["much", "-1", "2 GBs", ""])
-def test_a_size_that_is_none(cli: Cli, size: str) -> None:
-    refused = cli("run", "--prompt-cache", size, "A fox.")
-    assert refused.code == 2
-    assert "Give a size, as 500MB or 2GB, or 0." in refused.sentence()

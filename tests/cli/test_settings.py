@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localspec import UsageError, paths
-from localspec.settings import NAMES, PREFIX, Settings, load_settings
+from localspec.settings import NAMES, PREFIX, load_settings
 from tests.cli.conftest import Cli
 
 
@@ -21,11 +21,6 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = paths.config_file()
     path.parent.mkdir(parents=True)
     return path
-
-
-def test_nothing_set_leaves_the_defaults(config: Path) -> None:
-    assert not config.exists()
-    assert load_settings() == Settings()
 
 
 def test_each_layer_overrides_the_one_before(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import io
-import json
 import os
 import subprocess
 import sys
@@ -12,13 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from localspec.cli.output import Console, OutputLost, ReaderGone
+from localspec.cli.output import Console
 from tests.cli.process import (
     LOCALSPEC,
     environment,
-    event,
     finished,
-    line,
     on_terminal,
     running,
     with_closed,
@@ -36,25 +32,6 @@ def test_the_module_and_the_script_are_the_same_program() -> None:
     assert module.returncode == installed.returncode == 0
     assert module.stdout == installed.stdout
     assert module.stdout.startswith("localspec ")
-
-
-def test_piped_text_comes_before_the_prompt() -> None:
-    options = ("run", "-n", "1", "--json", "--temp", "0")
-    piped = finished(*options, "Go on.", stdin=None, input="A fox.\n")
-    joined = finished(*options, "A fox.\n\nGo on.")
-    assert piped.returncode == joined.returncode == 0
-    tokens = [json.loads(result.stdout)["stats"]["prompt_tokens"] for result in (piped, joined)]
-    assert tokens[0] == tokens[1]
-
-
-def test_invalid_utf8_on_standard_input() -> None:
-    result = subprocess.run(
-        [*LOCALSPEC, "run"], input=b"caf\xe9\n", capture_output=True, check=False
-    )
-    assert result.returncode == 2
-    assert result.stdout == b""
-    assert result.stderr.startswith(b"localspec: Standard input is not UTF-8: byte 3")
-    assert result.stderr.count(b"\n") == 1
 
 
 def test_nothing_but_text_when_piped() -> None:
@@ -112,16 +89,6 @@ def test_a_reader_that_goes_away(long_model: Path, quiet: tuple[str, ...]) -> No
     assert "Exception ignored" not in said
 
 
-def test_a_reader_of_json_lines_that_goes_away(long_model: Path) -> None:
-    arguments = ("run", "-m", str(long_model), "-c", "65536", *ENDLESS, "--jsonl", "-q", "hi")
-    with running(*arguments) as process:
-        event(process, "chunk")
-        assert process.stdout is not None
-        process.stdout.close()
-        assert process.wait() == 141
-        assert line(process.stderr) == ""
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -152,10 +119,6 @@ def test_on_a_terminal_the_figures_are_set_apart() -> None:
     assert figures.endswith("\x1b[0m")
 
 
-def test_no_color_is_honoured() -> None:
-    assert "\x1b[2m" not in on_terminal(*STORY, NO_COLOR="1").decode()
-
-
 SLOW = """
 import sys, localspec
 from localspec.cli import main, output, worker
@@ -179,14 +142,6 @@ def test_progress_is_shown_on_a_terminal_and_erased() -> None:
     assert erased > shown
     assert "reading the prompt: 100%" in screen[shown:erased]
     assert "1 token" in screen[erased:]
-
-
-@pytest.mark.parametrize("options", [("-q",), ("-v",), ()])
-def test_progress_is_not_shown(options: tuple[str, ...]) -> None:
-    term = {} if options else {"TERM": "dumb"}
-    command = (sys.executable, "-c", SLOW)
-    screen = on_terminal("run", "-n", "1", "-t", "1", *options, "hi", command=command, **term)
-    assert b"loading the model" not in screen
 
 
 class Stream(io.TextIOWrapper):
@@ -217,16 +172,6 @@ def test_a_model_cannot_steer_the_terminal(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(sys, "stdout", screen)
     Console().answer("a\x1b[31mred\x07\r\n\tb\x9b1A")
     assert screen.shown == "a\ufffd[31mred\ufffd\n\tb\ufffd1A"
-
-
-def test_what_a_failed_write_means(monkeypatch: pytest.MonkeyPatch) -> None:
-    console = Console()
-    monkeypatch.setattr(sys, "stdout", Stream(error=BrokenPipeError(errno.EPIPE, "Broken pipe")))
-    with pytest.raises(ReaderGone):
-        console.answer("text")
-    monkeypatch.setattr(sys, "stdout", Stream(error=OSError(errno.EIO, "Input/output error")))
-    with pytest.raises(OutputLost, match=r"Input/output error \(EIO\)"):
-        console.answer("text")
 
 
 def test_encoding_of_the_answer_is_utf8_whatever_the_locale() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import HistoryError
-from tests.history.histories import asides, damage, fill, holds, opened, rows, said, talk
+from tests.history.histories import asides, damage, fill, opened, rows, said, talk
 
 HOW = ["header", "text", "cut", "middle", "schema", "everywhere"]
 
@@ -49,17 +49,6 @@ def test_damaged(tmp_path: Path, how: str) -> None:
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
 
 
-def test_only_the_index_is_damaged(tmp_path: Path) -> None:
-    path = tmp_path / "history.db"
-    fill(path, 50)
-    rows(path, "UPDATE words_data SET block = x'ffffffffffffff' WHERE id > 1000")
-    history = opened(path)
-    assert len(history.search("common", limit=1000)) == 150
-    assert history.count() == 50
-    assert "with the 200 messages that could be read" in said(history)
-    history.close()
-
-
 def test_damaged_text_is_shown_as_far_as_it_can_be(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     fill(path, 3)
@@ -71,50 +60,6 @@ def test_damaged_text_is_shown_as_far_as_it_can_be(tmp_path: Path) -> None:
     assert {str(m.stats) + str(m.spans) for m in conversation.path()} == {"NoneNone"}
     assert (conversation.sampling, history.trouble) == ({}, None)
     history.close()
-
-
-def test_an_emptied_file_with_changes_beside_it(tmp_path: Path) -> None:
-    path = tmp_path / "history.db"
-    first = opened(path)
-    talk(first, "before")
-    changes = Path(f"{path}-wal").read_bytes()
-    assert changes
-    copy = tmp_path / "copy" / "history.db"
-    copy.parent.mkdir()
-    copy.touch()
-    Path(f"{copy}-wal").write_bytes(changes)
-    history = opened(copy)
-    assert "was damaged" in said(history)
-    assert talk(history, "after")[1]
-    history.close()
-    first.close()
-    # SQLite would have thrown that away.
-    (kept,) = (file for file in copy.parent.iterdir() if file.name.endswith("-wal"))
-    assert kept.read_bytes() == changes
-
-
-def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
-    path = tmp_path / "history.db"
-    path.touch()
-    history = opened(path)
-    conversation, kept = talk(history, "one")
-    assert kept
-    assert history.take_notices() == []
-    history.close()
-    holds(path, conversation)
-
-
-def test_changes_that_were_not_finished_are_no_damage(tmp_path: Path) -> None:
-    path = tmp_path / "history.db"
-    first = opened(path)
-    conversation, _ = talk(first, "one", "two")
-    wal = Path(f"{path}-wal")
-    copy = tmp_path / "copy" / "history.db"
-    copy.parent.mkdir()
-    copy.write_bytes(path.read_bytes())
-    Path(f"{copy}-wal").write_bytes(wal.read_bytes() + b"half a page of the next change")
-    first.close()
-    holds(copy, conversation)
 
 
 @pytest.mark.parametrize("how", ["header", "middle"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +16,6 @@ from localspec.chat.conversation import ASSISTANT, STATES, STOPPED, USER, Attach
 from localspec.chat.figures import Meter
 from localspec.errors import LocalspecError, UsageError
 from localspec.history.export import FORMATS, to_json, to_markdown, write_export
-from tests.history.histories import as_nobody, conversation_of
 
 
 def talked() -> Conversation:
@@ -57,30 +55,6 @@ def test_markdown() -> None:
     )
 
 
-def test_figures_of_a_lossy_rule_say_so() -> None:
-    conversation = conversation_of("one", "two")
-    conversation.path()[1].stats = {"tokens": 2, "lossless": False, "rule": "typical"}
-    assert "*2 tokens · lossy (rule typical)*" in to_markdown(conversation)
-
-
-@pytest.mark.parametrize(
-    ("text", "closed"),
-    [
-        ("plain", "plain"),
-        ("```\ncode\n```\nafter", "```\ncode\n```\nafter"),
-        ("```\ncode", "```\ncode\n```"),
-        ("~~~~md\n```\n~~~", "~~~~md\n```\n~~~\n~~~~"),
-        ("`````\n```", "`````\n```\n`````"),
-        ("``` inline ``` text", "``` inline ``` text"),
-        ("    ```\nindented", "    ```\nindented"),
-        ("```py\n```py", "```py\n```py\n```"),
-    ],
-)
-def test_code_blocks_are_closed(text: str, closed: str) -> None:
-    shown = to_markdown(conversation_of("question", text))
-    assert shown.endswith(f"## Assistant\n\n{closed}\n")
-
-
 def test_json_has_everything() -> None:
     conversation = talked()
     found = json.loads(to_json(conversation))
@@ -110,15 +84,6 @@ def test_any_conversation_is_exported(turns: list[tuple[str, str, int]], system:
         (text, state) for text, state, _ in turns
     ]
     to_markdown(conversation)
-
-
-def test_json_is_json_whatever_is_in_it() -> None:
-    conversation = conversation_of("a\ud800\0\x1b", "b")
-    conversation.path()[1].stats = {"x": float("nan"), "y": [float("inf")], "z": Path("p")}
-    text = to_json(conversation)
-    text.encode()
-    found = json.loads(text, parse_constant=lambda name: pytest.fail(name))
-    assert found["messages"][1]["stats"] == {"x": None, "y": [None], "z": "p"}
 
 
 def test_a_folder_names_the_file_after_the_title(tmp_path: Path) -> None:
@@ -155,15 +120,6 @@ def test_the_ending_decides(tmp_path: Path, name: str, form: str | None, kind: s
     assert written.read_text() == FORMATS[kind](conversation)
 
 
-def test_it_has_the_rights_of_any_new_file(tmp_path: Path) -> None:
-    before = os.umask(0o027)
-    try:
-        written = write_export(talked(), tmp_path)
-    finally:
-        os.umask(before)
-    assert written.stat().st_mode & 0o777 == 0o640
-
-
 def test_where_it_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
     for where, why in (
@@ -181,11 +137,6 @@ def test_where_it_cannot_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_read_only_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with as_nobody(), pytest.raises(LocalspecError, match="cannot be written: Permission denied"):
-        write_export(talked(), Path("/etc/a.md"))
-
-
 def test_no_room(tmp_path: Path) -> None:
     program = """
 import resource, sys

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -223,23 +222,6 @@ say("end")
         assert line(writing) == "end"
     history = History(path)
     assert history.load("c" * 32).messages[id].content == "one two three "
-    history.close()
-
-
-def test_killed_while_the_other_reads(tmp_path: Path) -> None:
-    path = tmp_path / "history.db"
-    history = History(path)
-    with process(CHAT, path) as chat:
-        while line(chat).split()[0] != "flushed":
-            pass
-        (summary,) = history.list()
-        states = {m.state for m in history.load(summary.id).messages.values()}
-        assert INTERRUPTED not in states
-        chat.send_signal(signal.SIGKILL)
-        # As long as nobody waits for it, it has still got its number.
-        os.waitid(os.P_PID, chat.pid, os.WEXITED | os.WNOWAIT)
-        states = {m.state for m in history.load(summary.id).messages.values()}
-        assert STREAMING not in states
     history.close()
 
 

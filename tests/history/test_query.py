@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localspec.chat.conversation import ASSISTANT, USER, Attachment, Conversation
+from localspec.chat.conversation import USER, Attachment, Conversation
 from localspec.history.history import History
-from localspec.history.query import END, LONGEST, MARK, expression, parts
+from localspec.history.query import END, MARK
 from localspec.history.rows import ConversationHeader
 
 TEXTS = (
@@ -101,23 +101,10 @@ def test_searches(history: History, query: str, numbers: set[int]) -> None:
 
 
 @settings(deadline=None)
-@given(st.text(max_size=60))
-def test_nothing_typed_is_an_error(history: History, query: str) -> None:
-    history.search(query)
-    assert history.trouble is None
-
-
-@settings(deadline=None)
 @given(st.text(alphabet='"*+-^(){}:AND OR NEAR\0\\;%_\x02\x03aé编', max_size=30))
 def test_no_syntax_is_an_error(history: History, query: str) -> None:
     history.search(query)
     assert history.trouble is None
-
-
-def test_a_long_query_is_cut() -> None:
-    text = expression("word " * 100_000)
-    assert text is not None
-    assert len(text) < 4 * LONGEST
 
 
 def test_snippets_mark_what_was_found(history: History) -> None:
@@ -127,27 +114,11 @@ def test_snippets_mark_what_was_found(history: History) -> None:
     assert "".join(text for text, _ in hit.parts).startswith("The quick brown fox jumps")
 
 
-def test_snippets_show_ideographs_as_they_were(history: History) -> None:
-    (hit,) = history.search("编程语言")
-    assert hit.parts[0] == ("编程语言", True)
-    assert "是什么？我想学Python编程。" in "".join(text for text, _ in hit.parts)
-
-
 def test_snippets_have_no_control_characters_but_their_marks(history: History) -> None:
     (hit,) = history.search("characters")
     text = "".join(text for text, _ in hit.parts)
     assert text == "control characters [31m and lines file5.txt"
     assert hit.parts == [("control ", False), ("characters", True), (text[18:], False)]
-
-
-def test_the_middle_of_a_long_message_is_shown(history: History) -> None:
-    conversation = Conversation(id="8" * 32, title="Long", titled_by="user")
-    conversation.add(ASSISTANT, "before " * 3000 + "needle " + "behind " * 3000)
-    put(history, conversation)
-    (hit,) = history.search("needle")
-    assert hit.parts[1] == ("needle", True)
-    assert len(hit.snippet) < 300
-    history.delete([conversation.id])
 
 
 def test_titles_come_first_and_the_newest_before_the_old(tmp_path: Path) -> None:
@@ -178,9 +149,3 @@ def test_a_long_conversation_does_not_hide_the_others(tmp_path: Path) -> None:
         put(history, conversation)
     assert [hit.title for hit in history.search("walrus")] == ["long"] * 5 + ["old"]
     history.close()
-
-
-def test_parts() -> None:
-    assert parts("") == []
-    assert parts("plain") == [("plain", False)]
-    assert parts(f"{MARK}a{END}{MARK}b{END} c") == [("a", True), ("b", True), (" c", False)]

@@ -10,14 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from localspec.chat.conversation import ASSISTANT, STREAMING, USER
+from localspec.chat.conversation import ASSISTANT, STREAMING
 from localspec.errors import HistoryError
-from localspec.history.history import History
-from localspec.history.rows import ConversationHeader
 from localspec.history.schema import MIGRATIONS
 from localspec.history.trouble import KEPT_AGAIN, kind_of
 from tests.history.histories import (
-    PATIENCE,
     as_nobody,
     holds,
     locked,
@@ -31,15 +28,6 @@ from tests.history.histories import (
 # Missing
 
 
-def test_missing_folders_are_made(tmp_path: Path) -> None:
-    history = opened(tmp_path / "a" / "b" / "history.db")
-    conversation, kept = talk(history, "one", "two")
-    assert kept
-    assert (history.trouble, history.take_notices(), history.behind) == (None, [], False)
-    history.close()
-    holds(history.path, conversation)
-
-
 def test_removed_while_it_is_open(tmp_path: Path) -> None:
     history = opened(tmp_path / "history.db")
     talk(history, "before")
@@ -50,19 +38,6 @@ def test_removed_while_it_is_open(tmp_path: Path) -> None:
     assert "was removed or replaced" in said(history)
     history.close()
     holds(history.path, conversation)
-
-
-def test_a_conversation_that_another_program_removed_is_written_whole(tmp_path: Path) -> None:
-    history, other = opened(tmp_path / "history.db"), opened(tmp_path / "history.db")
-    conversation, _ = talk(history, "one", "two")
-    assert other.delete([conversation.id]) == 1
-    message = conversation.add(USER, "three")
-    everything = list(conversation.messages.values())
-    header = ConversationHeader.of(conversation)
-    assert history.put(conversation.id, header=header, messages=[message], everything=everything)
-    assert other.load(conversation.id) == conversation
-    history.close()
-    other.close()
 
 
 # Locked
@@ -115,32 +90,6 @@ def test_what_was_said_meanwhile_joins_what_was_there(tmp_path: Path) -> None:
     assert history.load(conversation.id) == conversation
     answer.state = "complete"
     assert history.write(answer, conversation.id)
-    history.close()
-    holds(history.path, conversation)
-
-
-def test_locked_when_it_is_opened(tmp_path: Path) -> None:
-    path = tmp_path / "history.db"
-    first = opened(path)
-    before, _ = talk(first, "before")
-    first.close()
-    with locked(path):
-        history = opened(path)
-        # Somebody only writes: reading is not hindered.
-        assert history.load(before.id) == before
-        during, kept = talk(history, "during")
-        assert not kept
-    assert history.catch_up()
-    history.close()
-    holds(path, before, during)
-
-
-def test_what_waits_is_written_at_the_end(tmp_path: Path) -> None:
-    history = History(tmp_path / "history.db", patience=PATIENCE, retry=1e9)
-    with locked(history.path):
-        conversation, kept = talk(history, "one", "two")
-        assert not kept
-    assert not history.catch_up()  # it is not time yet
     history.close()
     holds(history.path, conversation)
 
@@ -202,21 +151,6 @@ def test_read_only(open_to_all: Path, folder_too: bool, tidy: bool) -> None:
         open_to_all.chmod(0o755)
     first.close()
     holds(path, before, during)
-
-
-def test_a_folder_that_cannot_be_written(open_to_all: Path) -> None:
-    open_to_all.chmod(0o555)
-    try:
-        with as_nobody():
-            history = opened(open_to_all / "data" / "history.db")
-            assert history.trouble is not None
-            assert history.trouble.kind == "read-only"
-            conversation, kept = talk(history, "one")
-            assert not kept
-            assert history.load(conversation.id) == conversation
-            history.close()
-    finally:
-        open_to_all.chmod(0o755)
 
 
 def test_a_path_that_cannot_be(tmp_path: Path) -> None:
@@ -302,13 +236,3 @@ def test_disk_full(tmp_path: Path) -> None:
 )
 def test_kinds(error: Exception, kind: str, tmp_path: Path) -> None:
     assert kind_of(error, tmp_path / "history.db") == kind
-
-
-def test_every_sentence_says_what_to_do(tmp_path: Path) -> None:
-    from localspec.history import trouble
-
-    for text in trouble._SENTENCES.values():
-        shown = text.format(path="P", why="W", memory="M")
-        assert shown.endswith(".")
-        assert "P" in shown
-        assert shown.count(". ") >= 1

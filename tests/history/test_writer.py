@@ -6,13 +6,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from localspec.chat.conversation import ASSISTANT, COMPLETE, STREAMING, USER, Conversation, Message
-from localspec.errors import HistoryError
+from localspec.chat.conversation import ASSISTANT, STREAMING, USER, Conversation, Message
 from localspec.history.history import History
 from localspec.history.trouble import KEPT_AGAIN
 from localspec.history.writer import HistoryWriter
@@ -108,40 +106,6 @@ def growing(history: History) -> list[tuple[object, ...]]:
     return rows(history.path, "SELECT content FROM messages WHERE state = 'streaming'")
 
 
-def test_growing_answers_are_written_without_being_asked(
-    history: History, writer: HistoryWriter
-) -> None:
-    conversation = conversation_of("one")
-    answer = conversation.add(ASSISTANT, "begun", state=STREAMING)
-    writer.streaming(conversation.id, answer)
-    while not growing(history):  # as long as a write takes
-        threading.Event().wait(0.01)
-    assert growing(history) == [("begun",)]
-
-
-def test_done_is_the_last_word(history: History, writer: HistoryWriter) -> None:
-    conversation = conversation_of("one")
-    writer.sent(conversation, conversation.path()[0])
-    answer = conversation.add(ASSISTANT, "", state=STREAMING)
-    for number in range(50):
-        answer.content += f"{number} "
-        writer.streaming(conversation.id, answer)
-    answer.state, answer.stats = COMPLETE, {"tokens": 50}
-    assert writer.done(conversation, answer).result(SOON)
-    assert writer.flush(SOON)
-    assert as_on_disk(history, conversation) == conversation
-
-
-def test_answers_of_two_conversations_do_not_hold_each_other_up(
-    history: History, writer: HistoryWriter
-) -> None:
-    conversations = [conversation_of(f"question {number}") for number in range(3)]
-    for conversation in conversations:
-        writer.streaming(conversation.id, conversation.add(ASSISTANT, "answer", state=STREAMING))
-    assert writer.flush(SOON)
-    assert growing(history) == [("answer",)] * 3
-
-
 def test_trouble_is_told_once_and_its_end_too(
     history: History, writer: HistoryWriter, told: list[str]
 ) -> None:
@@ -159,16 +123,6 @@ def test_trouble_is_told_once_and_its_end_too(
     assert writer.flush(SOON)
     assert told[1:] == [KEPT_AGAIN]
     assert as_on_disk(history, conversation) == conversation
-
-
-def test_what_opening_found_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "history.db"
-    path.write_bytes(b"no database " * 1000)
-    told: list[str] = []
-    with closing(HistoryWriter(lambda: History(path), on_trouble=told.append)) as writer:
-        assert writer.flush(SOON)
-        assert len(told) == 1
-        assert "was damaged" in told[0]
 
 
 def test_a_listener_that_fails_does_not_stop_it(history: History) -> None:
@@ -209,48 +163,6 @@ def test_deleted_it_stays_deleted(history: History, writer: HistoryWriter) -> No
     assert writer.flush(SOON)
     assert history.count() == 0
     assert rows(history.path, "SELECT count(*) FROM messages") == [(0,)]
-
-
-def test_what_cannot_be_deleted_is_said(history: History, writer: HistoryWriter) -> None:
-    conversation = conversation_of("one")
-    writer.sent(conversation, conversation.path()[0]).result(SOON)
-    with locked(history.path), pytest.raises(HistoryError, match="locked"):
-        writer.delete([conversation.id]).result(SOON)
-    # It is still there, and can be written to.
-    assert writer.sent(conversation, conversation.add(USER, "two")).result(SOON)
-
-
-def test_a_file_that_vanishes_gets_the_whole_conversation_again(
-    history: History, writer: HistoryWriter, told: list[str]
-) -> None:
-    conversation = conversation_of("one", "two")
-    assert writer.sent(conversation, conversation.path()[0]).result(SOON)
-    for file in history.path.parent.iterdir():
-        file.unlink()
-    assert writer.sent(conversation, conversation.add(USER, "three")).result(SOON)
-    assert as_on_disk(history, conversation) == conversation
-    assert len(told) == 1
-    assert "removed or replaced" in told[0]
-
-
-def test_giving_up_waiting_changes_nothing(history: History, writer: HistoryWriter) -> None:
-    conversation = conversation_of("one")
-    with history._writing:
-        written = writer.sent(conversation, conversation.path()[0])
-        removed = writer.delete(["nobody"])
-        assert not written.cancel()
-        assert not removed.cancel()
-    assert written.result(SOON)
-    assert removed.result(SOON) == 0
-
-
-def test_closed_it_takes_nothing(history: History, told: list[str]) -> None:
-    writer = HistoryWriter(lambda: history, on_trouble=told.append)
-    assert writer.close()
-    assert writer.close()
-    conversation = conversation_of("one")
-    assert writer.sent(conversation, conversation.path()[0]).result(SOON) is False
-    assert history.count() == 0
 
 
 @pytest.mark.nightly

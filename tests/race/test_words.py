@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from localspec.race.outcome import Parting, Proof
-from localspec.race.words import figures, summary, texts
+from localspec.race.words import figures, summary
 from tests.race.laps import lane, outcome
 
 
@@ -12,15 +12,6 @@ def test_the_line_of_figures() -> None:
         "plain 4.00 s, 25 tok/s · localspec 2.00 s, 50 tok/s · 2.00 times as fast, 2.00 s sooner · "
         "2.50 tokens/pass · same text, 100 tokens"
     )
-
-
-def test_a_loss_is_told_like_a_gain() -> None:
-    slower = outcome(localspec=lane(100, 5.0, target_passes=100), lead=-1.0)
-    assert "0.80 times as fast, 1.00 s later" in figures(slower)
-
-
-def test_what_was_measured_before_is_told() -> None:
-    assert summary([outcome()], 1.44).endswith(" · measured before, once: 1.4 s")
 
 
 def test_answers_of_different_lengths_are_compared_by_their_speed() -> None:
@@ -46,13 +37,6 @@ def test_what_plain_decoding_is_and_what_was_proved() -> None:
     assert "token 7 differs from the answer without drafts; please report it" in told
 
 
-def test_behind_answers_that_parted_texts_may_differ() -> None:
-    later = outcome(alike=False)
-    assert not later.equal
-    assert "after answers that differed" in figures(later)
-    assert "same text" not in figures(later)
-
-
 def test_sampled_texts_differ_and_it_says_so() -> None:
     differing = outcome(greedy=False, parting=Parting(7, " a", " the"))
     assert "sampled, so the texts differ" in figures(differing)
@@ -71,14 +55,6 @@ def test_an_interrupted_race_says_so_first() -> None:
     assert figures(nothing) == "interrupted · plain no token yet · localspec no token yet"
 
 
-def test_equal_texts_are_printed_once() -> None:
-    assert texts([outcome()]).startswith("plain and localspec:\n\nword")
-    assert texts([outcome()]).count("word") == 100
-    both = texts([outcome(localspec=lane(3, 1.0))])
-    assert both.startswith("plain:\n\nword")
-    assert "\n\nlocalspec:\n\nword word word\n" in both
-
-
 def test_several_questions_have_a_line_each_and_one_of_all() -> None:
     """100 tokens in 4 and in 2 seconds, then 100 in 8 and in 1."""
     second = outcome(plain=lane(100, 8.0, target_passes=100), localspec=lane(100, 1.0), lead=7.0)
@@ -92,8 +68,3 @@ def test_several_questions_have_a_line_each_and_one_of_all() -> None:
         "measured before, once: 1.4 s"
     )
     assert summary([outcome()], 0.0) == figures(outcome())
-
-
-def test_a_further_question_stands_before_its_answers() -> None:
-    told = texts([outcome(), outcome()], ["And then?"])
-    assert told.index("word") < told.index("› And then?") < told.rindex("word")

@@ -13,7 +13,7 @@ import pytest
 
 from localspec.chat.conversation import USER, Conversation
 from localspec.history.history import History
-from tests.support.ggufs import aborting_llama, tiny_llama
+from tests.support.ggufs import aborting_llama
 from tests.tui.terminals import LOCALSPEC, Terminal, chat
 
 pytestmark = pytest.mark.nightly
@@ -80,14 +80,6 @@ def test_no_model(data: bytes, sentence: str, tmp_path: Path) -> None:
         terminal.until("no model is open (Ctrl+O)")
 
 
-def test_half_a_model(tmp_path: Path, target_path: Path) -> None:
-    path = tmp_path / "half.gguf"
-    path.write_bytes(target_path.read_bytes()[:4_000_000])
-    with opened("-m", str(path), home=tmp_path) as terminal:
-        terminal.until_told("data is not within the file bounds, model is corrupted or incomplete.")
-        terminal.until("no model is open (Ctrl+O)")
-
-
 def test_a_model_that_makes_llama_cpp_abort(tmp_path: Path) -> None:
     path = aborting_llama(tmp_path / "bad.gguf")
     with opened(home=tmp_path) as terminal:
@@ -97,44 +89,6 @@ def test_a_model_that_makes_llama_cpp_abort(tmp_path: Path) -> None:
         terminal.until_told("tale-13m-q8_0 stays open.")
         terminal.until(EMBEDDED)
         answered(terminal)
-
-
-def test_leaving_while_a_file_is_tried(tmp_path: Path) -> None:
-    path = tiny_llama(tmp_path / "model.gguf")
-    with opened("-m", str(path), home=tmp_path) as terminal:
-        terminal.until("trying the file in a separate process")
-
-
-# The context
-
-
-@pytest.fixture
-def overflowed(tmp_path: Path) -> Iterator[Terminal]:
-    with opened("--ctx", "256", "-n", "30", home=tmp_path, lines=40) as terminal:
-        terminal.until(EMBEDDED)
-        answered(terminal, "First " + "one two three " * 25)
-        terminal.type("Second " + "four five six " * 60 + "\r")
-        terminal.until("The conversation has outgrown the context.")
-        yield terminal
-
-
-def test_going_on_without_the_oldest_turns(overflowed: Terminal) -> None:
-    overflowed.type("\r")
-    overflowed.until_told("its oldest 2 messages were left out.")
-    overflowed.until(lambda: "●" not in overflowed.text and "tok/s" in overflowed.text)
-
-
-def test_beginning_a_new_conversation_with_the_message(overflowed: Terminal) -> None:
-    overflowed.type("\x1b[B\r")
-    overflowed.until(lambda: "First one" not in overflowed.words)
-    overflowed.until(lambda: "Second four" in overflowed.words and "tok/s" in overflowed.text)
-
-
-def test_leaving_it_as_it_is(overflowed: Terminal) -> None:
-    overflowed.type("\x1b[B\x1b[B\r")
-    overflowed.until(lambda: "outgrown" not in overflowed.words)
-    overflowed.type("/title Still here\r")
-    overflowed.until("Still here")
 
 
 # The history
@@ -154,30 +108,6 @@ def test_a_history_that_is_locked(tmp_path: Path) -> None:
             other.execute("COMMIT")
             terminal.until_told("The history is being kept again.")
     assert said(tmp_path) == ["hello"]
-
-
-def test_a_history_from_a_newer_version(tmp_path: Path) -> None:
-    History(history(tmp_path)).close()
-    with closing(sqlite3.connect(history(tmp_path))) as other:
-        other.execute("PRAGMA user_version = 99")
-    before = history(tmp_path).read_bytes()
-    with opened(home=tmp_path) as terminal:
-        terminal.until_told("is from a newer version of localspec, and is not changed.")
-        terminal.until(EMBEDDED)
-        answered(terminal)
-    assert history(tmp_path).read_bytes() == before
-
-
-def test_a_history_that_is_no_database(tmp_path: Path) -> None:
-    history(tmp_path).parent.mkdir()
-    history(tmp_path).write_bytes(b"garbage" * 1000)
-    with opened(home=tmp_path) as terminal:
-        terminal.until_told("The history was damaged. The file is kept as")
-        terminal.until(EMBEDDED)
-        answered(terminal)
-    assert said(tmp_path) == ["hello"]
-    (aside,) = history(tmp_path).parent.glob("*.corrupt-*")
-    assert aside.read_bytes() == b"garbage" * 1000
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
@@ -206,32 +136,6 @@ def test_no_room_for_the_history(tmp_path: Path) -> None:
 
 
 # The rest
-
-
-def test_broken_preferences(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "chat.json").write_text("{")
-    with opened(home=tmp_path) as terminal:
-        terminal.until_told("chat.json could not be read, so the chat starts with its defaults.")
-        terminal.until(EMBEDDED)
-
-
-def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("a file where the folder should be")
-    model = tiny_llama(tmp_path / "model.gguf")
-    with opened("-m", str(model), "-n", "5", home=tmp_path) as terminal:
-        terminal.until("no draft model")
-        answered(terminal)
-
-
-def test_two_messages_at_once(tmp_path: Path) -> None:
-    with opened(home=tmp_path) as terminal:
-        terminal.until(EMBEDDED)
-        terminal.type("first\rsecond\r")
-        terminal.until_told("An answer is still coming. Wait for it, or stop it with Esc.")
-        terminal.until(lambda: "second" in terminal.display[-2])
-        terminal.until("tok/s")
-    assert said(tmp_path) == ["first"]
 
 
 def test_a_native_abort_is_told_at_the_next_start(tmp_path: Path) -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from localspec import SamplingParams
 from localspec.errors import UsageError
-from localspec.tui.control.command_actions import ACTIONS, CommandActions
-from localspec.tui.session import commands
 from localspec.tui.session.commands import (
     BY_NAME,
     COMMANDS,
@@ -18,7 +14,6 @@ from localspec.tui.session.commands import (
     complete,
     parse,
     setting,
-    unescaped,
 )
 
 
@@ -43,28 +38,10 @@ def test_text_to_send(line: str) -> None:
     assert parse(line) is None
 
 
-def test_two_slashes_send_one() -> None:
-    assert unescaped("//help me") == "/help me"
-    assert unescaped("/usr/bin") == "/usr/bin"
-    assert unescaped("a // b") == "a // b"
-
-
 @pytest.mark.parametrize("line", ["/nothing", "/", "/ help", "/hel"])
 def test_no_command(line: str) -> None:
     with pytest.raises(UsageError, match="There is no command /"):
         parse(line)
-
-
-def test_every_command_can_be_carried_out() -> None:
-    for command in COMMANDS:
-        assert command.name in ACTIONS or callable(getattr(CommandActions, f"_{command.name}"))
-        assert command.about
-    assert len(BY_NAME) == len(COMMANDS)
-
-
-def test_every_sampling_parameter_can_be_set() -> None:
-    names = {field.name for field in fields(SamplingParams)} - {"logit_bias"}
-    assert {*commands.SETTINGS} == names | {"max_tokens"}
 
 
 def texts(line: str, **known: list[str]) -> list[str]:
@@ -81,11 +58,6 @@ def test_names_are_completed() -> None:
     assert complete("/at", {}) == [CommandCompletion("/attach ", "/attach FILE", about)]
 
 
-@pytest.mark.parametrize("line", ["hello", "//he", "/help\nme", "/system a", "/nothing a"])
-def test_nothing_to_complete(line: str) -> None:
-    assert texts(line) == []
-
-
 def test_values_are_completed() -> None:
     assert texts("/tokens ") == ["/tokens on", "/tokens off", "/tokens rejected"]
     assert texts("/tokens o") == ["/tokens on", "/tokens off"]
@@ -97,16 +69,6 @@ def test_values_are_completed() -> None:
         "/set penalty_last_n",
     ]
     assert texts("/set top_k 4") == []
-
-
-def test_values_known_elsewhere_come_after_the_fixed_ones() -> None:
-    assert texts("/draft ", drafts=["small.gguf", "none"]) == [
-        "/draft auto",
-        "/draft none",
-        "/draft self",
-        "/draft small.gguf",
-    ]
-    assert texts("/model SMALL", models=["small.gguf", "big.gguf"]) == ["/model small.gguf"]
 
 
 def test_paths_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

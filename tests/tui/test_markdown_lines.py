@@ -46,15 +46,6 @@ def plain(text: str, width: int = 40) -> list[str]:
     return [line.text[INDENT:].rstrip() for line in lines]
 
 
-@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
-@pytest.mark.parametrize("width", [1, 7, 40])
-def test_growing_by_characters(text: str, width: int) -> None:
-    growing = MarkdownLines()
-    for end in range(len(text) + 1):
-        lines = growing.render(text[:end], width, PALETTE)
-        assert drawn(lines) == drawn(MarkdownLines().render(text[:end], width, PALETTE)), text[:end]
-
-
 @given(
     pieces=st.lists(
         st.sampled_from(
@@ -104,15 +95,6 @@ def test_control_characters_written_as_entities(entity: str) -> None:
                 assert link is None or harmless(link) == link
 
 
-def test_tags_are_shown() -> None:
-    assert plain("<think>Hm.</think>") == ["<think>Hm.</think>"]
-    assert plain("<div>\n\na <br> b") == ["<div>", "", "a <br> b"]
-
-
-def test_one_empty_line_between_blocks_and_none_around() -> None:
-    assert plain("\n\n# A\n\n\n\nb\n\n- c\n- d\n\n\n") == ["A", "", "b", "", " • c", " • d"]
-
-
 def test_a_text_that_is_replaced_or_gets_another_width_is_drawn_anew() -> None:
     growing = MarkdownLines()
     growing.render("one two\n\nthree", 40, PALETTE)
@@ -128,25 +110,6 @@ def test_a_text_that_is_replaced_or_gets_another_width_is_drawn_anew() -> None:
     code = "```\nx\n```"
     growing.render(code, 40, PALETTE)
     assert drawn(growing.render(code, 40, light)) == drawn(MarkdownLines().render(code, 40, light))
-
-
-def test_settled_blocks_are_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from localspec.tui.rendering import markdown_lines
-
-    counted = []
-    real = markdown_lines._rendered
-
-    def counting(*arguments: object) -> object:
-        counted.append(1)
-        return real(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(markdown_lines, "_rendered", counting)
-    growing = MarkdownLines()
-    text = "\n\n".join(f"paragraph {number}" for number in range(50))
-    growing.render(text, 40, PALETTE)
-    counted.clear()
-    growing.render(f"{text} and", 40, PALETTE)
-    assert len(counted) == 1
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())

@@ -25,10 +25,6 @@ def written(data: bytes) -> Path:
     return path
 
 
-def test_there_are_none_at_first() -> None:
-    assert preferences.load() == (Preferences(), None)
-
-
 def test_they_are_kept() -> None:
     kept = Preferences(
         theme="nord",
@@ -80,23 +76,6 @@ def test_values_that_cannot_be_meant_are_no_preferences(said: dict[str, object])
     found, trouble = preferences.load()
     assert found == Preferences()
     assert trouble is not None
-
-
-def test_a_folder_in_its_place() -> None:
-    preferences.file().mkdir(parents=True)
-    found, trouble = preferences.load()
-    assert found == Preferences()
-    assert trouble is not None
-    told = preferences.save(found)
-    assert told is not None
-    assert told.startswith("The settings of the chat are not kept: ")
-
-
-def test_where_they_cannot_be_kept(tmp_path: Path) -> None:
-    (tmp_path / "home").write_text("a file where the folder should be")
-    told = preferences.save(Preferences())
-    assert told is not None
-    assert told.startswith("The settings of the chat are not kept: ")
 
 
 def test_a_write_that_fails_leaves_the_old_ones(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,35 +28,6 @@ async def test_send_and_read_the_answer() -> None:
         assert not shown.errors()
 
 
-async def test_a_second_message_comes_with_the_first() -> None:
-    script = Scripted("One.", "Two.")
-    async with chat(script) as shown:
-        await shown.send("first")
-        await shown.send("second")
-        assert [m["content"] for m in script.asked[1].messages] == ["first", "One.", "second"]
-
-
-async def test_several_lines_in_one_message() -> None:
-    script = Scripted()
-    async with chat(script) as shown:
-        await shown.type("one\ntwo\nthree")
-        assert shown.app.prompt.size.height == 3
-        await shown.press("enter")
-        await shown.until(lambda: shown.says("one\ntwo\nthree"))
-        await shown.answered()
-        assert script.asked[0].last == "one\ntwo\nthree"
-
-
-async def test_blank_lines_alone_are_not_sent() -> None:
-    script = Scripted()
-    async with chat(script) as shown:
-        await shown.type("  \n ")
-        await shown.press("enter")
-        await shown.settle()
-        assert not script.asked
-        assert not shown.said
-
-
 async def test_keys_typed_at_once_all_arrive_before_enter_does() -> None:
     script = Scripted()
     async with chat(script) as shown:
@@ -91,26 +62,6 @@ async def test_what_was_sent_comes_back_with_the_arrows() -> None:
             await shown.press(key)
             seen.append(prompt.text)
         assert seen == ["second", "first", "first", "second", "begun"]
-
-
-async def test_the_arrows_move_within_several_lines_first() -> None:
-    async with chat() as shown:
-        await shown.send("before")
-        await shown.type("one\ntwo")
-        await shown.press("up")
-        assert shown.app.prompt.text == "one\ntwo"
-        await shown.press("up")
-        assert shown.app.prompt.text == "before"
-        await shown.press("down")
-        assert shown.app.prompt.text == "one\ntwo"
-
-
-async def test_what_was_sent_in_an_earlier_session_comes_back_too() -> None:
-    async with chat() as shown:
-        await shown.send("from yesterday")
-    async with chat() as shown:
-        await shown.press("up")
-        assert shown.app.prompt.text == "from yesterday"
 
 
 async def test_escape_stops_and_keeps_the_partial_answer() -> None:
@@ -160,31 +111,6 @@ async def test_stop_while_the_prompt_is_read() -> None:
         assert shown.answer.state == STOPPED
 
 
-async def test_stop_before_the_model_is_open_answers_nothing() -> None:
-    script = Scripted()
-    loading = script.loading["slow.gguf"] = Hold()
-    async with chat(script, pair=PairReference("slow.gguf"), ready=False) as shown:
-        await shown.until(lambda: loading.reached)
-        await shown.send("early", answered=False)
-        await shown.until(lambda: "waiting for the model" in shown.text)
-        await shown.press("escape")
-        await shown.answered()
-        assert not script.asked
-        assert shown.said == ["early"]
-        assert "stopped before it was answered" in shown.text
-
-
-async def test_the_stop_command_stops_too() -> None:
-    hold = Hold()
-    script = Scripted(Says("one two three", {1: hold}))
-    async with chat(script) as shown:
-        await shown.send("count", answered=False)
-        await shown.until(lambda: hold.reached)
-        await shown.command("/stop")
-        await shown.answered()
-        assert shown.answer.state == STOPPED
-
-
 async def test_what_is_typed_ahead_is_kept_until_the_answer_is_there() -> None:
     hold = Hold()
     script = Scripted(Says("one two three", {1: hold}))
@@ -216,31 +142,3 @@ async def test_an_answer_grows_on_the_screen_and_its_figures_freeze() -> None:
         await shown.until(lambda: "zeta eta" in shown.text)
         assert "● " not in shown.text
         assert "7 tokens" in shown.text
-
-
-async def test_the_longest_answer_cuts_off_and_says_so() -> None:
-    async with chat(Scripted("one two three four five six")) as shown:
-        await shown.command("/set max_tokens 3")
-        await shown.send("count")
-        assert shown.answer.content == "one two three "
-        assert shown.answer.finish_reason == "length"
-        assert "cut off" in shown.text
-
-
-async def test_measuring_is_told_while_it_lasts() -> None:
-    hold = Hold()
-    script = Scripted(Says("measured", {0: hold}, unmeasured=True))
-    async with chat(script) as shown:
-        await shown.send("first ever", answered=False)
-        await shown.until(lambda: hold.reached)
-        await shown.until(lambda: "reading the prompt" in shown.text)
-        hold.release()
-        await shown.answered()
-        assert shown.said == ["first ever", "measured"]
-
-
-async def test_notices_of_an_answer_are_shown() -> None:
-    script = Scripted(Says("short", notices=["The context is full, and the answer ends there."]))
-    async with chat(script) as shown:
-        await shown.send("go")
-        assert "The context is full, and the answer ends there." in shown.notices()

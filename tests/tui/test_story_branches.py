@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.tui.pilots import Chat, chat
-from tests.tui.scripted import Hold, Says, Scripted
+from tests.tui.scripted import Scripted
 
 pytestmark = pytest.mark.nightly
 
@@ -75,86 +75,6 @@ async def test_edit_and_resend_as_a_branch() -> None:
         assert shown.said == ["capital of Italy", "Rome."]
         await shown.command("/branch 2")
         await shown.until(lambda: shown.says("Paris."))
-
-
-async def test_edit_with_a_key_on_the_message() -> None:
-    async with chat(Scripted("One.", "Two.")) as shown:
-        await shown.send("mine")
-        await at_conversation(shown)
-        await shown.press("up", "up", "e")
-        assert shown.app.prompt.has_focus
-        assert shown.app.prompt.text == "mine"
-        await shown.type("!")
-        await shown.press("enter")
-        await shown.until(lambda: shown.says("mine!"))
-        await shown.answered()
-
-
-async def test_escape_leaves_an_edit() -> None:
-    async with chat(Scripted("One.", "Two.")) as shown:
-        await shown.send("mine")
-        await shown.command("/edit")
-        await shown.press("escape")
-        assert "editing" not in shown.text
-        assert shown.app.prompt.text == ""
-        await shown.send("another")
-        assert shown.said == ["mine", "One.", "another", "Two."]
-
-
-async def test_what_was_being_written_waits_for_the_end_of_an_edit() -> None:
-    async with chat(Scripted("One.", "Two.")) as shown:
-        await shown.send("mine")
-        for end in ("escape", "enter"):
-            await shown.type("begun")
-            await at_conversation(shown)
-            shown.app.transcript.select_message(shown.path[0].id)
-            await shown.press("e")
-            assert shown.app.prompt.text == "mine"
-            await shown.press(end)
-            await shown.until(lambda: shown.app.prompt.text == "begun", end)
-            await shown.answered()
-            shown.app.prompt.put("")
-        assert shown.said == ["mine", "Two."]
-
-
-async def test_another_conversation_ends_an_edit() -> None:
-    async with chat() as shown:
-        await shown.send("mine")
-        await shown.command("/edit")
-        await shown.press("ctrl+n")
-        assert "editing" not in shown.text
-        await shown.send("anew")
-        assert shown.said == ["anew", "Answer 2."]
-
-
-async def test_an_edit_that_cannot_be_sent_yet_stays_an_edit() -> None:
-    hold = Hold()
-    script = Scripted("One.", Says("Two.", {1: hold}))
-    async with chat(script) as shown:
-        await shown.send("mine")
-        await shown.press("ctrl+r")
-        await shown.until(lambda: hold.reached)
-        await shown.command("/edit")
-        await shown.type("!")
-        await shown.press("enter")
-        await shown.hears("An answer is still coming.")
-        assert "editing" in shown.text
-        hold.release()
-        await shown.answered()
-        await shown.press("enter")
-        await shown.until(lambda: shown.says("mine!"))
-        await shown.answered()
-        assert shown.path[0].parent is None
-        assert len(shown.app.conversing.conversation.siblings(shown.path[0].id)) == 2
-
-
-async def test_answers_cannot_be_edited() -> None:
-    async with chat() as shown:
-        await shown.send("mine")
-        await at_conversation(shown)
-        await shown.press("up", "e")
-        await shown.until(lambda: shown.errors())
-        assert shown.errors() == ["Only your own messages can be edited. r answers again."]
 
 
 async def test_where_there_are_no_branches_a_sentence_says_so() -> None:

@@ -112,17 +112,3 @@ async def test_stop_keeps_what_was_said_and_the_next_answer_goes_on(
     kept = history.load(conversation)
     history.close()
     assert [m.content for m in kept.path()] == expected
-
-
-async def test_an_answer_goes_on_while_another_conversation_is_shown() -> None:
-    async with chat(app=the_app(max_tokens=120), size=WIDE) as shown:
-        await shown.send("Tell me a story about an owl.", answered=False)
-        answering = shown.app.conversing.conversation
-        await shown.press("ctrl+n")
-        await shown.answered()
-        assert shown.said == []
-        await shown.send("And one about a cat.")
-        shown.app.conversation_list.take(answering.id, None)
-        await shown.until(lambda: shown.says("Tell me a story about an owl."))
-        assert shown.answer.state == COMPLETE
-        assert len(shown.answer.content.split()) > 40

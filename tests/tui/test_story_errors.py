@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from textual import events
 from textual.widgets import Input, OptionList
@@ -15,7 +13,7 @@ from localspec.tui import preferences
 from localspec.tui.screens.question import QuestionScreen
 from localspec.tui.screens.settings_screen import SettingsScreen
 from tests.tui.pilots import Chat, chat, option_texts
-from tests.tui.scripted import Hold, Says, Scripted
+from tests.tui.scripted import Says, Scripted
 
 pytestmark = pytest.mark.nightly
 
@@ -46,25 +44,6 @@ async def test_an_error_before_the_answer_is_told_at_the_message() -> None:
         assert "✗ The template is broken." in shown.text
         await shown.send("again")
         assert shown.said == ["hello", "again", "Answer 2."]
-
-
-async def test_a_bug_in_the_engine_is_a_sentence_too() -> None:
-    script = Scripted(Says("one two", error=ZeroDivisionError("by zero")))
-    async with chat(script) as shown:
-        await shown.send("count")
-        assert shown.errors()[0].startswith("Internal error, ZeroDivisionError: by zero.")
-        await shown.send("go on")
-        assert shown.said[-1] == "Answer 2."
-
-
-async def test_a_failed_answer_is_found_failed_next_time() -> None:
-    script = Scripted(Says("one two", error=NativeError("No room. Use -c.")))
-    async with chat(script, size=(140, 40)) as shown:
-        await shown.send("count")
-    async with chat(size=(140, 40)) as shown:
-        await shown.press("ctrl+f", "enter", "enter")
-        await shown.until(lambda: shown.said)
-        assert "✗ No room. Use -c." in shown.text
 
 
 async def test_what_the_terminal_would_obey_is_made_harmless() -> None:
@@ -119,41 +98,6 @@ async def test_a_full_context_offers_to_begin_anew() -> None:
         assert script.asked[2].overflow == "error"
 
 
-@pytest.mark.parametrize("way", ["Leave it", "escape"])
-async def test_a_full_context_can_be_left_as_it_is(way: str) -> None:
-    script = Scripted("One.", Says("", error=FULL, at_once=True))
-    async with chat(script) as shown:
-        await shown.send("first")
-        await shown.send("second")
-        if way == "escape":
-            await shown.until(lambda: isinstance(shown.app.screen, QuestionScreen))
-            await shown.press("escape")
-        else:
-            await overflow(shown, way)
-        await shown.settle()
-        assert shown.said == ["first", "One.", "second"]
-        assert len(script.asked) == 2
-        assert shown.app.conversing.running is None
-
-
-async def test_an_overflow_in_another_conversation_is_about_that_one() -> None:
-    script = Scripted("One.", Says("", error=FULL, at_once=True))
-    slow = script.loading["slow.gguf"] = Hold()
-    async with chat(script) as shown:
-        await shown.send("first")
-        await shown.command("/model slow.gguf")
-        await shown.until(lambda: slow.reached)
-        await shown.send("second", answered=False)
-        full = shown.app.conversing.conversation
-        await shown.press("ctrl+n")
-        slow.release()
-        await overflow(shown, "Go on without")
-        await shown.until(lambda: len(script.asked) == 3)
-        await shown.answered()
-        assert [m.content for m in full.path()] == ["first", "One.", "second", "Answer 3."]
-        assert not shown.errors()
-
-
 async def test_broken_preferences_are_told_and_replaced() -> None:
     file = preferences.file()
     file.parent.mkdir(parents=True)
@@ -164,17 +108,6 @@ async def test_broken_preferences_are_told_and_replaced() -> None:
     async with chat() as shown:
         assert shown.app.transcript.tokens
         assert not shown.notices()
-
-
-async def test_preferences_that_cannot_be_kept_are_told(home: Path) -> None:
-    async with chat() as shown:
-        file = preferences.file()
-        if file.exists():
-            file.unlink()
-        file.mkdir(parents=True)
-        await shown.command("/tokens on")
-        await shown.hears("The settings of the chat are not kept:")
-        assert shown.app.transcript.tokens
 
 
 async def test_settings_that_no_engine_takes_are_told() -> None:

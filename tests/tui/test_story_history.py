@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from textual.widgets import Input, OptionList
 
@@ -74,71 +72,6 @@ async def test_search_and_open_what_was_found(stored: list[Conversation]) -> Non
         assert shown.app.prompt.has_focus
 
 
-async def test_one_that_comes_late_takes_nobody_back(
-    stored: list[Conversation], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Enter twice, and elsewhere before the history has answered: the keys stay there."""
-    load, loads = History.load, [threading.Event(), threading.Event()]
-    waiting = iter(loads)
-
-    def slowly(history: History, conversation: str) -> Conversation:
-        assert next(waiting).wait(10.0)
-        return load(history, conversation)
-
-    monkeypatch.setattr(History, "load", slowly)
-    async with chat(size=WIDE) as shown:
-        search = shown.app.sidebar.query_one(Input)
-        await shown.press("ctrl+f", "enter", "enter", "down", "enter", "ctrl+f")
-        loads[1].set()
-        await shown.until(lambda: shown.said, "the conversation")
-        loads[0].set()
-        shown.burst("bears")
-        await shown.until(lambda: shown.listed() == ["Nothing found"])
-        assert search.value == "bears"
-        assert shown.app.focused is search
-        assert shown.said == ["Where do foxes sleep", "In a den."]
-
-
-async def test_a_choice_that_comes_late_takes_nobody_back(stored: list[Conversation]) -> None:
-    """A key that goes elsewhere may overtake the list's message."""
-    async with chat(size=WIDE) as shown:
-        sidebar = shown.app.sidebar
-        await shown.press("ctrl+f")
-        sidebar.post_message(sidebar.Chosen(stored[0].id, None))
-        await shown.until(lambda: shown.said, "the conversation")
-        await shown.settle()
-        assert shown.app.focused is sidebar.query_one(Input)
-
-
-async def test_what_is_found_late_can_be_opened(stored: list[Conversation]) -> None:
-    """Enter before the search has answered: the first hit is chosen all the same."""
-    async with chat(size=WIDE) as shown:
-        await shown.press("ctrl+f", "enter")
-        await shown.until(lambda: shown.app.sidebar.choosing)
-        shown.app.sidebar.search_for("voles")
-        await shown.until(lambda: len(shown.listed()) == 1)
-        await shown.press("enter")
-        await shown.until(lambda: shown.says("Mostly voles and mice."))
-
-
-async def test_down_leaves_the_search_for_the_list(stored: list[Conversation]) -> None:
-    async with chat(size=WIDE) as shown:
-        await shown.press("ctrl+f", "down")
-        assert shown.app.sidebar.choosing
-        await shown.press("enter")
-        await shown.until(lambda: shown.says("Mostly voles and mice."))
-
-
-async def test_ctrl_b_goes_to_the_list_where_one_was(stored: list[Conversation]) -> None:
-    async with chat(size=(80, 24)) as shown:
-        await shown.press("ctrl+b", "down")
-        assert shown.app.sidebar.choosing
-        await shown.press("ctrl+b")
-        await shown.until(lambda: shown.app.prompt.has_focus)
-        await shown.press("ctrl+b", "enter")
-        await shown.until(lambda: shown.says("In a den."), "the one below the first")
-
-
 async def test_the_empty_screen_offers_the_last_conversation(stored: list[Conversation]) -> None:
     async with chat(size=(80, 24)) as shown:
         await shown.until(lambda: "Enter continues What do owls eat" in shown.text)
@@ -161,42 +94,6 @@ async def test_the_last_conversation_is_continued_from_the_start(
         assert shown.said[0] == "What do owls eat"
 
 
-async def test_there_is_nothing_to_continue() -> None:
-    app = ChatApp(loader=Scripted().load, resume=True)
-    async with chat(app=app) as shown:
-        await shown.hears("There is no conversation to continue yet.", error=False)
-
-
-@pytest.mark.parametrize(
-    ("keys", "does"),
-    [
-        ((), "Send"),
-        (("slash",), "Complete"),
-        (("ctrl+f",), "To the list"),
-        (("ctrl+b",), "Open"),
-        (("tab",), "Why this speed"),
-    ],
-)
-async def test_the_footer_tells_what_enter_does(keys: tuple[str, ...], does: str) -> None:
-    async with chat(size=(80, 24)) as shown:
-        await shown.send("hello")
-        if keys == ("tab",):
-            shown.app.transcript.focus()
-        else:
-            await shown.press(*keys)
-        await shown.until(lambda: f"⏎ {does}" in shown.text.splitlines()[-1], does)
-
-
-async def test_search_that_finds_nothing_and_escape(stored: list[Conversation]) -> None:
-    async with chat(size=WIDE) as shown:
-        await shown.command("/search giraffe")
-        await shown.until(lambda: shown.listed() == ["Nothing found"])
-        await shown.press("escape")
-        await shown.until(lambda: len(shown.listed()) == 2, "all of them again")
-        await shown.press("escape")
-        await shown.until(lambda: shown.app.prompt.has_focus)
-
-
 async def test_a_hit_on_a_hidden_branch_shows_that_branch() -> None:
     async with chat(Scripted("The first heron.", "The second crane."), size=WIDE) as shown:
         await shown.send("a bird")
@@ -208,31 +105,6 @@ async def test_a_hit_on_a_hidden_branch_shows_that_branch() -> None:
         await shown.until(lambda: len(shown.listed()) == 1 and "heron" in shown.listed()[0])
         await shown.press("enter", "enter")
         await shown.until(lambda: shown.says("The first heron."))
-
-
-async def test_going_on_in_a_conversation_from_before(stored: list[Conversation]) -> None:
-    script = Scripted("And beetles.")
-    async with chat(script, size=WIDE) as shown:
-        shown.app.sidebar.query_one(OptionList).focus()
-        await shown.press("home", "enter")
-        await shown.until(lambda: shown.said)
-        await shown.send("And else?")
-        assert [m["content"] for m in script.asked[0].messages] == [
-            "What do owls eat",
-            "Mostly voles and mice.",
-            "And else?",
-        ]
-
-
-async def test_new_begins_another_conversation() -> None:
-    script = Scripted()
-    async with chat(script, size=WIDE) as shown:
-        await shown.send("first")
-        await shown.command("/new")
-        assert shown.said == []
-        await shown.send("second")
-        assert [m["content"] for m in script.asked[1].messages] == ["second"]
-        await shown.until(lambda: len(shown.listed()) == 2)
 
 
 async def test_delete_asks_first(stored: list[Conversation]) -> None:
@@ -260,18 +132,6 @@ async def test_delete_asks_first(stored: list[Conversation]) -> None:
     assert titles == ["Where do foxes sleep"]
 
 
-async def test_delete_with_a_key_in_the_list(stored: list[Conversation]) -> None:
-    async with chat(size=WIDE) as shown:
-        await shown.send("here")
-        await shown.until(lambda: len(shown.listed()) == 3)
-        shown.app.sidebar.query_one(OptionList).focus()
-        await shown.press("end", "x")
-        await choose(shown, "Delete it")
-        await shown.until(lambda: len(shown.listed()) == 2)
-        assert not any("foxes" in line for line in shown.listed())
-        assert shown.said == ["here", "Answer 1."]
-
-
 async def test_deleting_the_conversation_that_is_being_answered() -> None:
     hold = Hold()
     async with chat(Scripted(Says("one two three", {1: hold})), size=WIDE) as shown:
@@ -287,15 +147,6 @@ async def test_deleting_the_conversation_that_is_being_answered() -> None:
     history = History()
     assert [summary.title for summary in history.list()] == ["anew"]
     history.close()
-
-
-async def test_an_empty_conversation_can_be_deleted_without_harm() -> None:
-    async with chat(size=WIDE) as shown:
-        await shown.command("/delete")
-        await choose(shown, "Delete it")
-        await shown.settle()
-        assert not shown.errors()
-        await shown.send("still here")
 
 
 async def test_an_answer_goes_on_while_another_conversation_is_shown() -> None:
@@ -319,22 +170,6 @@ async def test_an_answer_goes_on_while_another_conversation_is_shown() -> None:
         shown.app.conversation_list.take(answering, None)
         await shown.until(lambda: shown.says("count"))
         assert shown.said == ["count", "one two three four"]
-
-
-async def test_coming_back_to_an_answer_that_still_comes() -> None:
-    hold = Hold()
-    script = Scripted(Says("one two three four five six", {2: hold}))
-    async with chat(script, size=WIDE) as shown:
-        await shown.send("count", answered=False)
-        await shown.until(lambda: hold.reached)
-        answering = shown.app.conversing.conversation
-        await shown.press("ctrl+n")
-        shown.app.conversation_list.take(answering.id, None)
-        await shown.until(lambda: shown.app.conversing.conversation is answering)
-        hold.release()
-        await shown.answered()
-        assert shown.said == ["count", "one two three four five six"]
-        await shown.until(lambda: "five six" in shown.text)
 
 
 async def test_a_title_of_ones_own() -> None:

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from textual.command import CommandPalette
 from textual.screen import ModalScreen
-from textual.widgets import Input, OptionList
+from textual.widgets import OptionList
 
 from localspec.errors import Cancelled
-from localspec.tui import app
 from localspec.tui.screens.keys_screen import KeysScreen
 from localspec.tui.screens.settings_screen import SettingsScreen
 from localspec.tui.widgets.completions import Completions
@@ -56,28 +55,6 @@ async def test_a_command_without_arguments_runs_when_it_is_chosen() -> None:
         assert shown.app.prompt.text == ""
 
 
-async def test_escape_closes_the_completions_and_typing_opens_them_again() -> None:
-    async with chat() as shown:
-        await shown.type("/se")
-        assert offered(shown)
-        await shown.press("escape")
-        assert offered(shown) == []
-        assert shown.app.prompt.text == "/se"
-        await shown.type("t")
-        assert offered(shown)
-        await shown.press("backspace", "backspace", "backspace", "backspace")
-        assert offered(shown) == []
-
-
-async def test_a_whole_command_typed_is_run_by_one_enter() -> None:
-    async with chat() as shown:
-        await shown.send("hello")
-        await shown.type("/new")
-        await shown.press("enter")
-        await shown.until(lambda: not shown.said)
-        assert shown.app.prompt.text == ""
-
-
 async def test_files_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "notes.txt").write_text("x", encoding="utf-8")
@@ -106,20 +83,6 @@ async def test_the_command_palette_has_the_commands() -> None:
         await shown.until(lambda: not shown.said)
 
 
-async def test_a_command_of_the_palette_that_needs_an_argument_is_put_into_the_input() -> None:
-    async with chat() as shown:
-        await shown.press("ctrl+p")
-        await shown.until(lambda: isinstance(shown.app.screen, CommandPalette))
-        shown.burst("/attach")
-        options = shown.app.screen.query_one(OptionList)
-        await shown.until(
-            lambda: options.option_count and "/attach" in str(options.get_option_at_index(0).prompt)
-        )
-        await shown.press("enter")
-        await shown.until(lambda: shown.app.prompt.text == "/attach ")
-        assert shown.app.prompt.has_focus
-
-
 @pytest.mark.parametrize("key", ["question_mark", "f1"])
 async def test_the_keys_that_apply_where_the_focus_is(key: str) -> None:
     async with chat(size=(140, 60)) as shown:
@@ -139,39 +102,6 @@ async def test_the_keys_that_apply_where_the_focus_is(key: str) -> None:
             assert not any(f" {other} " in shown.text for other in others), place
             await shown.press("escape")
             await shown.until(lambda: not isinstance(shown.app.screen, KeysScreen))
-
-
-async def test_a_question_mark_within_a_text_is_a_question_mark() -> None:
-    async with chat() as shown:
-        await shown.type("why?")
-        assert shown.app.prompt.text == "why?"
-        assert not isinstance(shown.app.screen, KeysScreen)
-
-
-async def test_a_question_mark_in_the_search_is_typed() -> None:
-    async with chat(size=(140, 40)) as shown:
-        await shown.press("ctrl+f", "question_mark")
-        assert shown.app.sidebar.query_one(Input).value == "?"
-        assert not isinstance(shown.app.screen, KeysScreen)
-
-
-async def test_help_shows_the_keys_and_commands() -> None:
-    async with chat() as shown:
-        await shown.command("/help")
-        await shown.until(lambda: isinstance(shown.app.screen, KeysScreen))
-        await shown.press("q")
-        await shown.until(lambda: not isinstance(shown.app.screen, KeysScreen))
-
-
-async def test_tab_goes_round_the_panels() -> None:
-    async with chat(size=(140, 40)) as shown:
-        seen = []
-        for _ in range(5):
-            assert shown.app.focused is not None
-            seen.append(shown.app.focused.id)
-            await shown.press("tab")
-        assert {"input", "transcript", "search", "conversations"} <= set(seen)
-        assert seen[0] == "input"
 
 
 async def test_ctrl_c_closes_a_dialog_then_stops_then_leaves_at_the_second() -> None:
@@ -206,19 +136,6 @@ async def test_ctrl_c_copies_what_is_selected_in_the_input_and_does_not_stop() -
         assert shown.app.prompt.text == "typed ahead"
         hold.release()
         await shown.answered()
-
-
-async def test_the_second_ctrl_c_counts_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with chat() as shown:
-        now = 100.0
-        monkeypatch.setattr(app, "monotonic", lambda: now)
-        await shown.press("ctrl+c")
-        now = 103.0
-        await shown.press("ctrl+c")
-        assert shown.app.return_code is None
-        now = 104.0
-        await shown.press("ctrl+c")
-        assert shown.app.return_code == 130
 
 
 async def test_ctrl_q_leaves_in_the_middle_of_an_answer_and_keeps_it() -> None:

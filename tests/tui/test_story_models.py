@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from textual.widgets import Input, OptionList, Static
+from textual.widgets import OptionList, Static
 
 from localspec.errors import LocalspecError, ModelInvalid
 from localspec.hub import catalog, download, local
@@ -20,7 +20,7 @@ from localspec.tui.screens.download_screen import DownloadScreen
 from localspec.tui.screens.model_picker import ModelPicker
 from localspec.tui.session.events import PairReference
 from tests.tui.pilots import Chat, chat, option_texts
-from tests.tui.scripted import Hold, Says, Scripted
+from tests.tui.scripted import Hold, Scripted
 
 pytestmark = pytest.mark.nightly
 
@@ -191,46 +191,6 @@ async def test_the_draft_command_chooses_the_draft_only() -> None:
         assert script.loaded[-1] == PairReference(OWL.reference, WREN.reference)
 
 
-async def test_a_draft_chosen_stays_chosen_while_verdicts_move_it(room: Room) -> None:
-    room.judging = Hold()
-    script = Scripted()
-    async with chat(script, pair=PairReference(OWL.reference, WREN.reference)) as shown:
-        room.models.reverse()  # crab comes before wren until both are judged
-        await pick(shown)
-        drafts = lists(shown)[1]
-        await shown.until(lambda: drafts.option_count == 4)
-        assert drafts.highlighted == 3  # what is open now
-        assert "wren" in option_texts(drafts)[3]
-        room.judging.release()
-        await shown.until(lambda: option_texts(drafts)[2].startswith("✓ wren"))
-        assert drafts.highlighted == 2
-        await shown.press("enter", "enter", "enter")
-        await shown.until(lambda: len(script.loaded) == 2)
-        assert script.loaded[-1] == PairReference(OWL.reference, WREN.reference)
-
-
-async def test_another_target_begins_with_auto() -> None:
-    async with chat(pair=PairReference(OWL.reference, WREN.reference)) as shown:
-        await pick(shown)
-        targets, drafts = lists(shown)
-        await shown.until(lambda: drafts.option_count == 4 and judged(shown)())
-        assert drafts.highlighted == 2
-        targets.focus()
-        await shown.press("down")
-        await shown.until(lambda: drafts.option_count == 3 and judged(shown)())
-        assert drafts.highlighted == 0
-        await shown.press("up")
-        await shown.until(lambda: drafts.option_count == 4 and judged(shown)())
-        assert drafts.highlighted == 2
-
-
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-async def test_what_the_picker_says_is_seen(size: tuple[int, int]) -> None:
-    async with chat(pair=PairReference(OWL.reference), size=size) as shown:
-        await pick(shown)
-        await shown.until(lambda: "from folder" in " ".join(shown.text.split()))
-
-
 async def test_the_filter_and_a_path_that_is_typed() -> None:
     script = Scripted()
     async with chat(script) as shown:
@@ -289,16 +249,6 @@ async def test_a_download_that_fails_says_why(room: Room, monkeypatch: pytest.Mo
         assert not isinstance(shown.app.screen, DownloadScreen)
 
 
-async def test_the_picker_by_keyboard_from_its_filter() -> None:
-    script = Scripted()
-    async with chat(script, pair=PairReference(OWL.reference)) as shown:
-        await pick(shown)
-        assert isinstance(shown.app.focused, Input)
-        await shown.press("enter", "enter", "enter")
-        await shown.until(lambda: len(script.loaded) == 2)
-        assert script.loaded[-1] == PairReference(OWL.reference, "auto")
-
-
 async def test_a_broken_file_is_listed_with_its_problem_and_does_not_open() -> None:
     script = Scripted()
     async with chat(script) as shown:
@@ -310,50 +260,6 @@ async def test_a_broken_file_is_listed_with_its_problem_and_does_not_open() -> N
         assert isinstance(shown.app.screen, ModelPicker)
         await shown.press("escape")
         assert len(script.loaded) == 1
-
-
-async def test_escape_leaves_the_picker(room: Room) -> None:
-    room.models.clear()
-    script = Scripted()
-    async with chat(script) as shown:
-        await shown.press("ctrl+o")
-        await shown.until(lambda: "There are no GGUF files" in about(shown))
-        await shown.press("escape")
-        assert not isinstance(shown.app.screen, ModelPicker)
-        assert shown.app.prompt.has_focus
-        assert len(script.loaded) == 1
-
-
-async def test_escape_leaves_the_picker_while_it_still_looks(room: Room) -> None:
-    room.finding = Hold()
-    async with chat() as shown:
-        await shown.press("ctrl+o")
-        await shown.until(lambda: room.finding is not None and room.finding.reached)
-        await shown.until(lambda: about(shown) == "Looking for models …")
-        await shown.press("escape")
-        assert not isinstance(shown.app.screen, ModelPicker)
-        room.finding.release()
-        await shown.settle()
-        await shown.send("all is well")
-
-
-async def test_a_pair_that_cannot_be_judged_says_why(room: Room) -> None:
-    room.trouble = ModelInvalid("wren.gguf is truncated. Download it again.")
-    async with chat(pair=PairReference(OWL.reference)) as shown:
-        await pick(shown)
-        await shown.until(lambda: "wren.gguf is truncated." in option_texts(lists(shown)[1])[-1])
-        assert lists(shown)[1].get_option_at_index(2).disabled
-        await shown.press("escape")
-        await shown.send("all is well")
-
-
-async def test_found_models_complete_the_commands() -> None:
-    async with chat() as shown:
-        await pick(shown)
-        await shown.press("escape")
-        await shown.type("/model wr")
-        await shown.press("tab")
-        assert shown.app.prompt.text == f"/model {WREN.reference}"
 
 
 async def test_loading_shows_its_progress_and_can_be_cancelled() -> None:
@@ -386,17 +292,6 @@ async def test_a_model_that_does_not_load_leaves_the_one_before() -> None:
         assert shown.said[-1] == "Two."
 
 
-async def test_a_model_that_does_not_load_is_not_tried_again_next_time() -> None:
-    script = Scripted()
-    script.troubles["bad.gguf"] = ModelInvalid("bad.gguf is not a model. Choose another file.")
-    async with chat(script) as shown:
-        await shown.command("/model bad.gguf")
-        await shown.hears("bad.gguf is not a model.")
-    again = Scripted()
-    async with chat(again) as shown:
-        assert again.loaded == [PairReference(None, "auto")]
-
-
 async def test_without_any_model_a_sentence_says_what_to_do() -> None:
     script = Scripted()
     script.troubles[None] = ModelInvalid("The file is not a model. Choose another one.")
@@ -414,19 +309,6 @@ async def test_without_any_model_a_sentence_says_what_to_do() -> None:
         assert shown.said == ["hello", "Answer 1."]
 
 
-async def test_the_model_cannot_change_while_it_answers() -> None:
-    hold = Hold()
-    script = Scripted(Says("one two three", {1: hold}))
-    async with chat(script) as shown:
-        await shown.send("count", answered=False)
-        await shown.until(lambda: hold.reached)
-        await shown.command("/model other.gguf")
-        await shown.hears("An answer is still coming.")
-        assert len(script.loaded) == 1
-        hold.release()
-        await shown.answered()
-
-
 async def test_the_model_chosen_is_open_next_time() -> None:
     script = Scripted()
     async with chat(script) as shown:
@@ -438,10 +320,3 @@ async def test_the_model_chosen_is_open_next_time() -> None:
     again = Scripted()
     async with chat(again):
         assert again.loaded == [PairReference(OWL.reference, "none")]
-
-
-async def test_notices_of_loading_are_shown() -> None:
-    script = Scripted()
-    script.notices = ("A lighter copy of the draft is in use.",)
-    async with chat(script) as shown:
-        await shown.hears("A lighter copy of the draft is in use.", error=False)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 from textual import events
-from textual.widgets import OptionList
 
 from localspec.tui.widgets.figures_panel import FiguresPanel
 from localspec.tui.widgets.sidebar import Sidebar
@@ -48,15 +44,6 @@ async def test_panels_go_by_the_width(size: tuple[int, int], expected: tuple[boo
         assert all(len(row) <= size[0] for row in rows)
 
 
-async def test_figures_tell_what_drafts_saved_and_may_lose() -> None:
-    async with chat(size=(120, 40)) as shown:
-        assert "No answers yet." in shown.text
-        await shown.send("hello")
-        panel = " ".join(line[90:].strip() for line in shown.text.splitlines())
-        assert "in this conversation; loss limit 0.3 s." in panel
-        assert panel.count("Drafting") == 1  # one sentence, nothing that contradicts it
-
-
 @pytest.mark.parametrize("size", [(120, 40), (200, 60)])
 async def test_panels_fold_and_unfold_beside_the_conversation(size: tuple[int, int]) -> None:
     async with chat(size=size) as shown:
@@ -91,68 +78,10 @@ async def test_on_a_narrow_terminal_a_panel_lies_over_the_conversation_for_a_mom
         assert "position 1" in shown.text or "no drafts yet" in shown.text
 
 
-@pytest.mark.parametrize("key", ["ctrl+g", "ctrl+b"])
-async def test_what_lies_over_the_conversation_leaves_the_input_in_view(key: str) -> None:
-    async with chat(size=(80, 24)) as shown:
-        await shown.type("a message that is being written")
-        await shown.press(key)
-        assert "a message that is being written" in shown.text
-        shown.app.prompt.focus()
-        await shown.press("ctrl+j", "ctrl+j", "ctrl+j")
-        await shown.until(lambda: "a message that is being written" in shown.text)
-
-
-async def test_notices_leave_the_input_in_view() -> None:
-    async with chat(size=(80, 24), toasts=True) as shown:
-        await shown.command("/title")
-        await shown.hears("There is nothing to name yet.")
-        await shown.type("still seen")
-        await shown.until(lambda: "nothing to name" in shown.text)
-        assert "still seen" in shown.text
-
-
-async def test_a_conversation_chosen_on_a_narrow_terminal_is_seen_at_once() -> None:
-    async with chat(size=(80, 24)) as shown:
-        await shown.send("hello")
-        await shown.press("ctrl+n", "ctrl+f")
-        assert shown.app.sidebar.display
-        await shown.press("enter", "enter")
-        await shown.until(lambda: shown.said == ["hello", "Answer 1."])
-        await shown.until(lambda: not shown.app.sidebar.display)
-        assert shown.app.prompt.has_focus
-
-
-async def test_a_panel_that_was_folded_stays_folded_next_time(home: Path) -> None:
-    async with chat(size=(140, 40)) as shown:
-        await shown.press("ctrl+g", "ctrl+t")
-        await shown.command("/theme dracula")
-        assert shown.app.theme == "dracula"
-    kept = json.loads((home / "data" / "chat.json").read_text(encoding="utf-8"))
-    assert kept["figures"] is False
-    assert kept["theme"] == "dracula"
-    async with chat(size=(140, 40)) as shown:
-        assert panels(shown) == (True, False)
-        assert shown.app.theme == "dracula"
-        assert shown.app.transcript.tokens
-
-
-async def test_what_lies_over_a_narrow_terminal_is_not_remembered() -> None:
-    async with chat(size=(80, 24)) as shown:
-        await shown.press("ctrl+g")
-    async with chat(size=(80, 24)) as shown:
-        assert panels(shown) == (False, False)
-
-
 async def test_a_light_terminal_begins_with_a_light_theme(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLORFGBG", "0;15")
     async with chat() as shown:
         assert not shown.app.current_theme.dark
-
-
-async def test_an_unknown_theme_is_refused_with_those_that_there_are() -> None:
-    async with chat() as shown:
-        await shown.command("/theme mud")
-        await shown.hears("There is no theme 'mud'. Choose from ")
 
 
 @pytest.mark.parametrize("size", [(20, 5), (10, 3), (1, 1), (30, 10)])
@@ -172,18 +101,6 @@ async def test_small_terminals_answer_and_grow_again(size: tuple[int, int]) -> N
         assert "hello" in shown.text
 
 
-@pytest.mark.parametrize("size", [(20, 5), (10, 3)])
-async def test_small_terminals_from_the_start(size: tuple[int, int]) -> None:
-    async with chat(Scripted("Yes."), size=size) as shown:
-        await shown.type("hi")
-        assert "hi" in shown.text
-        await shown.press("enter")
-        await shown.until(lambda: shown.says("Yes."))
-        await shown.answered()
-        if size == (20, 5):
-            assert "Yes." in shown.text
-
-
 async def test_a_click_selects_a_message_and_keys_act_on_it() -> None:
     async with chat(Scripted("One.", "Two.")) as shown:
         await shown.send("first")
@@ -196,14 +113,6 @@ async def test_a_click_selects_a_message_and_keys_act_on_it() -> None:
         assert "▌ One." in shown.text or "▌One." in shown.text.replace(" ", "")
         await shown.press("c")
         assert shown.copied == ["One."]
-
-
-async def test_a_click_in_the_list_opens_a_conversation() -> None:
-    async with chat(size=(140, 40)) as shown:
-        await shown.send("hello")
-        await shown.press("ctrl+n")
-        await shown.click(OptionList, offset=(10, 0))
-        await shown.until(lambda: shown.said == ["hello", "Answer 1."])
 
 
 async def test_the_wheel_scrolls_and_the_end_is_followed_again() -> None:

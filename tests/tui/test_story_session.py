@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from localspec import Drafting, ModelOptions, SessionError
-from localspec.chat.conversation import ASSISTANT, USER, Conversation
+from localspec import Drafting, ModelOptions
+from localspec.chat.conversation import ASSISTANT, USER
 from localspec.cli.main import main
 from localspec.history.history import History
 from localspec.tui.app import ChatApp
-from localspec.tui.session.kept_session import kept, read
+from localspec.tui.session.kept_session import read
 from tests.sessions.test_session_file import files_of_at_most
 from tests.tui.pilots import chat
 
@@ -76,20 +76,3 @@ async def test_a_full_disk_is_told_at_the_end(tmp_path: Path) -> None:
             trouble = shown.app.engine.close(5.0)
     assert trouble is not None
     assert trouble.startswith("The session cannot be kept in")
-
-
-def test_something_else_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "notes.md"
-    path.write_text("# notes")
-    with pytest.raises(SessionError, match="is not a session of localspec"):
-        read(path)
-
-
-def test_the_branch_that_is_shown_is_kept() -> None:
-    conversation = Conversation(system="Be brief.")
-    first = conversation.add(USER, "Who?")
-    conversation.add(ASSISTANT, "I.")
-    conversation.add(USER, "What?", parent=first.parent)
-    found = kept(conversation)
-    assert [one["content"] for one in found["messages"]] == ["What?"]
-    assert (found["id"], found["system"]) == (conversation.id, "Be brief.")

@@ -89,24 +89,6 @@ async def test_one_switch_has_conversations_kept(name: str, does: str, yes: str,
     assert not getattr(preferences.load()[0], name)
 
 
-async def test_what_was_wrong_stays_to_be_corrected() -> None:
-    async with chat() as shown:
-        await shown.command("/nonsense")
-        await shown.hears("There is no command /nonsense.")
-        assert shown.app.prompt.text == "/nonsense"
-        shown.burst("Hello")  # or to be written over
-        await shown.until(lambda: shown.app.prompt.text == "Hello")
-
-
-async def test_two_slashes_send_a_slash() -> None:
-    script = Scripted()
-    async with chat(script) as shown:
-        await shown.type("//etc is a folder")
-        await shown.press("enter")
-        await shown.until(lambda: shown.says("/etc is a folder"))
-        await shown.answered()
-
-
 async def test_the_settings_screen_checks_all_fields() -> None:
     script = Scripted()
     async with chat(script) as shown:
@@ -130,20 +112,6 @@ async def test_the_settings_screen_checks_all_fields() -> None:
         asked = script.asked[0]
         assert asked.sampling.temperature == 0.25
         assert asked.messages[0] == {"role": "system", "content": "Be brief."}
-
-
-async def test_the_settings_screen_shows_what_is_set_and_escape_changes_nothing() -> None:
-    script = Scripted()
-    async with chat(script) as shown:
-        await shown.command("/set top_k 12")
-        await shown.command("/set top_k")
-        await shown.until(lambda: isinstance(shown.app.screen, SettingsScreen))
-        assert field(shown, "top_k").has_focus
-        assert field(shown, "top_k").value == "12"
-        field(shown, "top_k").value = "99"
-        await shown.press("escape")
-        await shown.send("hello")
-        assert script.asked[0].sampling.top_k == 12
 
 
 async def test_settings_for_new_conversations_are_kept() -> None:
@@ -193,18 +161,6 @@ async def test_attach_a_file(tmp_path: Path) -> None:
         assert not shown.app.composer.attached
         await shown.send("and else")
         assert "milk" not in script.asked[1].last
-
-
-async def test_detach(tmp_path: Path) -> None:
-    notes = tmp_path / "notes.txt"
-    notes.write_text("remember the milk\n", encoding="utf-8")
-    script = Scripted()
-    async with chat(script) as shown:
-        await shown.command(f"/attach {notes}")
-        await shown.command("/detach")
-        assert "notes.txt" not in shown.text
-        await shown.send("what do I need")
-        assert script.asked[0].last == "what do I need"
 
 
 async def test_files_that_cannot_go_along(tmp_path: Path) -> None:

@@ -46,12 +46,6 @@ def test_a_message_is_answered(tmp_path: Path) -> None:
         assert restored(terminal)
 
 
-def test_ctrl_q_leaves_in_mid_answer(answering: Terminal) -> None:
-    answering.type(CTRL_Q)
-    assert answering.ended() == 0
-    assert restored(answering)
-
-
 def test_ctrl_c_stops_and_leaves_when_pressed_twice_more(answering: Terminal) -> None:
     answering.type(CTRL_C)
     answering.until("■ stopped")
@@ -67,16 +61,6 @@ def test_a_signal_leaves_in_mid_answer(answering: Terminal, number: signal.Signa
     answering.kill(number)
     assert answering.ended() == 128 + number
     assert restored(answering)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_leaves_while_nothing_happens(tmp_path: Path, number: signal.Signals) -> None:
-    with chat(home=tmp_path) as terminal:
-        terminal.until("tale-13m-q8_0 + tale-3m-q8_0")
-        terminal.kill(number)
-        assert terminal.ended() == 128 + number
-        assert restored(terminal)
-        assert not list((tmp_path / "cache").glob("chat-*.running"))
 
 
 def test_ctrl_z_and_fg(tmp_path: Path) -> None:
@@ -104,44 +88,6 @@ def test_ctrl_z_and_fg(tmp_path: Path) -> None:
         assert not terminal.alternate
         terminal.type("echo left with $?\r")
         terminal.until("left with 0")
-
-
-def test_ctrl_z_takes_back_what_was_written(tmp_path: Path) -> None:
-    with chat(home=tmp_path) as terminal:
-        terminal.until("Write a message")
-        terminal.type("some words")
-        terminal.until("some words")
-        terminal.type(CTRL_Z)
-        terminal.until("Write a message")
-        assert terminal.alternate
-
-
-def test_resizing_while_it_answers(answering: Terminal) -> None:
-    for columns, lines in ((20, 5), (10, 3), (4, 1), (200, 60), (100, 30)):
-        answering.resize(columns, lines)
-        answering.until(lambda: True)
-        answering.take(0.5)
-    answering.until(ANSWERING)
-    answering.until("no draft model")
-    answering.type("\x1b")  # Esc
-    answering.until("■")
-    answering.type(CTRL_Q)
-    assert answering.ended() == 0
-    assert restored(answering)
-
-
-def test_nothing_but_the_name_opens_it(tmp_path: Path) -> None:
-    with chat(command=LOCALSPEC, home=tmp_path) as terminal:
-        terminal.until("tale-13m-q8_0 + tale-3m-q8_0")
-        terminal.type(CTRL_Q)
-        assert terminal.ended() == 0
-
-
-def test_nothing_but_the_name_prints_help_into_a_pipe(tmp_path: Path) -> None:
-    result = finished(home=tmp_path)
-    assert result.returncode == 2
-    assert "Usage: localspec" in result.stdout
-    assert result.stderr == ""
 
 
 def test_without_a_terminal(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from localspec.chat.provenance import Rejected, Span
 from localspec.text import harmless
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.rendering.strips import INDENT
-from localspec.tui.rendering.token_lines import legend, token_lines
+from localspec.tui.rendering.token_lines import token_lines
 
 PALETTE = Palette({}, dark=True)
 SOURCES = ["target", "ngram", "model", "cascade", "oracle"]
@@ -46,17 +46,6 @@ def test_each_run_has_its_mark() -> None:
     ]
 
 
-def test_marks_differ_without_colours() -> None:
-    """In shape, for NO_COLOR and for eyes that do not tell the colours apart."""
-    for palette in (PALETTE, Palette({}, dark=False)):
-        marks = [palette.mark(source).style for source in SOURCES]
-        shapes = [(s.bold, s.italic, s.underline, s.underline2, s.strike) for s in marks]
-        assert len(set(shapes)) == len(SOURCES)
-        assert (palette.fallen.bold, palette.fallen.strike) not in [
-            (s.bold, s.strike) for s in marks
-        ]
-
-
 def test_what_fell_is_shown_where_it_fell() -> None:
     rejected = [
         Rejected(0, "No ", "model"),
@@ -70,12 +59,6 @@ def test_what_fell_is_shown_where_it_fell() -> None:
         (" two", "target"),
         ("!", "fallen"),
     ]
-
-
-def test_spans_that_do_not_fit_the_text() -> None:
-    assert shown("one", [(10, "ngram"), (5, "model")]) == [("one", "ngram")]
-    assert shown("one", []) == [("one", "target")]
-    assert shown("", [(3, "ngram")]) in ([], [("\n", "")])
 
 
 def test_markdown_and_control_characters_are_shown_as_they_are() -> None:
@@ -106,9 +89,3 @@ def test_lines_fit_and_nothing_gets_lost(words: list[tuple[str, str]], width: in
     if width > 1:  # a wide character has no room in one cell
         wanted = "".join(harmless(text).split())
         assert [c for c in drawn if c.isalnum()] == [c for c in wanted if c.isalnum()]
-
-
-def test_the_legend() -> None:
-    line = legend(PALETTE, ["target", "ngram", "oracle"], rejected=False)
-    assert line.plain == "the model itself plain  n-gram underlined  oracle double underlined"
-    assert "rejected" in legend(PALETTE, ["target"], rejected=True).plain
