@@ -44,6 +44,7 @@ def check_cache_state(
     found: dict[str, list[float]] = defaultdict(list)
     fresh, wrong = list[float](), list[float]()
     failed: dict[str, str] = {}
+    refused: dict[str, str] = {}
     only_rounding = True
     # Each text is read a dozen times over for every way: short ones.
     answers = sorted(reference.answers, key=lambda answer: len(answer.prompt))[: 1 + effort.answers]
@@ -53,7 +54,11 @@ def check_cache_state(
         if name == ways[0]:
             subject.tell(f"{told}: rejection and trees")
             if subject.limits.max_draft >= _NODES:
-                found["rejections"] += _by_hand(subject, answer, branches=False)
+                try:
+                    moved = _by_hand(subject, answer, branches=False)
+                    found["rejections"] += moved
+                except NativeError as error:  # as below
+                    refused["rejections"] = str(error)
             if subject.branches:
                 by_trees = _by_hand(subject, answer, branches=True)
                 found[_TREES] += by_trees
@@ -78,6 +83,9 @@ def check_cache_state(
         # to be at most half as far away as a text that has a wrong token.
         limits[_TREES] = max(rounding, min(wrong) / 2.0)
     faults = [f"An answer by {name} ended in an error: {why}" for name, why in failed.items()]
+    faults += [
+        f"After {what} llama.cpp refused the next pass: {why}" for what, why in refused.items()
+    ]
     for what, moved in found.items():
         limit = subject.limit(limits[what])
         if any(limit.exceeded(distance) for distance in moved if distance):
@@ -86,7 +94,7 @@ def check_cache_state(
                 f"{max(moved):.4f} from those of a fresh prompt: {limit.beyond}."
             )
     rows, most = sum(map(len, found.values())), max(map(max, found.values()), default=0.0)
-    if not rows:
+    if not (rows or faults):
         faults.append("There was no text to compare, so nothing was verified.")
     same = "those of a fresh prompt, bit for bit."
     near = f"at most {most:.4f} logits from those of a fresh prompt."
