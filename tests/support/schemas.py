@@ -63,6 +63,7 @@ def _some_of(draw: st.DrawFn, keywords: Mapping[str, Any]) -> dict[str, Any]:
 @st.composite
 def _numbers(draw: st.DrawFn, *, whole: bool) -> tuple[dict[str, Any], Any]:
     value = draw(st.integers(-2000, 2000)) if whole else draw(st.integers(-9999, 9999)) / 100
+    value = value or 0  # at a bound of 0, llguidance lets through 0, but not 0.0
     bounds: dict[str, float] = {
         "minimum": value - draw(st.integers(0, 50)),
         "maximum": value + draw(st.integers(0, 50)),
