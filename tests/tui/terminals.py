@@ -27,12 +27,12 @@ SLOW_CHAT = (
     "from localspec.cli.main import main\n"
     "real = Stream.__next__\n"
     "def slowly(stream):\n"
-    "    time.sleep(0.04)\n"
+    "    time.sleep(0.08)\n"
     "    return real(stream)\n"
     "Stream.__next__ = slowly\n"
     "sys.exit(main(['chat', *sys.argv[1:]]))\n",
 )
-"""`localspec chat` at 25 tokens per second, which keeps no core busy.
+"""`localspec chat` at 12 tokens per second, which keeps no core busy.
 
 Plain decoding (`PLAIN`) of the embedded target then takes some seconds for an answer.
 """
