@@ -349,8 +349,9 @@ class Engine(Generating):
         self._check_open()
         owner = threading.get_ident()
         task = self._scheduler.submit(tokens, lambda task: task.put(work(task)), owner=owner)
+        result: Result
         (result,) = task.items()
-        return result  # type: ignore[no-any-return]
+        return result
 
     def _call(self, work: Callable[[], Result]) -> Result:
         return self._result((), lambda task: work())

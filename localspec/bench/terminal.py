@@ -9,6 +9,8 @@ from localspec.bench.table import Table
 from localspec.bench.tables import tables
 
 if TYPE_CHECKING:
+    from rich.console import JustifyMethod
+
     from localspec.bench.report import Report
 
 
@@ -45,8 +47,8 @@ def table_text(table: Table, width: int) -> str:
         widths = column_widths(block, width)
         for place, (name, wanted) in enumerate(zip(block.header, widths, strict=True)):
             # A single column that is too wide by itself is folded by Rich.
-            justify = "right" if place else "left"
-            grid.add_column(name, justify=justify, overflow="fold", width=wanted - GAP)  # type: ignore[arg-type]
+            justify: JustifyMethod = "right" if place else "left"
+            grid.add_column(name, justify=justify, overflow="fold", width=wanted - GAP)
         for row in block.rows:
             grid.add_row(*row)
         console.print(grid, *block.notes, sep="\n")

@@ -328,15 +328,15 @@ def needs(path: Path, options: ModelOptions) -> int:
     return place(file, Use.of(options), away).host.least
 
 
-def _options(said: dict[str, object]) -> ServerOptions:
+def _options(said: dict[str, Any]) -> ServerOptions:
     values = {name: said[name] for name in SERVER if said[name] is not None}
     for name in ("cors", "allowed_hosts"):
         if name in values:
-            values[name] = tuple(values[name])  # type: ignore[arg-type]
+            values[name] = tuple(values[name])
     if "slot_save_path" in values:
-        values["slot_save_path"] = Path(str(values["slot_save_path"]))
+        values["slot_save_path"] = Path(values["slot_save_path"])
     if said["mmproj"] is not None:
         values["body"] = _BODY_WITH_IMAGES
     if "api_key" not in values and os.environ.get(KEY_VARIABLE):
         values["api_key"] = os.environ[KEY_VARIABLE]
-    return ServerOptions(**values)  # type: ignore[arg-type]
+    return ServerOptions(**values)

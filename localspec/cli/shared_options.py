@@ -148,7 +148,7 @@ DRAFTING = {
     "overlap": _rare_drafting(
         "--overlap WHEN",
         "Draft while the target verifies, if the two have separate devices or cores: "
-        f"{', '.join(OVERLAPS)}. {default(Drafting, 'overlap')}",
+        f"{', '.join(OVERLAPS)}; auto means off. {default(Drafting, 'overlap')}",
     ),
 }
 

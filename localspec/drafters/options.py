@@ -28,7 +28,7 @@ class Drafting:
         min_confidence: stop a draft if the best next token is less probable than this.
         min_likelihood: stop a draft if it is less probable than this as a whole.
         overlap: draft while the target verifies, on separate devices or cores: "on" or
-            "off", as "auto" is.
+            "off"; "auto" means off.
         rule: acceptance rule, see `localspec.decoding.rules`.
         threshold: threshold of a lossy rule.
 
