@@ -13,6 +13,7 @@ import llm
 from pydantic import Field
 
 import localspec
+from localspec.prompting.pieces import as_text
 
 logger = logging.getLogger("localspec.llm")
 
@@ -62,17 +63,21 @@ class LlmModel(llm.Model):
             if getattr(options, name) is not None
         }
         engine = _engine(self._reference, options.draft)
+        asked = _messages(prompt, conversation) if engine.model.chat_template else prompt.prompt
+        thinks = engine.prompts.thinks(asked, free=not prompt.schema)
+        reader = engine.prompts.reader(asked, thinks=thinks)
         answer = engine.stream(
-            _messages(prompt, conversation) if engine.model.chat_template else prompt.prompt,
+            asked,
             max_tokens=options.max_tokens,
             sampling=localspec.SamplingParams(**said),
             json_schema=json.dumps(prompt.schema) if prompt.schema else None,
             overflow="drop_oldest",
+            thinks=thinks,
         )
         with answer:
             for chunk in answer:
-                if chunk.text:
-                    yield chunk.text
+                yield from filter(None, map(as_text, reader.push(chunk.text)))
+        yield from filter(None, map(as_text, reader.finish()))
         response.set_usage(
             input=answer.stats.prompt_tokens,
             output=answer.stats.generated_tokens,

@@ -24,19 +24,21 @@ class Rejected:
 
 
 class Provenance:
-    """Follows the tokens of one answer. A character belongs to the token that completes it.
+    """Follows the tokens of one answer. A character belongs to the token that completes it;
+    `begins` is what the prompt had of it.
 
     Attributes:
         spans: runs that cover the text so far.
         rejected: in order.
     """
 
-    def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
+    def __init__(self, token_bytes: Callable[[int], bytes], begins: str = "") -> None:
         self.spans: list[Span] = []
         self.rejected: list[Rejected] = []
         self._bytes = token_bytes
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._length = 0
+        self._append(begins, "target")
 
     def add(self, step: Step) -> None:
         accepted = len(step.path)

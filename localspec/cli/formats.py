@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from localspec import Chunk, Completion, GenerationStats
 from localspec.cli.output import Console
 from localspec.cli.worker import Ready
 from localspec.errors import Cancelled, describe
+from localspec.prompting.pieces import Piece, Plain, Reader, Thought, as_text
 
 
 class Format:
@@ -15,39 +17,67 @@ class Format:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._reader: Reader = Plain()
+        self._said = {"text": "", "reasoning": ""}
 
     def ready(self, ready: Ready) -> None:
         """The models are open."""
+        self._reader = ready.reader
 
     def chunk(self, chunk: Chunk) -> None:
         """A part of the answer."""
+        self._part(self._kept(self._reader.push(chunk.text)), chunk)
 
     def finished(self, completion: Completion) -> None:
         """All of it."""
+        rest = self._kept(self._reader.finish())
+        if any(rest.values()):
+            self._part(rest, Chunk("", (), (), None))
+        self._end(completion)
+
+    def _kept(self, pieces: Sequence[Piece]) -> dict[str, str]:
+        told = {
+            "text": "".join(map(as_text, pieces)),
+            "reasoning": "".join(one.text for one in pieces if isinstance(one, Thought)),
+        }
+        self._said = {name: said + told[name] for name, said in self._said.items()}
+        return told
+
+    def _part(self, told: Mapping[str, str], chunk: Chunk) -> None:
+        """Text and reasoning that a chunk brought."""
+
+    def _end(self, completion: Completion) -> None:
+        """All is said."""
 
     def failed(self, error: BaseException) -> None:
         """After an error, or an interrupt before the first token."""
 
 
 class TextFormat(Format):
-    """The text as it comes, and a newline at the end where it has none."""
+    """The text as it comes, and a newline at the end where it has none; reasoning on standard
+    error, dim."""
 
-    _last = "\n"
+    def _part(self, told: Mapping[str, str], chunk: Chunk) -> None:
+        quiet = self._console.quiet
+        if told["reasoning"] and not quiet:
+            self._console.say(told["reasoning"], dim=True, end="")
+        if told["text"]:
+            if self._said["reasoning"] and self._said["text"] == told["text"] and not quiet:
+                self._console.say("\n")
+            self._console.answer(told["text"])
 
-    def chunk(self, chunk: Chunk) -> None:
-        if chunk.text:
-            self._console.answer(chunk.text)
-            self._last = chunk.text[-1]
-
-    def finished(self, completion: Completion) -> None:
+    def _end(self, completion: Completion) -> None:
         self._end_line()
 
     def failed(self, error: BaseException) -> None:
         self._end_line()
 
     def _end_line(self) -> None:
-        if self._last != "\n":
+        text, reasoning = self._said.values()
+        if text and not text.endswith("\n"):
             self._console.answer("\n")
+        elif reasoning and not text and not self._console.quiet:
+            self._console.say("")
 
 
 class JsonObject(Format):
@@ -56,11 +86,12 @@ class JsonObject(Format):
     _ready: Ready | None = None
 
     def ready(self, ready: Ready) -> None:
+        super().ready(ready)
         self._ready = ready
 
-    def finished(self, completion: Completion) -> None:
+    def _end(self, completion: Completion) -> None:
         found = {
-            "text": completion.text,
+            **_named(self._said),
             "finish_reason": completion.finish_reason,
             "model": None if self._ready is None else self._ready.model,
             "draft": None if self._ready is None else self._ready.draft,
@@ -77,6 +108,7 @@ class JsonLines(Format):
     """One object per line and event: start, chunk …, end; or error."""
 
     def ready(self, ready: Ready) -> None:
+        super().ready(ready)
         stats = ready.stats
         self._event(
             "start",
@@ -88,13 +120,14 @@ class JsonLines(Format):
             seed=stats.seed,
         )
 
-    def chunk(self, chunk: Chunk) -> None:
-        self._event("chunk", text=chunk.text, token_ids=chunk.token_ids, sources=chunk.sources)
+    def _part(self, told: Mapping[str, str], chunk: Chunk) -> None:
+        tokens = {"token_ids": chunk.token_ids, "sources": chunk.sources}
+        self._event("chunk", **_named(told), **tokens)
 
-    def finished(self, completion: Completion) -> None:
+    def _end(self, completion: Completion) -> None:
         self._event(
             "end",
-            text=completion.text,
+            **_named(self._said),
             finish_reason=completion.finish_reason,
             stats=completion.stats.as_dict(),
         )
@@ -108,6 +141,11 @@ class JsonLines(Format):
 
     def _event(self, name: str, **values: Any) -> None:
         self._console.answer_json({"event": name, **values})
+
+
+def _named(told: Mapping[str, str]) -> dict[str, str]:
+    """Reasoning is named only where there is some."""
+    return {name: said for name, said in told.items() if said or name == "text"}
 
 
 def _nothing() -> Completion:

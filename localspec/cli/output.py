@@ -106,14 +106,14 @@ class Console:
         """Write out what is still buffered."""
         self.answer("")
 
-    def say(self, text: str, *, dim: bool = False) -> None:
+    def say(self, text: str, *, dim: bool = False, end: str = "\n") -> None:
         """Print lines on standard error."""
         self.erase_progress()
         if _is_terminal(sys.stderr):
             text = harmless(text)
             if dim and _takes_colour():
                 text = f"\x1b[2m{text}\x1b[0m"
-        self._write_aside(text + "\n")
+        self._write_aside(text + end)
 
     def ask(self, text: str) -> None:
         """Print a question on standard error, without a newline."""

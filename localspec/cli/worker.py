@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from time import sleep
 from typing import Any, Generic, TypeVar
@@ -19,6 +19,8 @@ from localspec.cli.request import AnswerRequest, OpeningOptions, uses_model
 from localspec.cli.run_session import RunSession
 from localspec.engine_thread import EngineThread
 from localspec.errors import NativeError, UsageError
+from localspec.prompting.detokenizer import OPENS
+from localspec.prompting.pieces import Plain, Reader
 
 _POLL = 0.1
 """Seconds between looks for a signal, which does not always wake a waiting main thread."""
@@ -33,6 +35,7 @@ class Ready:
         model, draft: paths.
         stats: figures, growing.
         built_in: whether the model is the embedded one.
+        reader: tells the answer's reasoning from its text.
     """
 
     model: str
@@ -42,6 +45,7 @@ class Ready:
     stats: GenerationStats
     built_in: bool
     notices: tuple[str, ...]
+    reader: Reader = field(default_factory=Plain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +184,14 @@ class EngineJob(ABC, Generic[Own]):
             grammar=request.grammar,
             json_schema=request.json_schema,
             regex=request.regex,
+            thinks=self._thinks(engine, prompt),
             progress=progress,
         )
+
+    def _thinks(self, engine: Engine, prompt: str | list[dict[str, Any]]) -> bool | None:
+        request = self._request
+        free = not (request.grammar or request.json_schema or request.regex)
+        return engine.prompts.thinks(prompt, free=free)
 
     def _ready(self, engine: Engine, stats: GenerationStats, notices: list[str]) -> Ready:
         draft = engine.draft
@@ -261,7 +271,9 @@ class Worker(EngineJob[Ready | Chunk | Finished]):
             prompt, notices = session.behind(prompt), [*notices, *session.notices]
         stream = self._stream(engine, prompt, self._reading)
         meter = Meter(stream.stats, engine.plain_seconds, engine.context_length)
-        self._queue.put(self._ready(engine, stream.stats, notices))
+        thinks = self._thinks(engine, prompt)
+        reader = engine.prompts.reader(prompt, thinks=thinks)
+        self._queue.put(replace(self._ready(engine, stream.stats, notices), reader=reader))
         with self._thread.cancels(stream):
             for chunk in stream:
                 self._queue.put(chunk)
@@ -274,7 +286,8 @@ class Worker(EngineJob[Ready | Chunk | Finished]):
                 f"The answer is cut off at {requests.LONGEST:,} tokens. Give -n N for a longer one."
             )
         if session is not None:
-            stream.stats.notices += session.keep(prompt, stream.text)
+            begins = f"{OPENS}\n" if thinks else ""
+            stream.stats.notices += session.keep(prompt, begins + stream.text)
         meter.baseline = baseline(engine)
         if self._shows_figures and stream.finish_reason != "cancelled":
             self._report("measuring plain llama.cpp, once")

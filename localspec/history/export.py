@@ -18,6 +18,7 @@ from localspec.chat.figures import Figures
 from localspec.chat.titles import one_line, slug
 from localspec.errors import LocalspecError, UsageError
 from localspec.history.rows import storable
+from localspec.prompting.reasoning import told_apart
 
 FORMAT, VERSION = "localspec-conversation", 1
 """The version counts up when the JSON changes its meaning."""
@@ -40,8 +41,13 @@ def to_markdown(conversation: Conversation) -> str:
                 continue
             name = one_line(attachment.name)
             parts.append(f"Attached: **{name}**\n\n{fenced(attachment.text)}")
-        if message.content.strip():
-            parts.append(_closed(message.content.strip("\n")))
+        reasoning, text = "", message.content
+        if message.role == chat.ASSISTANT:
+            reasoning, text = told_apart(text)
+        if reasoning.strip():
+            parts.append("\n".join(f"> {line}".rstrip() for line in reasoning.strip().split("\n")))
+        if text.strip():
+            parts.append(_closed(text.strip("\n")))
         line = _figures(message)
         if line:
             parts.append(f"*{line}*")

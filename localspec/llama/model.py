@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -129,7 +130,7 @@ class Model:
     def _template(self, name: bytes | None) -> str | None:
         raw = llama_cpp.llama_model_chat_template(self.handle, name)
         source = raw.decode("utf-8", "replace") if raw else ""
-        return source if "{" in source else None  # llama.cpp has names for some of its own
+        return source if re.search(r"[^\w.-]", source) else None  # llama.cpp's own have names
 
     def _load(self, params: Any, progress: Progress | None) -> Any:
         raised: list[BaseException] = []

@@ -8,6 +8,9 @@ from types import MappingProxyType
 
 OPENS, CLOSES = "<think>", "</think>"
 """Around what a model thinks before it answers."""
+CHANNEL, FINAL = "<|channel|>", "<|channel|>final<|message|>"
+"""Before each message of gpt-oss, and before the one that is its answer."""
+_THOUGHTS = {OPENS: CLOSES, CHANNEL: FINAL}
 
 
 class Detokenizer:
@@ -16,8 +19,8 @@ class Detokenizer:
 
     Args:
         ending: control tokens that end it likewise, and what spells them.
-        thinks: True where the text begins within a thought, False where it may begin with one, in
-            which stop strings do not count.
+        thinks: True where the text begins within a thought, False where it may begin with one, or
+            with channels; stop strings do not count in these.
     """
 
     def __init__(
@@ -36,7 +39,7 @@ class Detokenizer:
         self._released: list[str] = []
         self._taken = 0
         self._thinks = thinks
-        self._thought = ""
+        self._thought, self._closes = "", CLOSES
 
     @property
     def text(self) -> str:
@@ -78,17 +81,18 @@ class Detokenizer:
         self._thought += text
         if self._thinks is False:
             said = self._thought.lstrip()
-            if OPENS.startswith(said):
+            if any(opens.startswith(said) for opens in _THOUGHTS):
                 return len(text)
-            self._thinks = True if said.startswith(OPENS) else None
+            begun = [closes for opens, closes in _THOUGHTS.items() if said.startswith(opens)]
+            self._thinks, self._closes = (True, begun[0]) if begun else (None, "")
         if self._thinks is None:
             return 0
-        before, at = len(self._thought) - len(text), self._thought.find(CLOSES)
+        before, at = len(self._thought) - len(text), self._thought.find(self._closes)
         if at < 0:
-            self._thought = self._thought[1 - len(CLOSES) :]
+            self._thought = self._thought[1 - len(self._closes) :]
             return len(text)
         self._thinks = None
-        return at + len(CLOSES) - before
+        return at + len(self._closes) - before
 
 
 def held_back(text: str, mark: str, *, also: str = "") -> int:

@@ -11,6 +11,8 @@ from localspec.decoding.stats import GenerationStats
 from localspec.errors import ContextOverflow, UsageError
 from localspec.llama.pictures import MARK, Picture, marked
 from localspec.prompting.content import plain
+from localspec.prompting.pieces import Plain, Reader
+from localspec.prompting.reasoning import ends_thinking, reasoning_reader, reasons
 from localspec.prompting.template import ChatTemplate, Message, check_messages
 from localspec.prompting.tokenizing import prompt_tokens
 
@@ -96,6 +98,19 @@ class PromptBuilder:
         """See `ChatTemplate.render`; a UsageError where there is no template."""
         template = self._tool_template if tools else self._template
         return template.render(messages, tools=tools, more=more)
+
+    def thinks(self, prompt: Prompt, *, free: bool) -> bool | None:
+        """How the answer to it begins, for `Engine.stream`; `free`: it has to match nothing."""
+        if isinstance(prompt, str) or not reasons(self._model.chat_template):
+            return None
+        messages, _ = marked(prompt)
+        thinking = ends_thinking(self.text(messages), messages[-1])
+        return thinking if thinking or free else None
+
+    def reader(self, prompt: Prompt, *, thinks: bool | None) -> Reader:
+        """Tells reasoning and text of the answer apart."""
+        template = None if isinstance(prompt, str) else self._model.chat_template
+        return reasoning_reader(template, Plain(), thinks=thinks)
 
     @property
     def knows_tools(self) -> bool:

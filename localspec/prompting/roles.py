@@ -17,6 +17,8 @@ from functools import cached_property
 from typing import Any
 
 from localspec.prompting.content import Content, all_marked, kept, marked
+from localspec.prompting.detokenizer import CHANNEL, FINAL
+from localspec.prompting.reasoning import told_apart
 
 Messages = list[dict[str, Any]]
 CallForm = tuple[bool, str | None, bool]
@@ -31,7 +33,6 @@ _MOST_SHAPES = 256
 _WORD, _OTHER, _THIRD = "Qvsx", "Zkjw", "Rxqk"
 _USER = {"role": "user", "content": _OTHER}
 _BETWEEN = "\n\n"
-_FINAL = "<|channel|>final<|message|>"
 _MARKER = re.compile(r"<\|(end|return)\|>\Z")
 
 
@@ -116,14 +117,15 @@ class Fitting:
 
     @cached_property
     def _takes_channels(self) -> bool:
-        answer = {"role": "assistant", "content": _FINAL + _WORD}
+        answer = {"role": "assistant", "content": FINAL + _WORD}
         asked = self._in_parts([{"role": "user", "content": "?"}, answer, _USER])
         return self._shows(*asked, words=[_WORD, _OTHER])
 
     def _answer(self, content: str) -> str:
-        if _FINAL not in content or self._takes_channels:
+        if CHANNEL not in content or self._takes_channels:
             return content
-        return _MARKER.sub("", content.rpartition(_FINAL)[2])
+        _, final, said = content.rpartition(FINAL)
+        return _MARKER.sub("", said) if final else told_apart(content)[1]
 
     # Calls of functions, and what they came to.
 

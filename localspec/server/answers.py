@@ -12,10 +12,11 @@ from localspec import Chunk, Engine, SamplingParams, Stream
 from localspec.async_stream import AsyncStream
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.decoding.session import ContextShift
+from localspec.prompting.pieces import Piece, Plain, Reader
 from localspec.prompting.prompt import Prompt, Tokens
 from localspec.server.kept_session import Prompted
 from localspec.server.model_host import ModelHost
-from localspec.server.pieces import AnswerMessage, Piece, Plain, Reader, joined
+from localspec.server.pieces import AnswerMessage, joined
 from localspec.server.reading import Reading, ReadingReports
 from localspec.worker_threads import call
 

@@ -8,7 +8,7 @@ import math
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
-from pydantic_core import from_json
+from pydantic_core import ErrorDetails, from_json
 from starlette.requests import ClientDisconnect, Request
 
 from localspec.server.failures import ApiError
@@ -26,6 +26,8 @@ async def read_body(request: Request, *, most: int, timeout: float) -> bytes:
     too_large = ApiError(
         413, f"The request is larger than {most:,} bytes. Send less.", code="request_too_large"
     )
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise ApiError(415, "The body is compressed. Send it without Content-Encoding.")
     if int(request.headers.get("content-length") or 0) > _READ * most:
         raise too_large
 
@@ -61,9 +63,29 @@ def parsed(body: bytes, record: type[Wire]) -> Wire:
     try:
         return record.model_validate(_counted(value))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        path = ".".join(str(part) for part in first["loc"])[:200]
-        raise ApiError(400, f"{path or 'The body'}: {first['msg']}.", param=path or None) from None
+        errors = error.errors(include_url=False, include_input=False, include_context=False)
+        places = [_place(value, one) for one in errors]
+        # Of the forms that a field may have, the one that fits best.
+        best = max(
+            range(len(places)), key=lambda n: (places[n][:1] == places[0][:1], len(places[n]))
+        )
+        name = ".".join(places[best])[:200]
+        why = f"{name or 'The body'}: {errors[best]['msg']}."
+        raise ApiError(400, why, param=name or None) from None
+
+
+def _place(value: Any, error: ErrorDetails) -> list[str]:
+    """Names and numbers on the way to it, without pydantic's names of the forms of a field."""
+    found = []
+    for part in error["loc"]:
+        if isinstance(value, dict) and (part in value or error["type"] == "missing"):
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int):
+            value = value[part]
+        else:
+            continue
+        found.append(str(part))
+    return found
 
 
 def _counted(fields: dict[str, Any]) -> dict[str, Any]:

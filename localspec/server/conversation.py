@@ -11,11 +11,13 @@ from typing import Any
 from localspec import Engine
 from localspec.llama import pictures
 from localspec.prompting.content import marked
+from localspec.prompting.detokenizer import CLOSES, OPENS
+from localspec.prompting.pieces import Reader
 from localspec.prompting.prompt import Tokens
+from localspec.prompting.reasoning import ends_thinking, reasoning_reader, reasons
 from localspec.prompting.template import check_messages
 from localspec.server.answers import Ask
 from localspec.server.failures import ApiError
-from localspec.server.pieces import CLOSES, OPENS, Reader, Thinking
 from localspec.server.tools import ToolChoice, explained, reader_for, schema_of_calls
 
 
@@ -99,30 +101,21 @@ async def ask_of(engine: Engine, chat: Chat) -> Ask:
     model = engine.model
     source = (model.tool_template if tools.tools else model.chat_template) or ""
     guided = bool(tools.tools) and (tools.must or formed or not knows)
+    if tools.must:
+        ask = replace(ask, stop=())  # they are for text, and there is none
     if guided:
         schema = await asyncio.to_thread(schema_of_calls, tools, ask.json_schema)
         ask = replace(ask, json_schema=json.dumps(schema))
-    thinking = _ends_thinking(text, chat.messages[-1])
-    thinks = OPENS in source and (thinking or not (guided or constrained))
+    thinking = ends_thinking(text, chat.messages[-1])
+    thinks = thinking if reasons(source) and (thinking or not (guided or constrained)) else None
 
     def reader() -> Reader:
         inner = reader_for(tools, source, guided=guided, formed=formed)
-        return Thinking(inner, open=thinking) if thinks else inner
+        if guided and thinks is None:
+            return inner
+        return reasoning_reader(source, inner, thinks=thinks)
 
-    return replace(
-        ask,
-        prompt=prompt,
-        messages=chat.messages,
-        reader=reader,
-        thinks=thinking if thinks else None,
-    )
-
-
-def _ends_thinking(text: str, last: Mapping[str, Any]) -> bool:
-    """Whether a prompt whose last message is this one ends within a thought."""
-    said = str(last.get("content") or last.get("reasoning_content") or "")
-    begun = text[-len(said) - len(OPENS) - 2 :] if last["role"] == "assistant" else ""
-    return begun.rfind(OPENS) > begun.rfind(CLOSES) or text.rstrip().endswith(OPENS)
+    return replace(ask, prompt=prompt, messages=chat.messages, reader=reader, thinks=thinks)
 
 
 def _begun(text: str, last: Mapping[str, Any]) -> str:

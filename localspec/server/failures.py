@@ -53,7 +53,7 @@ class ApiError(Exception):
         headers = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
-        if self.status in (408, 413):  # the rest of the body would be taken for a request
+        if self.status in (408, 413, 415):  # the rest of the body would be taken for a request
             headers["Connection"] = "close"
         return headers
 

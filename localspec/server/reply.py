@@ -11,9 +11,9 @@ from typing import Any, ClassVar, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from localspec.prompting.pieces import Piece
 from localspec.server.answers import Answers, Part
 from localspec.server.failures import ApiError, as_api_error, openai_body
-from localspec.server.pieces import Piece
 
 Value = TypeVar("Value")
 Event = Mapping[str, Any]
@@ -52,6 +52,12 @@ class Reply:
         self.answers = answers
         self.streamed = bool(streamed)
         self.message, self.stream = answers.messages[0], answers.streams[0]
+
+    def calls(self, number: int = 0) -> bool:
+        """Whether an answer that is not cut off ends with calls; a stop string may end it within
+        one."""
+        message, stream = self.answers.messages[number], self.answers.streams[number]
+        return message.called if stream.stopped is not None else bool(message.calls)
 
     def begin(self) -> Iterable[Event]:
         return ()

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pydantic_core import from_json
 
 from localspec.prompting.detokenizer import held_back
-from localspec.server.pieces import CallArguments, CallBegins, Piece, Text, Thought
+from localspec.prompting.pieces import CallArguments, CallBegins, Piece, Text
 
 Schemas = Mapping[str, Mapping[str, Any]]
 Parsed = tuple[list[tuple[str, str]], int | None]
@@ -128,10 +128,11 @@ def _header(names: Sequence[str]) -> re.Pattern[str]:
 
 class CallReader:
     """Text, and calls: behind a mark (a tool's name too where they are `named`), at the beginning,
-    or behind another call."""
+    or behind another call. Where a grammar lets there be calls `only`, what is cut off is none."""
 
-    def __init__(self, tools: Schemas, *, named: bool = False) -> None:
+    def __init__(self, tools: Schemas, *, named: bool = False, only: bool = False) -> None:
         self._tools = tools
+        self._only = only
         self._names = sorted(tools, key=len, reverse=True) if named else []
         self._header = _header(self._names)
         self._marks = (*_MARKS, *self._names)
@@ -149,7 +150,8 @@ class CallReader:
         return found
 
     def finish(self) -> Sequence[Piece]:
-        return _text("" if self._told or self._step == self._behind_call else self._held)
+        no_text = self._only or self._told or self._step == self._behind_call
+        return _text("" if no_text else self._held)
 
     def _in_text(self) -> tuple[list[Piece], bool]:
         held = self._held
@@ -218,7 +220,7 @@ class CallOrResponse:
     without tools of their own allows."""
 
     def __init__(self, tools: Schemas) -> None:
-        self._calls = CallReader(tools)
+        self._calls = CallReader(tools, only=True)
         self._raw = ""
         self._returned = 0  # characters of the response
         self._calling = False
@@ -237,57 +239,6 @@ class CallOrResponse:
 
     def finish(self) -> Sequence[Piece]:
         return self._calls.finish()
-
-
-class Channels:
-    """Messages of gpt-oss (openai/harmony, docs/format.md): the channel "analysis" is thought, a
-    message to a function a call, any other text."""
-
-    _HEADERS = ("<|start|>", "<|channel|>", "to=")
-    _ENDS = ("<|end|>", "<|call|>", "<|return|>", "<|start|>")
-
-    def __init__(self) -> None:
-        self._held = ""
-        self._piece: Callable[[str], Piece] | None = None  # None within a header
-
-    def push(self, text: str) -> Sequence[Piece]:
-        self._held += text
-        found: list[Piece] = []
-        while self._held:
-            if self._piece is None:
-                header, mark, rest = self._held.partition("<|message|>")
-                if not mark and self._may_be_header(header.lstrip()):
-                    break
-                self._piece = Text
-                if not mark:  # such as what a grammar holds it to
-                    continue
-                self._held = rest
-                if function := re.search(r"to=(?:functions\.)?([\w.-]+)", header):
-                    self._piece = CallArguments
-                    found.append(CallBegins(function[1]))
-                elif "analysis" in header:
-                    self._piece = Thought
-                continue
-            ends = [(self._held.find(mark), mark) for mark in self._ENDS if mark in self._held]
-            at, mark = min(ends, default=(self._whole(), ""))
-            if at:
-                found.append(self._piece(self._held[:at]))
-            self._held = self._held[at + len(mark) :]
-            if not mark:
-                break
-            self._piece = None
-        return found
-
-    def finish(self) -> Sequence[Piece]:
-        if self._piece is None:
-            return _text("" if self._held.lstrip().startswith("<|") else self._held)
-        return [self._piece(self._held)] if self._held else []
-
-    def _may_be_header(self, text: str) -> bool:
-        return any(one.startswith(text) or text.startswith(one) for one in self._HEADERS)
-
-    def _whole(self) -> int:
-        return len(self._held) - max(held_back(self._held, mark) for mark in self._ENDS)
 
 
 def _arguments(call: str, *, complete: bool) -> str:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from localspec.llama.json_schema import enforceable
+from localspec.prompting.pieces import Plain, Reader
 from localspec.server.failures import ApiError, logger
-from localspec.server.pieces import Plain, Reader
-from localspec.server.tool_readers import CallOrResponse, CallReader, Channels
+from localspec.server.tool_readers import CallOrResponse, CallReader
 
 MOST_TOOLS = 128
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
@@ -147,11 +147,9 @@ def explained(choice: ToolChoice, schema: str | None) -> str:
 def reader_for(choice: ToolChoice, template: str, *, guided: bool, formed: bool) -> Reader:
     """`guided`: a grammar makes the model call, or else answer by the client's schema (`formed`),
     or with a response."""
-    if "<|channel|>" in template and not guided:
-        return Channels()
     if not choice.tools:
         return Plain()
     schemas = {tool.name: tool.parameters for tool in choice.tools}
     if guided and not choice.must and not formed:
         return CallOrResponse(schemas)
-    return CallReader(schemas, named="[TOOL_CALLS]" in template)
+    return CallReader(schemas, named="[TOOL_CALLS]" in template, only=guided and not formed)

@@ -82,6 +82,8 @@ class BiasedSampling(Sampling):
                 tokens = [token]
             else:
                 raise _invalid_bias("has a token that is not an id")
+            if any(not 0 <= one < vocabulary.size for one in tokens):
+                raise _invalid_bias(f"names a token id outside 0 … {vocabulary.size - 1}")
             found |= dict.fromkeys(tokens, float(bias))
         if self.ignore_eos:
             found |= {t: -math.inf for t in range(vocabulary.size) if vocabulary.ends(t)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from localspec import paths
 from localspec.cli import request
 from tests.cli.conftest import Cli
+from tests.support.families import FAMILIES
 from tests.support.retokenised import sentencepiece
 
 STORY = "Tell me a story about a fox."
@@ -248,3 +250,37 @@ def test_verbose_shows_the_native_log_and_more_of_it_when_repeated(cli: Cli) -> 
     assert "INFO localspec.llama: " in info
     assert "DEBUG " not in info
     assert "DEBUG localspec.llama: " in debug
+
+
+def family(name: str, folder: Path, weights: Path) -> str:
+    found = next(one for one in FAMILIES if one.name == name)
+    return str(found.model(folder / f"{name}.gguf", weights))
+
+
+def test_reasoning_is_told_apart_from_the_answer(
+    cli: Cli, tmp_path: Path, draft_path: Path
+) -> None:
+    said = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>A"
+    model = family("gpt-oss", tmp_path, draft_path)
+    forced = ("--grammar", f"root ::= {json.dumps(said)}")
+    asked = ("run", "-m", model, "-d", "none", "-n", "99", "--temp", "0", *forced, "Well?")
+    shown = cli(*asked)
+    assert shown.out == "A\n"
+    assert shown.err.startswith("Hm.\n\n")
+    assert "Hm." not in cli(*asked, "-q").err
+    found = cli(*asked, "--json").json
+    assert (found["text"], found["reasoning"]) == ("A", "Hm.")
+    *_, end = events = cli(*asked, "--jsonl").events
+    for name, text in (("text", "A"), ("reasoning", "Hm.")):
+        assert end[name] == text
+        assert "".join(one.get(name, "") for one in events if one["event"] == "chunk") == text
+
+
+def test_reasoning_that_the_prompt_begins(cli: Cli, tmp_path: Path, draft_path: Path) -> None:
+    model = family("qwen3.5", tmp_path, draft_path)
+    asked = ("run", "-m", model, "-d", "none", "-n", "16", "--temp", "0", "--json", STORY)
+    found = cli(*asked).json
+    assert found["text"] == ""
+    assert len(found["reasoning"]) > 20
+    again = cli(*asked, "--stop", found["reasoning"][5:9]).json
+    assert again["reasoning"] == found["reasoning"]  # a stop string is for the answer

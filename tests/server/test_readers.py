@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.server.pieces import (
+from localspec.prompting.pieces import (
     CallArguments,
     CallBegins,
     Piece,
     Plain,
     Reader,
     Text,
-    Thinking,
     Thought,
-    joined,
 )
-from localspec.server.tool_readers import CallOrResponse, CallReader, Channels
+from localspec.prompting.reasoning import Channels, Thinking
+from localspec.server.pieces import joined
+from localspec.server.tool_readers import CallOrResponse, CallReader
 
 TYPED = {"s": {"type": "string"}, "n": {"type": "integer"}, "o": {"type": "object"}}
 TOOLS: dict[str, dict[str, Any]] = {"f": {"properties": TYPED}, "g": {}, "get_weather": {}}
@@ -121,6 +121,7 @@ CASES: list[tuple[Callable[[], Reader], str, list[Piece]]] = [
     (Channels, "<|channel|>final<|message|>a <|x|> b<|return|>", [Text("a <|x|> b")]),
     (Channels, '{"a": 1}', [Text('{"a": 1}')]),
     (Channels, "<|channel|>ana", []),
+    (Channels, "<|channel|>commentary to=assistant<|message|>Yes", [Text("Yes")]),
     (call_or_response, '{"response": "He said \\"hi\\" \\u00e9\\ud83d\\ude00\\n!"}',
      [Text('He said "hi" é😀\n!')]),
     (call_or_response, '{ "name": "f", "arguments": {"a": 1.5}}', call("f", '{"a": 1.5}')),

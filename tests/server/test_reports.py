@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -386,3 +387,135 @@ def test_a_file_may_have_a_template_for_tools(tmp_path: Path, draft_path: Path) 
         for more, told in (({}, ASK[0]["content"]), ({"tools": tools}, "T1")):
             reply = server.post("/apply-template", {"messages": ASK, **more})
             assert reply.json["prompt"] == told
+
+
+NOW: Any = [{"type": "function", "function": {"name": "now"}}]
+FORCED: Any = {"tools": NOW, "tool_choice": "required"}
+
+
+@pytest.mark.parametrize("model", ["llama2", "qwen3"])
+@pytest.mark.parametrize("several", [False, True])
+def test_a_call_that_is_cut_off_is_no_text(families: Running, model: str, several: bool) -> None:
+    whole = chat(families, model, **FORCED, parallel_tool_calls=several, max_tokens=40)
+    for most in range(1, 12, 2):
+        asked = {**FORCED, "parallel_tool_calls": several, "max_tokens": most}
+        found = message(chat(families, model, **asked))
+        assert not found["content"]
+        told = chat(families, model, stream=True, **asked).events
+        assert not any(one["choices"][0]["delta"].get("content") for one in told)
+    assert message(whole)["tool_calls"]
+
+
+def test_a_stop_string_leaves_no_broken_call(families: Running) -> None:
+    choice = chat(families, "llama2", **FORCED, stop=["}"], max_tokens=60).json["choices"][0]
+    (call,) = choice["message"]["tool_calls"]
+    assert (json.loads(call["function"]["arguments"]), choice["finish_reason"]) == (
+        {},
+        "tool_calls",
+    )
+    said = f'<tool_call>\n{{"name": "weather", "arguments": {PARIS}}}\n</tool_call>'
+    asked: Any = {"tools": [{"type": "function", "function": WEATHER}], "stop": ["days"]}
+    asked |= {"grammar": f"root ::= {json.dumps(said)}", "max_tokens": 99}
+    assert chat(families, "qwen3", **asked).json["choices"][0]["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize(
+    ("path", "prompt"), [("/v1/chat/completions", {"messages": ASK}), ("/v1/completions", {})]
+)
+def test_usage_is_null_until_the_last_event(
+    families: Running, path: str, prompt: dict[str, Any]
+) -> None:
+    more = {"stream": True, "stream_options": {"include_usage": True}, "max_tokens": 3}
+    body = {"model": "chatml", "prompt": "A fox", **prompt, **more}
+    *events, last = families.post(path, body).events
+    assert [one["usage"] for one in events] == [None] * len(events)
+    assert last["usage"]["completion_tokens"] == 3
+
+
+def test_former_tools_are_refused_and_a_type_may_be_left_out(families: Running) -> None:
+    reply = chat(families, "llama2", functions=[{"name": "now"}])
+    assert (reply.status, reply.json["error"]["param"]) == (400, "functions")
+    untyped: Any = {"tools": [{"function": {"name": "now"}}], "tool_choice": "required"}
+    assert message(chat(families, "llama2", **untyped))["tool_calls"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "name"),
+    [
+        ("stop", [1], "stop.0"),
+        ("stop", 1, "stop"),
+        ("logit_bias", "x", "logit_bias"),
+        ("logit_bias", {"15": None}, "logit_bias.15"),
+        ("logit_bias", {"9999999": 1}, "logit_bias"),
+        ("messages", [{"role": "user", "content": [{"text": "x"}]}], "messages.0.content.0.type"),
+        ("messages", [{"role": "user", "content": 1}], "messages.0.content"),
+        ("tools", [{"type": "function"}], "tools.0.function"),
+    ],
+)
+def test_errors_name_fields_as_clients_wrote_them(
+    families: Running, field: str, value: Any, name: str
+) -> None:
+    reply = chat(families, "chatml", **{field: value})
+    error = reply.json["error"]
+    assert (reply.status, error["param"]) == (400, name)
+    assert error["message"].startswith(name)
+    assert "Engine" not in error["message"]
+
+
+def test_a_compressed_body_is_refused_as_such(families: Running) -> None:
+    raw = gzip.compress(json.dumps({"messages": ASK}).encode())
+    more: Any = {"raw": raw, "headers": {"Content-Encoding": "gzip"}}
+    reply = families.post("/v1/chat/completions", None, **more)
+    assert (reply.status, "compressed" in reply.json["error"]["message"]) == (415, True)
+
+
+def test_ollamas_context_goes_on(families: Running) -> None:
+    options = {"num_predict": 5, "temperature": 0}
+    body: Any = {"model": "chatml", "stream": False, "options": options}
+    first = families.post("/api/generate", {**body, "prompt": "A fox."}).json
+    again = families.post("/api/generate", {**body, "prompt": "Go on."}).json
+    both = {**body, "prompt": "Go on.", "context": first["context"]}
+    found = families.post("/api/generate", both).json
+    assert len(first["context"]) >= first["prompt_eval_count"] + first["eval_count"] - 1
+    length = len(first["context"]) + again["prompt_eval_count"]
+    assert found["prompt_eval_count"] == length - 1  # with one BOS
+    assert found["context"][: len(first["context"])] == first["context"]
+
+
+@pytest.mark.parametrize("more", [{"raw": True, "system": "S"}, {"template": "{{ .Prompt }}"}])
+def test_ollamas_own_templates_are_refused(families: Running, more: dict[str, Any]) -> None:
+    reply = families.post("/api/generate", {"model": "chatml", "prompt": "A", **more})
+    assert reply.status == 400
+
+
+def test_ollamas_logprobs_and_thoughts(families: Running) -> None:
+    options = {"num_predict": 3, "temperature": 0}
+    body: Any = {"model": "chatml", "messages": ASK, "options": options, "logprobs": True}
+    whole = families.post("/api/chat", {**body, "stream": False, "top_logprobs": 2}).json
+    assert len(whole["logprobs"]) == whole["eval_count"]
+    assert [len(one["top_logprobs"]) for one in whole["logprobs"]] == [2] * 3
+    told = [
+        one for line in families.post("/api/chat", body).events for one in line.get("logprobs", [])
+    ]
+    assert [one["token"] for one in told] == [one["token"] for one in whole["logprobs"]]
+    for model, thinks in (("qwen3", True), ("gpt-oss", True), ("llama2", False)):
+        can = families.post("/api/show", {"model": model}).json["capabilities"]
+        assert ("thinking" in can) == thinks
+    call = {"function": {"name": "now", "arguments": {}}}
+    turn: Any = {"role": "assistant", "content": "", "tool_calls": [call]}
+    counts = []
+    for thought in ({}, {"thinking": "I have to look at the clock first."}):
+        messages = [*ASK, turn | thought, {"role": "tool", "tool_name": "now", "content": "9"}]
+        asked = {"model": "qwen3", "messages": messages, "options": options, "stream": False}
+        counts.append(families.post("/api/chat", asked).json["prompt_eval_count"])
+    assert counts[1] > counts[0]
+
+
+def test_a_document_that_is_text_is_read(families: Running) -> None:
+    source = {"type": "text", "media_type": "text/plain", "data": "A fox ran over the hill."}
+    counts = []
+    for data in ("", "A fox ran over the hill."):
+        block = {"type": "document", "source": source | {"data": data}}
+        body = {"model": "chatml", "messages": [{"role": "user", "content": [block]}]}
+        counts.append(families.post("/v1/messages/count_tokens", body).json["input_tokens"])
+    assert counts[1] >= counts[0] + 5

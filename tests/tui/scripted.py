@@ -132,6 +132,7 @@ class Scripted:
         troubles: why a model does not load, by reference.
         loading: where loading waits, by reference.
         closed: engines that were closed.
+        thinks: whether prompts begin a thought, see `Engine.stream`.
     """
 
     def __init__(self, *answers: Says | str) -> None:
@@ -142,6 +143,7 @@ class Scripted:
         self.loading: dict[str | None, Hold] = {}
         self.closed = 0
         self.notices: tuple[str, ...] = ()
+        self.thinks: bool | None = None
 
     def load(
         self,
@@ -178,6 +180,7 @@ class ScriptedEngine:
             self.draft = Weights(Path(name).stem, Path(name), 3_000_000)
         self.why_draft: str | None = None
         self.notices = script.notices
+        self.prompts = SimpleNamespace(thinks=lambda messages, free: script.thinks)
         self._script = script
         self._pieces: list[bytes] = []
         self._ids: dict[str, int] = {}
@@ -205,6 +208,7 @@ class ScriptedEngine:
         overflow: str,
         progress: Callable[[int, int], None],
         logprobs: int | None = None,
+        thinks: bool | None = None,
     ) -> Stream:
         script = self._script
         script.asked.append(Asked(list(messages), sampling, max_tokens, overflow))

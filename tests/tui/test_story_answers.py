@@ -142,3 +142,29 @@ async def test_an_answer_grows_on_the_screen_and_its_figures_freeze() -> None:
         await shown.until(lambda: "zeta eta" in shown.text)
         assert "● " not in shown.text
         assert "7 tokens" in shown.text
+
+
+@pytest.mark.parametrize(
+    ("said", "thinks"),
+    [
+        ("<think>\nHm **a**.\n</think>\n\nA **fox**.", None),
+        ("Hm **a**.\n</think>\n\nA **fox**.", True),
+        (
+            "<|channel|>analysis<|message|>Hm **a**.<|end|><|start|>assistant<|channel|>final"
+            "<|message|>A **fox**.",
+            None,
+        ),
+    ],
+)
+async def test_reasoning_is_shown_apart_and_not_copied(said: str, thinks: bool | None) -> None:
+    script = Scripted(said)
+    script.thinks = thinks
+    async with chat(script) as shown:
+        await shown.send("Well?")
+        assert "Hm **a**." in shown.text
+        assert "A fox." in shown.text
+        assert "<" not in shown.text
+        await shown.command("/copy")
+        assert shown.copied == ["A **fox**."]
+        await shown.send("And then?")
+        assert script.asked[-1].messages[1]["content"].endswith(said)

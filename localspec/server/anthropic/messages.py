@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from localspec import Engine
+from localspec.prompting.pieces import CallArguments, CallBegins, Piece, Text, Thought
 from localspec.server.answers import Answers, Ask, Part
 from localspec.server.anthropic.wire import Conversation, MessagesRequest
 from localspec.server.conversation import Chat, ask_of
 from localspec.server.failures import ApiError, anthropic_body
 from localspec.server.openai.messages import messages_of
-from localspec.server.pieces import CallArguments, CallBegins, Piece, Text, Thought
 from localspec.server.reply import Event, NamedEvents
 from localspec.server.service import Service
 from localspec.server.wire import sampling_of, schema_of, stops_of
@@ -118,10 +118,10 @@ class MessageReply(NamedEvents):
         return {"type": "text", "text": ""} if kind == "text" else _thinking("")
 
     def _ending(self) -> dict[str, Any]:
-        reason = "tool_use" if self.message.calls else "end_turn"
+        reason = "tool_use" if self.calls() else "end_turn"
         if self.stream.finish_reason == "length":
             reason = "max_tokens"
-        elif not self.message.calls and self.stream.stopped is not None:
+        elif reason == "end_turn" and self.stream.stopped is not None:
             reason = "stop_sequence"
         return {"stop_reason": reason, "stop_sequence": self.stream.stopped}
 

@@ -123,6 +123,9 @@ def _text(content: str | Sequence[Block]) -> str:
     for block in content:
         if block.type in ("thinking", "redacted_thinking"):
             continue
+        if block.type == "document" and block.source and block.source.type == "text":
+            found.append(block.source.data)
+            continue
         if block.type != "text":
             raise ApiError(
                 400, f"The model reads text only, and there is a '{block.type[:40]}' block."

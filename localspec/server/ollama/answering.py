@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, ClassVar
 
 from localspec import Engine
+from localspec.prompting.pieces import Text, Thought
+from localspec.prompting.prompt import Tokens
 from localspec.server.answers import Answers, Ask, Part
 from localspec.server.conversation import Chat, ask_of
 from localspec.server.failures import ApiError
+from localspec.server.figures import chat_logprobs
 from localspec.server.ollama.wire import (
     ChatRequest,
     GenerateRequest,
@@ -17,7 +21,7 @@ from localspec.server.ollama.wire import (
     OllamaRequest,
 )
 from localspec.server.openai.messages import messages_of, tools_of
-from localspec.server.pieces import AnswerMessage, Piece, Text, Thought
+from localspec.server.pieces import AnswerMessage
 from localspec.server.reply import Event, Reply, as_json
 from localspec.server.service import Service
 from localspec.server.tools import ToolChoice, chosen
@@ -41,6 +45,12 @@ async def generate(service: Service, wanted: GenerateRequest) -> Any:
         raise ApiError(400, "suffix is not supported here. Use /infill.")
     if not wanted.prompt:
         return _loaded(service, "response")
+    if wanted.raw and (wanted.template or wanted.system or wanted.context):
+        raise ApiError(400, "A raw prompt has no template, system or context. Leave them out.")
+    if wanted.context and wanted.images:
+        raise ApiError(400, "Images and a context exclude each other. Ask at /api/chat.")
+    if wanted.template:
+        raise ApiError(400, "The model's own template is used. Leave template out, or send raw.")
     if wanted.raw or engine.model.chat_template is None:
         if wanted.images:
             raise ApiError(400, "Images need the model's chat template. Leave raw out.")
@@ -50,7 +60,16 @@ async def generate(service: Service, wanted: GenerateRequest) -> Any:
         if wanted.system:
             messages.insert(0, OllamaMessage(role="system", content=wanted.system))
         ask = await _with_prompt(service, engine, wanted, messages, ToolChoice())
+        if wanted.context:
+            ask = replace(ask, prompt=_behind(wanted.context, tuple(ask.prompt), engine))
     return OllamaReply(await service.begin(engine, ask), wanted, "response")
+
+
+def _behind(context: Sequence[int], prompt: Sequence[Any], engine: Engine) -> Tokens:
+    """A prompt after the tokens of an earlier one and its answer."""
+    vocabulary = engine.model.vocabulary
+    again = vocabulary.adds_bos and prompt[0] == vocabulary.bos
+    return Tokens([*context, *prompt[again:]])
 
 
 async def _with_prompt(
@@ -85,16 +104,17 @@ class OllamaReply(Reply):
 
     def __init__(self, answers: Answers, wanted: OllamaRequest, member: str) -> None:
         super().__init__(answers, streamed=wanted.stream is not False)
-        self._member = member
-
-    def events_of_piece(self, piece: Piece) -> Iterable[Event]:
-        if isinstance(piece, Text | Thought):
-            message = AnswerMessage()
-            message.add(piece)
-            yield self._line(message)
+        self._member, self._wanted = member, wanted
+        self._continues = isinstance(wanted, GenerateRequest) and not wanted.raw
 
     def events_of(self, part: Part) -> Iterable[Event]:
-        yield from super().events_of(part)
+        message = AnswerMessage(logprobs=[*part.logprobs])
+        for piece in part.pieces:
+            self.message.add(piece)
+            if isinstance(piece, Text | Thought):
+                message.add(piece)
+        if message.text or message.thought or message.logprobs:
+            yield self._line(message)
         if part.complete and self.message.calls:  # which come when they are complete
             yield self._line(AnswerMessage(calls=self.message.calls))
 
@@ -112,7 +132,9 @@ class OllamaReply(Reply):
 
     def _line(self, message: AnswerMessage) -> Event:
         head = {"model": self.answers.model, "created_at": _now()}
-        return {**head, **_content(self._member, message), "done": False}
+        told = chat_logprobs(message.logprobs, self.answers.engine)
+        logprobs = {"logprobs": told} if self._wanted.logprobs and told else {}
+        return {**head, **_content(self._member, message), "done": False, **logprobs}
 
     def _ending(self) -> Event:
         stats = self.stream.stats
@@ -127,6 +149,7 @@ class OllamaReply(Reply):
             "prompt_eval_duration": prompt,
             "eval_count": stats.generated_tokens,
             "eval_duration": decode,
+            **({"context": [*self.stream.context]} if self._continues else {}),
         }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from localspec import Engine
 from localspec.gguf.names import quant_of
+from localspec.prompting.reasoning import reasons
 from localspec.server.llama_cpp.texts import settings_of
 from localspec.server.model_host import ModelHost
 from localspec.server.service import Service
@@ -45,6 +46,7 @@ async def show(service: Service, wanted: ShowRequest) -> Any:
         "completion": True,
         "tools": engine.prompts.knows_tools,
         "vision": engine.prompts.sees_images,
+        "thinking": reasons(engine.model.chat_template),
         "insert": {"pre", "suf", "mid"} <= engine.model.vocabulary.filling().keys(),
     }
     parameters = settings_of(service.defaults)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -34,6 +34,7 @@ class OllamaMessage(Record):
     images: list[str] | None = None
     tool_calls: list[ToolCall] | None = None
     tool_name: str | None = None
+    thinking: str | None = None
 
     def as_openai(self) -> Message:
         return Message(
@@ -41,6 +42,7 @@ class OllamaMessage(Record):
             content=_content(self.content or "", self.images),
             name=self.tool_name,
             tool_calls=self.tool_calls or None,
+            reasoning_content=self.thinking,
         )
 
 
@@ -51,6 +53,8 @@ class OllamaRequest(Record):
     options: Options | None = None
     think: bool | str | None = None
     images: list[str] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 
     def ask(self, service: Service, engine: Engine, prompt: str = "") -> Ask:
         options = self.options or Options()
@@ -61,6 +65,7 @@ class OllamaRequest(Record):
             sampling=sampling_of(options, service.defaults, engine),
             json_schema=_schema(self.format),
             shift=service.shift(options.num_keep),
+            logprobs=(self.top_logprobs or 0) if self.logprobs else None,
         )
 
 
@@ -73,6 +78,8 @@ class GenerateRequest(OllamaRequest):
     prompt: str = ""
     suffix: str | None = None
     system: str | None = None
+    template: str | None = None
+    context: list[int] | None = None
     raw: bool | None = None
 
 

@@ -9,13 +9,14 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from localspec.decoding.logprobs import TokenLogprob
+from localspec.prompting.pieces import CallBegins, Piece, Text, Thought
 from localspec.server.answers import Answers, Part
 from localspec.server.conversation import ask_of
 from localspec.server.failures import ApiError
 from localspec.server.figures import chat_logprobs, timings, usage
 from localspec.server.llama_cpp.texts import prompt_of
 from localspec.server.openai.chat_wire import ChatRequest, CountRequest
-from localspec.server.pieces import Call, CallBegins, Piece, Text, Thought
+from localspec.server.pieces import Call
 from localspec.server.reply import Event, Reply
 from localspec.server.service import FINGERPRINT, Service
 from localspec.server.speculation import Speculation
@@ -57,6 +58,9 @@ class ChatReply(Reply):
             "system_fingerprint": FINGERPRINT,
         }
 
+        nothing = {"usage": None} if wanted.wants_usage else {}
+        self._chunk_head = {**self._head, "object": "chat.completion.chunk", **nothing}
+
     def begin(self) -> Iterable[Event]:
         for number in range(len(self.answers.streams)):
             yield self._chunk(number, {"role": "assistant", "content": ""})
@@ -85,7 +89,7 @@ class ChatReply(Reply):
     def end(self) -> Iterable[Event]:
         if self._wanted.wants_usage:
             figures = {"usage": self._usage(), "timings": timings(self.stream.stats)}
-            yield {**self._head, "object": "chat.completion.chunk", "choices": [], **figures}
+            yield {**self._chunk_head, "choices": [], **figures}
 
     def whole(self) -> Any:
         verbose = {"__verbose": {"prompt": prompt_of(self.stream, self.answers.engine)}}
@@ -113,7 +117,7 @@ class ChatReply(Reply):
             "logprobs": self._logprobs(logprobs) if logprobs else None,
             "finish_reason": finish,
         }
-        return {**self._head, "object": "chat.completion.chunk", "choices": [choice], **more}
+        return {**self._chunk_head, "choices": [choice], **more}
 
     def _choice(self, number: int) -> dict[str, Any]:
         answer = self.answers.messages[number]
@@ -136,7 +140,7 @@ class ChatReply(Reply):
     def _finish(self, number: int) -> str:
         if self.answers.streams[number].finish_reason == "length":
             return "length"
-        return "tool_calls" if self.answers.messages[number].calls else "stop"
+        return "tool_calls" if self.calls(number) else "stop"
 
     def _usage(self) -> dict[str, Any]:
         return usage([stream.stats for stream in self.answers.streams])

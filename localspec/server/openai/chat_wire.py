@@ -33,7 +33,12 @@ from localspec.server.wire import (
     stops_of,
 )
 
-_REFUSED = ["guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"]
+_FORMS = "response_format, regex or grammar"
+_REFUSED = {
+    **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar"), _FORMS),
+    "structured_outputs": _FORMS,
+    "functions": "tools",
+}
 
 
 class Prediction(Record):
@@ -60,12 +65,13 @@ class AnswerFields(BiasedSampling):
     return_progress: bool | None = None
     n_keep: int | None = None
     n_discard: int | None = None
-    # vLLM's, refused: the answer would not be the one that is asked for.
+    # Those of vLLM, and OpenAI's former tools: the answer would not be the one that is asked for.
     guided_json: Any = None
     guided_regex: Any = None
     guided_choice: Any = None
     guided_grammar: Any = None
     structured_outputs: Any = None
+    functions: Any = None
 
     @property
     def longest(self) -> int | None:
@@ -85,9 +91,9 @@ class AnswerFields(BiasedSampling):
         choice: int = 0,
         logprobs: int | None = None,
     ) -> Ask:
-        for name in _REFUSED:
-            if getattr(self, name) is not None:
-                why = f"{name} is not known here. Use response_format, regex or grammar."
+        for name, instead in _REFUSED.items():
+            if getattr(self, name) not in (None, [], {}):
+                why = f"{name} is not known here. Use {instead}."
                 raise ApiError(400, why, param=name)
         schema = None if self.json_schema is None else json.dumps(self.json_schema)
         return Ask(

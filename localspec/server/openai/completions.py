@@ -158,7 +158,8 @@ class CompletionReply(Reply):
         return {**self._head, "choices": self._choices, **figures}
 
     def _event(self, choice: dict[str, Any], **more: Any) -> Event:
-        return {**self._head, "choices": [choice], **more}
+        nothing = {"usage": None} if self._wanted.wants_usage else {}
+        return {**self._head, "choices": [choice], **nothing, **more}
 
     def _choice(
         self,

@@ -47,6 +47,7 @@ class Message(Record):
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
+    reasoning: str | None = None  # vLLM's name of it
 
 
 class Function(Record):
@@ -56,7 +57,7 @@ class Function(Record):
 
 
 class FunctionTool(Record):
-    type: str
+    type: str = "function"
     function: Function
 
 
@@ -90,8 +91,8 @@ def messages_of(messages: Sequence[Message], *, sees_images: bool = False) -> li
             one["tool_calls"] = [_call(call) for call in message.tool_calls]
         if role in ("tool", "function"):
             one |= {"name": message.name, "tool_call_id": message.tool_call_id}
-        if message.reasoning_content:
-            one["reasoning_content"] = message.reasoning_content
+        if thought := message.reasoning_content or message.reasoning:
+            one["reasoning_content"] = thought
         found.append(one)
     return found
 

@@ -8,12 +8,12 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from localspec.prompting.pieces import CallArguments, CallBegins, Piece, Text, Thought
 from localspec.server.answers import Answers, Ask
 from localspec.server.conversation import Chat, ask_of
 from localspec.server.failures import ApiError
 from localspec.server.openai.messages import messages_of
 from localspec.server.openai.responses_wire import ResponsesRequest
-from localspec.server.pieces import CallArguments, CallBegins, Piece, Text, Thought
 from localspec.server.reply import Event, NamedEvents
 from localspec.server.service import Service
 from localspec.server.tools import chosen

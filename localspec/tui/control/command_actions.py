@@ -156,7 +156,7 @@ class CommandActions:
         if argument == "code":
             self._message_actions.copy_code(answer)
         elif argument in ("", "answer"):
-            self._host.copy(answer.content)
+            self._message_actions.copy(answer)
         else:
             raise UsageError("/copy takes answer, code, or conversation.")
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from localspec.chat import words
-from localspec.chat.conversation import USER, Message
+from localspec.chat.conversation import ASSISTANT, USER, Message
 from localspec.chat.figures import Figures
 from localspec.errors import UsageError
+from localspec.prompting.reasoning import told_apart
 from localspec.tui.control.dialogs import Dialogs
 from localspec.tui.control.host import Host
 
@@ -22,7 +23,7 @@ class MessageActions:
         conversing = self._host.conversing
         found = conversing.conversation.messages[message]
         if action == "copy":
-            self._host.copy(found.content)
+            self.copy(found)
         elif action == "copy_code":
             self.copy_code(found)
         elif action == "regenerate":
@@ -39,6 +40,11 @@ class MessageActions:
         if message.role != USER:
             raise UsageError("Only your own messages can be edited. r answers again.")
         self._host.composer.begin_edit(message.id, message.content)
+
+    def copy(self, message: Message) -> None:
+        """Copy its text; of an answer without its reasoning, where there is more."""
+        said = told_apart(message.content)[1] if message.role == ASSISTANT else message.content
+        self._host.copy(said or message.content)
 
     def copy_code(self, message: Message) -> None:
         """Copy its code block, or have one chosen."""

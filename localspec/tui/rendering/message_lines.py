@@ -16,6 +16,7 @@ from localspec.chat import words
 from localspec.chat.conversation import Message
 from localspec.chat.figures import Figures
 from localspec.chat.provenance import Rejected
+from localspec.prompting.reasoning import told_apart
 from localspec.text import harmless
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.rendering.strips import INDENT, strip_of, wrapped
@@ -122,7 +123,11 @@ class MessageLines:
                 palette,
             )
         else:
-            yield from self._rendered(harmless(message.content), width, palette)
+            reasoning, text = told_apart(message.content)
+            if reasoning.strip():
+                yield from wrapped(Text(harmless(reasoning), palette.faint), width, palette)
+                yield strip_of([], width)
+            yield from self._rendered(harmless(text), width, palette)
 
     def _rendered(self, text: str, width: int, palette: Palette) -> Iterable[Strip]:
         if self._markdown is None:

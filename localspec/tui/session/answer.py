@@ -20,13 +20,17 @@ class ShownAnswer:
     Args:
         message: id of the message that it becomes.
         stats: the stream's.
+        begins: what the prompt ends with and belongs to the answer.
     """
 
-    def __init__(self, message: str, stats: GenerationStats, engine: Engine) -> None:
+    def __init__(
+        self, message: str, stats: GenerationStats, engine: Engine, begins: str = ""
+    ) -> None:
         self.message = message
+        self._begins = begins
         self.text = ""
         self._meter = Meter(stats, engine.plain_seconds, engine.context_length, baseline(engine))
-        self._provenance = Provenance(engine.token_bytes)
+        self._provenance = Provenance(engine.token_bytes, begins)
         # Appending and popping are atomic: neither side waits for the other.
         self._chunks: deque[Chunk] = deque()
 
@@ -44,7 +48,7 @@ class ShownAnswer:
                 self._meter.add(chunk.step)
                 self._provenance.add(chunk.step)
         text = "".join(parts)
-        self.text += text
+        self.text += text if self.text or not text else self._begins + text
         return text
 
     def compare_with(self, baseline: Baseline) -> None:

@@ -18,6 +18,7 @@ from localspec import ModelOptions, paths
 from localspec.chat.figures import measure_baseline
 from localspec.engine_thread import EngineThread
 from localspec.errors import Cancelled, ContextOverflow, LocalspecError, describe
+from localspec.prompting.detokenizer import OPENS
 from localspec.text import listed
 from localspec.tui.session.answer import ShownAnswer
 from localspec.tui.session.events import (
@@ -254,16 +255,19 @@ class BackgroundEngine:
                 Progress(f"reading the prompt: {done / max(1, total):.0%}", question.message)
             )
 
+        thinks = self._engine.prompts.thinks(question.messages, free=True)
+        begins = f"{OPENS}\n" if thinks else ""
         stream = self._engine.stream(
             question.messages,
             max_tokens=question.max_tokens,
             sampling=question.sampling,
             overflow=question.overflow,
             logprobs=None if question.record_of is None else _RECORDED,
+            thinks=thinks,
             progress=progress,
         )
         told: list[TokenLogprob] = []
-        answer = ShownAnswer(question.message, stream.stats, self._engine)
+        answer = ShownAnswer(question.message, stream.stats, self._engine, begins)
         with self._thread.cancels(stream):
             self._tell(AnswerBegan(answer))
             if self._engine.plain_seconds(0) is None:
@@ -278,9 +282,9 @@ class BackgroundEngine:
                     now = monotonic()
                     if now - kept >= KEEP_EVERY:
                         kept = now
-                        question.keep(stream.text)
+                        question.keep(begins + stream.text)
             finally:
-                self._text = stream.text
+                self._text = begins + stream.text if stream.text else ""
         assert stream.finish_reason is not None
         # A session keeps the caches, which measuring would empty.
         if stream.finish_reason != "cancelled" and self._session is None:

@@ -1,0 +1,150 @@
+"""A model's reasoning and its answer, told apart as they come, for all that show answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from localspec.prompting.detokenizer import CHANNEL, CLOSES, OPENS, held_back
+from localspec.prompting.pieces import (
+    CallArguments,
+    CallBegins,
+    Piece,
+    Plain,
+    Reader,
+    Text,
+    Thought,
+    as_text,
+)
+
+
+def reasons(template: str | None) -> bool:
+    """Whether answers to prompts of that template may have reasoning in them."""
+    return any(mark in (template or "") for mark in (OPENS, CHANNEL))
+
+
+def reasoning_reader(template: str | None, inner: Reader, *, thinks: bool | None) -> Reader:
+    """`thinks` as for `Engine.stream`; what is no thought is read by `inner`."""
+    if CHANNEL in (template or ""):
+        return Channels()
+    return inner if thinks is None else Thinking(inner, open=thinks)
+
+
+def ends_thinking(text: str, last: Mapping[str, Any]) -> bool:
+    """Whether a prompt whose last message is this one ends within a thought."""
+    said = str(last.get("content") or last.get("reasoning_content") or "")
+    begun = text[-len(said) - len(OPENS) - 2 :] if last["role"] == "assistant" else ""
+    return begun.rfind(OPENS) > begun.rfind(CLOSES) or text.rstrip().endswith(OPENS)
+
+
+def told_apart(answer: str) -> tuple[str, str]:
+    """Reasoning and text of a whole answer, or of the beginning of one."""
+    begun = answer.lstrip()
+    if not begun.startswith((OPENS, CHANNEL[: len(begun)] or CHANNEL)):
+        return "", answer
+    reader = Thinking(Plain(), open=False) if begun.startswith(OPENS) else Channels()
+    pieces = [*reader.push(answer), *reader.finish()]
+    thoughts = (piece.text for piece in pieces if isinstance(piece, Thought))
+    return "".join(thoughts), "".join(as_text(piece) for piece in pieces)
+
+
+class Thinking:
+    """Text between <think> and </think> at the beginning is thought; `open`: the prompt ended with
+    it."""
+
+    def __init__(self, inner: Reader, *, open: bool) -> None:
+        self._inner = inner
+        self._held = ""
+        self._state = "thinking" if open else "beginning"
+        self._silent = True  # no thought so far
+
+    def push(self, text: str) -> Sequence[Piece]:
+        if self._state == "answering":
+            return self._inner.push(text)
+        self._held += text
+        found: list[Piece] = []
+        if self._state == "beginning":
+            beginning = self._held.lstrip()
+            if beginning.startswith(OPENS):
+                self._held, self._state = beginning[len(OPENS) :], "thinking"
+            elif OPENS.startswith(beginning):
+                return found
+            else:
+                return self._answer()
+        if self._silent:
+            self._held = self._held.lstrip("\n")
+        at = self._held.find(CLOSES)
+        if at >= 0:
+            if self._held[:at].rstrip("\n"):
+                found.append(Thought(self._held[:at].rstrip("\n")))
+            self._held = self._held[at + len(CLOSES) :]
+            self._state = "between"
+        if self._state == "between":
+            self._held = self._held.lstrip("\n")
+            return [*found, *self._answer()] if self._held else found
+        at = len(self._held) - held_back(self._held, CLOSES, also="\n")
+        thought, self._held = self._held[:at], self._held[at:]
+        self._silent = self._silent and not thought
+        return [Thought(thought)] if thought else []
+
+    def finish(self) -> Sequence[Piece]:
+        if self._state == "thinking":
+            return [Thought(self._held)] if self._held else []
+        return [*self._answer(), *self._inner.finish()]
+
+    def _answer(self) -> Sequence[Piece]:
+        self._state, held, self._held = "answering", self._held, ""
+        return self._inner.push(held)
+
+
+class Channels:
+    """Messages of gpt-oss (openai/harmony, docs/format.md): the channel "analysis" is thought, a
+    message to a function a call, any other text (gpt-oss-20b also writes to "assistant")."""
+
+    _HEADERS = ("<|start|>", "<|channel|>", "to=")
+    _ENDS = ("<|end|>", "<|call|>", "<|return|>", "<|start|>")
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._piece: Callable[[str], Piece] | None = None  # None within a header
+
+    def push(self, text: str) -> Sequence[Piece]:
+        self._held += text
+        found: list[Piece] = []
+        while self._held:
+            if self._piece is None:
+                header, mark, rest = self._held.partition("<|message|>")
+                if not mark and self._may_be_header(header.lstrip()):
+                    break
+                self._piece = Text
+                if not mark:  # such as what a grammar holds it to
+                    continue
+                self._held = rest
+                if function := re.search(r"to=(?:functions\.)?(?!assistant\b)([\w.-]+)", header):
+                    self._piece = CallArguments
+                    found.append(CallBegins(function[1]))
+                elif "analysis" in header:
+                    self._piece = Thought
+                continue
+            ends = [(self._held.find(mark), mark) for mark in self._ENDS if mark in self._held]
+            at, mark = min(ends, default=(self._whole(), ""))
+            if at:
+                found.append(self._piece(self._held[:at]))
+            self._held = self._held[at + len(mark) :]
+            if not mark:
+                break
+            self._piece = None
+        return found
+
+    def finish(self) -> Sequence[Piece]:
+        if self._piece is None:
+            begun = self._held.strip()
+            return [Text(self._held)] if begun and not begun.startswith("<|") else []
+        return [self._piece(self._held)] if self._held else []
+
+    def _may_be_header(self, text: str) -> bool:
+        return any(one.startswith(text) or text.startswith(one) for one in self._HEADERS)
+
+    def _whole(self) -> int:
+        return len(self._held) - max(held_back(self._held, mark) for mark in self._ENDS)
