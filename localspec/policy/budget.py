@@ -117,6 +117,8 @@ class Budget:
     def prove(self, before: float, plain: float, statement: AccountStatement) -> None:
         """A plain pass confirmed the baseline: gains may be spent, less what a lower one makes of
         them."""
+        if not self._tokens:
+            return
         less = self._tokens * max(0.0, before - plain)
         self.saved -= less
         statement.saved -= less

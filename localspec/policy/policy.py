@@ -56,7 +56,7 @@ class Policy(Drafter):
     LONGEST_PLANNING = 1e-3  # seconds; a step whose planning seems to take longer was interrupted
     SHORT, LONGEST_REST = 3e-3, 16
     """Seconds of a pass beside which planning shows; most steps in a row that are not planned."""
-    OPENING, SHARE = 6.0, 0.1
+    OPENING, SHARE = 3.0, 0.03
     """Plain passes that one answer may lose at first, and the share of the tokens so far."""
 
     name = AUTO

@@ -43,27 +43,29 @@ class Worth:
         firm: whether all candidates are verified, as they were drawn.
     """
 
-    __slots__ = ("_firm", "_most", "_prices", "plain", "rate", "seconds", "spare")
+    __slots__ = ("_firm", "_prices", "plain", "rate", "seconds", "spare")
 
     def __init__(
         self, seconds: Sequence[float], rate: float, spare: float, *, firm: bool = False
     ) -> None:
         self.seconds, self.rate, self.spare = seconds, rate, spare
         self._firm = firm
-        self._most = len(seconds) - 2
-        self._prices = [rate * each for each in seconds[1:]]
-        self.plain = 1.0 - self._prices[0]
-        self.spend(0.0)
+        self.plain = 1.0 - rate * seconds[1]
+        self._prices: list[float] = []  # made when they are asked for: most steps draft nothing
 
     def spend(self, seconds: float) -> None:
         """Count seconds of a draft pass: so much less may be lost by verifying."""
         self.spare -= seconds
-        most, costs = self._most, self.seconds
-        while most and costs[most + 1] - costs[1] > self.spare:
-            most -= 1
-        if most < self._most:
-            self._most = most
-            del self._prices[most + 1 :]
+        self._prices = []
+
+    def _affordable(self) -> list[float]:
+        """Tokens' worth of passes of the target over 1, 2 … tokens, as many as may be verified."""
+        if not self._prices:
+            costs, most = self.seconds, len(self.seconds) - 1
+            while most > 1 and costs[most] - costs[1] > self.spare:
+                most -= 1
+            self._prices = [self.rate * each for each in costs[1 : most + 1]]
+        return self._prices
 
     def affords(self, seconds: float, count: int) -> bool:
         """Whether so many candidates may still be verified after a pass of so many seconds."""
@@ -78,15 +80,15 @@ class Worth:
             return 1.0 + sum(reaches) - self.rate * self.seconds[count + 1]
         reaches.sort(reverse=True)
         # This runs for every pass that is thought of: no loop is spelled out.
-        best: float = max(map(sub, accumulate(reaches, initial=1.0), self._prices))
+        best: float = max(map(sub, accumulate(reaches, initial=1.0), self._affordable()))
         return best
 
     def count(self, reaches: Sequence[float], firm: int = 0) -> int:
         """How many of these candidates are best verified, in their order; at least `firm`."""
-        best, count, total = self.plain, 0, 1.0
+        best, count, total, most = self.plain, 0, 1.0, len(self._affordable()) - 1
         if firm:
             best, count, total = float("-inf"), firm, 1.0 + sum(reaches[: firm - 1])
-        for n in range(max(1, firm), min(len(reaches), max(self._most, firm)) + 1):
+        for n in range(max(1, firm), min(len(reaches), max(most, firm)) + 1):
             total += reaches[n - 1]
             seconds = self.seconds[n + 1]
             worth = total - self.rate * seconds
