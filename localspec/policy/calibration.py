@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import median
 from time import perf_counter
 from typing import Protocol
 
@@ -23,9 +24,10 @@ LONG_PROMPT = 300  # tokens of a prompt after which that can be measured as well
 
 STEADY = 1.3  # the first sizes, measured once more at the end, may be slower by so much
 AGAIN = 0.01  # seconds for that, if the passes are so short
-IN_A_ROW, BRIEF = 4, 0.02
-"""Plain passes in a row, where one takes fewer seconds. After one of another size llama.cpp builds
-the graph of a pass anew, and its CUDA backend replays a graph from the third pass on."""
+PLAIN_ROW, ROW, BRIEF = 4, 2, 0.02
+"""Passes in a row, plain ones and others, where one takes fewer seconds. After one of another size
+llama.cpp builds the graph of a pass anew, and its CUDA backend replays a graph from the third pass
+on."""
 SIMILAR = 1.6  # a stored curve may differ by so much from what is measured in a moment
 REPEATED = 2  # times that a calibration is repeated because the machine was busy
 SHARE = 0.01  # of the seconds that answers take, what comparing a stored curve may take
@@ -78,6 +80,7 @@ def calibrate(passes: MeasuredCache, curve: CostCurve, budget: float) -> bool:
     filler = passes.filler(max(SIZES))
     near: dict[int, float] = {}
     far: dict[int, float] = {}
+    changes: list[float] = []
     try:
         # The first passes allocate, and page the weights in.
         passes.extend(filler[: min(4, passes.capacity // 2)], 1)
@@ -87,10 +90,10 @@ def calibrate(passes: MeasuredCache, curve: CostCurve, budget: float) -> bool:
         sizes = [n for n in SIZES if n <= passes.max_draft + 1 and n + held <= passes.capacity]
         if not sizes:
             return True  # no room to draft in, either
-        measure(passes, filler, sizes[:CORE], near, deadline, ROUNDS)
+        measure(passes, filler, sizes[:CORE], near, deadline, ROUNDS, changes)
         # A GPU's first pass of a size may load kernels, which takes as long as the pass.
         rounds = ROUNDS if near[max(near)] < BRIEF else 1
-        measure(passes, filler, sizes[CORE:], near, deadline, rounds)
+        measure(passes, filler, sizes[CORE:], near, deadline, rounds, changes)
         again: dict[int, float] = {}
         # A pass of some microseconds meets more hiccups, and is soon done again.
         rounds = max(ROUNDS, min(30, round(AGAIN / near[sizes[0]])))
@@ -110,7 +113,7 @@ def calibrate(passes: MeasuredCache, curve: CostCurve, budget: float) -> bool:
     finally:
         passes.clear()
     curve.forget()
-    curve.learn(near, held)
+    curve.learn(near, held, median(changes) if changes else None)
     steady = all(near[n] * STEADY > again[n] for n in again)
     if all(n in far for n in FAR[:2]):
         curve.learn(far, length)
@@ -155,22 +158,28 @@ def measure(
     best: dict[int, float],
     deadline: float,
     rounds: int = 1,
+    changes: list[float] | None = None,
 ) -> None:
-    """Fastest pass of each size after what the cache holds now."""
+    """Fastest pass of each size after what the cache holds now; `changes` takes what first ones
+    behind another size took longer than those after them."""
     held = len(passes.tokens)
     for _ in range(rounds):
         for n in sizes:
             known = best.get(n) or min((s / k for k, s in best.items()), default=0.0) * n
             if perf_counter() + known > deadline and len(best) >= 2:
                 return
-            for _ in range(IN_A_ROW if n == 1 else 1):
+            row: list[float] = []
+            while len(row) < (PLAIN_ROW if n == 1 else ROW):
                 before = passes.native_seconds
                 passes.extend(filler[:n], n)
-                seconds = passes.native_seconds - before
-                best[n] = min(best.get(n, seconds), seconds)
+                row.append(passes.native_seconds - before)
                 passes.truncate(held)
-                if seconds > BRIEF:
+                if row[-1] > BRIEF:
                     break
+            seconds = min(row)
+            best[n] = min(best.get(n, seconds), seconds)
+            if len(row) > 1 and changes is not None:
+                changes.append(row[0] - min(row[1:]))
 
 
 class Calibration:
