@@ -119,7 +119,7 @@ class Policy(Drafter):
         plain = target.plain(held)
         if target.doubtful(held) or profile.budget.exposed(plain):
             return CONFIRMING
-        seconds = self._with_change(self._verifying(held)[: room + 2], target.change)
+        seconds = self._with_change(self._verifying(held, plain, room), target.change)
         if not self._seconds:
             # Eight steps of plain decoding: where every answer begins.
             self._tokens, self._seconds = 8.0, 8.0 * seconds[1]
@@ -212,18 +212,21 @@ class Policy(Drafter):
         self._stayed += max(0.0, seconds[self._size] - seconds[1])
         return self._stayed < 2.0 * change
 
-    def _verifying(self, held: int) -> list[float]:
-        """What verifying costs at this context length, worked out anew when it has moved."""
+    def _verifying(self, held: int, plain: float, most: int) -> list[float]:
+        """Seconds of steps by their tokens, up to `most` + 1, at the table's pace; worked out anew
+        when the table has changed or the context is longer. `plain`: seconds of a plain pass."""
         target = self._target.curve
-        plain = target.plain(held) / (target.seconds(1, held) * target.pace)
-        of = self._target.setting, target.version, held >> 7, round(100.0 * plain)
+        of = self._target.setting, target.version, held >> 7
         if self._costs[0] != of:
             before, earlier = self._costs[1], self._costs[0]
             self._costs = of, self._profile.verifying(held, self._most, target)
             if isinstance(earlier, tuple) and earlier[0] != of[0]:
                 # What recent steps brought, as if it had been at this setting.
                 self._seconds *= self._costs[1][1] / before[1]
-        return self._costs[1]
+        found = self._costs[1][: most + 2]
+        # Gains are measured by plain decoding, which plain passes know best.
+        found[1] = (plain + self._profile.step_overhead) / target.pace
+        return found
 
     def _with_change(self, seconds: list[float], change: float) -> list[float]:
         """Those of passes behind the last one. A draft of another size takes longer, and so does

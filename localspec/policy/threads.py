@@ -134,6 +134,9 @@ class Threads:
         others = self._others()
         if others is None:
             return
+        if others < BUSY and self.count == self.counts[-1] and not self._before:
+            self._crowded = 0
+            return
         kind, units = (tokens, 1) if tokens <= LARGEST else (LARGEST, tokens)
         at, each = (self.count, kind), seconds / units
         if self._before:
