@@ -201,7 +201,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "retrieval": (850, 45),
     "scheduling": (1_500, 50),
     "self_draft": (550, 20),
-    "server": (5_300, 220),
+    "server": (5_350, 220),
     "sessions": (650, 30),
     "settings": (200, 10),
     "stream": (250, 10),

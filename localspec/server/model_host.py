@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from localspec import ModelOptions, Stream
@@ -124,12 +124,15 @@ class ModelHost:
         except BaseException:
             self.failed = True
             raise
+        self.offer = replace(self.offer, name=self.name, path=self.path)
         self.loaded_at = int(time.time())
         slots = self.opened.parallel if isinstance(self.opened, ParallelEngine) else 1
         self.gate = Gate(slots, self._max_queue)
         return self.opened
 
     async def unload(self) -> None:
+        if self.offer.session is not None and self.engine is not None:
+            await asyncio.to_thread(self.offer.session.keep, self.engine)
         opened, self.opened = self.opened, None
         embedder, self._embedder = self._embedder, None
         for one in (embedder, opened):
@@ -155,8 +158,6 @@ class ModelHost:
         self._closing = True
         if self._loading is not None:
             await asyncio.wait({self._loading})
-        if self.offer.session is not None and self.engine is not None:
-            await asyncio.to_thread(self.offer.session.keep, self.engine)
         await self.unload()
 
     def _open(self) -> Opened:

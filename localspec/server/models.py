@@ -80,6 +80,15 @@ class Models:
         host.users -= 1
         self._left.set()
 
+    async def unload(self, host: ModelHost) -> None:
+        """Unload it as soon as no request needs it; the next one loads it again."""
+        self.require_started()
+        async with self._one_at_a_time:
+            while host.users:
+                self._left.clear()
+                await self._left.wait()
+            await host.unload()
+
     async def close(self) -> None:
         for host in self.hosts:
             await host.close()

@@ -32,6 +32,13 @@ def two(
         yield running
 
 
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory, draft_path: Path) -> Iterator[Running]:
+    said = ("-m", str(draft_path), "-d", "none", "-c", "256", "-t", "1")
+    with serving(tmp_path_factory.mktemp("one"), *said) as running:
+        yield running
+
+
 def loaded(server: Running) -> list[str]:
     models = server.get("/v1/models").json["data"]
     return [model["id"] for model in models if model["status"]["value"] == "loaded"]
@@ -61,6 +68,29 @@ def test_a_model_is_loaded_when_it_is_asked_for(two: Running, draft_path: Path) 
     # By its reference, and the first one where nobody says which.
     assert two.post("/v1/completions", {**body, "model": str(draft_path)}).json["model"] == SMALL
     assert two.post("/v1/completions", body).json["model"] == LARGE
+
+
+@pytest.mark.parametrize(
+    ("path", "member", "more"),
+    [("/api/generate", "response", {}), ("/api/chat", "message", {"messages": []})],
+)
+@pytest.mark.parametrize("zero", [0, "0", "0s"])
+def test_ollamas_clients_may_unload_it(
+    one: Running, path: str, member: str, more: dict[str, Any], zero: Any
+) -> None:
+    names = loaded(one)
+    assert len(names) == 1
+    tags = one.get("/api/tags").json
+    gone = one.post(path, {"model": names[0], **more, "keep_alive": zero}).json
+    assert (gone["model"], gone["done_reason"]) == (names[0], "unload")
+    assert member in gone
+    assert loaded(one) == []
+    assert one.get("/api/ps").json == {"models": []}
+    assert [tag["name"] for tag in one.get("/api/tags").json["models"]] == names
+    assert tags["models"][0]["size"] == one.get("/api/tags").json["models"][0]["size"]
+    assert one.get("/health").status == 200
+    assert one.post("/completion", {"prompt": "A fox", "n_predict": 1}).status == 200
+    assert loaded(one) == names
 
 
 @pytest.mark.parametrize(

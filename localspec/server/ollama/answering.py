@@ -14,6 +14,7 @@ from localspec.server.answers import Answers, Ask, Part
 from localspec.server.conversation import Chat, ask_of
 from localspec.server.failures import ApiError
 from localspec.server.figures import chat_logprobs
+from localspec.server.model_host import ModelHost
 from localspec.server.ollama.wire import (
     ChatRequest,
     GenerateRequest,
@@ -28,9 +29,11 @@ from localspec.server.tools import ToolChoice, chosen
 
 
 async def chat(service: Service, wanted: ChatRequest) -> Any:
+    if wanted.unloads and not wanted.messages:
+        return await _unloaded(service, wanted, "message")
     engine = await service.open(wanted.model)
     if not wanted.messages:
-        return _loaded(service, "message")
+        return _empty(service.host, "message", "load")
     if wanted.images:
         raise ApiError(400, "Images go with a message. Put them into one.")
     tools = chosen(tools_of(wanted.tools), "auto", several=False)
@@ -40,11 +43,13 @@ async def chat(service: Service, wanted: ChatRequest) -> Any:
 
 async def generate(service: Service, wanted: GenerateRequest) -> Any:
     """Answer a prompt, through the template unless it is raw."""
+    if wanted.unloads and not wanted.prompt:
+        return await _unloaded(service, wanted, "response")
     engine = await service.open(wanted.model)
     if wanted.suffix:
         raise ApiError(400, "suffix is not supported here. Use /infill.")
     if not wanted.prompt:
-        return _loaded(service, "response")
+        return _empty(service.host, "response", "load")
     if wanted.raw and (wanted.template or wanted.system or wanted.context):
         raise ApiError(400, "A raw prompt has no template, system or context. Leave them out.")
     if wanted.context and wanted.images:
@@ -91,9 +96,16 @@ async def _with_prompt(
     return await ask_of(engine, chat)
 
 
-def _loaded(service: Service, member: str) -> dict[str, Any]:
-    head = {"model": service.host.name, "created_at": _now()}
-    return {**head, **_content(member, AnswerMessage()), "done": True, "done_reason": "load"}
+async def _unloaded(service: Service, wanted: OllamaRequest, member: str) -> dict[str, Any]:
+    models = service.common.models
+    host = models.find(wanted.model)
+    await models.unload(host)
+    return _empty(host, member, "unload")
+
+
+def _empty(host: ModelHost, member: str, reason: str) -> dict[str, Any]:
+    head = {"model": host.name, "created_at": _now()}
+    return {**head, **_content(member, AnswerMessage()), "done": True, "done_reason": reason}
 
 
 class OllamaReply(Reply):

@@ -53,8 +53,14 @@ class OllamaRequest(Record):
     options: Options | None = None
     think: bool | str | None = None
     images: list[str] | None = None
+    keep_alive: int | float | str | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+
+    @property
+    def unloads(self) -> bool:
+        """Whether the model is to go, which is asked for without a prompt."""
+        return self.keep_alive is not None and str(self.keep_alive).rstrip("hms") == "0"
 
     def ask(self, service: Service, engine: Engine, prompt: str = "") -> Ask:
         options = self.options or Options()
