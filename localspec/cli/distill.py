@@ -81,17 +81,12 @@ def _request(console: Console, said: Mapping[str, Any], files: Sequence[Path]) -
     kind, quant = said.get("kind", "draft"), str(said.get("quant", "Q8_0")).upper()
     if kind not in KINDS:
         raise UsageError(f"There is no kind of draft '{kind}'. Choose one of {', '.join(KINDS)}.")
-    for name in ("answers", "max_tokens", "epochs", "threads", "batch", "tokens", "vocabulary"):
+    for name in ("answers", "max_tokens", "epochs", "threads", "batch", "tokens"):
         if said.get(name, 1) < 1:
             option = name.replace("_", "-")
             raise UsageError(f"--{option} is {said[name]}. Give 1 or more.")
-    head, tuned, rounds = kind != "draft", "begun_from" in said, said.get("rounds")
+    head, tuned = kind != "draft", "begun_from" in said
     for refused, why in (
-        (
-            head and rounds,
-            f"On-policy rounds are for drafts: a head ({kind}) is unrolled over its own states "
-            "anyway. Leave out --rounds.",
-        ),
         (
             quant not in QUANTS,
             f"A draft cannot be written as '{quant}'. Choose one of {', '.join(QUANTS)}.",
@@ -101,14 +96,8 @@ def _request(console: Console, said: Mapping[str, Any], files: Sequence[Path]) -
             "--shape is of a new draft, and --from tunes one. Give one of them.",
         ),
         (
-            head and {"begun_from", "shape", "vocabulary"} & said.keys(),
-            f"A head ({kind}) has its target's shape and tokens. Leave out --shape, --vocabulary "
-            "and --from.",
-        ),
-        (
-            "vocabulary" in said and (tuned or rounds),
-            "--vocabulary works only for a new draft without on-policy rounds. Leave out --from "
-            "and --rounds.",
+            head and {"begun_from", "shape"} & said.keys(),
+            f"A head ({kind}) has its target's shape. Leave out --shape and --from.",
         ),
     ):
         if refused:
@@ -120,7 +109,7 @@ def _request(console: Console, said: Mapping[str, Any], files: Sequence[Path]) -
     given |= {new: said[old] for old, new in RENAMED.items() if old in said}
     if tuned:
         given["begun_from"] = model_path(said["begun_from"], console, embedded=EMBEDDED_DRAFT)
-    request = DistillRequest(
+    return DistillRequest(
         target=model_path(said.get("model"), console),
         prompts=_prompts(files, bool(said.get("history"))),
         texts=[Path(path).expanduser() for path in said.get("text", ())],
@@ -128,12 +117,6 @@ def _request(console: Console, said: Mapping[str, Any], files: Sequence[Path]) -
         kind=quant,
         **given,
     )
-    if not 0 <= request.rounds <= request.epochs:
-        raise UsageError(
-            f"--rounds is {request.rounds}. Give 0 or more, and no more than there are --epochs "
-            f"({request.epochs})."
-        )
-    return request
 
 
 def _run(console: Console, request: DistillRequest, record_only: bool, json: bool) -> int:

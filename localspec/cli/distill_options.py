@@ -42,16 +42,7 @@ TRAINING = {
         "--shape WxLxF",
         "Set width x layers x feed-forward of a new draft. Default: the best for this machine.",
     ),
-    "vocabulary": _training(
-        "--vocabulary N", "Keep only the N tokens that the target uses most. Default: all.", int
-    ),
     "epochs": _training("--epochs N", "Train on each answer N times. Default 4.", int),
-    "rounds": _training(
-        "--rounds N",
-        "Before each of the last N epochs, train also on text that the draft generates and the "
-        "target corrects. Default 0.",
-        int,
-    ),
     "batch": _training("--batch N", "Train on N tokens per step. Default 2048.", int),
     "rate": _training(
         "--rate X",

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from localspec.distill import heads, shape, weights
-from localspec.distill.frequent import FrequentPart
 from localspec.distill.learners import DraftLearner, EagleLearner, MedusaLearner
 from localspec.distill.request import DRAFT, EAGLE3, DistillRequest, Notice
 from localspec.distill.shape import Shape
@@ -43,23 +42,16 @@ class Making:
     write: Callable[[Path, Weights, Trained], None]
 
 
-def making(
-    request: DistillRequest,
-    target: GGUFFile,
-    vocabulary: str,
-    part: FrequentPart | None,
-    notice: Notice,
-) -> Making:
+def making(request: DistillRequest, target: GGUFFile, vocabulary: str, notice: Notice) -> Making:
     """How to make what was requested.
 
     Args:
         vocabulary: the target's fingerprint.
-        part: the tokens of a new draft, None for the target's.
 
     Raises LocalspecError.
     """
     if request.made == DRAFT:
-        return _draft(request, target, part, notice)
+        return _draft(request, target, notice)
     found, values = weights.read(request.target)
     if request.made == EAGLE3:
         layers = heads.target_layers(found.layers)
@@ -97,11 +89,8 @@ def _put(values: Weights, put: Callable[[Any], Any]) -> dict[str, Any]:
     return {name: put(each) for name, each in values.items()}
 
 
-def _draft(
-    request: DistillRequest, target: GGUFFile, part: FrequentPart | None, notice: Notice
-) -> Making:
-    found, begun = _beginning(request, target, part, notice)
-    tokenizer = None if part is None else part.tokenizer()
+def _draft(request: DistillRequest, target: GGUFFile, notice: Notice) -> Making:
+    found, begun = _beginning(request, target, notice)
     return Making(
         found,
         found.parameters,
@@ -109,18 +98,14 @@ def _draft(
         found.describe(),
         begun,
         lambda _: DraftLearner(found),
-        lambda path, made, trained: weights.write(
-            path, found, made, target, trained, request.kind, tokenizer
-        ),
+        lambda path, made, trained: weights.write(path, found, made, target, trained, request.kind),
     )
 
 
 def _beginning(
-    request: DistillRequest, target: GGUFFile, part: FrequentPart | None, notice: Notice
+    request: DistillRequest, target: GGUFFile, notice: Notice
 ) -> tuple[Shape, Callable[[], Weights]]:
-    facts, kept = weights.target_facts(target), None
-    if part is not None:
-        facts, kept = replace(facts, vocabulary=len(part)), part.kept
+    facts = weights.target_facts(target)
     if request.begun_from is not None:
         found, values = weights.read(request.begun_from)
         if found.vocabulary != facts.vocabulary:
@@ -140,7 +125,7 @@ def _beginning(
                 "times the speed, because a draft's pass, or a pass over several tokens, costs too "
                 "much compared with a plain one. It is trained anyway."
             )
-    return found, lambda: weights.initial(found, request.target, request.seed, kept)
+    return found, lambda: weights.initial(found, request.target, request.seed)
 
 
 def _measured(request: DistillRequest) -> tuple[float, ...]:

@@ -29,8 +29,7 @@ class DistillRequest:
     most: tokens to record.
     begun_from: a draft to tune, None for a new one.
     shape: of a new one, "192x3x512"; None chooses.
-    vocabulary: the frequent tokens of a new one; None for all.
-    epochs, batch, rate, hard, seed, threads, device, rounds: see `run.TrainingPlan`.
+    epochs, batch, rate, hard, seed, threads, device: see `run.TrainingPlan`.
     kind: type of the matrices, "Q8_0" or "F16".
     out: None for the folder in which `-d auto` looks.
     """
@@ -45,7 +44,6 @@ class DistillRequest:
     most: int | None = None
     begun_from: Path | None = None
     shape: str | None = None
-    vocabulary: int | None = None
     epochs: int = 4
     batch: int = 2048
     rate: float | None = None
@@ -53,7 +51,6 @@ class DistillRequest:
     seed: int = 0
     threads: int = 1
     device: str = "auto"
-    rounds: int = 0
     kind: str = Q8_0
     out: Path | None = None
 

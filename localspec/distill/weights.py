@@ -26,8 +26,6 @@ STRING, U32, FLOAT = 8, 4, 6
 """GGUF's value types."""
 QUANTIZATION_VERSION = 2
 Q8_0, F16, F32 = "Q8_0", "F16", "F32"
-PER_TOKEN = ("token_embd.weight", "output.weight")
-"""Matrices with a row for each token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +106,11 @@ def target_facts(file: GGUFFile) -> ShapeTarget:
     )
 
 
-def initial(
-    shape: Shape, target: Path | None, seed: int, kept: npt.NDArray[np.int64] | None = None
-) -> Weights:
+def initial(shape: Shape, target: Path | None, seed: int) -> Weights:
     """The target's embeddings (or their main directions), norms, first and last layers; else drawn.
 
     Args:
         target: a model of any quantization; None, or another architecture, draws everything.
-        kept: the target's ids of the shape's tokens, None for all of them.
     """
     random = np.random.Generator(np.random.PCG64(seed))
     source = _readable(target)
@@ -136,8 +131,6 @@ def initial(
                 layer, rest = name.removeprefix("blk.").split(".", 1)
                 other = f"blk.{taken[int(layer)]}.{rest}"
             values = source.values(other)
-            if values is not None and kept is not None and name in PER_TOKEN:
-                values = values[kept]
             if values is not None and values.shape != wanted:
                 values = _embedded(values, wanted) if name == "token_embd.weight" else None
         found[name] = drawn if values is None else np.array(values, np.float32)
@@ -176,21 +169,15 @@ def write(
     target: GGUFFile,
     trained: Trained,
     kind: str = Q8_0,
-    tokenizer: Sequence[Fact] | None = None,
 ) -> None:
     """A GGUF of llama architecture; it appears when it is complete.
 
-    Args:
-        kind: of the matrices, "Q8_0" or "F16".
-        tokenizer: its part of the metadata; None for the target's.
-
-    Raises LocalspecError.
+    `kind` is of the matrices, "Q8_0" or "F16". Raises LocalspecError.
     """
     made = {name: weights[name] for name, _ in shape.tensors()}
     kinds = {name: kind if len(wanted) > 1 else F32 for name, wanted in shape.tensors()}
-    tokens = tokenizer_of(target) if tokenizer is None else tokenizer
     facts = [*shape_facts("llama", shape), *trained_facts(trained)]
-    facts += [(ACCEPTANCE, FLOAT, trained.acceptance), *quantized_as(kind), *tokens]
+    facts += [(ACCEPTANCE, FLOAT, trained.acceptance), *quantized_as(kind), *tokenizer_of(target)]
     write_file(path, facts, made, kinds)
 
 

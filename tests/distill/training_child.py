@@ -1,5 +1,5 @@
 """A short training in a process of its own, for killing: `python -m tests.distill.training_child
-TARGET OUT EPOCHS ROUNDS`. Says every step, and has a checkpoint after each."""
+TARGET OUT EPOCHS`. Says every step, and has a checkpoint after each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from localspec.distill.request import DistillRequest
 from localspec.distill.training import TrainingProgress
 
 
-def main(target: Path, out: Path, epochs: int, rounds: int) -> None:
+def main(target: Path, out: Path, epochs: int) -> None:
     training.PAUSE = training.SHARE = 0.0
     request = DistillRequest(
         target=target,
@@ -22,7 +22,6 @@ def main(target: Path, out: Path, epochs: int, rounds: int) -> None:
         rate=3e-3,
         device="cpu",
         out=out,
-        rounds=rounds,
     )
 
     def say(progress: TrainingProgress) -> None:
@@ -32,4 +31,4 @@ def main(target: Path, out: Path, epochs: int, rounds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
