@@ -124,7 +124,6 @@ def serving(said: argparse.Namespace, name: str, engine: Engine, clients: int) -
         threads=said.threads or default_threads(),
         context=said.context,
         weight_buffers=weight_buffers_work(),
-        fresh=False,
         slots=clients,
     )
 

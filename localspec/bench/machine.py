@@ -26,7 +26,6 @@ class Machine:
         gpu: names of the GPUs that llama.cpp can use.
         cores: physical.
         memory: bytes.
-        contention: processes that computed beside every arm.
         commit: of localspec's checkout, with a + where files are changed.
     """
 
@@ -40,7 +39,6 @@ class Machine:
     localspec: str
     commit: str | None
     llama_cpp_python: str
-    contention: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,7 @@ class FileFacts:
     sha256: str
 
 
-def this_machine(threads: int, *, contention: int = 0) -> Machine:
+def this_machine(threads: int) -> Machine:
     return Machine(
         cpu=_cpu(),
         cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1,
@@ -62,7 +60,6 @@ def this_machine(threads: int, *, contention: int = 0) -> Machine:
         localspec=__version__,
         commit=_commit(),
         llama_cpp_python=version("llama-cpp-python"),
-        contention=contention,
     )
 
 

@@ -21,13 +21,11 @@ class Peers:
     Attributes:
         configurations: names of ways to run llama-server, None for all that the pair allows.
         python: llama-cpp-python's `Llama`, plain and with prompt lookup.
-        ik_python: the Python of an environment with ik_llama-cpp-python.
     """
 
     llama_server: Path | None = None
     configurations: tuple[str, ...] | None = None
     python: bool = True
-    ik_python: Path | None = None
 
 
 def open_peers(
@@ -36,7 +34,6 @@ def open_peers(
     """Peers on the engine's files, closed by `stack`; and why others cannot take part, by name."""
     if peers is None:
         return [], {}
-    from localspec.bench.peers_ik import IkLlama
     from localspec.bench.peers_python import LOOKUPS, PythonLlama
     from localspec.bench.peers_server import LlamaServer
     from localspec.bench.server_configurations import server_configurations
@@ -54,10 +51,6 @@ def open_peers(
     for lookup in LOOKUPS if peers.python else ():
         name = f"llama-cpp-python, lookup {lookup}"
         openings[name] = partial(PythonLlama, target, lookup=lookup, **common, **layers)
-    if peers.ik_python is not None:
-        openings["ik_llama-cpp-python"] = partial(
-            IkLlama, peers.ik_python, target, piece=engine.model.vocabulary.piece, **common
-        )
     if peers.llama_server is not None:
         for configuration in server_configurations(peers.configurations):
             # Named or not: without a draft model there is nothing it could do.
@@ -69,9 +62,6 @@ def open_peers(
                     draft,
                     configuration,
                     weight_buffers=weight_buffers_work(),
-                    # A peer sees each prompt once at each temperature, so what it remembers of
-                    # other prompts is what its users get.
-                    fresh=False,
                     **common,
                     **layers,
                 )

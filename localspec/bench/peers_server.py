@@ -38,7 +38,6 @@ class LlamaServer(Arm):
     Args:
         tokenize: raw text to token ids, BOS included.
         weight_buffers: whether the CPU's own weight layouts work.
-        fresh: start anew for each answer; None where the configuration remembers answers.
         slots: answers at once, each with `context` tokens.
         start_timeout, answer_timeout: seconds.
 
@@ -57,7 +56,6 @@ class LlamaServer(Arm):
         context: int,
         gpu_layers: int = -1,
         weight_buffers: bool = True,
-        fresh: bool | None = None,
         slots: int = 1,
         start_timeout: float = 120.0,
         answer_timeout: float = 600.0,
@@ -88,7 +86,6 @@ class LlamaServer(Arm):
         self.log: Path | None = None
         self._address = ""
         self._tokenize = tokenize
-        self._fresh = configuration.remembers if fresh is None else fresh
 
     def generate(
         self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int
@@ -115,8 +112,6 @@ class LlamaServer(Arm):
             # It would still be generating, and the next answer would wait for it.
             self.close()
             raise
-        if self._fresh:
-            self.close()
         return _sample(self.name, reply)
 
     def start(self) -> None:
@@ -133,7 +128,7 @@ class LlamaServer(Arm):
             port = probe.getsockname()[1]
             probe.close()
             self._address = f"http://{_HOST}:{port}"
-            # Not in a session of its own: what ends us from a terminal shall end it as well.
+            # Not in a session of its own: a terminal's signals reach the server too.
             atexit.register(self.close)
             try:
                 self._process = subprocess.Popen(
@@ -206,7 +201,7 @@ class LlamaServer(Arm):
                 reply: dict[str, Any] = json.load(response)
                 return reply
         except urllib.error.HTTPError as error:
-            raise NativeError(f"{self.name} refused the prompt: {_told(error)}.") from None
+            raise NativeError(f"{self.name} refused the prompt: {_message(error)}.") from None
         except TimeoutError:
             raise NativeError(
                 f"{self.name} did not answer within {self._answer_timeout:g} seconds. "
@@ -225,7 +220,7 @@ class LlamaServer(Arm):
             ) from None
 
     def _last_words(self, *, first: bool) -> str:
-        """The line of the log that tells most: the `first` or last error if there is one.
+        """The most useful line of the log: the `first` or last error if there is one.
 
         At the start the first error causes the others; later, earlier ones were survived.
         """
@@ -233,8 +228,8 @@ class LlamaServer(Arm):
         text = self.log.read_text(encoding="utf-8", errors="replace")
         lines = [_STAMP.sub("", line).strip() for line in text.splitlines() if line.strip()]
         errors = [line for line in lines if _ERROR.search(line)]
-        told = errors or lines or ["its log is empty"]
-        line = told[0 if errors and first else -1]
+        found = errors or lines or ["its log is empty"]
+        line = found[0 if errors and first else -1]
         status = self._process.poll() if self._process is not None else None
         return line if status is None else f"{line} (exit status {status})"
 
@@ -282,7 +277,7 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_")}
 
 
-def _told(error: urllib.error.HTTPError) -> str:
+def _message(error: urllib.error.HTTPError) -> str:
     try:
         message = json.loads(error.read())["error"]["message"]
     except (OSError, ValueError, KeyError, TypeError):

@@ -10,22 +10,15 @@ from localspec.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class ServerConfiguration:
-    """One way.
-
-    Attributes:
-        flags: besides models, context and threads.
-        remembers: whether it drafts from what earlier answers left.
-    """
+    """One way; `flags` are those besides models, context and threads."""
 
     name: str
     flags: tuple[str, ...]
     needs_draft: bool = False
-    remembers: bool = False
 
 
 _DEFAULT_DEPTH = 3
 _NGRAM = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
-_STATELESS = "ngram-simple"  # searches the context anew each time
 
 
 def _draft(depth: int, p_min: float | None = None, ngram: str | None = None) -> ServerConfiguration:
@@ -40,8 +33,7 @@ def _draft(depth: int, p_min: float | None = None, ngram: str | None = None) -> 
     if ngram is not None:
         # The n-gram goes first, whatever the order, and the model where it finds nothing.
         name += f" + {ngram}"
-    remembers = ngram not in (None, _STATELESS)
-    return ServerConfiguration(name, tuple(flags), needs_draft=True, remembers=remembers)
+    return ServerConfiguration(name, tuple(flags), needs_draft=True)
 
 
 SERVER_CONFIGURATIONS: tuple[ServerConfiguration, ...] = (
@@ -49,7 +41,7 @@ SERVER_CONFIGURATIONS: tuple[ServerConfiguration, ...] = (
     *(_draft(depth) for depth in (*range(1, 9), 16)),
     *(_draft(depth, p_min) for depth in (7, 16) for p_min in (0.4, 0.6)),
     # ngram-mod is what --spec-default stands for.
-    *(ServerConfiguration(n, ("--spec-type", n), remembers=n != _STATELESS) for n in _NGRAM),
+    *(ServerConfiguration(n, ("--spec-type", n)) for n in _NGRAM),
     *(_draft(_DEFAULT_DEPTH, ngram=ngram) for ngram in _NGRAM),
     _draft(7, 0.4, "ngram-mod"),
 )

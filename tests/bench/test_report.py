@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import xml.etree.ElementTree as ElementTree
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -67,16 +66,6 @@ def test_html_is_one_well_formed_page_without_foreign_markup() -> None:
     assert [caption.text for caption in root.iter("figcaption")] == ["<figure>"]
     assert "src=" not in page
     assert "\x1b" not in page
-
-
-def test_contention_is_part_of_the_machine() -> None:
-    report = a_report()
-    assert "Contention" not in markdown(report)
-    report.machine = replace(report.machine, contention=2)
-    report.pairs[0].lost_contention = 1
-    assert "- Contention: 2 others computing during every arm, not pinned" in markdown(report)
-    assert "1 of the computing processes ended too early" in html(report)
-    assert read(report.to_json()) == report
 
 
 def test_the_terminal_gets_80_columns_without_colour() -> None:
