@@ -9,6 +9,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.models import ParamMeta
 
+from localspec.cli.options import of_verb
+
 ARGUMENTS, OPTIONS = "Arguments", "Options"
 _ALL = "localspec.help_all"
 """Key of a context's `meta`: show hidden options too."""
@@ -19,7 +21,7 @@ class Command(TyperCommand):
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        options = getattr(self.callback, "shared", {})  # see `localspec.cli.options.takes`
+        options = of_verb(self.callback)
         self.shared = frozenset(options)
         arguments = sum(param.param_type_name == "argument" for param in self.params)
         self.params[arguments:arguments] = [

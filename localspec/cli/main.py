@@ -14,7 +14,7 @@ from localspec.cli import crashes
 from localspec.cli.help import verbatim
 from localspec.cli.interrupts import sigterm_like_ctrl_c
 from localspec.cli.output import Console, OutputLost, lost
-from localspec.cli.verbs import VerbGroup
+from localspec.cli.verbs import VerbGroup, built
 from localspec.errors import UsageError
 
 NAME = "localspec"
@@ -61,9 +61,7 @@ def localspec(
     if context.invoked_subcommand is not None:
         return
     if sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
-        group = context.command
-        assert isinstance(group, typer.core.TyperGroup)
-        context.exit(context.invoke(group.commands["chat"]))
+        context.exit(context.invoke(built("chat")))
     typer.echo(context.get_help())
     context.exit(2)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from copy import copy
+from inspect import unwrap
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -20,6 +21,8 @@ Group = Mapping[str, Shared]
 Verb = TypeVar("Verb", bound=Callable[..., int])
 
 OUTPUT = "Output"
+_of_verbs: dict[Callable[..., int], Group] = {}
+"""The options that `takes` gave to each verb."""
 
 
 def default(record: type[Any], name: str) -> str:
@@ -61,11 +64,15 @@ def takes(*groups: Group) -> Callable[[Verb], Verb]:
     """Give a verb these options; it finds their values in `context.params`."""
 
     def declare(verb: Verb) -> Verb:
-        options = {name: option for group in groups for name, option in group.items()}
-        verb.shared = options  # type: ignore[attr-defined]
+        _of_verbs[verb] = {name: option for group in groups for name, option in group.items()}
         return verb
 
     return declare
+
+
+def of_verb(callback: Callable[..., Any] | None) -> Group:
+    """The options that `takes` gave to the function of a command."""
+    return {} if callback is None else _of_verbs.get(unwrap(callback), {})
 
 
 def only(group: Group, *names: str) -> Group:

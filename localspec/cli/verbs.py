@@ -6,8 +6,8 @@ Declaring all options takes longer than a small command, so the overview has its
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -55,31 +55,15 @@ HARMFUL = {"rm"}
 """Verbs that delete: a mistyped word suggests them last."""
 
 
-class VerbCommands(Mapping[str, Any]):
-    """The commands by name; listing the names imports none."""
-
-    def __init__(self) -> None:
-        self._built: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._built:
-            self._built[name] = _built(name)
-        return self._built[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(VERBS)
-
-    def __len__(self) -> int:
-        return len(VERBS)
-
-
 class VerbGroup(typer.core.TyperGroup):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given | {"suggest_commands": False})
-        self.commands = VerbCommands()  # type: ignore[assignment]  # nothing is ever added
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return built(cmd_name) if cmd_name in VERBS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         try:
@@ -96,7 +80,8 @@ class VerbGroup(typer.core.TyperGroup):
         help_text.write_options(self, ctx, formatter)
 
 
-def _built(name: str) -> Any:
+@cache
+def built(name: str) -> Any:
     """The command of a verb; KeyError if there is none."""
     place, _, attribute = VERBS[name].partition(":")
     module = import_module(place)

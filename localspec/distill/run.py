@@ -144,19 +144,19 @@ class Run:
 
     def keep(self, state: State) -> None:
         """Replace the checkpoint; where that raises TraceError, the one before stays."""
-        arrays: dict[str, Array] = {
+        arrays: dict[str, Any] = {
             f"{part}/{name}": values
             for part in ("weights", "first", "second")
             for name, values in getattr(state, part).items()
         }
-        numbers = {"step": np.int64(state.step), "seconds": np.float64(state.seconds)}
+        arrays |= {"step": np.int64(state.step), "seconds": np.float64(state.seconds)}
         path = self.folder / CHECKPOINT
         with (
             written(self.folder),
             replacing(path, private=True) as partial,
             partial.open("wb") as file,
         ):
-            np.savez(file, **numbers, **arrays)  # type: ignore[arg-type]
+            np.savez(file, **arrays)
 
     def note(self, point: Point) -> None:
         with written(self.folder), (self.folder / CURVE).open("a", encoding="utf-8") as file:

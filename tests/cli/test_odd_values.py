@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer
 from huggingface_hub import constants
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from localspec.cli.main import app
-from localspec.cli.verbs import VERBS
+from localspec.cli.verbs import VERBS, built
 from localspec.settings import Settings
 from tests.cli.conftest import Cli, Result
 
@@ -24,12 +22,10 @@ CODES = {0, 1, 2, 3, 4, 5, 6}
 
 
 def _options() -> list[tuple[str, str]]:
-    group = typer.main.get_command(app)
-    assert isinstance(group, typer.core.TyperGroup)
     found = [
         (verb, max(one.opts, key=len))
         for verb in VERBS
-        for one in group.commands[verb].params
+        for one in built(verb).params
         if one.param_type_name == "option" and not getattr(one, "is_flag", False)
     ]
     return [(verb, name) for verb, name in found if name not in ("--verbose", "--model")]

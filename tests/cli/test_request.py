@@ -6,17 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from localspec.cli.main import app
 from localspec.cli.request import read_opening
+from localspec.cli.verbs import built
 from tests.support import packages
 
 
 @pytest.fixture
 def nothing_said() -> dict[str, Any]:
-    command: Any = typer.main.get_command(app)
-    return {str(parameter.name): None for parameter in command.commands["run"].params}
+    return {str(parameter.name): None for parameter in built("run").params}
 
 
 def test_only_what_was_said_of_sampling(nothing_said: dict[str, Any]) -> None:

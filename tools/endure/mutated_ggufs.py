@@ -6,7 +6,6 @@ has to end with an exit code of localspec's and, where that is not 0, a sentence
 
 from __future__ import annotations
 
-import functools
 import importlib
 import os
 import pkgutil
@@ -19,9 +18,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import typer
-
-from localspec.cli.main import app, main
+from localspec.cli.main import main
+from localspec.cli.verbs import VERBS, built
 from tests.gguf.mutations import misstate, mutate, places
 from tests.support.ggufs import tiny_bert, tiny_hybrid, tiny_llama, tiny_mamba
 from tests.support.mtp import glm, qwen
@@ -89,9 +87,8 @@ def mutated_ggufs(folder: Path, count: int, seed: int) -> Outcome:
 
 def _import_all() -> None:
     """What the commands load when they first need it, as every child would do so again."""
-    # Verbs are built when they are asked for, once for each group.
-    typer.main.get_command = functools.cache(typer.main.get_command)
-    _ = [*typer.main.get_command(app).commands.values()]  # type: ignore[attr-defined]
+    for verb in VERBS:
+        built(verb)
     for room in ROOMS:
         package = importlib.import_module(f"localspec.{room}")
         for module in pkgutil.iter_modules(
