@@ -77,7 +77,7 @@ def _bars(summary: PairSummary, temperature: float, name: str, words: str) -> Ch
     cells = [c for c in summary.cells if c.temperature == temperature and c.speed_up is not None]
     best = sorted(
         (c for c in cells if c.suite == ALL and c.arm != summary.baseline),
-        # What localspec does by itself is always shown, whoever is faster.
+        # What localspec does by itself is always shown.
         key=lambda c: (c.arm == PLANNER, c.speed_up or 0.0),
         reverse=True,
     )

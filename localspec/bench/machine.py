@@ -94,7 +94,7 @@ def _gpu() -> str | None:
 def _commit() -> str | None:
     folder = Path(__file__).resolve().parents[2]
     git = shutil.which("git")
-    # An installed package may lie inside somebody else's repository.
+    # An installed package may lie inside another repository.
     if git is None or not (folder / ".git").exists():
         return None
     commit = _output(git, "-C", str(folder), "rev-parse", "HEAD")

@@ -75,14 +75,14 @@ def _write(report: Report, output: Path, console: Console) -> None:
 
 
 def _measured(context: typer.Context, console: Console, work: Work) -> Report:
-    said = context.params
-    if said["output"] is not None:
+    params = context.params
+    if params["output"] is not None:
         from localspec.bench import report_folder
 
-        report_folder.prepare(Path(said["output"]))
+        report_folder.prepare(Path(params["output"]))
     notices: list[str] = []
-    peers = _peers(said, notices)
-    pairs, settings = _pairs_and_settings(said, peers)
+    peers = _peers(params, notices)
+    pairs, settings = _pairs_and_settings(params, peers)
     for text in notices:
         console.notice(text)
 
@@ -102,7 +102,7 @@ def _measured(context: typer.Context, console: Console, work: Work) -> Report:
 
 
 def _pairs_and_settings(
-    said: dict[str, Any], peers: Peers | None
+    params: dict[str, Any], peers: Peers | None
 ) -> tuple[list[BenchPair], BenchSettings]:
     from localspec.bench.benchmark import BenchPair, BenchSettings
     from localspec.bench.scale import find_pair
@@ -110,24 +110,26 @@ def _pairs_and_settings(
     from localspec.bench.suites import load_suites
     from localspec.cli.request import read_models
 
-    if said["scale"] and said["model"]:
+    if params["scale"] and params["model"]:
         raise UsageError("--scale excludes --model. Leave out one of them.")
-    if said["scale"] and said["scale_to"]:
+    if params["scale"] and params["scale_to"]:
         raise UsageError("--scale excludes --scale-to. Leave out one of them.")
-    if (said["lora"] or said["lora_draft"]) and (said["scale"] or said["scale_to"] or peers):
+    if (params["lora"] or params["lora_draft"]) and (
+        params["scale"] or params["scale_to"] or peers
+    ):
         raise UsageError(
             "--lora and --lora-draft go with -m and -d as they are, and peers answer without. "
             "Leave them out, or --scale, --scale-to, --peers and --llama-server."
         )
-    models = read_models(said)
+    models = read_models(params)
     pairs = [
         BenchPair(
             name=f"scale {name}",
             scale=name,
-            draft=models.draft if said["draft"] else "auto",
+            draft=models.draft if params["draft"] else "auto",
             offline=models.offline,
         )
-        for name in said["scale"] or ()
+        for name in params["scale"] or ()
     ]
     for pair in pairs:
         find_pair(str(pair.scale))  # raises for an unknown one
@@ -138,56 +140,56 @@ def _pairs_and_settings(
         )
         pairs = [
             replace(plain, name=f"{shown} {text}", shape=ModelShape.parse(text))
-            for text in said["scale_to"] or ()
+            for text in params["scale_to"] or ()
         ] or [plain]
-    quick = said["quick"]
-    per_suite = said["per_suite"]
+    quick = params["quick"]
+    per_suite = params["per_suite"]
     return pairs, BenchSettings(
         options=models.options,
         prompts=load_suites(
-            [Path(path).expanduser() for path in said["prompts"] or ()],
-            suites=said["suite"] or None,
+            [Path(path).expanduser() for path in params["prompts"] or ()],
+            suites=params["suite"] or None,
             per_suite=per_suite
             if per_suite is not None
             else (b.QUICK_PER_SUITE if quick else b.PER_SUITE),
         ),
-        temperatures=_temperatures(said["temp"]),
-        groups=_groups(said["arms"], sweep=bool(said["sweep"])),
-        turns=_count("turns", said["turns"], b.QUICK_TURNS if quick else b.TURNS),
+        temperatures=_temperatures(params["temp"]),
+        groups=_groups(params["arms"], sweep=bool(params["sweep"])),
+        turns=_count("turns", params["turns"], b.QUICK_TURNS if quick else b.TURNS),
         max_tokens=_count(
-            "max-tokens", said["max_tokens"], b.QUICK_MAX_TOKENS if quick else b.MAX_TOKENS
+            "max-tokens", params["max_tokens"], b.QUICK_MAX_TOKENS if quick else b.MAX_TOKENS
         ),
-        seed=_count("seed", said["seed"], b.SEED, least=0),
+        seed=_count("seed", params["seed"], b.SEED, least=0),
         peers=peers,
-        all_turns=bool(said["all_turns"]),
+        all_turns=bool(params["all_turns"]),
     )
 
 
-def _peers(said: dict[str, Any], notices: list[str]) -> Peers | None:
-    server = _server(said["llama_server"])
-    if said["server_configs"] is not None and server is None:
+def _peers(params: dict[str, Any], notices: list[str]) -> Peers | None:
+    server = _server(params["llama_server"])
+    if params["server_configs"] is not None and server is None:
         raise UsageError("--server-configs needs the server. Name it with --llama-server PATH.")
-    if server is None and not said["peers"]:
+    if server is None and not params["peers"]:
         return None
     from localspec.bench.peers import Peers
     from localspec.bench.server_configurations import server_configurations
 
-    if server is None and said["peers"]:
+    if server is None and params["peers"]:
         notices.append("llama-server is left out; name it with --llama-server PATH.")
-    configurations = _names(said["server_configs"])
+    configurations = _names(params["server_configs"])
     if configurations is not None:
         server_configurations(configurations)  # raises for an unknown one
     return Peers(
         llama_server=server,
         configurations=configurations,
-        python=bool(said["peers"]),
+        python=bool(params["peers"]),
     )
 
 
-def _server(said: Path | None) -> Path | None:
-    if said is None:
+def _server(given: Path | None) -> Path | None:
+    if given is None:
         return None
-    path = Path(said).expanduser()
+    path = Path(given).expanduser()
     if not path.is_file():
         raise UsageError(
             f"--llama-server names no file: {path}. Build llama.cpp's llama-server, "
@@ -212,26 +214,26 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _temperatures(said: list[float] | None) -> tuple[float, ...]:
-    found = tuple(dict.fromkeys(said or b.TEMPERATURES))
+def _temperatures(given: list[float] | None) -> tuple[float, ...]:
+    found = tuple(dict.fromkeys(given or b.TEMPERATURES))
     for temperature in found:
         if not 0.0 <= temperature < math.inf:
             raise UsageError(f"temperature is {temperature:g}. Give 0 or more.")
     return found
 
 
-def _count(name: str, said: int | None, default: int, *, least: int = 1) -> int:
-    if said is None:
+def _count(name: str, given: int | None, default: int, *, least: int = 1) -> int:
+    if given is None:
         return default
-    if said < least:
-        raise UsageError(f"{name} is {said}. Give {least} or more.")
-    return said
+    if given < least:
+        raise UsageError(f"{name} is {given}. Give {least} or more.")
+    return given
 
 
 def _shown(report: Report) -> str:
     from localspec.bench import terminal
 
-    # Where nobody looks at it now, somebody will later, in a terminal of the usual width.
+    # In a pipe: for a terminal of the usual width.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
     verdicts = "".join(f"{_verdict(pair)}\n" for pair in report.pairs if pair.samples)
     return f"{verdicts}\n{terminal.report_text(report, width)}"
@@ -242,11 +244,11 @@ def _verdict(pair: PairResults) -> str:
     from localspec.bench.arms import PLANNER
     from localspec.bench.summary import ALL
 
-    told = []
+    gains = []
     for temperature in pair.summary.temperatures:
         cell = pair.summary.cell(PLANNER, ALL, temperature)
         if cell is not None and cell.speed_up is not None:
             how = f"temperature {temperature:g}" if temperature else "greedy"
-            told.append(f"{cell.speed_up:.2f}× plain decoding ({how})")
-    gain = f"localspec is {', '.join(told)}" if told else "plain decoding was not compared"
+            gains.append(f"{cell.speed_up:.2f}× plain decoding ({how})")
+    gain = f"localspec is {', '.join(gains)}" if gains else "plain decoding was not compared"
     return f"{pair.name}: {gain}."

@@ -66,19 +66,19 @@ def chat(context: typer.Context) -> int:
         gc.enable()
 
 
-def _shown(console: Console, said: dict[str, Any]) -> int:
+def _shown(console: Console, params: dict[str, Any]) -> int:
     from localspec.cli.request import read_opening, read_system
     from localspec.tui.app import ChatApp
     from localspec.tui.session import kept_session
     from localspec.tui.session.events import PairReference
     from localspec.tui.terminal import log_file, running_in_terminal
 
-    opening = read_opening(said)
-    session = None if said["session"] is None else kept_session.read(said["session"])
+    opening = read_opening(params)
+    session = None if params["session"] is None else kept_session.read(params["session"])
     # Adapters and a projector fit the model that was asked for, not the one that was open last.
     options = opening.options
     adapted = options.adapters or options.draft_adapters or options.mmproj
-    if session is not None and said["resume"]:
+    if session is not None and params["resume"]:
         raise UsageError("A session is a conversation. Leave out --session, or --continue.")
     if session is not None and options.mmproj is not None:
         raise UsageError("A session holds only text. Leave out --session, or --mmproj.")
@@ -89,12 +89,12 @@ def _shown(console: Console, said: dict[str, Any]) -> int:
             options=opening.options,
             drafting=opening.drafting,
             offline=opening.offline,
-            sampling=dict(opening.said_of_sampling),
+            sampling=dict(opening.given_sampling),
             max_tokens=opening.max_tokens,
-            system=read_system(said),
+            system=read_system(params),
             notices=notices,
             session=session,
-            resume=bool(said["resume"]),
+            resume=bool(params["resume"]),
         )
         app.run()
     if app.trouble is not None:

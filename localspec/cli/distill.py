@@ -55,16 +55,16 @@ def distill(context: typer.Context, prompts: Files = None) -> int:
     Ctrl+C at any time: the same command continues.
     """
     console: Console = context.obj
-    said = {name: value for name, value in context.params.items() if value is not None}
-    listing, forget = bool(said.get("listing")), said.get("forget")
+    params = {name: value for name, value in context.params.items() if value is not None}
+    listing, forget = bool(params.get("listing")), params.get("forget")
     if listing and forget:
         raise UsageError("Give --list or --forget, not both.")
     if listing:
         return _list(console, context.params["json"])
     if forget:
         return _forget(console, forget, context.params["json"])
-    request = _request(console, said, prompts or [])
-    record_only = bool(said.get("record_only"))
+    request = _request(console, params, prompts or [])
+    record_only = bool(params.get("record_only"))
     try:
         return _run(console, request, record_only, context.params["json"])
     except KeyboardInterrupt:
@@ -73,46 +73,46 @@ def distill(context: typer.Context, prompts: Files = None) -> int:
         console.erase_progress()
 
 
-def _request(console: Console, said: Mapping[str, Any], files: Sequence[Path]) -> DistillRequest:
+def _request(console: Console, params: Mapping[str, Any], files: Sequence[Path]) -> DistillRequest:
     from localspec.cli.request import model_path
     from localspec.distill.request import DistillRequest
     from localspec.paths import EMBEDDED_DRAFT
 
-    kind, quant = said.get("kind", "draft"), str(said.get("quant", "Q8_0")).upper()
+    kind, quant = params.get("kind", "draft"), str(params.get("quant", "Q8_0")).upper()
     if kind not in KINDS:
         raise UsageError(f"There is no kind of draft '{kind}'. Choose one of {', '.join(KINDS)}.")
     for name in ("answers", "max_tokens", "epochs", "threads", "batch", "tokens"):
-        if said.get(name, 1) < 1:
+        if params.get(name, 1) < 1:
             option = name.replace("_", "-")
-            raise UsageError(f"--{option} is {said[name]}. Give 1 or more.")
-    head, tuned = kind != "draft", "begun_from" in said
+            raise UsageError(f"--{option} is {params[name]}. Give 1 or more.")
+    head, tuned = kind != "draft", "begun_from" in params
     for refused, why in (
         (
             quant not in QUANTS,
             f"A draft cannot be written as '{quant}'. Choose one of {', '.join(QUANTS)}.",
         ),
         (
-            tuned and "shape" in said,
+            tuned and "shape" in params,
             "--shape is of a new draft, and --from tunes one. Give one of them.",
         ),
         (
-            head and {"begun_from", "shape"} & said.keys(),
+            head and {"begun_from", "shape"} & params.keys(),
             f"A head ({kind}) has its target's shape. Leave out --shape and --from.",
         ),
     ):
         if refused:
             raise UsageError(why)
-    same = {one.name for one in fields(DistillRequest)} & said.keys() - {"kind", "prompts"}
-    given = {name: said[name] for name in same}
-    if "out" in said:
-        given["out"] = Path(said["out"]).expanduser()
-    given |= {new: said[old] for old, new in RENAMED.items() if old in said}
+    same = {one.name for one in fields(DistillRequest)} & params.keys() - {"kind", "prompts"}
+    given = {name: params[name] for name in same}
+    if "out" in params:
+        given["out"] = Path(params["out"]).expanduser()
+    given |= {new: params[old] for old, new in RENAMED.items() if old in params}
     if tuned:
-        given["begun_from"] = model_path(said["begun_from"], console, embedded=EMBEDDED_DRAFT)
+        given["begun_from"] = model_path(params["begun_from"], console, embedded=EMBEDDED_DRAFT)
     return DistillRequest(
-        target=model_path(said.get("model"), console),
-        prompts=_prompts(files, bool(said.get("history"))),
-        texts=[Path(path).expanduser() for path in said.get("text", ())],
+        target=model_path(params.get("model"), console),
+        prompts=_prompts(files, bool(params.get("history"))),
+        texts=[Path(path).expanduser() for path in params.get("text", ())],
         made=kind,
         kind=quant,
         **given,

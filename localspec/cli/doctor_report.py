@@ -154,14 +154,14 @@ def _machine(found: Findings) -> str:
 
 
 def _pair(found: Findings) -> str:
-    def told(file: GGUFFile, name: str) -> str:
+    def line(file: GGUFFile, name: str) -> str:
         return (
             f"{printable(name, 80)}, {count(file.n_parameters)} {quantization(file)}: "
             f"{unbroken(printable(str(file.path), 1000))}"
         )
 
-    rows = [("target", told(found.target, found.target_name))]
-    rows.append(("draft", "none" if found.draft is None else told(found.draft, found.draft_name)))
+    rows = [("target", line(found.target, found.target_name))]
+    rows.append(("draft", "none" if found.draft is None else line(found.draft, found.draft_name)))
     if found.why:
         rows.append(("", f"-d auto: {found.why}"))
     return facts(rows)

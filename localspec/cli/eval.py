@@ -62,11 +62,11 @@ def evaluate(context: typer.Context, suite: Suite) -> int:
     keeps the results so far.
     """
     console: Console = context.obj
-    said = context.params
-    if said["file"] is None:
+    params = context.params
+    if params["file"] is None:
         raise UsageError("There is no file of questions. Name one with --file FILE.")
-    if said["limit"] is not None and said["limit"] < 1:
-        raise UsageError(f"limit is {said['limit']}. Give 1 or more.")
+    if params["limit"] is not None and params["limit"] < 1:
+        raise UsageError(f"limit is {params['limit']}. Give 1 or more.")
     with working(console, "Interrupted before the first question.") as work:
         outcome = _examined(context, console, suite, work)
     found = outcome.as_dict()
@@ -89,13 +89,13 @@ def _examined(context: typer.Context, console: Console, suite: str, work: Work) 
     from localspec.quality.runner import SuiteOutcome, Way, examine
     from localspec.verify.subject import Subject
 
-    said = dict(context.params) | {"rule": None, "rule_threshold": None, "max_tokens": None}
-    if said["temperature"] is None:
-        said["temperature"] = 0.0
-    items = load(suite, Path(said["file"]), said["limit"])
-    opening = read_opening(said)
+    params = dict(context.params) | {"rule": None, "rule_threshold": None, "max_tokens": None}
+    if params["temperature"] is None:
+        params["temperature"] = 0.0
+    items = load(suite, Path(params["file"]), params["limit"])
+    opening = read_opening(params)
     ways = {"localspec": opening.drafting}
-    for rule in said["beside"] or ():
+    for rule in params["beside"] or ():
         if rule not in LOSSY:
             raise UsageError(f"--beside takes a lossy rule: {', '.join(LOSSY)}.")
         ways[rule] = replace(opening.drafting, rule=rule)
@@ -108,7 +108,7 @@ def _examined(context: typer.Context, console: Console, suite: str, work: Work) 
         console.notices(engine.notices)
         outcome = SuiteOutcome({"plain": Way()} | {name: Way(name not in LOSSY) for name in ways})
         seed = 1 if opening.sampling.seed is None else opening.sampling.seed
-        with suppress(KeyboardInterrupt):  # what was done is told
+        with suppress(KeyboardInterrupt):  # the outcome has what was done
             examine(
                 Subject(engine, work.tell),
                 items,

@@ -158,7 +158,7 @@ class Console:
         try:
             sys.stderr.write(text)
             sys.stderr.flush()
-        except OSError:  # nobody is left to be told
+        except OSError:  # standard error is closed as well
             _discard(sys.stderr)
 
 

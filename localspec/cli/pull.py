@@ -49,7 +49,7 @@ def pull(context: typer.Context, reference: o.Reference) -> int:
         from localspec.hub import download
         from localspec.hub.resolution import identify
 
-        identify(reference)  # whatever is wrong with either is told before gigabytes are fetched
+        identify(reference)  # errors in either, before gigabytes are fetched
         if draft is not None:
             second = _draft(reference, console) if draft == "auto" else draft
             if second is not None:
@@ -64,7 +64,7 @@ def pull(context: typer.Context, reference: o.Reference) -> int:
         raise Cancelled(
             f"Interrupted. The part so far is kept; 'localspec pull {reference}' continues."
         ) from None
-    _tell(console, pulled, json=context.params["json"])
+    _print(console, pulled, json=context.params["json"])
     return 0
 
 
@@ -84,7 +84,7 @@ def _draft(reference: str, console: Console) -> str | None:
     return entry.drafts[0]
 
 
-def _tell(console: Console, pulled: list[Pulled], *, json: bool) -> None:
+def _print(console: Console, pulled: list[Pulled], *, json: bool) -> None:
     from localspec.text import gigabytes
 
     if json:

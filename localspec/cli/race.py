@@ -94,39 +94,41 @@ def race(context: typer.Context, prompt: Prompt = None) -> int:
     console: Console = context.obj
     if console.quiet and console.verbosity:
         raise UsageError("--quiet excludes --verbose. Leave out one of them.")
-    said = dict(context.params)
-    if said["scale"] is not None and (said["model"] or said["draft"]):
+    params = dict(context.params)
+    if params["scale"] is not None and (params["model"] or params["draft"]):
         raise UsageError("--scale excludes --model and --draft. Leave out one of them.")
-    if said["scale"] is not None and (said["lora"] or said["lora_draft"]):
+    if params["scale"] is not None and (params["lora"] or params["lora_draft"]):
         raise UsageError("--scale excludes --lora and --lora-draft. Leave out one of them.")
-    if said["temperature"] is None:
-        said["temperature"] = 0.0
+    if params["temperature"] is None:
+        params["temperature"] = 0.0
     try:
         from localspec.cli.prompt import require_texts
         from localspec.cli.race_worker import RaceWorker
 
-        request = _request(said)
-        further = require_texts(said["then"], "--then")
-        worker = RaceWorker(request, said["scale"], further, shows_progress=console.shows_progress)
-        shown = _Shown(request, further, console, live=console.draws and not said["json"])
+        request = _request(params)
+        further = require_texts(params["then"], "--then")
+        worker = RaceWorker(
+            request, params["scale"], further, shows_progress=console.shows_progress
+        )
+        shown = _Shown(request, further, console, live=console.draws and not params["json"])
         shown.follow(worker)
     except KeyboardInterrupt:
         raise Cancelled("Interrupted before the race began.") from None
-    shown.tell(as_json=bool(said["json"]))
+    shown.tell(as_json=bool(params["json"]))
     interrupted = any(outcome.interrupted for outcome in shown.raced.outcomes)
     return Cancelled.exit_code if interrupted else 0
 
 
-def _request(said: dict[str, Any]) -> AnswerRequest:
+def _request(params: dict[str, Any]) -> AnswerRequest:
     from localspec.cli.prompt import standard_input
     from localspec.cli.request import read_request
     from localspec.hub.packages import default_reference
 
     stdin = standard_input()
-    if said["prompt"] is None and (stdin is None or stdin.isatty()):
-        story = said["model"] is said["scale"] is default_reference() is None
-        said["prompt"] = STORY if story else QUESTION
-    return read_request(said)
+    if params["prompt"] is None and (stdin is None or stdin.isatty()):
+        story = params["model"] is params["scale"] is default_reference() is None
+        params["prompt"] = STORY if story else QUESTION
+    return read_request(params)
 
 
 class _Shown:

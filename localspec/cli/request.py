@@ -40,7 +40,7 @@ _FLAGS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """See `localspec.load`. `named`: somebody named the model."""
+    """See `localspec.load`. `named`: the user named the model."""
 
     model: str | None
     named: bool
@@ -53,12 +53,12 @@ class ModelRequest:
 class OpeningOptions(ModelRequest):
     """Models, and how to answer; see `Engine.stream`.
 
-    `said_of_sampling`: the sampling parameters that were given, for programs with other defaults.
+    `given_sampling`: the sampling parameters that were given, for programs with other defaults.
     """
 
     drafting: Drafting
     sampling: SamplingParams
-    said_of_sampling: Mapping[str, float | int]
+    given_sampling: Mapping[str, float | int]
     max_tokens: int | None
 
     def load(self, progress: Callable[[float], None]) -> Engine:
@@ -95,45 +95,45 @@ class AnswerRequest:
         return self.opening.max_tokens or LONGEST
 
 
-def read_request(said: Mapping[str, Any]) -> AnswerRequest:
+def read_request(params: Mapping[str, Any]) -> AnswerRequest:
     """A request, checked as far as it can be without the model.
 
     Args:
-        said: a command's parameters by name, None where nothing was given.
+        params: a command's parameters by name, None where nothing was given.
 
     Raises:
         UsageError: an invalid value, or a missing prompt.
         Cancelled: interrupted while waiting for standard input.
     """
-    opening = read_opening(said)
-    if said["raw"] and said["system"] is not None:
+    opening = read_opening(params)
+    if params["raw"] and params["system"] is not None:
         raise UsageError("--raw leaves no place for --system. Leave out one of them.")
-    if sum(said[name] is not None for name in ("grammar", "json_schema", "regex")) > 1:
+    if sum(params[name] is not None for name in ("grammar", "json_schema", "regex")) > 1:
         raise UsageError("--grammar, --json-schema and --regex exclude each other. Leave one.")
     return AnswerRequest(
         opening=opening,
-        system=read_system(said),
-        raw=bool(said["raw"]),
-        stop=prompt.require_texts(said["stop"], "--stop"),
-        grammar=prompt.read_grammar(said["grammar"]),
-        json_schema=prompt.read_json_schema(said["json_schema"]),
-        regex=None if said["regex"] is None else prompt.require_utf8(said["regex"], "--regex"),
-        session=said.get("session"),
-        images=_images(said),
-        # Last, so that whatever else is wrong is told before standard input is waited for.
-        prompt=prompt.read_prompt(said["prompt"], prompt.standard_input()),
+        system=read_system(params),
+        raw=bool(params["raw"]),
+        stop=prompt.require_texts(params["stop"], "--stop"),
+        grammar=prompt.read_grammar(params["grammar"]),
+        json_schema=prompt.read_json_schema(params["json_schema"]),
+        regex=None if params["regex"] is None else prompt.require_utf8(params["regex"], "--regex"),
+        session=params.get("session"),
+        images=_images(params),
+        # Last: other errors come before standard input is waited for.
+        prompt=prompt.read_prompt(params["prompt"], prompt.standard_input()),
     )
 
 
-def _images(said: Mapping[str, Any]) -> tuple[bytes, ...]:
-    files = [Path(file).expanduser() for file in said.get("images") or ()]
+def _images(params: Mapping[str, Any]) -> tuple[bytes, ...]:
+    files = [Path(file).expanduser() for file in params.get("images") or ()]
     if not files:
         return ()
-    if said["mmproj"] is None:
+    if params["mmproj"] is None:
         raise UsageError("--image takes the model's projector. Name it with --mmproj FILE.")
-    if said["raw"]:
+    if params["raw"]:
         raise UsageError("--raw leaves no place for --image. Leave out one of them.")
-    if said.get("session") is not None:
+    if params.get("session") is not None:
         raise UsageError("A session holds only text. Leave out --session, or --image.")
     from localspec.llama.pictures import require_image
 
@@ -149,29 +149,29 @@ def _images(said: Mapping[str, Any]) -> tuple[bytes, ...]:
     return tuple(found)
 
 
-def read_models(said: Mapping[str, Any]) -> ModelRequest:
+def read_models(params: Mapping[str, Any]) -> ModelRequest:
     """The models alone; UsageError for an invalid value."""
-    return _models(said, _settings(said))
+    return _models(params, _settings(params))
 
 
-def read_opening(said: Mapping[str, Any]) -> OpeningOptions:
+def read_opening(params: Mapping[str, Any]) -> OpeningOptions:
     """The part for one answer or many; UsageError for an invalid value."""
-    settings = _settings(said)
-    drafting = _drafting(said, settings)
+    settings = _settings(params)
+    drafting = _drafting(params, settings)
     sampling = _record(
         SamplingParams,
-        said,
+        params,
         temperature=settings.temperature,
-        logit_bias=_logit_bias(said.get("logit_bias")),
+        logit_bias=_logit_bias(params.get("logit_bias")),
     )
-    if said["rule"] is not None or said["rule_threshold"] is not None:
+    if params["rule"] is not None or params["rule_threshold"] is not None:
         from localspec.decoding.rules import acceptance_rule
 
         acceptance_rule(drafting.rule, greedy=sampling.greedy, threshold=drafting.threshold)
     # Engine.stream checks this too, but only once the model is loaded.
-    if said["max_tokens"] is not None and said["max_tokens"] < 1:
-        raise UsageError(f"max-tokens is {said['max_tokens']}. Give 1 or more.")
-    models = _models(said, settings)
+    if params["max_tokens"] is not None and params["max_tokens"] < 1:
+        raise UsageError(f"max-tokens is {params['max_tokens']}. Give 1 or more.")
+    models = _models(params, settings)
     return OpeningOptions(
         model=models.model,
         named=models.named,
@@ -180,10 +180,10 @@ def read_opening(said: Mapping[str, Any]) -> OpeningOptions:
         options=models.options,
         drafting=drafting,
         sampling=sampling,
-        said_of_sampling=_said(
-            SamplingParams, said, temperature=settings.temperature, logit_bias=None
+        given_sampling=_given(
+            SamplingParams, params, temperature=settings.temperature, logit_bias=None
         ),
-        max_tokens=said["max_tokens"],
+        max_tokens=params["max_tokens"],
     )
 
 
@@ -201,30 +201,30 @@ def model_path(reference: str | None, console: Console, *, embedded: str = EMBED
     return found.path
 
 
-def read_system(said: Mapping[str, Any]) -> str | None:
-    return None if said["system"] is None else prompt.require_utf8(said["system"], "--system")
+def read_system(params: Mapping[str, Any]) -> str | None:
+    return None if params["system"] is None else prompt.require_utf8(params["system"], "--system")
 
 
-def _models(said: Mapping[str, Any], settings: Settings | SimpleNamespace) -> ModelRequest:
+def _models(params: Mapping[str, Any], settings: Settings | SimpleNamespace) -> ModelRequest:
     return ModelRequest(
         model=default_reference() if settings.model is None else settings.model,
         named=settings.model is not None,
         draft=settings.draft,
-        offline=said["offline"],
+        offline=params["offline"],
         options=_record(
             ModelOptions,
-            said,
+            params,
             context=settings.ctx,
             threads=settings.threads,
             gpu_layers=settings.gpu_layers,
             kv_type_k=settings.kv_type,
             kv_type_v=settings.kv_type,
             kernels=settings.kernels,
-            rpc=tuple(said.get("rpc") or ()) or None,
-            lora=tuple(said.get("lora") or ()) or None,
-            lora_draft=tuple(said.get("lora_draft") or ()) or None,
+            rpc=tuple(params.get("rpc") or ()) or None,
+            lora=tuple(params.get("lora") or ()) or None,
+            lora_draft=tuple(params.get("lora_draft") or ()) or None,
             # Not for verbs that measure, whose prompts are to be decoded.
-            prompt_cache=_bytes(settings.prompt_cache) if "prompt_cache" in said else None,
+            prompt_cache=_bytes(settings.prompt_cache) if "prompt_cache" in params else None,
         ),
     )
 
@@ -233,24 +233,24 @@ def _bytes(size: str | None) -> int | None:
     return None if size is None else size_in_bytes(size, "prompt-cache")
 
 
-def _record(kind: type[Record], said: Mapping[str, Any], **instead: Any) -> Record:
+def _record(kind: type[Record], params: Mapping[str, Any], **instead: Any) -> Record:
     """A dataclass of the given options; `instead` takes precedence."""
-    return kind(**_said(kind, said, **instead))
+    return kind(**_given(kind, params, **instead))
 
 
-def _said(kind: type[Any], said: Mapping[str, Any], **instead: Any) -> dict[str, Any]:
+def _given(kind: type[Any], params: Mapping[str, Any], **instead: Any) -> dict[str, Any]:
     """The fields of a dataclass that were given."""
     names = {field.name for field in dataclasses.fields(kind)}
-    values = {name: value for name, value in said.items() if name in names} | instead
+    values = {name: value for name, value in params.items() if name in names} | instead
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _settings(said: Mapping[str, Any]) -> Settings | SimpleNamespace:
+def _settings(params: Mapping[str, Any]) -> Settings | SimpleNamespace:
     """Options, variables and the config file.
 
     Importing pydantic-settings costs as much as the chat's start; it is left out if unused.
     """
-    flags = {name: said.get(name) for name in _FLAGS}
+    flags = {name: params.get(name) for name in _FLAGS}
     if flags["threads"] is not None:
         flags["threads"] = thread_count(flags["threads"])
     own = (name for name, value in os.environ.items() if name.startswith("LOCALSPEC_") and value)
@@ -261,13 +261,13 @@ def _settings(said: Mapping[str, Any]) -> Settings | SimpleNamespace:
     return SimpleNamespace(**flags | {"draft": flags["draft"] or "auto"})
 
 
-def _drafting(said: Mapping[str, Any], settings: Settings | SimpleNamespace) -> Drafting:
+def _drafting(params: Mapping[str, Any], settings: Settings | SimpleNamespace) -> Drafting:
     return _record(
         Drafting,
-        said,
+        params,
         drafter=settings.drafter,
-        sampled=False if said["greedy_drafts"] else None,
-        threshold=said["rule_threshold"],
+        sampled=False if params["greedy_drafts"] else None,
+        threshold=params["rule_threshold"],
     )
 
 

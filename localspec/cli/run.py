@@ -81,19 +81,19 @@ def run(context: typer.Context, prompt: Prompt = None) -> int:
     a second Ctrl+C exits at once.
     """
     console: Console = context.obj
-    said = context.params
-    if said["json"] and said["jsonl"]:
+    params = context.params
+    if params["json"] and params["jsonl"]:
         raise UsageError("--json and --jsonl exclude each other. Leave out one of them.")
-    if console.quiet and (said["stats"] or console.verbosity):
+    if console.quiet and (params["stats"] or console.verbosity):
         raise UsageError("--quiet excludes --stats and --verbose. Leave out one of them.")
 
     from localspec.cli import formats
 
     kind = (
         formats.JsonObject
-        if said["json"]
+        if params["json"]
         else formats.JsonLines
-        if said["jsonl"]
+        if params["jsonl"]
         else formats.TextFormat
     )
     form: Format = kind(console)
@@ -102,7 +102,7 @@ def run(context: typer.Context, prompt: Prompt = None) -> int:
         from localspec.cli.worker import Worker
 
         worker = Worker(
-            read_request(said),
+            read_request(params),
             shows_progress=console.shows_progress,
             shows_figures=kind is formats.TextFormat and not console.quiet,
         )
@@ -121,7 +121,7 @@ def run(context: typer.Context, prompt: Prompt = None) -> int:
         _tell(form, error)
         raise
     return _report(
-        console, ready, finished, stats=bool(said["stats"]), figures=kind is formats.TextFormat
+        console, ready, finished, stats=bool(params["stats"]), figures=kind is formats.TextFormat
     )
 
 

@@ -149,17 +149,17 @@ def serve(context: typer.Context) -> int:
     options are defaults, which a request can override.
     """
     console: Console = context.obj
-    said = dict(context.params)
-    options = _options(said)
+    params = dict(context.params)
+    options = _options(params)
     from localspec.cli.request import read_opening
 
-    references: list[str | None] = [*(said["models"] or ())] or [None]
-    _check(said, len(references))
+    references: list[str | None] = [*(params["models"] or ())] or [None]
+    _check(params, len(references))
     openings = [
-        read_opening({**said, "model": reference, "max_tokens": None}) for reference in references
+        read_opening({**params, "model": reference, "max_tokens": None}) for reference in references
     ]
-    names = _names(said, len(openings))
-    tags = _of_models(said["tags"], "tags", "tags", len(openings))
+    names = _names(params, len(openings))
+    tags = _of_models(params["tags"], "tags", "tags", len(openings))
     try:
         from localspec import Engine
         from localspec.server.running import serve as run_server
@@ -183,7 +183,7 @@ def serve(context: typer.Context) -> int:
     try:
         whole = run_server(
             options,
-            _offers(openings, names, tags, console, said["session"]),
+            _offers(openings, names, tags, console, params["session"]),
             openings[0].sampling,
             listening=lambda address: console.answer(f"Listening at {address}\n"),
             ready=ready,
@@ -195,16 +195,16 @@ def serve(context: typer.Context) -> int:
     return 0
 
 
-def _check(said: dict[str, Any], models: int) -> None:
+def _check(params: dict[str, Any], models: int) -> None:
     """Refuse options that exclude each other."""
-    session, several = said["session"] is not None, models > 1
+    session, several = params["session"] is not None, models > 1
     for refused, why in (
         (
-            session and said["mmproj"] is not None,
+            session and params["mmproj"] is not None,
             "A session holds only text. Leave out --session, or --mmproj.",
         ),
         (
-            session and (said["parallel"] or 1) > 1,
+            session and (params["parallel"] or 1) > 1,
             "--session saves one conversation at a time and does not work with --parallel. Leave "
             "out one of them, or use --prompt-cache SIZE, which saves all conversations.",
         ),
@@ -213,12 +213,15 @@ def _check(said: dict[str, Any], models: int) -> None:
             "A session goes with one model. Give one -m, or leave out --session.",
         ),
         (
-            several and said["draft"] not in (None, "auto", "none", "self"),
+            several and params["draft"] not in (None, "auto", "none", "self"),
             "A draft model goes with one model. Give several models -d auto, or none.",
         ),
-        (several and said["lora"], "An adapter fits one model. Give one -m, or leave out --lora."),
         (
-            several and said["mmproj"],
+            several and params["lora"],
+            "An adapter fits one model. Give one -m, or leave out --lora.",
+        ),
+        (
+            several and params["mmproj"],
             "A projector fits one model. Give one -m, or leave out --mmproj.",
         ),
     ):
@@ -226,9 +229,9 @@ def _check(said: dict[str, Any], models: int) -> None:
             raise UsageError(why)
 
 
-def _names(said: dict[str, Any], models: int) -> list[tuple[str, ...]]:
+def _names(params: dict[str, Any], models: int) -> list[tuple[str, ...]]:
     """Names of each model for clients, sorted as by llama-server; empty: the file's name."""
-    names = _of_models(said["aliases"], "alias", "names", models)
+    names = _of_models(params["aliases"], "alias", "names", models)
     every = [name for one in names for name in one]
     if len({*every}) < len(every):
         raise UsageError("Two models have one name. Give each its own --alias.")
@@ -266,12 +269,12 @@ def _offers(
     from localspec.server.model_host import Offer
 
     offers: list[Offer] = []
-    for opening, given, told in zip(openings, names, tags, strict=True):
+    for opening, given, labels in zip(openings, names, tags, strict=True):
         offer = Offer(
             opener=_opener(opening, console, session=session is not None),
             name=given[0] if given else None,
             aliases=given,
-            tags=told,
+            tags=labels,
             reference=opening.model,
             options=opening.options,
             session=None if session is None else ServedSession(session, console.notice),
@@ -328,14 +331,14 @@ def needs(path: Path, options: ModelOptions) -> int:
     return place(file, Use.of(options), away).host.least
 
 
-def _options(said: dict[str, Any]) -> ServerOptions:
-    values = {name: said[name] for name in SERVER if said[name] is not None}
+def _options(params: dict[str, Any]) -> ServerOptions:
+    values = {name: params[name] for name in SERVER if params[name] is not None}
     for name in ("cors", "allowed_hosts"):
         if name in values:
             values[name] = tuple(values[name])
     if "slot_save_path" in values:
         values["slot_save_path"] = Path(values["slot_save_path"])
-    if said["mmproj"] is not None:
+    if params["mmproj"] is not None:
         values["body"] = _BODY_WITH_IMAGES
     if "api_key" not in values and os.environ.get(KEY_VARIABLE):
         values["api_key"] = os.environ[KEY_VARIABLE]

@@ -69,17 +69,19 @@ def show(context: typer.Context, reference: Reference) -> int:
     console.notices(meant.notices)
     file = read_gguf(meant.path)
     if context.params["template"]:
-        return _tell_template(console, file)
+        return _print_template(console, file)
     found = candidates(file, local_models(), PairUse(context=ctx or None))
-    told = _told(file, resolution.name_of(reference, meant.path), options.context, kv_type, found)
+    record = _record(
+        file, resolution.name_of(reference, meant.path), options.context, kv_type, found
+    )
     if context.params["json"]:
-        console.answer_json(told)
+        console.answer_json(record)
     else:
-        console.answer(_facts(file, told) + _drafts(found))
+        console.answer(_facts(file, record) + _drafts(found))
     return 0
 
 
-def _tell_template(console: Console, file: GGUFFile) -> int:
+def _print_template(console: Console, file: GGUFFile) -> int:
     text = file.text("tokenizer.chat_template")
     if not text:
         console.notice("The model has no chat template.")
@@ -89,7 +91,7 @@ def _tell_template(console: Console, file: GGUFFile) -> int:
     return 0
 
 
-def _told(
+def _record(
     file: GGUFFile, name: str, ctx: int, kv_type: str, found: list[DraftCandidate]
 ) -> dict[str, Any]:
     from localspec.gguf.description import quantization, why_not
@@ -152,30 +154,33 @@ def _draft(candidate: DraftCandidate) -> dict[str, Any]:
     }
 
 
-def _facts(file: GGUFFile, told: dict[str, Any]) -> str:
+def _facts(file: GGUFFile, record: dict[str, Any]) -> str:
     from localspec.cli.tables import count, facts, unbroken
     from localspec.text import gigabytes, printable
 
-    active = told["active_parameters"]
-    parameters = count(told["parameters"])
-    if active < 0.7 * told["parameters"]:
+    active = record["active_parameters"]
+    parameters = count(record["parameters"])
+    if active < 0.7 * record["parameters"]:
         parameters += f", {count(active)} of them for each token"
-    words, template = told["vocabulary"], told["chat_template"]
-    parts = f" in {told['parts']} parts" if told["parts"] > 1 else ""
+    words, template = record["vocabulary"], record["chat_template"]
+    parts = f" in {record['parts']} parts" if record["parts"] > 1 else ""
     rows = [
-        ("model", told["name"]),
-        ("file", f"{unbroken(printable(told['path'], 4096))} ({gigabytes(told['size'])}{parts})"),
-        ("architecture", told["architecture"]),
+        ("model", record["name"]),
+        (
+            "file",
+            f"{unbroken(printable(record['path'], 4096))} ({gigabytes(record['size'])}{parts})",
+        ),
+        ("architecture", record["architecture"]),
         ("parameters", parameters),
-        ("quantization", told["quantization"] or "none"),
-        ("context", f"trained on {told['trained_context'] or 'an unknown number of'} tokens"),
+        ("quantization", record["quantization"] or "none"),
+        ("context", f"trained on {record['trained_context'] or 'an unknown number of'} tokens"),
         ("vocabulary", f"{words['tokens']} tokens, {words['model']} / {words['pre_tokenizer']}"),
         ("chat template", f"{len(template)} characters (--template)" if template else "none"),
-        ("licence", told["licence"] or "not told"),
-        ("memory", _memory(told["memory"])),
+        ("licence", record["licence"] or "not told"),
+        ("memory", _memory(record["memory"])),
     ]
-    if told["problem"]:
-        rows.insert(1, ("problem", told["problem"]))
+    if record["problem"]:
+        rows.insert(1, ("problem", record["problem"]))
     return facts(rows)
 
 

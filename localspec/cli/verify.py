@@ -46,22 +46,22 @@ def verify(context: typer.Context) -> int:
     all checks pass, else 1. Ctrl+C keeps the results so far.
     """
     console: Console = context.obj
-    said = context.params
-    if said["quick"] and said["thorough"]:
+    params = context.params
+    if params["quick"] and params["thorough"]:
         raise UsageError("--quick excludes --thorough. Leave out one of them.")
     from localspec.cli.request import read_models
 
-    models = read_models(said)
-    if said["out"] is not None:
+    models = read_models(params)
+    if params["out"] is not None:
         from localspec.bench import report_folder
 
-        report_folder.prepare(Path(said["out"]))
+        report_folder.prepare(Path(params["out"]))
     with working(console, "Interrupted before anything was verified.") as work:
         certificate = _examined(context, console, models, work)
-    return _report(console, certificate, said)
+    return _report(console, certificate, params)
 
 
-def _report(console: Console, certificate: Certificate, said: dict[str, Any]) -> int:
+def _report(console: Console, certificate: Certificate, params: dict[str, Any]) -> int:
     from localspec.cli.tables import beside
     from localspec.verify import words
     from localspec.verify.certificate import write
@@ -69,14 +69,14 @@ def _report(console: Console, certificate: Certificate, said: dict[str, Any]) ->
     found = certificate.as_dict()
     try:
         # First what needs no disk: a full one must not cost the result.
-        if said["json"]:
+        if params["json"]:
             console.answer_json(found)
         else:
             console.answer("".join(beside(*row) for row in words.rows(found)))
     finally:
-        if said["out"] is not None:
-            write(certificate, Path(said["out"]))
-            console.notice(f"The certificate is in {said['out']}.")
+        if params["out"] is not None:
+            write(certificate, Path(params["out"]))
+            console.notice(f"The certificate is in {params['out']}.")
     if certificate.missing:
         raise Cancelled("Interrupted; the certificate covers the checks so far.")
     return 0 if certificate.verdict == "passed" else 1
@@ -89,9 +89,9 @@ def _examined(
     from localspec.verify import effort
     from localspec.verify.examination import begun, examine
 
-    said = context.params
-    chosen = effort.QUICK if said["quick"] else effort.USUAL
-    chosen = effort.THOROUGH if said["thorough"] else chosen
+    params = context.params
+    chosen = effort.QUICK if params["quick"] else effort.USUAL
+    chosen = effort.THOROUGH if params["thorough"] else chosen
 
     with load(
         models.model,

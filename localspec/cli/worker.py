@@ -252,7 +252,7 @@ class EngineJob(ABC, Generic[Own]):
 
 
 class Worker(EngineJob[Ready | Chunk | Finished]):
-    """Answers one prompt. `shows_figures`: somebody reads how fast it was."""
+    """Answers one prompt. `shows_figures`: measure the speed-up."""
 
     last = Finished
 

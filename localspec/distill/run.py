@@ -114,7 +114,7 @@ class Run:
         return (self.folder / DONE).exists() and self.plan == plan
 
     def begun(self, plan: TrainingPlan) -> Run:
-        """The same, unfinished, to go on with; else anew. Raises TraceError."""
+        """The unfinished run, to be continued; else a new one. Raises TraceError."""
         with written(self.folder):
             if (self.folder / PLAN).exists() and not (self.folder / DONE).exists():
                 remove_abandoned(self.folder)

@@ -1,4 +1,4 @@
-"""What a target said, with its likeliest tokens at each place: a file of SQLite.
+"""Answers of a target, with the likeliest tokens at each place: a file of SQLite.
 
     header     one row, JSON: see `TraceHeader`
     records    one row an answer: key, flags, prompt and answer tokens, and a body of

@@ -103,8 +103,8 @@ def _choice(question: str, choices: Iterable[str], right: int, name: str) -> Sui
     letter = re.compile(rf"\b([{''.join(lettered)}])\b")
 
     def check(text: str) -> bool:
-        said = letter.search(text)
-        return said is not None and said[1] == wanted
+        letters = letter.search(text)
+        return letters is not None and letters[1] == wanted
 
     return SuiteItem(name, prompt, 16, check)
 

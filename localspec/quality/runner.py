@@ -117,8 +117,8 @@ def examine(
             for size in _SIZES:
                 if size <= subject.limits.max_draft + 1:
                     outcome.noise = max(outcome.noise, *measure(subject, answer, size), 0.0)
-        said = _answer(subject, outcome.ways["plain"], item, prompt, PLAIN, sampling)
-        found = {"plain": said}
+        plain = _answer(subject, outcome.ways["plain"], item, prompt, PLAIN, sampling)
+        found = {"plain": plain}
         for name, drafting in ways.items():
             found[name] = _answer(subject, outcome.ways[name], item, prompt, drafting, sampling)
         # Judged when all have answered, so that a stop leaves them level.
@@ -126,8 +126,8 @@ def examine(
         for name, (tokens, _) in found.items():
             way = outcome.ways[name]
             way.right.append(right[name])
-            if sampling.greedy and tokens != said[0]:
-                place, gap = subject.parting(prompt, said[0], tokens)
+            if sampling.greedy and tokens != plain[0]:
+                place, gap = subject.parting(prompt, plain[0], tokens)
                 way.differences.append(
                     ItemDifference(item.id, place, gap, right["plain"], right[name])
                 )
@@ -143,10 +143,10 @@ def _answer(
     drafting: Drafting,
     sampling: SamplingParams,
 ) -> tuple[tuple[int, ...], str]:
-    said = subject.answer(prompt, item.most, drafting, sampling=sampling)
-    way.tokens += sum(len(step.tokens) for step in said.steps[1:])
-    way.seconds += sum(step.seconds for step in said.steps[1:])
-    return said.tokens, said.text
+    answer = subject.answer(prompt, item.most, drafting, sampling=sampling)
+    way.tokens += sum(len(step.tokens) for step in answer.steps[1:])
+    way.seconds += sum(step.seconds for step in answer.steps[1:])
+    return answer.tokens, answer.text
 
 
 def wilson(right: int, total: int) -> tuple[float, float]:

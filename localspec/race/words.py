@@ -33,13 +33,13 @@ def figures(outcome: RaceOutcome) -> str:
     """`plain (llama.cpp) 5.91 s, 22.1 tok/s · localspec 2.12 s, 61.8 tok/s · 2.79 times as fast`,
     and whether the texts are the same."""
     stats = outcome.localspec.stats
-    told = [_gain(outcome), _sameness(outcome), _proof(outcome)]
+    parts = [_gain(outcome), _sameness(outcome), _proof(outcome)]
     if stats.generated_tokens > 1:
-        told.insert(1, f"{stats.tokens_per_pass:.2f} tokens/pass")
+        parts.insert(1, f"{stats.tokens_per_pass:.2f} tokens/pass")
     if not stats.lossless:
-        told.append(f"lossy (rule {stats.rule})")
+        parts.append(f"lossy (rule {stats.rule})")
     start = ["interrupted"] if outcome.interrupted else []
-    return " · ".join([*start, *_paces([outcome]), *(text for text in told if text)])
+    return " · ".join([*start, *_paces([outcome]), *(text for text in parts if text)])
 
 
 def texts(outcomes: Sequence[RaceOutcome], further: Sequence[str] = ()) -> str:

@@ -115,5 +115,5 @@ _Read = tuple[list[int], npt.NDArray[np.int64]]
 
 def _agreement(passes: WithoutLayers, of: Sequence[_Read], left_out: Sequence[int]) -> float:
     """In what share of all places a draft predicts the same."""
-    same = [passes.choices(tokens, left_out) == said for tokens, said in of]
+    same = [passes.choices(tokens, left_out) == expected for tokens, expected in of]
     return float(np.concatenate(same).mean())

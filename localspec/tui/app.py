@@ -1,4 +1,4 @@
-"""The Textual app: layout, and who is told what."""
+"""The Textual app: layout, and where messages go."""
 
 from __future__ import annotations
 
@@ -151,10 +151,10 @@ class ChatApp(Host):
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
-        said = self.preferences
-        self.theme = said.theme if said.theme in self.available_themes else _first_theme()
+        stored = self.preferences
+        self.theme = stored.theme if stored.theme in self.available_themes else _first_theme()
         self.panels.restore()
-        self.transcript.tokens, self.transcript.rejected = said.tokens, said.rejected
+        self.transcript.tokens, self.transcript.rejected = stored.tokens, stored.rejected
         switches.follow(self)
         self.prompt.focus()
         self.conversation_display.show_conversation()
@@ -184,7 +184,7 @@ class ChatApp(Host):
         self.trouble = self.engine.close(
             timeout=10.0,
             last=self.conversing.leave,
-            said=lambda: kept(self.conversing.conversation),
+            content=lambda: kept(self.conversing.conversation),
         )
         self.store.close()
 
@@ -210,7 +210,7 @@ class ChatApp(Host):
             command = commands.parse(text.strip())
         except UsageError as error:
             self.tell(str(error), error=True)
-            self.prompt.select_all()  # to be mended, or written over
+            self.prompt.select_all()  # to be corrected, or written over
             return
         if command is not None:
             self.prompt.accepted(text)
@@ -282,12 +282,12 @@ class ChatApp(Host):
             self.panels.uncover()
 
     def new_conversation(self) -> Conversation:
-        said = self.preferences
+        stored = self.preferences
         sampling, max_tokens, system = self._said
         return Conversation(
-            system=system or said.system,
-            sampling={**said.sampling, **sampling},
-            max_tokens=max_tokens or said.max_tokens,
+            system=system or stored.system,
+            sampling={**stored.sampling, **sampling},
+            max_tokens=max_tokens or stored.max_tokens,
         )
 
     def open(self, pair: PairReference) -> None:

@@ -59,11 +59,11 @@ def _read(text: str) -> Preferences:
     if not isinstance(stored, dict):
         raise ValueError("no object")
     names = {f.name: f.type for f in fields(Preferences)}
-    said = {name: value for name, value in stored.items() if name in names and value is not None}
-    for name, value in said.items():
+    given = {name: value for name, value in stored.items() if name in names and value is not None}
+    for name, value in given.items():
         if type(value).__name__ != str(names[name]).partition("[")[0].removesuffix(" | None"):
             raise ValueError(f"{name} is {value!r}")
-    found = Preferences(**said)
+    found = Preferences(**given)
     if found.max_tokens is not None and found.max_tokens < 1:
         raise ValueError(f"max_tokens is {found.max_tokens}")
     # Every answer of every new conversation would fail over it.
@@ -75,7 +75,7 @@ def save(preferences: Preferences) -> str | None:
     """Replace the file; returns a sentence if that fails."""
     path = file()
     try:
-        # With the system prompt in it, it is nobody else's business.
+        # It may hold a private system prompt.
         write_atomically(path, json.dumps(asdict(preferences)), private=True)
     except OSError as error:
         return f"The settings of the chat are not kept: {error.strerror}. Make room for {path}."

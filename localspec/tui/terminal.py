@@ -57,11 +57,11 @@ def _sudden_end(folder: Path, log: Path) -> str | None:
                 mark.unlink(missing_ok=True)
     if not ended:
         return None
-    said = ""
+    assertion = ""
     with suppress(OSError):
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-        said = next((line.strip() for line in reversed(lines) if "GGML_ASSERT" in line), "")
-    cause = f" The last message of llama.cpp: {said[:200]}" if said else ""
+        assertion = next((line.strip() for line in reversed(lines) if "GGML_ASSERT" in line), "")
+    cause = f" The last message of llama.cpp: {assertion[:200]}" if assertion else ""
     return (
         "localspec ended suddenly last time; all messages until then are in the history."
         f"{cause} (log: {log})"

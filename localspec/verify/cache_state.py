@@ -50,9 +50,9 @@ def check_cache_state(
     answers = sorted(reference.answers, key=lambda answer: len(answer.prompt))[: 1 + effort.answers]
     ways, asked = list(subject.ways()), list[str]()
     for number, name in deadline.within(product(range(len(answers)), ways)):
-        answer, told = answers[number], f"caches, text {number + 1} of {len(answers)}"
+        answer, where = answers[number], f"caches, text {number + 1} of {len(answers)}"
         if name == ways[0]:
-            subject.tell(f"{told}: rejection and trees")
+            subject.tell(f"{where}: rejection and trees")
             if subject.limits.max_draft >= _NODES:
                 try:
                     moved = _by_hand(subject, answer, branches=False)
@@ -69,7 +69,7 @@ def check_cache_state(
                     wrong += _wrong_tokens(subject, answer)
         others = [other for other in answers if other is not answer]
         asked.append(name)
-        subject.tell(f"{told}: answers by {name}")
+        subject.tell(f"{where}: answers by {name}")
         try:
             for what, distance in _by_answers(subject, answer, name, others, fresh):
                 found[what].append(distance)

@@ -68,9 +68,9 @@ def check_greedy(
     prompts = subject.prompts(effort.prompts)
     possible = [size for size in effort.sizes if size <= subject.limits.max_draft + 1]
     for number, name in deadline.within(product(range(len(prompts)), ways)):
-        told = f"greedy, prompt {number + 1} of {len(prompts)}"
+        where = f"greedy, prompt {number + 1} of {len(prompts)}"
         if number == len(answers):
-            subject.tell(f"{told}: plain decoding")
+            subject.tell(f"{where}: plain decoding")
             answers.append(subject.plain(prompts[number], effort.tokens))
             for i in range(_AT_ONCE if possible else 0):
                 size = possible[(number + i) % len(possible)]
@@ -78,7 +78,7 @@ def check_greedy(
             if subject.same_bits:
                 again = subject.plain(prompts[number], effort.tokens, _CHUNK)
                 _add(chunks, subject, number, answers[number], again.tokens)
-        subject.tell(f"{told}: {name}")
+        subject.tell(f"{where}: {name}")
         answer = subject.answer(prompts[number], effort.tokens, ways[name])
         _add(compared[name], subject, number, answers[number], answer.tokens)
         compared[name].tested += answer.tested

@@ -12,7 +12,7 @@ from localspec.decoding.tree import TokenTree
 from localspec.verify.subject import Subject
 
 _PLAIN, _TOKEN = 1.0, 0.001
-"""Seconds that passes are said to take, so that `auto` drafts wherever there is something to."""
+"""Seconds that passes count as, so that `auto` drafts wherever there is something to."""
 
 
 class PlainRows:
@@ -21,7 +21,7 @@ class PlainRows:
     So samples have the plain distribution to the last bit if the algorithm is right.
 
     Attributes:
-        clock: seconds that its passes were said to take.
+        clock: seconds that its passes count as.
     """
 
     def __init__(self, subject: Subject, base: Sequence[int]) -> None:

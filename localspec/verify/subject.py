@@ -56,7 +56,7 @@ class SubjectAnswer:
 
 
 class Subject:
-    """An engine under examination; nobody else may use it meanwhile.
+    """An engine under examination; no one else may use it meanwhile.
 
     Args:
         tell: called with what is going on; raises KeyboardInterrupt to stop.

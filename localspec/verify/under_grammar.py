@@ -34,12 +34,12 @@ def check_grammar(subject: Subject, effort: Effort, deadline: Deadline, noise: f
     tested = accepted = 0
     ways, asked, plain = subject.ways(), list[str](), list[SubjectAnswer]()
     for number, name in deadline.within(product(range(effort.answers), ways)):
-        told = f"grammar, text {number + 1} of {effort.answers}"
+        where = f"grammar, text {number + 1} of {effort.answers}"
         prompt = subject.tokens(ASKED.replace("{}", WHO[number % len(WHO)], 1))
         if number == len(plain):
-            subject.tell(f"{told}: plain decoding")
+            subject.tell(f"{where}: plain decoding")
             plain.append(subject.answer(prompt, _TOKENS, PLAIN, grammar=GRAMMAR))
-        subject.tell(f"{told}: {name}")
+        subject.tell(f"{where}: {name}")
         asked.append(name)
         sampling = SamplingParams(temperature=1.0, seed=SEED + number)
         greedy = subject.answer(prompt, _TOKENS, ways[name], grammar=GRAMMAR)

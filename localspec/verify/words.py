@@ -7,12 +7,12 @@ from typing import Any
 
 def rows(found: dict[str, Any]) -> list[tuple[str, str]]:
     """The verdict, then each check: how a line begins, and its text."""
-    told = [("", f"{found['verdict']}: {verdict(found)}"), ("", "")]
+    lines = [("", f"{found['verdict']}: {verdict(found)}"), ("", "")]
     for check in found["checks"]:
         early = "" if check["complete"] else " (as far as there was time)"
-        told.append((f"{check['verdict']:<8}", f"{check['check']}{early}"))
-        told += [(" " * 8, line) for line in (check["summary"], *check["faults"])]
-    return [*told, *((f"{'not run':<8}", name) for name in found["missing"])]
+        lines.append((f"{check['verdict']:<8}", f"{check['check']}{early}"))
+        lines += [(" " * 8, line) for line in (check["summary"], *check["faults"])]
+    return [*lines, *((f"{'not run':<8}", name) for name in found["missing"])]
 
 
 def verdict(found: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ class Switch:
 
     Attributes:
         require: raises UsageError where a needed package is missing.
-        on, off: what the user is told.
+        on, off: sentences for the user.
     """
 
     name: str

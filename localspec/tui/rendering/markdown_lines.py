@@ -53,7 +53,7 @@ class MarkdownLines:
     def render(self, text: str, width: int, palette: Palette) -> list[Strip]:
         """Lines of `width` cells behind the margin, an empty one between blocks."""
         grown = self._for == (width, palette) and text.startswith(self._text)
-        # What a name refers to may be told further down, for all of the text.
+        # A name may be defined further down, for all of the text.
         if not grown or _REFERENCE.search(text):
             self._blocks = []
         dropped = self._unsettled()

@@ -113,14 +113,14 @@ class BackgroundEngine:
         timeout: float | None = None,
         *,
         last: Callable[[], object] = lambda: None,
-        said: Callable[[], object] = lambda: None,
+        content: Callable[[], object] = lambda: None,
     ) -> str | None:
         """Stop, end the thread, free the models; returns why a session could not be saved.
 
         Args:
             timeout: seconds to wait for the thread.
             last: called after generation, while tokens can still be taken.
-            said: what else goes into the session's file; called after `last`.
+            content: what else goes into the session's file; called after `last`.
         """
         trouble = None
         self._thread.finish()
@@ -130,7 +130,7 @@ class BackgroundEngine:
         if self._engine is not None and not self._thread.is_alive():
             try:
                 if self._session is not None:
-                    self._engine.save_session(self._session, said())
+                    self._engine.save_session(self._session, content())
             except LocalspecError as error:
                 trouble = str(error)
             self._engine.close()
@@ -167,15 +167,15 @@ class BackgroundEngine:
     def _load(self, pair: PairReference, *, stoppable: bool = True) -> None:
         from localspec import load
 
-        told = 0.0
+        reported = 0.0
 
         def progress(fraction: float) -> None:
-            nonlocal told
+            nonlocal reported
             if stoppable:
                 self._thread.require_going_on(_STOPPED)
             now = monotonic()
-            if now - told >= _TELL_EVERY or fraction == 1.0:
-                told = now
+            if now - reported >= _TELL_EVERY or fraction == 1.0:
+                reported = now
                 self._tell(Progress(f"loading the model: {fraction:.0%}"))
 
         options, left_out = self._options_for(pair)
@@ -266,7 +266,7 @@ class BackgroundEngine:
             thinks=thinks,
             progress=progress,
         )
-        told: list[TokenLogprob] = []
+        logprobs: list[TokenLogprob] = []
         answer = ShownAnswer(question.message, stream.stats, self._engine, begins)
         with self._thread.cancels(stream):
             self._tell(AnswerBegan(answer))
@@ -278,7 +278,7 @@ class BackgroundEngine:
                 for chunk in stream:
                     answer.put(chunk)
                     if chunk.step is not None:
-                        told += chunk.step.logprobs
+                        logprobs += chunk.step.logprobs
                     now = monotonic()
                     if now - kept >= KEEP_EVERY:
                         kept = now
@@ -291,8 +291,8 @@ class BackgroundEngine:
             options = self._options_for(self._opened.pair)[0]
             answer.compare_with(measure_baseline(self._engine, options))
         self._tell(AnswerEnded(question.message, self._text, stream.finish_reason))
-        if question.record_of is not None and told:
-            self._record(question.record_of, stream, told)
+        if question.record_of is not None and logprobs:
+            self._record(question.record_of, stream, logprobs)
 
     def _learn(self, conversation: str, texts: Sequence[str]) -> None:
         from localspec.retrieval.learning import forget_conversations
@@ -310,7 +310,7 @@ class BackgroundEngine:
         if not isinstance(error, Cancelled):
             self._tell(NotKept(f"This conversation was not learned: {_sentence(error)}"))
 
-    def _record(self, conversation: str, stream: Stream, told: Sequence[TokenLogprob]) -> None:
+    def _record(self, conversation: str, stream: Stream, logprobs: Sequence[TokenLogprob]) -> None:
         from localspec.distill import chats, folders
 
         assert self._engine is not None
@@ -319,7 +319,7 @@ class BackgroundEngine:
             if self._header is None:
                 self._header = folders.header_of(model.path, model.vocabulary)
             folder = folders.folder_of(model.path, self._header.identity)
-            keep = partial(chats.keep, folder, self._header, conversation, stream.prompt, told)
+            keep = partial(chats.keep, folder, self._header, conversation, stream.prompt, logprobs)
             self._keep(conversation, keep, chats.forget)
         except (LocalspecError, OSError) as error:
             self._tell(NotKept(f"This answer was not recorded: {_sentence(error)}"))

@@ -156,8 +156,8 @@ def checked(**sampling: float | int) -> SamplingParams:
     try:
         return SamplingParams(**known)  # type: ignore[arg-type]
     except TypeError:  # no number: they may come from a file
-        said = ", ".join(f"{name} {value!r}" for name, value in known.items())
-        raise UsageError(f"Not all of this can be set: {said}. /set changes it.") from None
+        values = ", ".join(f"{name} {value!r}" for name, value in known.items())
+        raise UsageError(f"Not all of this can be set: {values}. /set changes it.") from None
 
 
 def _files(begun: str) -> list[str]:

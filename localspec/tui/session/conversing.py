@@ -146,7 +146,7 @@ class Conversing:
     def stop(self) -> None:
         running = self.running
         if running is not None and not running.asked:
-            # Its message is still on its way to the disk, and nobody was asked yet.
+            # Its message is still on its way to the disk, and the engine was not asked yet.
             self._note(running.conversation.messages[running.to], NEVER_BEGUN)
             self._over()
         self.engine.stop()
@@ -362,8 +362,8 @@ class Conversing:
 
     def _learn(self, conversation: Conversation) -> None:
         if self.learns:
-            said = [message.content for message in conversation.messages.values()]
-            self.engine.learn(conversation.id, [text for text in said if text])
+            texts = [message.content for message in conversation.messages.values()]
+            self.engine.learn(conversation.id, [text for text in texts if text])
 
     def _over(self) -> None:
         self.running = None

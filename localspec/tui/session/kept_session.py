@@ -63,10 +63,10 @@ def _conversation(found: Any) -> Conversation | None:
     if not isinstance(found, dict) or not found.get("messages"):
         return None
     messages = [one for one in found["messages"] if one["role"] in (chat.USER, chat.ASSISTANT)]
-    said = [one["content"] for one in found["messages"] if one["role"] == "system"]
+    system = [one["content"] for one in found["messages"] if one["role"] == "system"]
     conversation = Conversation(
         id=found.get("id") or chat.new_id(),
-        system=found.get("system") or (said[0] if said else None),
+        system=found.get("system") or (system[0] if system else None),
     )
     if found.get("title"):
         conversation.title = found["title"]

@@ -131,7 +131,7 @@ class Sidebar(Vertical):
 
     @property
     def choosing(self) -> bool:
-        # `has_focus` is told by a message, and late.
+        # `has_focus` changes by a message, and late.
         return self.screen.focused is self.query_one(OptionList)
 
     def action_search(self) -> None:

@@ -270,7 +270,7 @@ class Transcript(ScrollView, can_focus=True):
     def _fit(self) -> None:
         size = Size(self.scrollable_content_region.width, self._column.total + self._room)
         if size != self.virtual_size:
-            # Assigned in the ordinary way it would lay the whole screen out anew, which costs more
+            # Assigned in the ordinary way it would lay out the whole screen, which costs more
             # than all the rest of a redraw. The scrollbar is all that depends on it.
             self.set_reactive(Transcript.virtual_size, size)
             self._scroll_update(size)
