@@ -20,7 +20,7 @@ from tools.wheel import twice
 pytestmark = pytest.mark.nightly
 
 REPOSITORY = Path(__file__).parents[1]
-HEAVY = ("llama_cpp", "textual", "starlette", "matplotlib", "huggingface_hub", "gguf", "scipy")
+HEAVY = ("llama_cpp", "textual", "starlette", "huggingface_hub", "gguf", "scipy")
 EXPORTED = """
 import ctypes
 from localspec.kernels import library_path

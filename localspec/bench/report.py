@@ -101,8 +101,7 @@ def _warnings(report: Report) -> list[str]:
     return found
 
 
-def markdown(report: Report, charts: Sequence[tuple[str, str]] = ()) -> str:
-    """`charts` are pairs of caption and file name."""
+def markdown(report: Report) -> str:
     parts = [
         "# localspec bench",
         _bullets(f"{name}: {_plain(text)}" for name, text in _facts(report)),
@@ -116,8 +115,6 @@ def markdown(report: Report, charts: Sequence[tuple[str, str]] = ()) -> str:
         if pair.commands:
             lines = "\n".join(f"# {arm}\n{command}" for arm, command in pair.commands.items())
             parts += ["### Commands", f"```sh\n{lines}\n```"]
-    if charts:
-        parts += ["## Figures", *(f"![{_plain(caption)}]({name})" for caption, name in charts)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -66,12 +66,10 @@ def bench(context: typer.Context) -> int:
 
 
 def _write(report: Report, output: Path, console: Console) -> None:
-    from localspec.bench import charts, report_folder
+    from localspec.bench import report_folder
 
     report_folder.write(report, output)
     console.notice(f"The report is in {output}.")
-    if not charts.available():
-        console.notice(charts.MISSING)
 
 
 def _measured(context: typer.Context, console: Console, work: Work) -> Report:

@@ -78,7 +78,7 @@ BENCH = {
     ),
     "output": _output(
         "--output FOLDER",
-        "Write report.md, report.html, report.json and the figures to this folder.",
+        "Write report.md and report.json to this folder.",
         Path,
     ),
     "json": _output("--json", "Print all samples and figures as JSON instead of tables."),

@@ -1,17 +1,15 @@
-"""The report in its three forms, and its charts."""
+"""The report in its three forms."""
 
 from __future__ import annotations
 
 import json
 import os
-import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from localspec.bench import charts, report_folder
-from localspec.bench.html import html
+from localspec.bench import report_folder
 from localspec.bench.machine import this_machine
 from localspec.bench.report import markdown
 from localspec.bench.terminal import report_text
@@ -32,7 +30,7 @@ def test_json_comes_back_as_it_was() -> None:
 
 
 def test_markdown_has_arms_as_rows_and_suites_as_columns() -> None:
-    lines = markdown(a_report(), [("A figure", "chart.png")]).splitlines()
+    lines = markdown(a_report()).splitlines()
     assert "| arm | story | copy | all |" in lines
     assert "| model depth 2 | 2.00 | 2.00 | 2.00 (2.00–2.00) |" in lines
     assert '| a\\|b \\<i>&" | 1.25 | 1.25 | 1.25 (1.25–1.25) |' in lines
@@ -46,26 +44,12 @@ def test_markdown_has_arms_as_rows_and_suites_as_columns() -> None:
     assert "| model depth 2 | 0 of 8 | story p0 at 2, story p1 at 2, story p2 at 2, story p3 " in (
         " ".join(lines)
     )
-    assert "![A figure](chart.png)" in lines
     assert any("arm 'broken' failed" in line for line in lines)
     assert any("SHA-256 " + "ab" * 32 in line for line in lines)
     # Every table is rectangular.
     for before, after in pairwise(lines):
         if before.startswith("|") and after.startswith("|"):
             assert before.replace("\\|", "").count("|") == after.replace("\\|", "").count("|")
-
-
-def test_html_is_one_well_formed_page_without_foreign_markup() -> None:
-    report = a_report()
-    report.command = "localspec bench \x1b[31m"
-    page = html(report, [("<figure>", '<?xml version="1.0"?>\n<svg><g /></svg>')])
-    root = ElementTree.fromstring(page)
-    assert root.find(".//svg/g") is not None
-    assert root.find(".//i") is None
-    assert any(cell.text == NASTY for cell in root.iter("td"))
-    assert [caption.text for caption in root.iter("figcaption")] == ["<figure>"]
-    assert "src=" not in page
-    assert "\x1b" not in page
 
 
 def test_the_terminal_gets_80_columns_without_colour() -> None:
@@ -80,25 +64,9 @@ def test_the_terminal_gets_80_columns_without_colour() -> None:
     assert [line.split()[:2] for line in swept] == [["2", "75%"], ["3", "75%"]]
 
 
-def test_charts_are_drawn_as_svg_and_png() -> None:
-    pytest.importorskip("matplotlib")
-    drawn = charts.draw(a_report().pairs[0])
-    assert [chart.name for chart in drawn] == [
-        "sweep-greedy",
-        "speed-up-greedy",
-        "sweep-t0.8",
-        "speed-up-t0.8",
-    ]
-    for chart in drawn:
-        assert chart.png.startswith(b"\x89PNG")
-        ElementTree.fromstring(chart.svg)
-    ElementTree.fromstring(html(a_report(), [(f.caption, f.svg) for f in drawn]))
-
-
-def test_all_files_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(charts, "available", lambda: False)
-    names = [path.name for path in report_folder.write(a_report(), tmp_path)]
-    assert names == ["report.json", "report.md", "report.html"]
+def test_all_files_are_written(tmp_path: Path) -> None:
+    report_folder.write(a_report(), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.json", "report.md"]
     assert read((tmp_path / "report.json").read_text("utf-8")) == a_report()
 
 
