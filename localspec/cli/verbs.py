@@ -7,7 +7,6 @@ Declaring all options takes longer than a small command, so the overview has its
 from __future__ import annotations
 
 from difflib import get_close_matches
-from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -80,7 +79,6 @@ class VerbGroup(typer.core.TyperGroup):
         help_text.write_options(self, ctx, formatter)
 
 
-@cache
 def built(name: str) -> Any:
     """The command of a verb; KeyError if there is none."""
     place, _, attribute = VERBS[name].partition(":")
