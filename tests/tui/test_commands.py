@@ -113,21 +113,3 @@ def test_paths_that_cannot_be(begun: str) -> None:
 )
 def test_settings(argument: str, expected: tuple[str, float | None]) -> None:
     assert setting(argument) == expected
-
-
-@pytest.mark.parametrize(
-    ("argument", "sentence"),
-    [
-        ("warmth 1", "There is no setting 'warmth'. Choose from temperature, "),
-        ("temperature hot", "temperature is 'hot'. Give a number, or 'default'."),
-        ("temperature nan", "temperature"),
-        ("temperature -1", "temperature"),
-        ("top_k 1.5", "top_k is '1.5'. Give a whole number, or 'default'."),
-        ("max_tokens 0", "max_tokens is 0. Give 1 or more, or 'default'."),
-        ("logit_bias 1", "There is no setting 'logit_bias'."),
-    ],
-)
-def test_settings_that_cannot_be_meant(argument: str, sentence: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        setting(argument)
-    assert str(caught.value).startswith(sentence)

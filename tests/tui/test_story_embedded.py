@@ -1,19 +1,14 @@
-"""The main stories again, with the embedded pair in place of the scripted engine."""
+"""The main story again, with the embedded pair in place of the scripted engine."""
 
 from __future__ import annotations
-
-from itertools import count
 
 import pytest
 from textual.widgets import OptionList
 
-from localspec import Chunk, Drafting, ModelOptions
-from localspec.chat.conversation import COMPLETE, STOPPED
-from localspec.history.history import History
+from localspec import Drafting, ModelOptions
+from localspec.chat.conversation import COMPLETE
 from localspec.tui.app import ChatApp
-from localspec.tui.session.answer import ShownAnswer
 from tests.tui.pilots import Chat, chat
-from tests.tui.scripted import Hold
 
 pytestmark = pytest.mark.nightly
 
@@ -76,39 +71,3 @@ async def test_send_regenerate_and_find_it_again_after_a_restart() -> None:
         assert "‹ 2/2 ›" in shown.text
         await shown.send("The end?")
         assert len(shown.path) == 6
-
-
-async def test_stop_keeps_what_was_said_and_the_next_answer_goes_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    hold, put, seen = Hold(), ShownAnswer.put, count(1)
-
-    def put_three(answer: ShownAnswer, chunk: Chunk) -> None:
-        put(answer, chunk)
-        if next(seen) == 3:
-            hold.wait()
-
-    # The pair is quicker than any key.
-    monkeypatch.setattr(ShownAnswer, "put", put_three)
-    async with chat(app=the_app(), size=WIDE) as shown:
-        await shown.send("Tell me a long story about a bear and a bee.", answered=False)
-        await shown.until(lambda: hold.reached)
-        await shown.until(lambda: shown.path[-1].content, "the answer so far")
-        await shown.press("escape")
-        hold.release()
-        await shown.answered()
-        assert shown.answer.state == STOPPED
-        stopped = shown.answer.content
-        assert stopped
-        assert len(stopped.split()) < 30
-        assert "■ stopped" in shown.text
-        conversation = shown.app.conversing.conversation.id
-        await shown.command("/set max_tokens 10")
-        await shown.send("Go on.")
-        assert shown.said[1] == stopped
-        assert shown.said[3]
-        expected = shown.said
-    history = History()
-    kept = history.load(conversation)
-    history.close()
-    assert [m.content for m in kept.path()] == expected

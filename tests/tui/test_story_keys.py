@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from textual.command import CommandPalette
 from textual.screen import ModalScreen
@@ -53,20 +51,6 @@ async def test_a_command_without_arguments_runs_when_it_is_chosen() -> None:
         await shown.press("enter")
         await shown.until(lambda: shown.app.sidebar.display is not before)
         assert shown.app.prompt.text == ""
-
-
-async def test_files_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "notes.txt").write_text("x", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    async with chat() as shown:
-        await shown.type("/attach fo")
-        await shown.press("tab")
-        assert shown.app.prompt.text == "/attach folder/"
-        await shown.press("tab")
-        assert shown.app.prompt.text == "/attach folder/notes.txt"
-        await shown.press("enter")
-        await shown.until(lambda: shown.app.composer.attached)
 
 
 async def test_the_command_palette_has_the_commands() -> None:

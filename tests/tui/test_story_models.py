@@ -11,7 +11,7 @@ from textual.widgets import OptionList, Static
 
 from localspec.errors import LocalspecError, ModelInvalid
 from localspec.hub import catalog, download, local
-from localspec.hub.catalog import Catalog, Entry
+from localspec.hub.catalog import Catalog
 from localspec.hub.download import PullProgress
 from localspec.hub.local import LocalModel
 from localspec.pairing import rules
@@ -19,42 +19,17 @@ from localspec.pairing.rules import FAIL, WARN, Check, PairVerdict
 from localspec.tui.screens.download_screen import DownloadScreen
 from localspec.tui.screens.model_picker import ModelPicker
 from localspec.tui.session.events import PairReference
+from tests.tui.models import a_model, lynx
 from tests.tui.pilots import Chat, chat, option_texts
 from tests.tui.scripted import Hold, Scripted
 
 pytestmark = pytest.mark.nightly
 
 
-def a_model(name: str, size: int, *, problem: str | None = None) -> LocalModel:
-    return LocalModel(
-        path=Path("/models") / f"{name}.gguf",
-        reference=f"/models/{name}.gguf",
-        name=name,
-        source="folder",
-        architecture="llama",
-        parameters=size,
-        quantization="Q8_0",
-        trained_context=4096,
-        size=size,
-        problem=problem,
-        chat=True,
-    )
-
-
 OWL, WREN, CRAB = a_model("owl", 8 << 30), a_model("wren", 1 << 30), a_model("crab", 512 << 20)
 RUIN = a_model("ruin", 2 << 30, problem="The file is truncated. Download it again.")
 MODELS = [OWL, WREN, CRAB, RUIN]
-LYNX = Entry(
-    name="lynx-7b",
-    family="Lynx",
-    parameters=7_000_000_000,
-    repo="den/lynx-7b-gguf",
-    size=4_700_000_000,
-    licence="MIT",
-    drafts=["den/lynx-1b-gguf:Q4_K_M"],
-    source="https://example.org",
-    checked="2026-01-01",
-)
+LYNX = lynx("den/lynx-1b-gguf:Q4_K_M")
 """One to download, and its draft model."""
 
 

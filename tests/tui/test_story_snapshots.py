@@ -13,8 +13,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from localspec.hub import catalog, local
-from localspec.hub.catalog import Catalog, Entry
-from localspec.hub.local import LocalModel
+from localspec.hub.catalog import Catalog
 from localspec.pairing import rules
 from localspec.pairing.rules import FAIL, OK, Check, PairVerdict
 from localspec.tui.app import ChatApp
@@ -23,6 +22,7 @@ from localspec.tui.screens.keys_screen import KeysScreen
 from localspec.tui.screens.model_picker import ModelPicker
 from localspec.tui.session.events import PairReference
 from localspec.tui.widgets import sidebar
+from tests.tui.models import a_model, lynx
 from tests.tui.pilots import Chat
 from tests.tui.scripted import Scripted
 
@@ -108,23 +108,16 @@ def test_model_picker(
     size: tuple[int, int], snap_compare: Compare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models = [
-        _model("owl-8b", 8_000_000_000, "Q4_K_M"),
-        _model("wren-1b", 1_000_000_000, "Q8_0"),
-        _model("crab-500m", 500_000_000, "Q8_0"),
+        a_model(name, parameters * 5 // 8, parameters=parameters, quantization=quantization)
+        for name, parameters, quantization in (
+            ("owl-8b", 8_000_000_000, "Q4_K_M"),
+            ("wren-1b", 1_000_000_000, "Q8_0"),
+            ("crab-500m", 500_000_000, "Q8_0"),
+        )
     ]
     monkeypatch.setattr(local, "local_models", lambda _folders: models)
     monkeypatch.setattr(rules, "judge", _judge)
-    entry = Entry(
-        name="lynx-7b",
-        family="Lynx",
-        parameters=7_000_000_000,
-        repo="den/lynx-7b-gguf",
-        size=4_700_000_000,
-        licence="MIT",
-        source="https://example.org",
-        checked="2026-01-01",
-    )
-    monkeypatch.setattr(catalog, "load", lambda: Catalog([entry]))
+    monkeypatch.setattr(catalog, "load", lambda: Catalog([lynx()]))
 
     async def story(shown: Chat) -> None:
         await shown.press("ctrl+o")
@@ -154,23 +147,6 @@ def test_a_light_theme(snap_compare: Compare, monkeypatch: pytest.MonkeyPatch) -
 
     app = an_app(ANSWER)
     assert snap_compare(app, terminal_size=(120, 40), run_before=played(app, story))
-
-
-def _model(name: str, parameters: int, quantization: str) -> LocalModel:
-    path = Path("/models") / f"{name}.gguf"
-    return LocalModel(
-        path=path,
-        reference=str(path),
-        name=name,
-        source="folder",
-        architecture="llama",
-        parameters=parameters,
-        quantization=quantization,
-        trained_context=8192,
-        size=parameters * 5 // 8,
-        problem=None,
-        chat=True,
-    )
 
 
 def _judge(target: Path, draft: Path) -> PairVerdict:
