@@ -34,8 +34,6 @@ Examples:
 
 HISTORY = "history"
 """Name of all that was recorded in chats."""
-RENAMED = {"max_tokens": "longest", "tokens": "most"}
-"""Options with other names in a request, whose `kind` is the type of the weights."""
 Files = Annotated[
     list[Path] | None,
     o.argument(
@@ -97,24 +95,22 @@ def _request(console: Console, params: Mapping[str, Any], files: Sequence[Path])
         ),
         (
             head and {"begun_from", "shape"} & params.keys(),
-            f"A head ({kind}) has its target's shape. Leave out --shape and --from.",
+            f"A head ({kind}) has its target's shape and tokens. Leave out --shape and --from.",
         ),
     ):
         if refused:
             raise UsageError(why)
-    same = {one.name for one in fields(DistillRequest)} & params.keys() - {"kind", "prompts"}
-    given = {name: params[name] for name in same}
+    names = {one.name for one in fields(DistillRequest)} - {"prompts"}
+    given = {name: value for name, value in params.items() if name in names}
+    given |= {"kind": kind, "quant": quant}
     if "out" in params:
         given["out"] = Path(params["out"]).expanduser()
-    given |= {new: params[old] for old, new in RENAMED.items() if old in params}
     if tuned:
         given["begun_from"] = model_path(params["begun_from"], console, embedded=EMBEDDED_DRAFT)
     return DistillRequest(
         target=model_path(params.get("model"), console),
         prompts=_prompts(files, bool(params.get("history"))),
         texts=[Path(path).expanduser() for path in params.get("text", ())],
-        made=kind,
-        kind=quant,
         **given,
     )
 

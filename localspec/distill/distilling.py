@@ -59,7 +59,7 @@ def record(
         header = folders.header_of(request.target, vocabulary)
         folder = folders.folder_of(request.target, header.identity)
         trace = opened.enter_context(Trace(folder / folders.TRACE, header))
-        _require_room(trace, request.most)
+        _require_room(trace, request.tokens)
         shared = SharedContext(model, options, cells=SEATS)
         opened.enter_context(closing(shared))
         skipped = SkippedFiles()
@@ -84,9 +84,9 @@ def record(
 
         there = trace.tokens(held_back=False) + trace.tokens(held_back=True)
         recorder = Recorder(
-            shared, header.k, longest=request.longest, seed=request.seed, progress=progress
+            shared, header.k, longest=request.max_tokens, seed=request.seed, progress=progress
         )
-        most = None if request.most is None else max(0, request.most - there)
+        most = None if request.tokens is None else max(0, request.tokens - there)
         recorder.record(everything(), trace, most)
         left_out = skipped.sentence()
         if left_out:
@@ -126,7 +126,7 @@ def distill(request: DistillRequest, progress: training.OnProgress, notice: Noti
 def _plan(request: DistillRequest, made: Making, trace: Trace) -> TrainingPlan:
     longest = min(CONTEXT, made.shape.context)
     return TrainingPlan(
-        kind=request.made,
+        kind=request.kind,
         begun_from=content_identity(request.begun_from) if request.begun_from else "",
         shape=asdict(made.shape),
         records=len(trace),

@@ -50,10 +50,10 @@ def making(request: DistillRequest, target: GGUFFile, vocabulary: str, notice: N
 
     Raises LocalspecError.
     """
-    if request.made == DRAFT:
+    if request.kind == DRAFT:
         return _draft(request, target, notice)
     found, values = weights.read(request.target)
-    if request.made == EAGLE3:
+    if request.kind == EAGLE3:
         layers = heads.target_layers(found.layers)
         return _head(
             found,
@@ -61,13 +61,13 @@ def making(request: DistillRequest, target: GGUFFile, vocabulary: str, notice: N
             EAGLE3,
             lambda put: EagleLearner(found, found, _put(values, put), layers),
             lambda path, made, trained: heads.write_eagle(
-                path, made, found, layers, target, trained, request.kind
+                path, made, found, layers, target, trained, request.quant
             ),
         )
     return _head(
         found,
         heads.initial_medusa(values, found),
-        request.made,
+        request.kind,
         lambda put: MedusaLearner(found, _put(values, put), heads.HEADS),
         lambda path, made, trained: heads.write_medusa(path, made, found, trained, vocabulary),
     )
@@ -98,7 +98,9 @@ def _draft(request: DistillRequest, target: GGUFFile, notice: Notice) -> Making:
         found.describe(),
         begun,
         lambda _: DraftLearner(found),
-        lambda path, made, trained: weights.write(path, found, made, target, trained, request.kind),
+        lambda path, made, trained: weights.write(
+            path, found, made, target, trained, request.quant
+        ),
     )
 
 

@@ -22,26 +22,26 @@ Notice = Callable[[str], None]
 class DistillRequest:
     """Attributes:
     target: the model's file.
-    made: one of KINDS.
+    kind: one of KINDS.
     prompts: to be answered; `texts` are files and folders to be read.
     raw: take text prompts without the chat template.
-    answers, longest: answers to each prompt, and tokens of each.
-    most: tokens to record.
+    answers, max_tokens: answers to each prompt, and tokens of each.
+    tokens: to record at most.
     begun_from: a draft to tune, None for a new one.
     shape: of a new one, "192x3x512"; None chooses.
     epochs, batch, rate, hard, seed, threads, device: see `run.TrainingPlan`.
-    kind: type of the matrices, "Q8_0" or "F16".
+    quant: type of the matrices, "Q8_0" or "F16".
     out: None for the folder in which `-d auto` looks.
     """
 
     target: Path
-    made: str = DRAFT
+    kind: str = DRAFT
     prompts: Sequence[Prompt] = ()
     texts: Sequence[Path] = ()
     raw: bool = False
     answers: int = 1
-    longest: int = 256
-    most: int | None = None
+    max_tokens: int = 256
+    tokens: int | None = None
     begun_from: Path | None = None
     shape: str | None = None
     epochs: int = 4
@@ -51,11 +51,11 @@ class DistillRequest:
     seed: int = 0
     threads: int = 1
     device: str = "auto"
-    kind: str = Q8_0
+    quant: str = Q8_0
     out: Path | None = None
 
     @property
     def learning_rate(self) -> float:
         if self.rate is not None:
             return self.rate
-        return TUNED if self.begun_from is not None else RATES[self.made]
+        return TUNED if self.begun_from is not None else RATES[self.kind]

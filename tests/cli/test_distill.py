@@ -98,7 +98,7 @@ def test_a_folder_that_cannot_be_made(cli: Cli, home: Path, tmp_path: Path) -> N
         (("--tokens", "-1"), "--tokens is -1. Give 1 or more."),
         (("--quant", "Q4_0"), "A draft cannot be written as 'Q4_0'."),
         (("--from", "demo", "--shape", "32x1x32"), "Give one of them."),
-        (("--as", "medusa", "--shape", "32x1x32"), "has its target's shape."),
+        (("--as", "medusa", "--shape", "32x1x32"), "has its target's shape and tokens."),
         (("--record-only",), "There is nothing to record."),
         (("nowhere.txt", "--record-only"), "nowhere.txt cannot be read"),
         (("--text", "nowhere", "--record-only"), "There is no file or folder nowhere."),

@@ -172,7 +172,7 @@ def test_devices_that_are_not_there() -> None:
 def test_heads_learn(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     target = kills.prepared(tmp_path)
-    request = DistillRequest(target=target, made=kind, epochs=8, batch=128, rate=1e-2, device="cpu")
+    request = DistillRequest(target=target, kind=kind, epochs=8, batch=128, rate=1e-2, device="cpu")
     made = distill(request, lambda _: None, print)
     first, last = made.curve[0], made.curve[-1]
     assert last.held_loss < 0.8 * first.held_loss
