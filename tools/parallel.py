@@ -24,7 +24,7 @@ from typing import TypeAlias
 
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
-from localspec.bench.peers_server import LlamaServer
+from localspec.bench.llama_server import LlamaServer
 from localspec.bench.prompt_texts import prompt_tokens
 from localspec.bench.samples import BenchPrompt
 from localspec.bench.scale import scaled_pair

@@ -60,7 +60,6 @@ def benchmark(
     *,
     command: str,
     tell: Tell,
-    notices: Sequence[str],
 ) -> Report:
     """Measure the pairs one after the other; after Ctrl+C, return what there is.
 
@@ -74,7 +73,6 @@ def benchmark(
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         settings=_described(settings),
         pairs=[],
-        notices=list(notices),
     )
     try:
         for pair in pairs:

@@ -65,7 +65,6 @@ BENCH = {
         f"{QUICK_TURNS}, unless given.",
     ),
     "seed": _how("--seed N", f"Set the seed. Default {SEED}.", int),
-    "peers": _who("--peers", "Also run llama-cpp-python's Llama, plain and with prompt lookup."),
     "llama_server": _who(
         "--llama-server PATH",
         "Also run llama.cpp's llama-server, with each of its drafting modes.",
