@@ -28,7 +28,7 @@ EXAMPLES = """\
 Examples:
   localspec bench --quick
   localspec bench -m model.gguf -d draft.gguf --output report
-  localspec bench --scale 1b --sweep --temp 0
+  localspec bench --scale 1b --arms plain,depths --temp 0
   localspec bench --scale R0 --prompts questions --temp 0
   localspec bench -m smollm2 --scale-to 1728x30x3072:Q4_0
   localspec bench --scale A --llama-server llama-server"""
@@ -149,7 +149,7 @@ def _pairs_and_settings(
             else (b.QUICK_PER_SUITE if quick else b.PER_SUITE),
         ),
         temperatures=_temperatures(params["temp"]),
-        groups=_groups(params["arms"], sweep=bool(params["sweep"])),
+        groups=_groups(params["arms"]),
         turns=_count("turns", params["turns"], b.QUICK_TURNS if quick else b.TURNS),
         max_tokens=_count(
             "max-tokens", params["max_tokens"], b.QUICK_MAX_TOKENS if quick else b.MAX_TOKENS
@@ -185,14 +185,14 @@ def _server(given: Path | None) -> Path | None:
     return path
 
 
-def _groups(arms: str | None, *, sweep: bool) -> tuple[str, ...]:
+def _groups(arms: str | None) -> tuple[str, ...]:
     groups = _names(b.DEFAULT_ARMS if arms is None else arms) or ()
     for group in groups:
         if group not in b.ARMS:
             raise UsageError(f"There are no arms '{group}'. Choose from {', '.join(b.ARMS)}.")
     if not groups:
         raise UsageError(f"--arms is empty. Choose from {', '.join(b.ARMS)}.")
-    return tuple(dict.fromkeys([*groups, *(["depths"] if sweep else [])]))
+    return tuple(dict.fromkeys(groups))
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

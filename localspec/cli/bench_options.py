@@ -55,9 +55,8 @@ BENCH = {
     "arms": _what(
         "--arms LIST",
         f"Compare these, separated by commas: {', '.join(ARMS)}. Default {DEFAULT_ARMS}. cold "
-        "starts each answer without measurements.",
+        "starts each answer without measurements, depths are 1 to 8 of the draft model.",
     ),
-    "sweep": _what("--sweep", "Add fixed depths 1 to 8 of the draft model (arms 'depths')."),
     "turns": _how("--turns N", f"Repeat N times and take medians. Default {TURNS}.", int),
     "quick": _how(
         "--quick",
