@@ -128,8 +128,8 @@ def search(context: typer.Context, query: Query) -> int:
 @o.takes(_JSON)
 def show(context: typer.Context, id: Id) -> int:
     """Print a conversation: the branch that the chat shows, as Markdown."""
-    from localspec.cli.history_tables import harmless
     from localspec.history.export import to_json, to_markdown
+    from localspec.text import harmless
 
     console: Console = context.obj
     conversation = _load(id)

@@ -16,16 +16,6 @@ ID = 8
 _TITLE = 24
 """Cells of a title beside a text."""
 
-_STEERING = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], "\ufffd")
-_STEERING |= {ord("\n"): "\n", ord("\t"): "\t", ord("\r"): ""}
-# They turn the direction of what stands behind them.
-_STEERING |= dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd")
-
-
-def harmless(text: str) -> str:
-    """Text without what steers a terminal."""
-    return text.translate(_STEERING)
-
 
 def plain(text: str) -> str:
     """A title or name in one line, without what steers a terminal."""
