@@ -7,18 +7,38 @@ from typing import Any
 
 from localspec import Chunk, Completion, GenerationStats
 from localspec.cli.output import Console
-from localspec.cli.worker import Ready
+from localspec.cli.worker import Finished, Ready
 from localspec.errors import Cancelled, describe
 from localspec.prompting.pieces import Piece, Plain, Reader, Thought, as_text
 
 
 class Format:
-    """Called in this order; `failed` may replace the rest at any time."""
+    """Prints an answer's events; `opened` and `outcome` are the first and the last.
+
+    `failed` may replace the rest at any time.
+    """
+
+    opened: Ready | None = None
+    outcome: Finished | None = None
+    answering = False
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._reader: Reader = Plain()
         self._said = {"text": "", "reasoning": ""}
+
+    def handle(self, event: Ready | Chunk | Finished) -> None:
+        if isinstance(event, Ready):
+            self.opened = event
+            self._console.notices(event.notices)
+            self.ready(event)
+        elif isinstance(event, Finished):
+            self.outcome = event
+            self.finished(event.completion)
+        else:
+            self.answering = True
+            self._console.erase_progress()
+            self.chunk(event)
 
     def ready(self, ready: Ready) -> None:
         """The models are open."""
@@ -83,18 +103,12 @@ class TextFormat(Format):
 class JsonObject(Format):
     """One object at the end, also when interrupted, but not after an error."""
 
-    _ready: Ready | None = None
-
-    def ready(self, ready: Ready) -> None:
-        super().ready(ready)
-        self._ready = ready
-
     def _end(self, completion: Completion) -> None:
         found = {
             **_named(self._said),
             "finish_reason": completion.finish_reason,
-            "model": None if self._ready is None else self._ready.model,
-            "draft": None if self._ready is None else self._ready.draft,
+            "model": None if self.opened is None else self.opened.model,
+            "draft": None if self.opened is None else self.opened.draft,
             "stats": completion.stats.as_dict(),
         }
         self._console.answer_json(found)

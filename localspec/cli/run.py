@@ -23,9 +23,7 @@ from localspec.errors import Cancelled, UsageError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
 if TYPE_CHECKING:
-    from localspec import Chunk
     from localspec.cli.formats import Format
-    from localspec.cli.worker import Finished, Ready, Worker
 
 EXAMPLES = """\
 Examples:
@@ -106,7 +104,7 @@ def run(context: typer.Context, prompt: Prompt = None) -> int:
             shows_progress=console.shows_progress,
             shows_figures=kind is formats.TextFormat and not console.quiet,
         )
-        ready, finished = _follow(worker, form, console)
+        worker.follow(console, form.handle, writing=lambda: form.answering)
     except ReaderGone as gone:
         if not console.quiet:
             console.say(f"localspec: {str(gone).rstrip('.')}, so the answer stops here.")
@@ -120,9 +118,7 @@ def run(context: typer.Context, prompt: Prompt = None) -> int:
     except Exception as error:
         _tell(form, error)
         raise
-    return _report(
-        console, ready, finished, stats=bool(params["stats"]), figures=kind is formats.TextFormat
-    )
+    return _report(console, form, stats=bool(params["stats"]))
 
 
 def _tell(form: Format, error: Exception) -> None:
@@ -131,38 +127,13 @@ def _tell(form: Format, error: Exception) -> None:
         form.failed(error)
 
 
-def _follow(worker: Worker, form: Format, console: Console) -> tuple[Ready, Finished]:
-    from localspec.cli.worker import Finished, Ready
+def _report(console: Console, form: Format, *, stats: bool) -> int:
+    from localspec.cli import report
+    from localspec.cli.formats import TextFormat
 
-    ready: Ready | None = None
-    finished: Finished | None = None
-    answering = False
-
-    def handle(event: Ready | Chunk | Finished) -> None:
-        nonlocal ready, finished, answering
-        if isinstance(event, Ready):
-            ready = event
-            console.notices(event.notices)
-            form.ready(event)
-        elif isinstance(event, Finished):
-            finished = event
-            form.finished(event.completion)
-        else:
-            answering = True
-            console.erase_progress()
-            form.chunk(event)
-
-    worker.follow(console, handle, writing=lambda: answering)
+    ready, finished = form.opened, form.outcome
     assert ready is not None
     assert finished is not None
-    return ready, finished
-
-
-def _report(
-    console: Console, ready: Ready, finished: Finished, *, stats: bool, figures: bool
-) -> int:
-    from localspec.cli import report
-
     completion = finished.completion
     interrupted = completion.finish_reason == "cancelled"
     console.notices(completion.stats.notices)
@@ -175,7 +146,7 @@ def _report(
             finish=completion.finish_reason,
         )
         console.say(lines, dim=True)
-    elif figures and not console.quiet:
+    elif isinstance(form, TextFormat) and not console.quiet:
         line = report.line(
             finished.figures,
             draft=ready.draft_name,
