@@ -17,7 +17,7 @@ from localspec.gguf.file import Array, GGUFFile
 
 HEADS = 4
 _ARRAY, _I32 = 9, 5  # GGUF's value types
-OWN, NORMS = ("attn_q", "attn_k", "attn_v"), ("attn_norm", "ffn_norm")
+OWN = ("attn_q", "attn_k", "attn_v")
 
 
 def target_layers(layers: int) -> tuple[int, int, int]:

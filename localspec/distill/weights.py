@@ -106,11 +106,10 @@ def target_facts(file: GGUFFile) -> ShapeTarget:
     )
 
 
-def initial(shape: Shape, target: Path | None, seed: int) -> Weights:
+def initial(shape: Shape, target: Path, seed: int) -> Weights:
     """The target's embeddings (or their main directions), norms, first and last layers; else drawn.
 
-    Args:
-        target: a model of any quantization; None, or another architecture, draws everything.
+    A target of another architecture has everything drawn.
     """
     random = np.random.Generator(np.random.PCG64(seed))
     source = _readable(target)
@@ -144,9 +143,7 @@ def _outer_layers(there: int, count: int) -> npt.NDArray[np.int_]:
     return taken.clip(0, max(0, there - 1))
 
 
-def _readable(path: Path | None) -> LlamaFile | None:
-    if path is None:
-        return None
+def _readable(path: Path) -> LlamaFile | None:
     try:
         return LlamaFile(path, "trained")
     except ModelInvalid:
