@@ -50,7 +50,7 @@ INSIDE_TUI = (
     ("widgets", "preferences"),
     ("screens",),
     ("control",),
-    ("guard",),
+    ("terminal_guard",),
     ("terminal", "app"),
 )
 

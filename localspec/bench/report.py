@@ -9,11 +9,11 @@ from functools import cached_property
 from typing import Any
 
 from localspec.bench.machine import FileFacts, Machine
+from localspec.bench.report_tables import tables
 from localspec.bench.samples import Sample
 from localspec.bench.speed_ups import METHOD
 from localspec.bench.summary import PairSummary, summarise
 from localspec.bench.table import Table
-from localspec.bench.tables import tables
 
 FORMAT = 3
 """Of the JSON; counts up when its meaning changes."""

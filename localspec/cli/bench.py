@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from localspec.cli import options as o
+from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.shared_options import DRAFT_MODEL, MODEL
 from localspec.cli.working import Work, working
@@ -292,12 +292,12 @@ def _count(name: str, given: int | None, default: int, *, least: int = 1) -> int
 
 
 def _shown(report: Report) -> str:
-    from localspec.bench import terminal
+    from localspec.bench import terminal_tables
 
     # In a pipe: for a terminal of the usual width.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
     verdicts = "".join(f"{_verdict(pair)}\n" for pair in report.pairs if pair.samples)
-    return f"{verdicts}\n{terminal.report_text(report, width)}"
+    return f"{verdicts}\n{terminal_tables.report_text(report, width)}"
 
 
 def _verdict(pair: PairResults) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from localspec.cli import options as o
+from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.shared_options import (
     ANSWER,
@@ -69,12 +69,12 @@ def chat(context: typer.Context) -> int:
 def _shown(console: Console, params: dict[str, Any]) -> int:
     from localspec.cli.request import read_opening, read_system
     from localspec.tui.app import ChatApp
-    from localspec.tui.session import kept_session
+    from localspec.tui.session import session_conversation
     from localspec.tui.session.events import PairReference
     from localspec.tui.terminal import log_file, running_in_terminal
 
     opening = read_opening(params)
-    session = None if params["session"] is None else kept_session.read(params["session"])
+    session = None if params["session"] is None else session_conversation.read(params["session"])
     # Adapters and a projector fit the model that was asked for, not the one that was open last.
     options = opening.options
     adapted = options.adapters or options.draft_adapters or options.mmproj

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from localspec.cli import options as o
+from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.errors import Cancelled, UsageError
 

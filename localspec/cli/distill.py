@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from localspec.cli import crashes
-from localspec.cli import options as o
+from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.errors import Cancelled, UsageError
 
 if TYPE_CHECKING:
+    from localspec.distill.distill_request import DistillRequest
     from localspec.distill.distilling import Distilled
     from localspec.distill.folders import Recorded
-    from localspec.distill.request import DistillRequest
     from localspec.distill.training import TrainingProgress
     from localspec.prompting.prompt import Prompt
 
@@ -138,7 +138,7 @@ def distill(context: typer.Context, prompts: Files = None) -> int:
 
 def _request(console: Console, params: Mapping[str, Any], files: Sequence[Path]) -> DistillRequest:
     from localspec.cli.request import model_path
-    from localspec.distill.request import DistillRequest
+    from localspec.distill.distill_request import DistillRequest
     from localspec.paths import EMBEDDED_DRAFT
 
     kind, quant = params.get("kind", "draft"), str(params.get("quant", "Q8_0")).upper()

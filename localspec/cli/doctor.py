@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from localspec.cli import options as o
+from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.shared_options import DRAFT_MODEL, MODEL
 from localspec.cli.working import Work, working

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from localspec.cli import options as o
+from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.shared_options import DRAFT_MODEL, DRAFTING, MODEL, SAMPLING
 from localspec.cli.working import Work, working
@@ -17,7 +17,7 @@ from localspec.errors import Cancelled, UsageError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
 if TYPE_CHECKING:
-    from localspec.quality.runner import SuiteOutcome
+    from localspec.quality.suite_run import SuiteOutcome
 
 EXAMPLES = """\
 Examples:
@@ -73,9 +73,9 @@ def evaluate(context: typer.Context, suite: Suite) -> int:
     if context.params["json"]:
         console.answer_json(found | {"suite": suite})
     else:
-        from localspec.quality import words
+        from localspec.quality import score_text
 
-        console.answer(words.text(suite, found))
+        console.answer(score_text.text(suite, found))
     if not outcome.complete:
         raise Cancelled("Interrupted; the figures cover the results so far.")
     return 1 if outcome.faults else 0
@@ -86,7 +86,7 @@ def _examined(context: typer.Context, console: Console, suite: str, work: Work) 
     from localspec.decoding.rules import LOSSY
     from localspec.quality import programs
     from localspec.quality.items import load
-    from localspec.quality.runner import SuiteOutcome, Way, examine
+    from localspec.quality.suite_run import SuiteOutcome, Way, examine
     from localspec.verify.subject import Subject
 
     params = dict(context.params) | {"rule": None, "rule_threshold": None, "max_tokens": None}

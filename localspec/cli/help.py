@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.models import ParamMeta
 
-from localspec.cli.options import of_verb
+from localspec.cli.option_groups import of_verb
 
 ARGUMENTS, OPTIONS = "Arguments", "Options"
 _ALL = "localspec.help_all"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from localspec.cli import help as help_text
-from localspec.cli import options as o
+from localspec.cli import option_groups as o
 from localspec.cli.confirmation import YES, confirmed
 from localspec.cli.output import Console
 from localspec.errors import Cancelled, HistoryError, UsageError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from localspec.cli import options as o
+from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.errors import Cancelled
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli import options as o
+from localspec.cli import option_groups as o
 from localspec.cli.output import Console, OutputLost
 from localspec.cli.shared_options import ANSWER, DRAFT_MODEL, DRAFTING, MODEL, SAMPLING
 from localspec.errors import Cancelled, UsageError
@@ -102,7 +102,7 @@ def race(context: typer.Context, prompt: Prompt = None) -> int:
     if params["temperature"] is None:
         params["temperature"] = 0.0
     try:
-        from localspec.cli.prompt import require_texts
+        from localspec.cli.input_texts import require_texts
         from localspec.cli.race_worker import RaceWorker
 
         request = _request(params)
@@ -120,7 +120,7 @@ def race(context: typer.Context, prompt: Prompt = None) -> int:
 
 
 def _request(params: dict[str, Any]) -> AnswerRequest:
-    from localspec.cli.prompt import standard_input
+    from localspec.cli.input_texts import standard_input
     from localspec.cli.request import read_request
     from localspec.hub.packages import default_reference
 
@@ -166,8 +166,8 @@ class _Shown:
         self._leave()
 
     def tell(self, *, as_json: bool) -> None:
-        from localspec.race import words
-        from localspec.race.outcome import speed_up
+        from localspec.race import race_line
+        from localspec.race.race_outcome import speed_up
 
         outcomes, ready = self.raced.outcomes, self._ready
         assert ready is not None
@@ -175,7 +175,7 @@ class _Shown:
         self._console.notices(
             dict.fromkeys(n for each in outcomes for n in each.localspec.stats.notices)
         )
-        summary = words.summary(outcomes, self.raced.calibration_seconds)
+        summary = race_line.summary(outcomes, self.raced.calibration_seconds)
         if as_json:
             found = {
                 "prompt": self._request.prompt,
@@ -195,7 +195,7 @@ class _Shown:
         elif self._live:
             self._draw_all(summary)
         else:
-            self._console.answer(f"{words.texts(outcomes, self._further)}\n{summary}\n")
+            self._console.answer(f"{race_line.texts(outcomes, self._further)}\n{summary}\n")
 
     def _handle(self, event: Ready | Lap | Raced) -> None:
         from localspec.cli.race_view import RaceView

@@ -12,8 +12,8 @@ from localspec.cli.request import AnswerRequest, OpeningOptions
 from localspec.cli.worker import INTERRUPTED, EngineJob, Ready
 from localspec.errors import UsageError
 from localspec.loading.beside import load_beside
-from localspec.race.conversation import RacedConversation
-from localspec.race.outcome import LaneResult, Proof, RaceOutcome, decided_by_logits, parting
+from localspec.race.race_outcome import LaneResult, Proof, RaceOutcome, decided_by_logits, parting
+from localspec.race.raced_conversation import RacedConversation
 from localspec.race.turns import (
     LOCALSPEC,
     PLAIN,

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from localspec import Drafting, ModelOptions, SamplingParams, paths
-from localspec.cli import prompt
+from localspec.cli import input_texts
 from localspec.errors import UsageError
 from localspec.files import read_file
 from localspec.hub.packages import default_reference
@@ -114,14 +114,14 @@ def read_request(params: Mapping[str, Any]) -> AnswerRequest:
         opening=opening,
         system=read_system(params),
         raw=bool(params["raw"]),
-        stop=prompt.require_texts(params["stop"], "--stop"),
-        grammar=prompt.read_grammar(params["grammar"]),
-        json_schema=prompt.read_json_schema(params["json_schema"]),
-        regex=None if params["regex"] is None else prompt.require_utf8(params["regex"], "--regex"),
+        stop=input_texts.require_texts(params["stop"], "--stop"),
+        grammar=input_texts.read_grammar(params["grammar"]),
+        json_schema=input_texts.read_json_schema(params["json_schema"]),
+        regex=_text(params, "regex"),
         session=params.get("session"),
         images=_images(params),
         # Last: other errors come before standard input is waited for.
-        prompt=prompt.read_prompt(params["prompt"], prompt.standard_input()),
+        prompt=input_texts.read_prompt(params["prompt"], input_texts.standard_input()),
     )
 
 
@@ -202,7 +202,12 @@ def model_path(reference: str | None, console: Console, *, embedded: str = EMBED
 
 
 def read_system(params: Mapping[str, Any]) -> str | None:
-    return None if params["system"] is None else prompt.require_utf8(params["system"], "--system")
+    return _text(params, "system")
+
+
+def _text(params: Mapping[str, Any], name: str) -> str | None:
+    text = params[name]
+    return None if text is None else input_texts.require_utf8(text, f"--{name}")
 
 
 def _models(params: Mapping[str, Any], settings: Settings | SimpleNamespace) -> ModelRequest:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from localspec.cli import options as o
+from localspec.cli import option_groups as o
 from localspec.cli.output import Console, OutputLost, ReaderGone
 from localspec.cli.shared_options import (
     ANSWER,
@@ -128,7 +128,7 @@ def _tell(form: Format, error: Exception) -> None:
 
 
 def _report(console: Console, form: Format, *, stats: bool) -> int:
-    from localspec.cli import report
+    from localspec.cli import answer_report
     from localspec.cli.formats import TextFormat
 
     ready, finished = form.opened, form.outcome
@@ -138,7 +138,7 @@ def _report(console: Console, form: Format, *, stats: bool) -> int:
     interrupted = completion.finish_reason == "cancelled"
     console.notices(completion.stats.notices)
     if stats:
-        lines = report.table(
+        lines = answer_report.table(
             completion.stats,
             finished.figures,
             model=ready.model_name,
@@ -147,7 +147,7 @@ def _report(console: Console, form: Format, *, stats: bool) -> int:
         )
         console.say(lines, dim=True)
     elif isinstance(form, TextFormat) and not console.quiet:
-        line = report.line(
+        line = answer_report.line(
             finished.figures,
             draft=ready.draft_name,
             interrupted=interrupted,

@@ -13,7 +13,7 @@ import typer
 
 from localspec import ModelOptions
 from localspec.cli import crashes
-from localspec.cli import options as o
+from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.shared_options import DRAFT_MODEL, DRAFTING, MODEL, PROJECTOR, SAMPLING, SESSION
 from localspec.errors import Cancelled, LocalspecError, UsageError

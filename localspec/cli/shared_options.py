@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from localspec import Drafting, ModelOptions, SamplingParams
-from localspec.cli.options import default, in_panel
+from localspec.cli.option_groups import default, in_panel
 from localspec.drafters.options import OVERLAPS
 from localspec.llama.options import CROSS_VOCABULARY, FLASH_ATTENTION, KERNELS, KV_TYPES
 

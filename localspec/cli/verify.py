@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from localspec.cli import options as o
+from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.shared_options import DRAFT_MODEL, MODEL
 from localspec.cli.working import Work, working
@@ -63,7 +63,7 @@ def verify(context: typer.Context) -> int:
 
 def _report(console: Console, certificate: Certificate, params: dict[str, Any]) -> int:
     from localspec.cli.tables import beside
-    from localspec.verify import words
+    from localspec.verify import certificate_text
     from localspec.verify.certificate import write
 
     found = certificate.as_dict()
@@ -72,7 +72,7 @@ def _report(console: Console, certificate: Certificate, params: dict[str, Any]) 
         if params["json"]:
             console.answer_json(found)
         else:
-            console.answer("".join(beside(*row) for row in words.rows(found)))
+            console.answer("".join(beside(*row) for row in certificate_text.rows(found)))
     finally:
         if params["out"] is not None:
             write(certificate, Path(params["out"]))

@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from localspec.distill import folders, training
-from localspec.distill.making import Making, making
+from localspec.distill.distill_request import DistillRequest, Notice
+from localspec.distill.draft_kinds import Making, making
 from localspec.distill.prompts import pieces, questions
 from localspec.distill.recording import RecordedQuestion, Recorder
-from localspec.distill.request import DistillRequest, Notice
-from localspec.distill.run import Point, Run, TrainingPlan
 from localspec.distill.torch_room import device, torch_package
 from localspec.distill.trace import Trace, bytes_of
 from localspec.distill.training import Training
+from localspec.distill.training_run import Point, Run, TrainingPlan
 from localspec.distill.weights import Trained
 from localspec.errors import TraceError, UsageError
 from localspec.gguf.reader import read_gguf

@@ -2,7 +2,7 @@
 
 data folder/distill/NAME-IDENTITY/
     trace             see `localspec.distill.trace`
-    run-…             one for each training: see `localspec.distill.run`
+    run-…             one for each training: see `localspec.distill.training_run`
 data folder/drafts/NAME-IDENTITY/*.gguf
     finished drafts, which `-d auto` finds
 """

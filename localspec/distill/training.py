@@ -18,9 +18,9 @@ import psutil
 from localspec.distill import batches, losses, torch_room
 from localspec.distill.learners import Learner, TrainingBatch
 from localspec.distill.losses import Measured, Wanted
-from localspec.distill.run import Point, Run, State, TrainingPlan
 from localspec.distill.shape import Shape
 from localspec.distill.trace import Trace, TraceRecord
+from localspec.distill.training_run import Point, Run, State, TrainingPlan
 from localspec.distill.weights import Weights
 from localspec.errors import LocalspecError, UsageError
 from localspec.text import gigabytes

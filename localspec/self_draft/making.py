@@ -28,8 +28,8 @@ from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.quantize import quantize
 from localspec.pairing.forecast import Forecast
+from localspec.self_draft.draft_trial import DraftTrial
 from localspec.self_draft.recipe import Recipe, Wish, smaller_quantizations, why_all_layers
-from localspec.self_draft.trial import DraftTrial
 from localspec.text import gigabytes, printable
 
 FORMAT = 1

@@ -38,7 +38,7 @@ from localspec.tui.session import commands
 from localspec.tui.session.background_engine import BackgroundEngine, Loader
 from localspec.tui.session.conversing import Conversing
 from localspec.tui.session.events import Event, Opened, PairReference, event_id
-from localspec.tui.session.kept_session import KeptSession, kept
+from localspec.tui.session.session_conversation import KeptSession, kept
 from localspec.tui.session.titling import TITLE
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.figures_panel import FiguresPanel

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from localspec import paths
 from localspec.history.process import is_alive, this_process
-from localspec.tui.guard import guarded_terminal
+from localspec.tui.terminal_guard import guarded_terminal
 
 _SWITCH = 0.0005
 """Seconds until a computing thread lets another one in; the usual 5 ms would delay passes."""

@@ -83,7 +83,7 @@ def write(certificate: Certificate, folder: Path) -> None:
 
     Raises LocalspecError: the disk is full, or the folder cannot be written to.
     """
-    from localspec.verify.words import markdown
+    from localspec.verify.certificate_text import markdown
 
     found = certificate.as_dict()
     try:

@@ -15,7 +15,7 @@ _SOURCE = "verify"
 def measure(subject: Subject, answer: PlainAnswer, size: int) -> list[float]:
     """Read a plain answer again in passes over `size` ≥ 2 tokens.
 
-    Returns how far each row was moved, in logits; see `localspec.verify.rows.Best.moved`.
+    Returns how far each row was moved, in logits; see `localspec.verify.best_tokens.Best.moved`.
     """
     subject.engine.clear()
     tokens, best, found = answer.tokens, answer.best, list[float]()

@@ -18,8 +18,8 @@ from localspec.drafters.registry import REGISTRY
 from localspec.engine import Engine
 from localspec.llama.target import shared_prefix
 from localspec.prompting.prompt import Prompt, Tokens
+from localspec.verify.best_tokens import Best
 from localspec.verify.outcome import Limit
-from localspec.verify.rows import Best
 
 PLAIN = Drafting(drafter="none")
 GREEDY = SamplingParams(temperature=0.0)

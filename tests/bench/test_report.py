@@ -12,7 +12,7 @@ import pytest
 from localspec.bench import report_folder
 from localspec.bench.machine import this_machine
 from localspec.bench.report import markdown
-from localspec.bench.terminal import report_text
+from localspec.bench.terminal_tables import report_text
 from localspec.errors import LocalspecError
 from localspec.llama import devices
 from localspec.llama.devices import Device

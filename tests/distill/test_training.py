@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 from localspec import ModelOptions
-from localspec.distill import heads, losses, network, training, weights
+from localspec.distill import losses, network, trained_heads, training, weights
+from localspec.distill.distill_request import DistillRequest
 from localspec.distill.distilling import distill
 from localspec.distill.learners import MedusaLearner, TrainingBatch
 from localspec.distill.losses import Wanted
 from localspec.distill.recording import likeliest, log_softmax
-from localspec.distill.request import DistillRequest
 from localspec.distill.shape import Shape
 from localspec.errors import LocalspecError
 from localspec.gguf.reader import read_gguf
@@ -187,7 +187,7 @@ def test_heads_learn(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_an_eagle_head_reads_what_llama_cpp_gives_it(target_path: Path) -> None:
     """The inputs of layers, against those that llama.cpp hands out."""
     shape, values = weights.read(target_path)
-    tokens, layers = [0, 300, 5, 77, 1200, 8], heads.target_layers(shape.layers)
+    tokens, layers = [0, 300, 5, 77, 1200, 8], trained_heads.target_layers(shape.layers)
     with Model(target_path, OPTIONS) as model, closing(Context(model, OPTIONS)) as context:
         context.want_hidden((*layers, shape.layers))
         context.extend(tokens, len(tokens))
@@ -203,7 +203,9 @@ def test_an_eagle_head_reads_what_llama_cpp_gives_it(target_path: Path) -> None:
 def test_medusa_heads_begin_with_what_the_target_says(target_path: Path) -> None:
     shape, values = weights.read(target_path)
     given = {name: torch.from_numpy(value) for name, value in values.items()}
-    made = {n: torch.from_numpy(v) for n, v in heads.initial_medusa(values, shape, 2).items()}
+    made = {
+        n: torch.from_numpy(v) for n, v in trained_heads.initial_medusa(values, shape, 2).items()
+    }
     tokens = torch.tensor([[0, 300, 5, 77, 1200, 8]])
     asked = wanted(np.random.Generator(np.random.PCG64(0)).normal(size=(4, 50)), 3)
     batch = TrainingBatch(tokens, torch.arange(1, 5), torch.arange(3, -1, -1), asked)

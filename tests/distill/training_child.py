@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from localspec.distill import training
+from localspec.distill.distill_request import DistillRequest
 from localspec.distill.distilling import distill
-from localspec.distill.request import DistillRequest
 from localspec.distill.training import TrainingProgress
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localspec import Chunk, GenerationStats
-from localspec.race.outcome import LaneResult, RaceOutcome
+from localspec.race.race_outcome import LaneResult, RaceOutcome
 from localspec.race.turns import LOCALSPEC, PLAIN, Lap, RaceLane
 
 

@@ -23,7 +23,7 @@ from localspec.hub.local import local_models
 from localspec.llama.model import Model
 from localspec.pairing import target_curve
 from localspec.policy.cost_curve import CostCurve
-from localspec.self_draft import trial
+from localspec.self_draft import draft_trial
 from localspec.self_draft.making import SelfDraft, self_draft
 from localspec.self_draft.recipe import Wish
 from tests.engine.test_exact_distribution import SIZES, WAYS, check_every_outcome
@@ -69,7 +69,7 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> Costs:
             return share if ratio is None else ratio
 
         monkeypatch.setattr(target_curve, "calibrate", calibrate)
-        monkeypatch.setattr(trial, "time_ratio", time_ratio)
+        monkeypatch.setattr(draft_trial, "time_ratio", time_ratio)
 
     return agree
 

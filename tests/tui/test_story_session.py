@@ -11,7 +11,7 @@ from localspec.chat.conversation import ASSISTANT, USER
 from localspec.cli.main import main
 from localspec.history.history import History
 from localspec.tui.app import ChatApp
-from localspec.tui.session.kept_session import read
+from localspec.tui.session.session_conversation import read
 from tests.sessions.test_session_file import files_of_at_most
 from tests.tui.pilots import chat
 

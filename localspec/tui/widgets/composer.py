@@ -12,7 +12,7 @@ from textual.widgets import OptionList, Static, TextArea
 from localspec.chat.conversation import Attachment
 from localspec.text import harmless
 from localspec.tui.session import commands
-from localspec.tui.widgets.completions import Completions
+from localspec.tui.widgets.completion_list import Completions
 from localspec.tui.widgets.prompt_input import PromptInput
 
 Known = Mapping[str, Callable[[], Iterable[str]]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localspec.bench.table import Table
-from localspec.bench.terminal import table_text
+from localspec.bench.terminal_tables import table_text
 
 SUITES = (
     *("coding", "extraction", "humanities", "math", "math_reasoning", "qa", "rag", "reasoning"),

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localspec.distill import heads, shape, weights
+from localspec.distill import shape, trained_heads, weights
+from localspec.distill.distill_request import DRAFT, EAGLE3, DistillRequest, Notice
 from localspec.distill.learners import DraftLearner, EagleLearner, MedusaLearner
-from localspec.distill.request import DRAFT, EAGLE3, DistillRequest, Notice
 from localspec.distill.shape import Shape
 from localspec.distill.training import MakesLearner
 from localspec.distill.weights import Trained, Weights
@@ -54,22 +54,24 @@ def making(request: DistillRequest, target: GGUFFile, vocabulary: str, notice: N
         return _draft(request, target, notice)
     found, values = weights.read(request.target)
     if request.kind == EAGLE3:
-        layers = heads.target_layers(found.layers)
+        layers = trained_heads.target_layers(found.layers)
         return _head(
             found,
-            heads.initial_eagle(values, found, request.seed),
+            trained_heads.initial_eagle(values, found, request.seed),
             EAGLE3,
             lambda put: EagleLearner(found, found, _put(values, put), layers),
-            lambda path, made, trained: heads.write_eagle(
+            lambda path, made, trained: trained_heads.write_eagle(
                 path, made, found, layers, target, trained, request.quant
             ),
         )
     return _head(
         found,
-        heads.initial_medusa(values, found),
+        trained_heads.initial_medusa(values, found),
         request.kind,
-        lambda put: MedusaLearner(found, _put(values, put), heads.HEADS),
-        lambda path, made, trained: heads.write_medusa(path, made, found, trained, vocabulary),
+        lambda put: MedusaLearner(found, _put(values, put), trained_heads.HEADS),
+        lambda path, made, trained: trained_heads.write_medusa(
+            path, made, found, trained, vocabulary
+        ),
     )
 
 

@@ -9,7 +9,7 @@ _LISTED = 20
 
 
 def text(suite: str, found: dict[str, Any]) -> str:
-    """The outcome of a suite, see `localspec.quality.runner.SuiteOutcome.as_dict`."""
+    """The outcome of a suite, see `localspec.quality.suite_run.SuiteOutcome.as_dict`."""
     lines = [f"{suite}, {found['items']} questions"]
     plain = found["ways"]["plain"]
     for name, way in found["ways"].items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from localspec.race.outcome import LaneResult, RaceOutcome, pace, speed_up
+from localspec.race.race_outcome import LaneResult, RaceOutcome, pace, speed_up
 from localspec.race.turns import NAMES
 from localspec.text import printable
 

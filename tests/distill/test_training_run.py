@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from localspec.distill.batches import epoch
-from localspec.distill.run import CHECKPOINT, CURVE, Point, Run, State, TrainingPlan
+from localspec.distill.training_run import CHECKPOINT, CURVE, Point, Run, State, TrainingPlan
 from localspec.errors import TraceError
 
 pytestmark = pytest.mark.nightly

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.cli.prompt import read_prompt, standard_input, text_or_file
+from localspec.cli.input_texts import read_prompt, standard_input, text_or_file
 from localspec.errors import Cancelled, UsageError
 from tests.cli.conftest import Cli, Terminal
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from localspec.race.outcome import Parting, Proof
-from localspec.race.words import figures, summary
+from localspec.race.race_line import figures, summary
+from localspec.race.race_outcome import Parting, Proof
 from tests.race.laps import lane, outcome
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from localspec import SamplingParams
-from localspec.race.outcome import Parting, Proof, decided_by_logits, parting
+from localspec.race.race_outcome import Parting, Proof, decided_by_logits, parting
 from tests.race.laps import outcome
 
 

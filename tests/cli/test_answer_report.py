@@ -7,7 +7,7 @@ from typing import Any
 from localspec import DrafterStats, GenerationStats
 from localspec.answer_line import STOCK
 from localspec.chat.figures import UNDRAFTED, Figures
-from localspec.cli.report import account, line, table
+from localspec.cli.answer_report import account, line, table
 from localspec.decoding.stats import AccountStatement
 
 
