@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from localspec import SamplingParams
 from localspec.errors import UsageError
@@ -152,9 +153,9 @@ def setting(argument: str) -> tuple[str, float | int | None]:
 
 def checked(**sampling: float | int) -> SamplingParams:
     """Sampling parameters without unknown names; UsageError for invalid values."""
-    known = {name: value for name, value in sampling.items() if name in SETTINGS}
+    known: dict[str, Any] = {n: value for n, value in sampling.items() if n in SETTINGS}
     try:
-        return SamplingParams(**known)  # type: ignore[arg-type]
+        return SamplingParams(**known)
     except TypeError:  # no number: they may come from a file
         values = ", ".join(f"{name} {value!r}" for name, value in known.items())
         raise UsageError(f"Not all of this can be set: {values}. /set changes it.") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.style import Style
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -112,7 +113,7 @@ def rest_text(
     length = figures.context_length or (opened.context_length if opened else 0)
     if length:
         used = figures.context_used
-        style = palette.style("warning") if used > 0.9 * length else ""
+        style: Style | str = palette.style("warning") if used > 0.9 * length else ""
         _row(text, "context", f"{used:,} of {length:,}", style)
         text.append(f"{' ' * _NAME} {_bar(used, length, 12)}\n", palette.style("accent"))
     if memory is not None:
@@ -127,9 +128,9 @@ def _title(text: Text, title: str, palette: Palette) -> None:
     text.append(f"{title}\n", palette.style("primary", bold=True))
 
 
-def _row(text: Text, name: str, value: str, style: object = "") -> None:
+def _row(text: Text, name: str, value: str, style: Style | str = "") -> None:
     text.append(f"{name:<{_NAME}} ")
-    text.append(f"{harmless(value)}\n", style)  # type: ignore[arg-type]
+    text.append(f"{harmless(value)}\n", style)
 
 
 def _share(accepted: int, tested: int) -> str:
