@@ -210,7 +210,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "verify": (1_600, 70),
     "watched": (100, 10),
     "worker_threads": (100, 10),
-    "tests": (51_400, None),
+    "tests": (51_600, None),
     "tools": (3_450, None),
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.
