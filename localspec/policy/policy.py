@@ -281,10 +281,7 @@ class Policy(Drafter):
 
     @property
     def native_seconds(self) -> float:
-        seconds = 0.0  # what is looked up takes none
-        for source in self._models:
-            seconds += source.native_seconds
-        return seconds
+        return sum((model.native_seconds for model in self._models), 0.0)
 
     def begin(self, prompt: Sequence[int]) -> None:
         for source in self._sources:
@@ -317,7 +314,7 @@ class Policy(Drafter):
         lost = self._settle(step, known)
         target.observe(1 + nodes, held, step.target_seconds, alike=alike)
         told = target.baseline
-        if not nodes and not target.open:
+        if not nodes and (told is None or not told.open):
             plain = target.plain(held)
             fell = told is not None and told.fell
             profile.budget.prove(known if fell else plain, plain, self.statement)
