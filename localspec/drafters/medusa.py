@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from time import perf_counter
 
@@ -50,6 +51,12 @@ class MedusaWeights:
         pass
 
 
+@cache
+def _blas() -> ThreadpoolController:
+    """Finding the libraries takes milliseconds."""
+    return ThreadpoolController()
+
+
 class MedusaCache:
     """The heads behind one state, used like the cache of a draft model.
 
@@ -72,7 +79,6 @@ class MedusaCache:
         self._state: Row = np.zeros(weights.outputs[0].shape[1], np.float32)
         self._rows: list[Row] = [np.full(vocabulary, -np.inf, np.float32) for _ in weights.outputs]
         self._computed: set[int] = set()
-        self._blas = ThreadpoolController()
 
     def know(self, place: int, state: Row) -> None:
         self.place = place
@@ -86,7 +92,7 @@ class MedusaCache:
             started = perf_counter()
             # OpenBLAS's other threads go on spinning for some 20 ms, and the target's pass that
             # follows has to share its cores with them.
-            with self._blas.limit(limits=1, user_api="blas"):
+            with _blas().limit(limits=1, user_api="blas"):
                 found = self.model.logits(head, self._state)
             if self.model.ids is None:
                 row[:] = found
