@@ -64,6 +64,8 @@ def generate(
         ends=ends,
         constraint=constraint,
     )
+    if isinstance(random, EnumeratingSource):
+        random.coupled = rule.coupled
     target = target or ToyTarget(model)
     drafter = drafter or Drafter()
     drafter.begin(prompt)

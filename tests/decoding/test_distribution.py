@@ -86,7 +86,7 @@ def test_enumerating_source_walks_through_every_outcome_once() -> None:
     seen: list[tuple[bool, int]] = []
 
     def run(random: EnumeratingSource) -> tuple[bool, int]:
-        outcome = random.coin(0.25), random.draw(p)
+        outcome = random.coin(0.25, 0, 0), random.draw(p, 0)
         seen.append(outcome)
         return outcome
 
@@ -103,8 +103,8 @@ def test_enumerating_source_walks_through_every_outcome_once() -> None:
 def test_enumerating_source_follows_programs_that_ask_differently_each_time() -> None:
     def tosses(random: EnumeratingSource) -> int:
         """Until heads, three times at most."""
-        return next((i for i in range(3) if random.coin(0.5)), 3)
+        return next((i for i in range(3) if random.coin(0.5, i, 0)), 3)
 
     assert enumerate_outcomes(tosses) == {0: 0.5, 1: 0.25, 2: 0.125, 3: 0.125}
     assert expectation(tosses) == 0.875
-    assert enumerate_outcomes(lambda random: random.coin(1.7)) == {True: 1.0}
+    assert enumerate_outcomes(lambda random: random.coin(1.7, 0, 0)) == {True: 1.0}

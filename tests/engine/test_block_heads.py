@@ -26,16 +26,17 @@ from localspec.drafters.block import BlockHead
 from localspec.llama import hidden
 from localspec.llama.context import Context
 from tests.engine.conftest import TINY_OPTIONS, ModelFiles
-from tests.engine.test_exact_distribution import check_every_outcome
+from tests.engine.test_exact_distribution import PROMPT, check_every_outcome
 from tests.engine.test_heads import GREEDY, followers
 from tests.engine.test_loading_failures import Alive, alive
-from tests.engine.test_sampled_distribution import PROMPT
 from tests.policy.timed import Clock
 from tests.support import block_heads, ggufs
 from tests.support.agreed_time import DRAFT_SECONDS, agree_on_time
 from tests.support.greedy import divergence, plain_text
 from tests.support.sessions import a_session, make_drafts_cheap, steps
 from tests.support.together import together
+
+pytestmark = pytest.mark.nightly
 
 __all__ = ["alive"]
 
@@ -145,7 +146,6 @@ def accepted_of(engine: Engine, told: Told, drafting: Drafting, clock: Clock) ->
     return accepted
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("way", sorted(WAYS))
 def test_greedy_text_is_that_of_plain_decoding(
     headed: Engine, kind: str, told: Told, clock: Clock, way: str

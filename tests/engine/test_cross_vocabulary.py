@@ -16,8 +16,7 @@ from localspec.llama.context import Context
 from localspec.policy.asking import Asking
 from localspec.policy.reasons import LEADING, LOSING
 from tests.engine.conftest import TINY_OPTIONS, ModelFiles
-from tests.engine.test_exact_distribution import SIZES, check_every_outcome
-from tests.engine.test_sampled_distribution import PROMPT
+from tests.engine.test_exact_distribution import PROMPT, SIZES, check_every_outcome
 from tests.support import ggufs, retokenised
 from tests.support import greedy as greedily
 from tests.support.greedy import divergence, greedy

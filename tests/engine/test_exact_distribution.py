@@ -3,8 +3,9 @@
 Every outcome of every draw and coin is walked through, one answer after the other from the same
 caches, and weighed with its probability. That sees any bias, where a sample of thousands sees one
 of 1 % most of the time; so tokens that may follow are few, and models small. Toy models with other
-settings stand in tests/decoding, a sample with the random numbers of real answers in
-`test_sampled_distribution`.
+settings stand in tests/decoding. The random numbers of real answers are independent of each other
+where no place is asked about twice: `EnumeratingSource` sees to that, `test_random_source` to the
+rest.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from copy import deepcopy
 from dataclasses import replace
 from time import perf_counter
 
@@ -19,11 +21,12 @@ import pytest
 
 from localspec import Drafting, Engine, SamplingParams
 from localspec.decoding.interfaces import PassRequest
+from localspec.decoding.random_source import RandomSource, SeededRandom
 from localspec.decoding.sampling import Sampler
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.lookahead import LookaheadSource
+from localspec.policy.profile import PairProfile
 from tests.decoding.exact import gap
-from tests.engine.test_sampled_distribution import PROMPT, SAMPLING, Pair, of_the_target
 from tests.policy.timed import Clock
 from tests.support.sessions import a_session, make_drafts_cheap, steps
 from tests.support.toys import EnumeratingSource, enumerate_outcomes
@@ -31,6 +34,11 @@ from tests.support.toys import EnumeratingSource, enumerate_outcomes
 pytestmark = pytest.mark.nightly
 
 EXACT = 1e-6  # probabilities closer than this are equal, where passes round alike
+
+PROMPT = "She went to the"
+"""Its next tokens are nearly equally likely."""
+SAMPLING = SamplingParams(temperature=0.8, top_k=8, top_p=1.0, min_p=0.0)
+Pair = tuple[int, ...]  # two tokens
 
 WAYS = {
     "chain, block verification": Drafting(drafter="model", depth=2, rule="block"),
@@ -41,6 +49,19 @@ WAYS = {
 }
 SIZES = {"three tokens, short drafts": (3, 3), "two tokens, longer drafts": (2, 4)}
 """How many tokens may follow each, and for how many there is room: outcomes multiply."""
+
+
+def of_the_target(engine: Engine, sampling: SamplingParams) -> dict[Pair, float]:
+    """Probability of each pair of tokens after the prompt, from single-token passes."""
+    sampler, pairs = Sampler(sampling, engine.model.vocabulary.size), dict[Pair, float]()
+    prompt = engine.model.vocabulary.tokenize(PROMPT, special=True, add_bos=True)
+    engine.clear()
+    first = sampler.distribution(engine.logits(prompt))
+    for token, p in zip(first.ids.tolist(), first.probs.tolist(), strict=True):
+        second = sampler.distribution(engine.logits([*prompt, token]))
+        for follower, q in zip(second.ids.tolist(), second.probs.tolist(), strict=True):
+            pairs[token, follower] = p * q
+    return pairs
 
 
 def rounding(engine: Engine, sampling: SamplingParams, expected: Mapping[Pair, float]) -> float:
@@ -70,6 +91,19 @@ def test_two_tokens_have_the_targets_probabilities(
     check_every_outcome(tiny, WAYS[way], *size, clock=tiny_clock)
 
 
+@pytest.mark.parametrize("answers", [5, 40, 200])
+def test_two_tokens_of_auto_that_has_learned(tiny: Engine, tiny_clock: Clock, answers: int) -> None:
+    """From answers as they are, with random numbers of their own."""
+    make_drafts_cheap(tiny)
+    sampling = replace(SAMPLING, temperature=2.0)  # random weights: logits are further apart
+    prompt = tiny.model.vocabulary.tokenize(PROMPT, special=True, add_bos=True)
+    seen: Counter[str] = Counter()
+    for seed in range(answers):
+        run(tiny, prompt, 4, sampling, SeededRandom(seed), WAYS["auto"], seen, tiny_clock)
+    assert 0 < seen["accepted"] < seen["tested"]
+    check_every_outcome(tiny, WAYS["auto"], 3, 3, clock=tiny_clock, learned=tiny.profile)
+
+
 def test_two_tokens_of_the_embedded_pair(engine: Engine) -> None:
     """Quantized weights round differently in passes over several tokens; or not, as here."""
     check_every_outcome(
@@ -95,32 +129,54 @@ def test_two_tokens_beside_a_window(
     check_every_outcome(tiny, drafting, *SIZES["three tokens, short drafts"], clock=tiny_clock)
 
 
+def run(
+    engine: Engine,
+    prompt: Sequence[int],
+    room: int,
+    sampling: SamplingParams,
+    random: RandomSource,
+    drafting: Drafting,
+    seen: Counter[str],
+    clock: Callable[[], float],
+    profile: PairProfile | None = None,
+) -> Pair:
+    """The first two tokens of one answer."""
+    session = a_session(engine, prompt, room, sampling, random)
+    session.prompt_length = 0  # draft in the first step already
+    with closing(steps(engine, session, drafting, clock=clock, profile=profile)) as going:
+        while len(session.context) < len(prompt) + 2:
+            step = next(going)
+            seen.update(tested=len(step.tests), accepted=len(step.path))
+    first, second = session.context[len(prompt) : len(prompt) + 2]
+    return first, second
+
+
 def check_every_outcome(
     engine: Engine,
     drafting: Drafting,
     top_k: int,
     room: int,
     clock: Callable[[], float] = perf_counter,
+    learned: PairProfile | None = None,
 ) -> None:
-    """Walk through all of a way's outcomes with so many tokens to follow each, and such room."""
+    """Walk through all of a way's outcomes with so many tokens to follow each, and such room.
+
+    What the planner learns from one of them may not tell the next ones apart: each has what was
+    `learned` before them, or nothing.
+    """
     sampling = replace(SAMPLING, top_k=top_k)
     expected = of_the_target(engine, sampling)
     limit = EXACT + 2 * rounding(engine, sampling, expected)
     assert limit < 1e-3, "passes round so differently here that a bias would not show"
     prompt = engine.model.vocabulary.tokenize(PROMPT, special=True, add_bos=True)
     seen: Counter[str] = Counter()
+    if learned is None:
+        make_drafts_cheap(engine)
+        learned = engine.profile
 
     def once(random: EnumeratingSource) -> Pair:
-        if not drafting.forced:
-            make_drafts_cheap(engine)  # what the planner has learned may not tell the runs apart
-        session = a_session(engine, prompt, room, sampling, random)
-        session.prompt_length = 0  # draft in the first step already
-        with closing(steps(engine, session, drafting, clock=clock)) as run:
-            while len(session.context) < len(prompt) + 2:
-                step = next(run)
-                seen.update(tested=len(step.tests), accepted=len(step.path))
-        first, second = session.context[len(prompt) : len(prompt) + 2]
-        return first, second
+        profile = deepcopy(learned)
+        return run(engine, prompt, room, sampling, random, drafting, seen, clock, profile)
 
     found = enumerate_outcomes(once)
     assert gap(found, expected) < limit

@@ -14,6 +14,8 @@ from localspec.llama import hidden
 from tests.engine.test_loading_failures import Alive, alive
 from tests.support import ggufs, heads
 
+pytestmark = pytest.mark.nightly
+
 __all__ = ["alive"]
 
 OPTIONS = ModelOptions(context=256, threads=1)

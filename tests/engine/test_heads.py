@@ -20,14 +20,15 @@ from localspec.policy.budget import Budget
 from localspec.policy.cost_curve import CostCurve
 from localspec.tui.rendering.palette import Palette
 from tests.engine.conftest import TINY_OPTIONS, ModelFiles
-from tests.engine.test_exact_distribution import check_every_outcome
-from tests.engine.test_sampled_distribution import PROMPT
+from tests.engine.test_exact_distribution import PROMPT, check_every_outcome
 from tests.policy.timed import Clock
 from tests.support import heads
 from tests.support.agreed_time import agree_on_time
 from tests.support.greedy import Reference, require_same_text
 from tests.support.sessions import make_drafts_cheap
 from tests.support.together import together
+
+pytestmark = pytest.mark.nightly
 
 GREEDY = SamplingParams(temperature=0)
 WAYS = {

@@ -21,13 +21,14 @@ from localspec import (
 from localspec.llama import hidden, library
 from localspec.llama.context import Context
 from tests.engine.conftest import TINY_OPTIONS, ModelFiles
-from tests.engine.test_exact_distribution import check_every_outcome
+from tests.engine.test_exact_distribution import PROMPT, check_every_outcome
 from tests.engine.test_heads import accepted_as_plain_says, followers, reference
 from tests.engine.test_loading_failures import Alive, alive
-from tests.engine.test_sampled_distribution import PROMPT
 from tests.support import heads
 from tests.support.greedy import Reference
 from tests.support.sessions import make_drafts_cheap
+
+pytestmark = pytest.mark.nightly
 
 __all__ = ["alive", "reference"]
 

@@ -28,15 +28,16 @@ from localspec.drafters.eagle import EagleHead
 from localspec.llama.context import Context
 from localspec.tui.rendering.palette import Palette
 from tests.engine.conftest import TINY_OPTIONS, ModelFiles
-from tests.engine.test_exact_distribution import check_every_outcome
+from tests.engine.test_exact_distribution import PROMPT, check_every_outcome
 from tests.engine.test_heads import followers
 from tests.engine.test_loading_failures import Alive, alive
-from tests.engine.test_sampled_distribution import PROMPT
 from tests.policy.timed import Clock
 from tests.support import ggufs, mtp
 from tests.support.agreed_time import DRAFT_SECONDS, agree_on_time
 from tests.support.sessions import a_session, make_drafts_cheap, steps
 from tests.support.together import together
+
+pytestmark = pytest.mark.nightly
 
 __all__ = ["alive"]
 

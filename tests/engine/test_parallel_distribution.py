@@ -1,8 +1,7 @@
 """With four answers in flight, two tokens of each have the target's distribution.
 
 Every outcome of every draw and coin is walked through, as in `test_exact_distribution`, by four
-answers at once, each drafted in its own way; and of `auto` there is a sample with the random
-numbers of real answers, as in `test_sampled_distribution`.
+answers at once, each drafted in its own way.
 """
 
 from __future__ import annotations
@@ -21,13 +20,7 @@ from localspec.decoding.random_source import RandomSource
 from localspec.parallel_engine import ParallelEngine
 from tests.decoding.exact import gap
 from tests.engine.conftest import TINY_OPTIONS, ModelFiles
-from tests.engine.test_exact_distribution import WAYS
-from tests.engine.test_sampled_distribution import (
-    PROMPT,
-    SAMPLING,
-    Pair,
-    of_the_target,
-)
+from tests.engine.test_exact_distribution import PROMPT, SAMPLING, WAYS, Pair, of_the_target
 from tests.support.agreed_time import agree_on_time
 from tests.support.sessions import a_session
 from tests.support.together import seated, together

@@ -15,6 +15,7 @@ from localspec.decoding.sampling import Sampler
 from localspec.decoding.session import Session
 from localspec.drafters.composition import compose, sources
 from localspec.policy.cost_curve import CostCurve
+from localspec.policy.profile import PairProfile
 
 
 def a_session(
@@ -41,6 +42,7 @@ def steps(
     drafting: Drafting,
     *,
     clock: Callable[[], float] = perf_counter,
+    profile: PairProfile | None = None,
 ) -> Generator[Step, None, None]:
     """The steps of the loop, caches prepared as the engine prepares them.
 
@@ -53,7 +55,7 @@ def steps(
     planner, drafter = compose(
         drafting,
         engine._parts,
-        engine.profile,
+        profile or engine.profile,
         engine._limits,
         greedy=greedy,
         trees=rule.trees,

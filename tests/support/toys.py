@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -134,6 +135,24 @@ def models(least: int = 0, most: int = 4) -> st.SearchStrategy[ToyModel]:
     possible = row.map(lambda weights: weights if any(weights) else [1, 0, 0])
     rows = st.lists(possible, min_size=SIZE * SIZE, max_size=SIZE * SIZE)
     return rows.map(lambda table: started(np.reshape(table, (SIZE,) * 3)))
+
+
+class Case(NamedTuple):
+    """A target, a draft model, and a prompt with which an n-gram may have something to say."""
+
+    model: ToyModel
+    draft: ToyModel
+    prompt: list[int]
+
+
+def a_case(name: str, least: int = 0) -> Case:
+    """Drawn, another one for each name; as `models`. For tests of many combinations, where the
+    first of Hypothesis's examples, which is the simplest, would be half of all."""
+    random = np.random.default_rng(crc32(name.encode()))
+    weights = random.integers(least, 5, (2, SIZE, SIZE, SIZE))
+    weights[..., 0] += ~weights.any(axis=-1)
+    model, draft = map(started, weights)
+    return Case(model, draft, [*random.integers(0, SIZE, random.integers(2, 9)).tolist(), START])
 
 
 class ToyTarget:
@@ -429,21 +448,36 @@ class Forbids:
 class EnumeratingSource:
     """Follows a script of outcomes, and takes the first possible one after its end.
 
+    It takes what is decided at different places for independent, as `SeededRandom` makes it, and
+    so insists that no place decides twice.
+
     Attributes:
         weight: probability of the outcomes so far.
+        coupled: whether drafts may share the target's noise, and so its places.
     """
 
     def __init__(self, script: Sequence[int] = ()) -> None:
         self.weight = 1.0
+        self.coupled = False
         self._script = script
         self._taken: list[int] = []
         self._chances: list[list[float]] = []
+        self._places: set[tuple[int, ...]] = set()
 
-    def coin(self, probability: float, position: int = 0, node: int = 0) -> bool:
+    def _once(self, *place: int) -> None:
+        assert self.coupled or place not in self._places, f"decides twice: {place}"
+        self._places.add(place)
+
+    def coin(self, probability: float, position: int, node: int) -> bool:
+        self._once(position, node)
         heads = min(1.0, max(0.0, float(probability)))
         return self._take([heads, 1.0 - heads]) == 0
 
-    def draw(self, distribution: Distribution, position: int = 0) -> int:
+    def draw(self, distribution: Distribution, position: int) -> int:
+        self._once(position)
+        return self._drawn(distribution)
+
+    def _drawn(self, distribution: Distribution) -> int:
         ids = distribution.ids.tolist()
         assert all(before < after for before, after in pairwise(ids)), "ids ascend and are unique"
         chances = distribution.probs.tolist()
@@ -452,7 +486,7 @@ class EnumeratingSource:
         return int(ids[self._take(chances)])
 
     def propose(self, distribution: Distribution, position: int, depth: int) -> int:
-        return self.draw(distribution)
+        return self._drawn(distribution)
 
     def race(self, distribution: Distribution, position: int) -> Probabilities:
         """The one that is drawn wins, and nothing is left of the others."""
