@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from hatch_build import LIBRARY, PLACE
-from tools.wheel import twice
+from tools.wheel import build, twice
 
 pytestmark = pytest.mark.nightly
 
@@ -42,13 +42,29 @@ def test_importing_loads_nothing_heavy(code: str) -> None:
     assert loaded.isdisjoint(HEAVY)
 
 
+def test_two_builds_are_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the files, and of what is compiled once for all processors; the rest of the kernels, which
+    takes minutes, `make wheel` compiles twice."""
+    monkeypatch.setenv("LOCALSPEC_BUILD_KERNELS", "off")
+    twice(tmp_path)
+    objects = []
+    for number, source in enumerate((REPOSITORY, tmp_path / "copy")):
+        made = tmp_path / f"{number}" / "kernels"
+        for command in (["-S", source / PLACE, "-B", made], ["--build", made, "-t", "generic"]):
+            subprocess.run(["cmake", *command], check=True, capture_output=True)
+        compiled = made / "CMakeFiles" / "generic.dir"
+        objects.append({path.name: path.read_bytes() for path in compiled.glob("*.o")})
+    assert len(objects[0]) > 5
+    assert objects[0] == objects[1]
+
+
 def test_built_wheel_runs_from_another_folder(tmp_path: Path) -> None:
-    """Built twice and equal, installed in an environment of its own, and run where no checkout is.
+    """Installed in an environment of its own, and run where no checkout is.
 
     The new environment borrows the dependencies of this one, so that the test needs no network;
     localspec itself can only come from the wheel.
     """
-    wheel = twice(tmp_path)
+    wheel = build(REPOSITORY, tmp_path)
     names = zipfile.ZipFile(wheel).namelist()
     assert "localspec/models/tale-13m-q8_0.gguf" in names
     assert "localspec/models/tale-3m-q8_0.gguf" in names
