@@ -41,6 +41,7 @@ from tests.support.toys import (
     START,
     ToyModel,
     ToySource,
+    a_case,
     chosen_chain,
     drawn_chain,
     examples,
@@ -61,7 +62,7 @@ for_drafters = pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS.k
 
 
 @for_chains
-@examples(20)
+@examples(10)
 @given(model=models(), draft=models())
 def test_chain_drawn_from_any_draft_is_lossless(
     rule: AcceptanceRule, model: ToyModel, draft: ToyModel
@@ -82,7 +83,7 @@ def test_long_chain_drawn_from_any_draft_is_lossless(
 
 
 @for_chains
-@examples(20)
+@examples(10)
 @given(model=models(), chosen=st.lists(tokens, min_size=1, max_size=3))
 def test_chain_of_chosen_tokens_is_lossless(
     rule: AcceptanceRule, model: ToyModel, chosen: list[int]
@@ -194,7 +195,7 @@ def test_tree_of_the_draft_model_is_lossless(
 
 
 @for_trees
-@examples(5)
+@examples(3)
 @given(model=models(), draft=models(most=2))
 def test_tree_with_branches_below_every_candidate_is_lossless(
     rule: AcceptanceRule, model: ToyModel, draft: ToyModel
@@ -263,15 +264,10 @@ def test_every_drafter_is_lossless(
 
 @for_drafters
 @for_trees
-@examples(3)
-@given(model=models(), draft=models(), prompt=prompts)
 def test_every_drafter_is_lossless_with_several_candidates(
-    make: Callable[[ToyModel], Source],
-    rule: AcceptanceRule,
-    model: ToyModel,
-    draft: ToyModel,
-    prompt: list[int],
+    make: Callable[[ToyModel], Source], rule: AcceptanceRule, request: pytest.FixtureRequest
 ) -> None:
+    model, draft, prompt = a_case(request.node.name)
     plan = Plan(None, depth=2, width=2)
     found = drafted(model, lambda: make(draft), plan, rule, prompt=prompt)
     assert gap(found, texts(model, prompt)) < EXACT

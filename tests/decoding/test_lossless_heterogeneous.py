@@ -35,6 +35,7 @@ from tests.support.toys import (
     ToyCache,
     ToyModel,
     ToySource,
+    a_case,
     examples,
     models,
     started,
@@ -89,17 +90,14 @@ def drafting(
 @for_ways
 @for_drafters
 @for_rules
-@examples(1)
-@given(model=models(), draft=models(), prompt=prompts)
 def test_chain_is_lossless(
     spelled: Sequence[bytes],
     way: str,
     make: Make,
     rule: AcceptanceRule,
-    model: ToyModel,
-    draft: ToyModel,
-    prompt: Sequence[int],
+    request: pytest.FixtureRequest,
 ) -> None:
+    model, draft, prompt = a_case(request.node.name)
     build = drafting(make, draft, spelled, way)
     found = drafted(model, build, Plan(None, depth=2), rule, prompt=prompt)
     assert gap(found, texts(model, prompt)) < EXACT
@@ -108,23 +106,28 @@ def test_chain_is_lossless(
 @pytest.mark.parametrize("tongue", ["other ids", "finer", "coarser"])
 @for_ways
 @pytest.mark.parametrize("chosen", [True, False], ids=["led", "unled"])
-@examples(1)
-@given(model=models(), draft=models())
 def test_long_chain_is_lossless(
-    tongue: str, way: str, chosen: bool, model: ToyModel, draft: ToyModel
+    tongue: str, way: str, chosen: bool, request: pytest.FixtureRequest
 ) -> None:
+    model, draft, _ = a_case(request.node.name)
     build = drafting(as_source, draft, TONGUES[tongue], way, chosen=chosen)
-    found = drafted(model, build, Plan(None, depth=3), BestLossless(), count=5)
-    assert gap(found, texts(model, count=5)) < EXACT
+    found = drafted(model, build, Plan(None, depth=3), BestLossless(), count=4)
+    assert gap(found, texts(model, count=4)) < EXACT
 
 
-@for_tongues
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        # Where the vocabularies share little there are many more outcomes.
+        pytest.param(tongue, id=name, marks=[pytest.mark.nightly] if "foreign" in name else [])
+        for name, tongue in TONGUES.items()
+    ],
+)
 @for_ways
-@examples(2)
-@given(model=models(), draft=models())
 def test_tree_is_lossless(
-    spelled: Sequence[bytes], way: str, model: ToyModel, draft: ToyModel
+    spelled: Sequence[bytes], way: str, request: pytest.FixtureRequest
 ) -> None:
+    model, draft, _ = a_case(request.node.name)
     build = drafting(as_source, draft, spelled, way)
     plan = Plan(None, depth=2, width=2)
     found = drafted(model, build, plan, SpeculativeSampling(), count=4)

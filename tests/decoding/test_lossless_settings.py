@@ -31,6 +31,7 @@ from tests.support.toys import (
     Forbids,
     ToyModel,
     ToySource,
+    a_case,
     drawn_chain,
     examples,
     models,
@@ -67,15 +68,10 @@ SETTINGS = {
 
 @pytest.mark.parametrize("params", SETTINGS.values(), ids=SETTINGS.keys())
 @for_drafters
-@examples(3)
-@given(model=positive, draft=positive, prompt=prompts)
 def test_every_drafter_is_lossless_under_every_setting(
-    params: SamplingParams,
-    make: Callable[[ToyModel], Source],
-    model: ToyModel,
-    draft: ToyModel,
-    prompt: list[int],
+    params: SamplingParams, make: Callable[[ToyModel], Source], request: pytest.FixtureRequest
 ) -> None:
+    model, draft, prompt = a_case(request.node.name, least=1)
     options: dict[str, Any] = {"prompt": prompt, "params": params}
     found = drafted(model, lambda: make(draft), Plan(None, depth=2), BestLossless(), **options)
     assert gap(found, undrafted(model, **options)) < EXACT
@@ -109,16 +105,13 @@ GRAMMARS = {
 @pytest.mark.parametrize("pairs", GRAMMARS.values(), ids=GRAMMARS.keys())
 @for_drafters
 @pytest.mark.parametrize("width", [1, 2])
-@examples(2)
-@given(model=positive, draft=positive, prompt=prompts)
 def test_every_drafter_is_lossless_under_a_grammar(
     pairs: set[tuple[int, int]],
     make: Callable[[ToyModel], Source],
     width: int,
-    model: ToyModel,
-    draft: ToyModel,
-    prompt: list[int],
+    request: pytest.FixtureRequest,
 ) -> None:
+    model, draft, prompt = a_case(request.node.name, least=1)
     options: dict[str, Any] = {"prompt": prompt, "constraint": Forbids(pairs, START)}
     plan = Plan(None, depth=2, width=width)
     found = drafted(model, lambda: make(draft), plan, BestLossless(), **options)

@@ -38,7 +38,7 @@ from tests.support.toys import (
 
 MODEL = started([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
 PROMPT = (0, 1, 2, 0, 1, 2, 0, START)
-MODELS = 40
+MODELS = 15
 
 
 class Patient(ParallelReader):
