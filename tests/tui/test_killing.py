@@ -1,4 +1,4 @@
-"""The process is killed at random moments of an answer, twenty times, and nothing is lost."""
+"""The process is killed at random moments of an answer, ten times, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.tui.kills import MIDDLE, kills, listed, only_found, slow_chat, stored
 
 pytestmark = pytest.mark.nightly
 
-ROUNDS = 20
+ROUNDS = 10
 
 
 def test_a_killed_chat_loses_nothing(tmp_path: Path) -> None:
