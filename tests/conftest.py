@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tests.support.greedy import Reference
 from tests.support.sessions import make_drafts_cheap
 
 DATA = Path(__file__).parent / "data"
+NIGHTLY = re.compile(r"^pytestmark = .*mark\.nightly", re.MULTILINE)
 
 # The same examples in every run, as all seeds are fixed; `--hypothesis-profile=default` looks for
 # new ones.
@@ -31,6 +33,14 @@ settings.load_profile("fixed")
 def pytest_xdist_auto_num_workers() -> int:
     """As many test processes as cores, where each can be kept to one; else one for all tests."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else 0
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make check` does not import what it leaves out: clients, terminals, trainers."""
+    if config.option.markexpr != "not nightly" or collection_path.suffix != ".py":
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    return True if NIGHTLY.search(text) else None
 
 
 def _a_core_of_its_own() -> None:

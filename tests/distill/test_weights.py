@@ -76,11 +76,12 @@ def test_what_is_read_and_written_says_the_same(draft_path: Path, tmp_path: Path
     ("layers", "taken"), [(1, [0]), (4, [0, 1, 4, 5]), (8, [0, 1, 2, 3, 2, 3, 4, 5])]
 )
 def test_a_draft_of_the_targets_width_begins_with_its_outer_layers(
-    target_path: Path, layers: int, taken: list[int]
+    tmp_path: Path, layers: int, taken: list[int]
 ) -> None:
-    _, there = weights.read(target_path)
-    facts = weights.target_facts(read_gguf(target_path))
-    made = weights.initial(parse(f"384x{layers}x1024", facts), target_path, 0)
+    target = tiny_llama(tmp_path / "target.gguf", layers=6)
+    _, there = weights.read(target)
+    facts = weights.target_facts(read_gguf(target))
+    made = weights.initial(parse(f"64x{layers}x128", facts), target, 0)
     names = {"token_embd": "token_embd", "output_norm": "output_norm"}
     for layer, other in enumerate(taken):
         names |= {f"blk.{layer}.{part}": f"blk.{other}.{part}" for part in ("attn_q", "ffn_up")}
@@ -88,14 +89,14 @@ def test_a_draft_of_the_targets_width_begins_with_its_outer_layers(
         assert np.array_equal(made[f"{name}.weight"], there[f"{other_name}.weight"]), name
 
 
-def test_a_narrower_one_begins_with_what_tells_words_apart(target_path: Path) -> None:
-    _, there = weights.read(target_path)
-    facts = weights.target_facts(read_gguf(target_path))
-    narrow = weights.initial(parse("192x1x512", facts), target_path, 0)["token_embd.weight"]
+def test_a_narrower_one_begins_with_what_tells_words_apart(draft_path: Path) -> None:
+    _, there = weights.read(draft_path)
+    facts = weights.target_facts(read_gguf(draft_path))
+    narrow = weights.initial(parse("128x1x32", facts), draft_path, 0)["token_embd.weight"]
     whole = there["token_embd.weight"]
     # The best that so many dimensions can keep (Eckart & Young 1936).
     squares = np.linalg.eigvalsh(whole.T @ whole)[::-1]
-    assert np.isclose((narrow**2).sum(), squares[:192].sum(), rtol=1e-3)
+    assert np.isclose((narrow**2).sum(), squares[:128].sum(), rtol=1e-3)
     some = slice(0, 200)
     off = np.abs(narrow[some] @ narrow[some].T - whole[some] @ whole[some].T).mean()
     assert off < 0.3 * np.abs(whole[some] @ whole[some].T).mean()
@@ -106,10 +107,10 @@ def test_other_models_cannot_be_tuned(tmp_path: Path) -> None:
         weights.read(tiny_llama(tmp_path / "more.gguf", more=True))
 
 
-def test_a_full_disk_is_told(target_path: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_told(draft_path: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LocalspecError, match=r"could not be written.*same command again"):
-        small(target_path, tmp_path / "file" / "d.gguf", 0.5)
+        small(draft_path, tmp_path / "file" / "d.gguf", 0.5, text="64x1x32")
 
 
 def test_auto_finds_the_best_of_the_embedded_target(home: Path, target_path: Path) -> None:

@@ -41,10 +41,16 @@ def _pair(folder: Path, dim: int) -> ModelFiles:
     return ModelFiles(target, folder / "draft.gguf")
 
 
-@pytest.fixture(scope="module")
-def tiny_exact(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+@pytest.fixture(scope="session")
+def exact_pair(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
     """The same with heads of a size that localspec's kernels take, where these work."""
-    target, draft = _pair(tmp_path_factory.mktemp("exact"), dim=128)
+    return _pair(tmp_path_factory.mktemp("exact"), dim=128)
+
+
+@pytest.fixture(scope="module")
+def tiny_exact(exact_pair: ModelFiles) -> Iterator[Engine]:
+    """That pair, opened."""
+    target, draft = exact_pair
     with localspec.load(target, draft=draft, options=TINY_OPTIONS) as pair:
         yield pair
 

@@ -20,6 +20,7 @@ from tests.engine.conftest import TINY_OPTIONS, ModelFiles
 from tests.support.together import together
 
 ROOM = 256  # tokens of the context
+LENGTH = 360  # tokens of answers: the context is full twice, or more often
 TIE = 0.05  # logits closer than this may fall either way in a shared pass; 0.01 was the most seen
 PLAIN = Drafting(drafter="none")
 WAYS = [PLAIN, Drafting(drafter="ngram"), Drafting(drafter="model", depth=3), Drafting()]
@@ -27,8 +28,8 @@ KEPT = [ContextShift(), ContextShift(keep=20, discard=60), ContextShift(keep=-1)
 
 
 @pytest.fixture(scope="module")
-def small(tiny_pair: ModelFiles) -> Iterator[Engine]:
-    target, draft = tiny_pair
+def small(exact_pair: ModelFiles) -> Iterator[Engine]:
+    target, draft = exact_pair
     with localspec.load(target, draft=draft, options=TINY_OPTIONS, context=ROOM) as pair:
         yield pair
 
@@ -41,9 +42,9 @@ def endless(engine: Engine, **more: Any) -> SamplingParams:
 
 
 def tokens_of(engine: Engine, prompt: list[int], shift: ContextShift, way: Drafting) -> list[int]:
-    """500 tokens of a greedy answer."""
+    """A greedy answer."""
     stream = engine.stream(
-        Tokens(prompt), max_tokens=500, sampling=endless(engine), drafting=way, shift=shift
+        Tokens(prompt), max_tokens=LENGTH, sampling=endless(engine), drafting=way, shift=shift
     )
     said = [token for chunk in stream for token in chunk.token_ids]
     assert stream.finish_reason == "length"
@@ -54,8 +55,8 @@ def tokens_of(engine: Engine, prompt: list[int], shift: ContextShift, way: Draft
 def by_hand(engine: Engine, prompt: list[int], shift: ContextShift) -> list[int]:
     """The same, each time with what is left as a prompt of its own."""
     text, said = prompt, list[int]()
-    while len(said) < 500:
-        left = min(500 - len(said), ROOM - len(text))
+    while len(said) < LENGTH:
+        left = min(LENGTH - len(said), ROOM - len(text))
         stream = engine.stream(
             Tokens(text), max_tokens=left, sampling=endless(engine), drafting=PLAIN
         )
@@ -70,13 +71,23 @@ def by_hand(engine: Engine, prompt: list[int], shift: ContextShift) -> list[int]
 PROMPT = [5 + n % 40 for n in range(60)]
 
 
-@pytest.mark.parametrize("shift", KEPT, ids=str)
+@pytest.fixture(scope="module", params=KEPT, ids=str)
+def shift(request: pytest.FixtureRequest) -> ContextShift:
+    assert isinstance(request.param, ContextShift)
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def shortened(small: Engine, shift: ContextShift) -> list[int]:
+    return by_hand(small, PROMPT, shift)
+
+
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.drafter)
 def test_what_is_said_is_what_the_shortened_text_leads_to(
-    small: Engine, shift: ContextShift, way: Drafting
+    small: Engine, shift: ContextShift, shortened: list[int], way: Drafting
 ) -> None:
     """With and without drafts, which are right now and then only."""
-    assert tokens_of(small, PROMPT, shift, way) == by_hand(small, PROMPT, shift)
+    assert tokens_of(small, PROMPT, shift, way) == shortened
 
 
 def worst_gap(engine: Engine, prompt: list[int], said: list[int], shift: ContextShift) -> float:
@@ -100,21 +111,21 @@ def engine_bias(engine: Engine) -> Rows:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("way", WAYS[::2], ids=lambda way: way.drafter)
-def test_several_at_once(tiny_pair: ModelFiles, small: Engine, way: Drafting) -> None:
+def test_several_at_once(exact_pair: ModelFiles, small: Engine) -> None:
     """Answers that share passes, and cells with others that begin alike. Tokens that tie within the
-    rounding of a shared pass may fall either way, so each place is judged by what was said."""
-    target, draft = tiny_pair
+    rounding of a shared pass may fall either way, so each place is then judged by what was said."""
+    target, draft = exact_pair
     options = replace(TINY_OPTIONS, context=ROOM, parallel=3, parallel_chunk=64)
     with localspec.load(target, draft=draft, options=options) as pair:
         assert isinstance(pair, ParallelEngine)
         for shift in KEPT:
             prompts = [PROMPT, [*PROMPT, 7], PROMPT[:40], PROMPT]
-            ask = partial(tokens_of, pair, shift=shift, way=way)
+            ask = partial(tokens_of, pair, shift=shift, way=Drafting(drafter="model", depth=3))
             said = together([partial(ask, prompt) for prompt in prompts])
             for prompt, tokens in zip(prompts, said, strict=True):
                 assert isinstance(tokens, list), tokens
-                assert worst_gap(small, prompt, tokens, shift) < TIE
+                if tokens != by_hand(small, prompt, shift):
+                    assert worst_gap(small, prompt, tokens, shift) < TIE
 
 
 def test_without_it_the_answer_ends_where_the_context_does(small: Engine) -> None:

@@ -105,7 +105,11 @@ def stops_in(text: str) -> list[tuple[str, ...]]:
 def test_ends_are_those_of_plain_decoding(engine: Engine, prompt: str, drafter: str) -> None:
     whole = _plain(engine, prompt).text
     crossed = 0
-    for cap, stop in itertools.product(CAPS, stops_in(whole)):
+    stops = stops_in(whole)
+    for cap, stop in [
+        *zip(itertools.cycle(CAPS), stops, strict=False),
+        *((LENGTH, stop) for stop in stops),
+    ]:
         told = {"cap": cap, "stop": stop}
         # What is predicted goes on behind every end, so drafts do.
         found = answered(engine, prompt, DRAFTERS[drafter], prediction=whole, cap=cap, stop=stop)

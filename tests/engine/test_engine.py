@@ -83,8 +83,7 @@ def test_second_chat_turn_decodes_only_what_is_new(engine: Engine) -> None:
     second = engine.chat(turns, max_tokens=40, sampling=GREEDY, drafting=drafting)
     # The template's own tokens around the new turn, and the last token of the first answer.
     assert second.stats.prompt_tokens - second.stats.cached_tokens <= 8
-    for context in engine._contexts:
-        context.clear()
+    engine.clear()
     again = engine.chat(turns, max_tokens=40, sampling=GREEDY, drafting=drafting)
     assert again.text == second.text
 
@@ -99,8 +98,7 @@ def test_same_prompt_again_decodes_one_token(engine: Engine) -> None:
 def test_another_prompt_shares_nothing_but_its_beginning(engine: Engine) -> None:
     engine.generate("The king said", max_tokens=10, sampling=GREEDY)
     other = engine.generate("The queen said", max_tokens=10, sampling=GREEDY)
-    for context in engine._contexts:
-        context.clear()
+    engine.clear()
     fresh = engine.generate("The queen said", max_tokens=10, sampling=GREEDY)
     assert other.stats.cached_tokens == 2  # BOS and "The"
     assert other.text == fresh.text

@@ -52,7 +52,7 @@ def parallel() -> Iterator[ParallelEngine]:
 def test_a_prompt_that_begins_like_a_kept_text_is_not_read_again(
     parallel: ParallelEngine,
 ) -> None:
-    parallel._seats.kept.clear()
+    parallel.clear()
     drafting = Drafting(drafter="model", depth=3)
     first = parallel.stream(LONG, max_tokens=8, sampling=GREEDY, drafting=drafting)
     text = first.completion().text
@@ -63,7 +63,7 @@ def test_a_prompt_that_begins_like_a_kept_text_is_not_read_again(
     together([stream.completion for stream in streams])
     length = first.stats.prompt_tokens
     assert all(stream.stats.cached_tokens >= length for stream in streams)
-    parallel._seats.kept.clear()
+    parallel.clear()
     again = [
         parallel.stream(LONG + text + end, max_tokens=8, sampling=GREEDY, drafting=drafting)
         for end in (" And then", " But", " Mom")
@@ -100,7 +100,7 @@ def test_answers_that_do_not_fit_together_take_turns(small: ParallelEngine, way:
     """Four that fill three quarters of the cache each: the younger ones give their cells away."""
     prompts = ["Once upon a time", "She went to the", "The sun was hot", "Tom ran"]
     alone = [ask(small, prompt, WAYS[way], 180) for prompt in prompts]
-    small._seats.kept.clear()
+    small.clear()
     found = together([partial(ask, small, prompt, WAYS[way], 180) for prompt in prompts])
     with_context = Context(small.model, ModelOptions(context=256))
     for prompt, one, other in zip(prompts, alone, found, strict=True):

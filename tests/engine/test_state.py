@@ -22,7 +22,7 @@ from tests.support.sessions import a_session, steps
 
 GREEDY = SamplingParams(temperature=0)
 PROMPT = "<|user|>Tell me a story about a bird.<|end|><|assistant|>"
-COUNT = 120
+COUNT = 60
 WAYS = {
     "model": Drafting(drafter="model", depth=4),
     "tree": Drafting(drafter="model", depth=3, width=3),
@@ -85,8 +85,7 @@ def start(
     engine: Engine, uninterrupted: Uninterrupted, drafting: Drafting, take: int
 ) -> tuple[Session, object]:
     """A session after some steps, and its running generator."""
-    for context in engine._contexts:
-        context.clear()
+    engine.clear()
     session = a_session(engine, uninterrupted.prompt, COUNT, GREEDY)
     run = steps(engine, session, drafting)
     for _ in range(take):
@@ -106,7 +105,7 @@ def test_after_the_normal_end(
     check_and_continue(engine, session, drafting, uninterrupted)
 
 
-@pytest.mark.parametrize("take", [1, 2, 3, 7])
+@pytest.mark.parametrize("take", [1, 3, 7])
 def test_after_a_consumer_that_stops_iterating(
     engine: Engine, uninterrupted: Uninterrupted, drafting: Drafting, take: int
 ) -> None:
@@ -160,7 +159,7 @@ def test_after_an_exception_between_verify_and_commit(
     check_and_continue(engine, session, drafting, uninterrupted)
 
 
-@pytest.mark.parametrize("passes", [0, 1, 2, 5, 11])
+@pytest.mark.parametrize("passes", [0, 2, 11])
 def test_after_cancel_in_mid_step(
     engine: Engine,
     uninterrupted: Uninterrupted,
@@ -205,8 +204,7 @@ def test_after_cancel_in_prefill(engine: Engine, uninterrupted: Uninterrupted, l
         thread.start()
         thread.join()
 
-    for context in engine._contexts:
-        context.clear()
+    engine.clear()
     stream = engine.stream(
         prompt, max_tokens=20, sampling=GREEDY, drafting=drafting, progress=report
     )
@@ -226,7 +224,6 @@ def test_after_cancel_in_prefill(engine: Engine, uninterrupted: Uninterrupted, l
     answer = again.completion()
     assert answer.finish_reason in ("length", "stop")
     assert again.stats.cached_tokens >= (done[0] if done else 0)
-    for context in engine._contexts:
-        context.clear()
+    engine.clear()
     fresh = engine.stream(prompt, max_tokens=20, sampling=GREEDY, drafting=drafting)
     assert fresh.completion().text == answer.text

@@ -92,6 +92,7 @@ def test_every_two_families_differ_where_they_do(file_of: Callable[[str], GGUFFi
             assert different.token == token, (a, b)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "family", [name for name, facts in FAMILIES.items() if "bert" not in facts["architecture"]]
 )

@@ -196,7 +196,7 @@ def test_the_official_suite(vocabulary: Vocabulary) -> None:
 
 
 @given(with_references(), st.integers(0, 2**32))
-@examples(700)
+@examples(200)
 def test_generated_schemas(
     vocabulary: Vocabulary, made: tuple[dict[str, Any], Any], seed: int
 ) -> None:

@@ -40,7 +40,7 @@ def test_drafts_that_are_right(shape: str, model: str | None, greedy: bool) -> N
         """How many times as fast as plain decoding the drafted steps are, how many these are, and
         how many there are without."""
         machine, text = Machine(SHAPES[shape]), Text(lambda at: 99)
-        found = answers(machine, text, lengths=(600, 600), model=model, greedy=greedy)[1]
+        found = answers(machine, text, lengths=(300, 300), model=model, greedy=greedy)[1]
         drafted = [bool(step.tree.tokens) for step in found.steps]
         plain, seconds = np.array(found.plain)[drafted], np.array(found.seconds)[drafted]
         return float(plain.sum() / seconds.sum()), sum(drafted), drafted.count(False)

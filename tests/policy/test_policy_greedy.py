@@ -27,7 +27,7 @@ from tests.support.toys import (
 )
 
 COUNT = 24
-MODELS = 40
+MODELS = 15
 for_shapes = pytest.mark.parametrize("shape", SHAPES)
 for_caches = pytest.mark.parametrize("branching", [False, True], ids=["chain", "tree"])
 """Whether the draft model's cache takes a single branch or several."""

@@ -172,6 +172,7 @@ def test_full_speed_is_back_within_two_seconds(
     assert late.count(kind.cores) >= 0.85 * len(late)
 
 
+@pytest.mark.nightly
 def test_a_flickering_load_makes_no_oscillation() -> None:
     """Sixty loads that come and go, every tenth of a second to every twenty seconds. Moves
     stay few; against the best fixed count, 0.65 where the load's rhythm is the worst, and 0.95 in

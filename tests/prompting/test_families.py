@@ -91,7 +91,7 @@ def conversations() -> st.SearchStrategy[list[Any]]:
     return st.lists(turn | calls, min_size=1, max_size=6)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=20, deadline=None, derandomize=True)
 @given(shape=conversations())
 def test_a_conversation_of_any_shape_is_told_whole(opened: Open, shape: list[Any]) -> None:
     words: list[str] = []

@@ -19,7 +19,7 @@ from tests.support.together import together
 
 GREEDY = SamplingParams(temperature=0)
 DRAFTING = Drafting(drafter="model", depth=3)
-pytestmark = pytest.mark.usefixtures("home")
+pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("home")]
 
 
 def opened(parallel: int = 2, **options: Any) -> Engine:

@@ -20,6 +20,8 @@ from tests.support import ggufs, retokenised
 from tests.support.greedy import Reference
 from tests.support.sessions import make_drafts_cheap
 
+pytestmark = pytest.mark.nightly
+
 GREEDY = SamplingParams(temperature=0)
 PLAIN = Drafting(drafter="none")
 STORY = "Tell me a story about a fox, a bear and a bird. " * 30

@@ -7,9 +7,9 @@ import pytest
 from localspec import Engine
 from localspec.verify.effort import Effort
 from localspec.verify.subject import Subject
-from tests.engine.conftest import tiny, tiny_exact, tiny_pair
+from tests.engine.conftest import exact_pair, tiny, tiny_exact, tiny_pair
 
-__all__ = ["tiny", "tiny_exact", "tiny_pair"]
+__all__ = ["exact_pair", "tiny", "tiny_exact", "tiny_pair"]
 
 LITTLE = Effort("little", None, 2, 16, (2, 4), 2, 200, 1)
 

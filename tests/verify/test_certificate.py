@@ -27,6 +27,7 @@ def pair(tiny_pair: ModelFiles) -> tuple[str, ...]:
     return ("-m", str(tiny_pair.target), "-d", str(tiny_pair.draft), "-c", "512")
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("_little")
 def test_a_certificate_is_written(cli: Cli, pair: tuple[str, ...], tmp_path: Path) -> None:
     out = tmp_path / "proof"

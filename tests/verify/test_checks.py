@@ -69,18 +69,16 @@ class TreesAlone(Subject):
 
 
 def test_a_siblings_stale_q_fails(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the embedded pair: random weights hardly show it. With twice the sample of `--quick` next
-    tokens or pairs show it, with four times both do. Whether that sample itself does is chance:
-    rounding has other texts drawn on another processor (p = 0.002 on one without AVX-512)."""
+    """On the embedded pair: random weights hardly show it. With twice the sample of `--quick`:
+    whether that itself shows it is chance, as rounding has other texts drawn on another processor
+    (p = 0.002 on one without AVX-512)."""
     subject = TreesAlone(engine, lambda text: None)
     answers = [subject.plain(prompt, 32) for prompt in subject.prompts(4)]
-    more = replace(QUICK, samples=4 * QUICK.samples)
-    assert check_sampled(subject, answers, more, ENDLESS).faults == ()
-    broken.with_rule(monkeypatch, broken.StaleQ)
     twice = replace(QUICK, samples=2 * QUICK.samples)
-    assert check_sampled(subject, answers, twice, ENDLESS).faults
-    faults = check_sampled(subject, answers, more, ENDLESS).faults
-    assert len(faults) == 2  # next tokens, and pairs
+    assert check_sampled(subject, answers, twice, ENDLESS).faults == ()
+    broken.with_rule(monkeypatch, broken.StaleQ)
+    faults = check_sampled(subject, answers, twice, ENDLESS).faults
+    assert faults
     assert all("not distributed" in fault for fault in faults)
 
 
