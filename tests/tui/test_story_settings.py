@@ -49,12 +49,13 @@ REFUSED = {
     "/set temperature nan": "temperature",
     "/set top_k 1.5": "top_k is '1.5'. Give a whole number, or 'default'.",
     "/set max_tokens 0": "max_tokens is 0. Give 1 or more, or 'default'.",
-    "/nonsense": "There is no command /nonsense. /help lists them;",
     "/copy": "There is no answer to copy yet.",
     "/tokens maybe": "/tokens takes on, off, or rejected.",
     "/learn maybe": "/learn takes on or off.",
     "/record maybe": "/record takes on or off.",
     "/export md": "There is nothing to export yet.",
+    # Stays in the input, to be mended.
+    "/nonsense": "There is no command /nonsense. /help lists them;",
 }
 
 
