@@ -50,7 +50,8 @@ def test_two_builds_are_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     objects = []
     for number, source in enumerate((REPOSITORY, tmp_path / "copy")):
         made = tmp_path / f"{number}" / "kernels"
-        for command in (["-S", source / PLACE, "-B", made], ["--build", made, "-t", "generic"]):
+        configure, make = ("-S", str(source / PLACE), "-B", str(made)), ("--build", str(made))
+        for command in (configure, (*make, "-t", "generic")):
             subprocess.run(["cmake", *command], check=True, capture_output=True)
         compiled = made / "CMakeFiles" / "generic.dir"
         objects.append({path.name: path.read_bytes() for path in compiled.glob("*.o")})

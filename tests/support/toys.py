@@ -490,7 +490,7 @@ class EnumeratingSource:
 
     def race(self, distribution: Distribution, position: int) -> Probabilities:
         """The one that is drawn wins, and nothing is left of the others."""
-        return np.where(distribution.ids == self.draw(distribution), -1.0, 0.0)
+        return np.where(distribution.ids == self._drawn(distribution), -1.0, 0.0)
 
     def next_script(self) -> list[int] | None:
         """The outcomes that lead to the next leaf of the tree of all outcomes, depth first."""
