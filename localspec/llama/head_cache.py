@@ -43,7 +43,7 @@ class HeadCache(NativeCache, ABC):
         self.watch = None
         self.beside: Sequence[HeadCache] = ()
         stop = ctypes.create_string_buffer(2)
-        params = context_params(model, options, stop, sequences=self.sequences)
+        params = context_params(model, options, stop, sequences=self.sequences, rows=PIECE)
         params.n_batch = params.n_ubatch = PIECE
         self._configure(params, target)
         wanted = f"{options.context or 'default'} tokens"

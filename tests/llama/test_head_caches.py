@@ -1,0 +1,317 @@
+"""What a trained head has read is the text with the target's states, whatever way it was fed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from localspec import ModelOptions, NativeError
+from localspec.decoding.interfaces import NEXTN
+from localspec.decoding.sampling import Rows
+from localspec.decoding.tree import ROOT
+from localspec.errors import Cancelled
+from localspec.llama import head_cache
+from localspec.llama.block_cache import BlockCache, BlockShape
+from localspec.llama.context import Context
+from localspec.llama.eagle_cache import EagleCache, MtpCache
+from localspec.llama.head_cache import PIECE
+from localspec.llama.model import Model
+from tests.support import block_heads, ggufs, heads, mtp
+
+OPTIONS = ModelOptions(context=512, threads=1, kv_type_k="f32", kv_type_v="f32")
+TEXT = [int(token) for token in np.random.default_rng(3).integers(300, 8000, 2 * PIECE + 9)]
+WHOLE = len(TEXT)
+ROWS = 60
+ALIKE = 0.05
+"""Rows of passes of other sizes, whose kernels round differently; all are within 20 of 0."""
+NOISE = 0.3
+"""As in test_hidden: products of floats here, of 8-bit activations there."""
+
+Cache = EagleCache | BlockCache
+BLOCKS: dict[str, tuple[dict[str, Any], BlockShape]] = {
+    "dflash": ({}, BlockShape(5, block_heads.MASK)),
+    "dflash, causal": ({"causal": True}, BlockShape(5, block_heads.MASK, causal=True)),
+    "dspark": ({"markov": True}, BlockShape(5, block_heads.MASK, anchored=True)),
+}
+SERIAL = ("eagle", *sorted(mtp.MAKERS))
+"""Those that read a token at a time. The others draft blocks."""
+
+
+class Bench:
+    """A head of a kind, and what its target made of TEXT.
+
+    Attributes:
+        states: that the head is fed, behind each token, [tokens, width].
+        said: what a lens says for each of the last ROWS tokens.
+    """
+
+    def __init__(self, kind: str, folder: Path, target_path: Path, seed: int | None) -> None:
+        self.made: list[Cache] = []
+        own, block = kind in mtp.MAKERS, kind in BLOCKS
+        layers: tuple[int, ...] = (NEXTN,) if own else (0, 1, 1) if block else heads.LAYERS
+        if own:
+            path = mtp.MAKERS[kind](folder / "target.gguf", seed=seed)
+        else:
+            path = ggufs.tiny_llama(folder / "target.gguf") if block else target_path
+        self.target = Model(path, OPTIONS, mtp=own)
+        self.context = Context(self.target, OPTIONS)
+        self.context.want_hidden(layers)
+        self.context.gather_hidden()
+        self.said: Rows = self.context.extend(TEXT, ROWS).copy()
+        last, before = self.context.hidden(ROWS), self.context.gathered()
+        parts = [np.concatenate([before[i], last[i]]) for i in layers]
+        self.states: Rows = np.concatenate(parts, axis=1)
+        self.head, self.noise = self.target, ALIKE
+        make: Callable[..., Cache] = MtpCache
+        if block:
+            changed, shape = BLOCKS[kind]
+            head = folder / "head.gguf"
+            block_heads.block(head, path, layers=layers, depth=2, seed=seed, **changed)
+            make = partial(BlockCache, shape=shape)
+        elif not own:
+            head = heads.eagle(folder / "head.gguf", seed=seed)
+            make = EagleCache
+            known = heads.weights(path)
+            states = self.states[-ROWS:, 2 * self.target.width :]
+            scale = np.sqrt(np.mean(states * states, axis=-1, keepdims=True) + 1e-5)
+            normed = states / scale * known["output_norm.weight"]
+            self.said, self.noise = normed @ known["token_embd.weight"].T, NOISE
+        if not own:
+            self.head = Model(head, OPTIONS, head=True)
+        self._make = make
+
+    def cache(self) -> Any:
+        cache = self._make(self.head, self.context.handle, OPTIONS)
+        self.made.append(cache)
+        return cache
+
+    def fed(self, text: Sequence[int], states: Rows) -> Any:
+        """One that knows these states before the last token of a text."""
+        cache = self.cache()
+        cache.begin(text)
+        cache.feed(text, states)
+        return cache
+
+    def close(self) -> None:
+        for cache in self.made:
+            cache.close()
+        self.context.close()
+        for model in {self.head, self.target}:
+            model.close()
+
+
+def behind(cache: Any, text: Sequence[int]) -> Rows:
+    """Its rows behind a text, whose last token it did not read."""
+    if isinstance(cache, BlockCache):
+        return cache.draft(text[-1], 4).copy()
+    rows: Rows = cache.extend(text[len(cache.tokens) :]).copy()
+    return rows
+
+
+@pytest.fixture(scope="module", params=[*SERIAL, *BLOCKS])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def opened(
+    kind: str, tmp_path_factory: Any, target_path: Path, seed: int | None
+) -> Iterator[Bench]:
+    bench = Bench(kind, tmp_path_factory.mktemp("heads"), target_path, seed)
+    yield bench
+    bench.close()
+
+
+@pytest.fixture(scope="module")
+def lens(kind: str, tmp_path_factory: pytest.TempPathFactory, target_path: Path) -> Iterator[Bench]:
+    yield from opened(kind, tmp_path_factory, target_path, None)
+
+
+@pytest.fixture(scope="module")
+def random(
+    kind: str, tmp_path_factory: pytest.TempPathFactory, target_path: Path
+) -> Iterator[Bench]:
+    yield from opened(kind, tmp_path_factory, target_path, 1)
+
+
+of_serial = pytest.mark.parametrize("kind", SERIAL, indirect=True, scope="module")
+of_blocks = pytest.mark.parametrize("kind", BLOCKS, indirect=True, scope="module")
+
+
+@pytest.mark.parametrize("length", [40, PIECE, PIECE + 1, PIECE + 2, 2 * PIECE + 5])
+def test_rows_do_not_depend_on_the_way_of_feeding(random: Bench, length: int) -> None:
+    """In pieces, token by token at the end, and after drafts that were dropped."""
+    text, states = TEXT[:length], random.states
+    expected = behind(random.fed(text, states[: length - 1]), text)
+    other = behind(random.fed(text[:-1], states[: length - 2]), text[:-1])
+    assert not np.allclose(expected, other, atol=1.0), "places differ"
+    cache = random.cache()
+    cache.begin(text)
+    cache.feed(text[:-3], states[: length - 4])
+    behind(cache, text[:-3])
+    if isinstance(cache, EagleCache):
+        cache.grow([1, 2], [ROOT, ROOT])
+        cache.grow([4, 3], [1, 0])
+        cache.settle([1])
+        cache.extend([9, 8])
+    for end in (length - 2, length - 1, length):
+        if isinstance(cache, EagleCache):
+            cache.drop_drafted()
+        cache.feed(text[:end], states[end - 2 : end - 1])
+        rows = behind(cache, text[:end])
+    assert np.abs(rows - expected).max() < ALIKE
+
+
+def test_where_states_are_lacking_it_begins_behind_that(random: Bench) -> None:
+    """The text before is none of its."""
+    cache = random.fed(TEXT[:41], random.states[30:40])
+    assert cache.known_from() == 30
+    for first, end in ((30, 41), (55, 61)):  # and once more, further on
+        if first > 30:
+            cache.feed(TEXT[:end], random.states[first : end - 1])
+        rows = behind(cache, TEXT[:end])
+        fresh = random.fed(TEXT[first:end], random.states[first : end - 1])
+        assert np.abs(rows - behind(fresh, TEXT[first:end])).max() < ALIKE
+        assert cache.known_from() == first
+
+
+def test_text_that_goes_on_otherwise_keeps_what_it_begins_with(random: Bench) -> None:
+    """The state of the last shared token is the one that is needed next, and is not told again."""
+    cache = random.fed(TEXT[:60], random.states[:59])
+    behind(cache, TEXT[:60])
+    other = [*TEXT[:40], *TEXT[100:110]]
+    cache.begin(other)
+    assert cache.tokens == TEXT[:40]
+    # Any states do: the target would have read 40 to 48.
+    cache.feed(other, random.states[100:109])
+    states = np.concatenate([random.states[:40], random.states[100:109]])
+    assert np.abs(behind(cache, other) - behind(random.fed(other, states), other)).max() < ALIKE
+    cache.begin(TEXT[120:130])
+    assert cache.tokens == []
+
+
+def test_what_nobody_asks_for_is_not_kept_for_ever(
+    random: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(head_cache, "HIDDEN_BEFORE", 20)
+    cache = random.cache()
+    cache.begin(TEXT[:10])
+    for end in range(10, 60):
+        cache.feed(TEXT[: end + 1], random.states[max(0, end - 2) : end])
+    assert cache.known_from() == 59 - 20
+    rows = behind(cache, TEXT[:60])
+    fresh = random.fed(TEXT[39:60], random.states[39:59])
+    assert np.abs(rows - behind(fresh, TEXT[39:60])).max() < ALIKE
+    held = list(cache.tokens)
+    cache.feed(TEXT[:70], random.states[59:69])
+    assert cache.known_from() == 59 - 20, "what was read stays, however long the text"
+    assert cache.tokens == held
+
+
+# A token at a time.
+
+
+@of_serial
+def test_a_token_is_read_with_the_targets_state_of_the_one_before(lens: Bench) -> None:
+    """A lens says behind a token what the target said of that token."""
+    cache = lens.fed(TEXT, lens.states[:-1])
+    assert cache.tokens == TEXT[:1], "of the first token there is no pair"
+    rows = cache.extend(TEXT[1:], 19)
+    assert np.abs(rows - lens.said[-20:-1]).max() < lens.noise
+    assert not np.allclose(rows[:-1], rows[1:], atol=1.0), "places differ"
+
+
+@of_serial
+def test_behind_what_is_drafted_the_state_is_the_heads_own(lens: Bench) -> None:
+    """Which a lens passes on as it is, along every branch."""
+    cache, expected = lens.fed(TEXT, lens.states[:-1]), lens.said[-2]
+    assert np.abs(cache.grow([], [], TEXT[1:])[0] - expected).max() < lens.noise
+    for tokens, parents in (([5, 6, 7], [ROOT] * 3), ([8, 9], [1, 1]), ([3], [4])):
+        rows = cache.grow(tokens, parents)
+        assert rows.shape == (len(tokens), expected.size)
+        assert np.abs(rows - expected).max() < lens.noise
+    cache.settle([1])
+    assert cache.tokens == TEXT, "accepted tokens are read again"
+    assert np.abs(cache.extend([8])[0] - expected).max() < lens.noise
+
+
+@of_serial
+def test_branches_of_a_tree_are_read_like_chains(random: Bench) -> None:
+    text, states = TEXT[:41], random.states[:40]
+    cache = random.fed(text, states)
+    cache.grow([], [], text[1:])
+    first = cache.grow([5, 6], [ROOT, ROOT]).copy()
+    second = cache.grow([7, 8, 9], [0, 1, 1]).copy()
+    third = cache.grow([10], [4]).copy()
+    for path, rows in {(5, 7): second[0], (6, 8): second[1], (6, 9, 10): third[0]}.items():
+        chain = random.fed(text, states)
+        behind(chain, text)
+        found = [chain.extend([token])[0].copy() for token in path]
+        assert np.abs(found[0] - first[path[0] - 5]).max() < ALIKE
+        assert np.abs(found[-1] - rows).max() < ALIKE
+
+
+def test_states_of_every_token_come_beside_few_logits(tmp_path: Path) -> None:
+    """Of a prompt as well, whatever the size of the pass."""
+    with Model(mtp.glm(tmp_path / "glm.gguf"), OPTIONS, mtp=True) as model:
+        whole, single = Context(model, OPTIONS), Context(model, OPTIONS)
+        for context in (whole, single):
+            context.want_hidden((NEXTN,))
+        whole.gather_hidden()
+        whole.extend(TEXT[:100])
+        states = whole.gathered()[NEXTN]
+        assert len(states) == 99
+        for token, state in zip(TEXT[:5], states, strict=False):
+            single.extend([token])
+            assert np.abs(single.hidden(1)[NEXTN][0] - state).max() < ALIKE
+        whole.close()
+        single.close()
+
+
+def test_a_model_without_such_a_graph_is_refused(target_path: Path) -> None:
+    with Model(target_path, OPTIONS) as model:
+        context = Context(model, OPTIONS)
+        with pytest.raises(NativeError, match=r"no states for MTP layers.*--draft none"):
+            context.want_hidden((NEXTN,))
+        context.close()
+
+
+# Blocks.
+
+
+@of_blocks
+@pytest.mark.parametrize("count", [1, 3, 9])
+def test_a_block_is_as_long_as_it_was_trained_at_most(random: Bench, kind: str, count: int) -> None:
+    cache = random.fed(TEXT[:21], random.states[:20])
+    most = 5 if kind == "dspark" else 4  # a row of the last token drafts as well
+    assert cache.most == most
+    whole = cache.draft(TEXT[20], most).copy()
+    rows = cache.draft(TEXT[20], count)
+    assert rows.shape == (min(count, most), random.target.vocabulary.size)
+    assert np.isfinite(rows).all()
+    # Masks see one another, unless the block is causal.
+    if count == most or kind == "dflash, causal":
+        assert np.abs(rows[0] - whole[0]).max() < ALIKE
+    assert cache.tokens == TEXT[:20], "nothing of a block stays"
+
+
+@of_blocks
+def test_measuring_and_stopping_leave_nothing_behind(random: Bench) -> None:
+    cache = random.fed(TEXT[:30], random.states[:29])
+    before = cache.draft(TEXT[29], 4).copy()
+    for count in (1, 4, 60):
+        assert cache.extend(cache.filler(count), count).shape[0] == count
+        cache.truncate(29)
+    assert np.abs(cache.draft(TEXT[29], 4) - before).max() < ALIKE
+    cache.feed(TEXT[:40], random.states[29:39])
+    cache.cancel()
+    with pytest.raises(Cancelled):
+        cache.draft(TEXT[39], 4)
+    cache.resume()
+    fresh = random.fed(TEXT[:40], random.states[:39])
+    assert np.abs(cache.draft(TEXT[39], 4) - fresh.draft(TEXT[39], 4)).max() < ALIKE
+    assert cache.tokens == TEXT[:39]
