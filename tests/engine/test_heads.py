@@ -1,253 +1,310 @@
-"""A trained head drafts, and the text stays the target's."""
+"""Trained heads of every kind draft, and the text stays the target's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import cache, partial
+from itertools import islice, pairwise
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 import localspec
-from localspec import Drafting, Engine, ModelOptions, SamplingParams, UsageError
+from localspec import Drafting, Engine, SamplingParams
 from localspec.bench.arms import localspec_arms
-from localspec.drafters.eagle import EagleHead
-from localspec.llama import library
+from localspec.drafters.trained_head import FedHead
 from localspec.llama.context import Context
-from localspec.parallel_engine import ParallelEngine
 from localspec.policy.budget import Budget
 from localspec.policy.cost_curve import CostCurve
 from localspec.tui.rendering.palette import Palette
-from tests.engine.conftest import TINY_OPTIONS, ModelFiles
+from tests.engine.conftest import TINY_OPTIONS
 from tests.engine.test_exact_distribution import PROMPT, check_every_outcome
 from tests.policy.timed import Clock
-from tests.support import heads
-from tests.support.agreed_time import agree_on_time
-from tests.support.greedy import Reference, require_same_text
-from tests.support.sessions import make_drafts_cheap
+from tests.support import block_heads, ggufs, heads, mtp
+from tests.support.agreed_time import DRAFT_SECONDS, agree_on_time
+from tests.support.greedy import plain_text
+from tests.support.sessions import a_session, make_drafts_cheap, steps
 from tests.support.together import together
 
 pytestmark = pytest.mark.nightly
 
 GREEDY = SamplingParams(temperature=0)
-WAYS = {
-    "eagle": Drafting(drafter="eagle", depth=4),
-    "eagle tree": Drafting(drafter="eagle", width=3, depth=3),
-    "auto": Drafting(),
+TOKENS = 40
+TIE = 0.01  # logits closer than this may change places with what else is in a pass
+BEHIND = ("", " old", " house and", " tree", " dog", " and", " red", " the", " small", " big")
+"""What prompts have behind their beginning, to choose from."""
+
+
+class Told:
+    """A target, and what it says.
+
+    Attributes:
+        prompts: whose answers have no near tie, which another pass may break otherwise: where these
+            are depends on the processor's kernels.
+        answers: to the prompts, greedy; `tokens` of the prompts.
+        follows: what comes first behind each token of these, and of what may be sampled.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        with localspec.load(target, draft=None, options=TINY_OPTIONS) as plain:
+            tokenize = partial(plain.model.vocabulary.tokenize, special=True, add_bos=True)
+            with closing(Context(plain.model, TINY_OPTIONS)) as context:
+
+                def is_clear(text: str) -> bool:
+                    return min(plain_text(context, tokenize(text), TOKENS).gaps) > TIE
+
+                texts = (f"{PROMPT}{more}" for more in BEHIND)
+                self.prompts = list(islice(filter(is_clear, texts), 3))
+                assert len(self.prompts) == 3
+                self.tokens = [tokenize(text) for text in self.prompts]
+                self.answers = [said(plain, text)[0] for text in self.prompts]
+                self.follows = dict[int, int]()
+                for prompt, answer in zip(self.tokens, self.answers, strict=True):
+                    for token, follower in pairwise([*prompt, *answer]):
+                        self.follows.setdefault(token, follower)
+                text = tokenize(PROMPT)
+                context.clear()
+                for token in map(int, context.extend(text)[-1].argsort()[:-4:-1]):
+                    self.follows.setdefault(token, int(context.extend([token])[-1].argmax()))
+                    context.truncate(len(text))
+
+
+def said(engine: Engine, text: str, drafting: Drafting | None = None) -> tuple[list[int], int]:
+    """A greedy answer, and how many tokens of a head were accepted in it."""
+    stream = engine.stream(text, max_tokens=TOKENS, sampling=GREEDY, drafting=drafting)
+    tokens = [token for chunk in stream for token in chunk.token_ids]
+    counted = stream.stats.by_drafter.get(engine.head_source)
+    return tokens, counted.accepted if counted else 0
+
+
+class Kind(NamedTuple):
+    """`source`: the drafter's name; `target`: writes one; `head`: writes a head of it that knows
+    what follows each token, None for one in the target's own file."""
+
+    source: str
+    target: Callable[..., Path]
+    head: Callable[..., Path] | None
+
+
+def llama(path: Path) -> Path:
+    """As wide as to tell all followers apart."""
+    return ggufs.tiny_llama(path, dim=192, ff=64)
+
+
+def block(**made: Any) -> Callable[..., Path]:
+    return partial(block_heads.block, layers=(0, 1), **made)
+
+
+KINDS: Mapping[str, Kind] = {
+    "eagle": Kind("eagle", llama, partial(heads.eagle, layers=(0, 1, 1), lens=1)),
+    "medusa": Kind("medusa", llama, partial(heads.medusa, cut=False)),
+    "dflash": Kind("dflash", llama, block()),
+    "dspark": Kind("dspark", llama, block(markov=True)),
+    # As speculators writes it: the first row says nothing, and tokens have other numbers.
+    # And what an M-RoPE target's head has.
+    "dspark, bonus": Kind(
+        "dspark",
+        llama,
+        block(markov=True, anchored=False, confidence=True, d2t=range(8191, -1, -1)),
+    ),
+    "dflash, sections": Kind("dflash", llama, block(sections=True)),
+    "glm4moe": Kind("mtp", mtp.glm, None),
+    "qwen35": Kind("mtp", mtp.qwen, None),
 }
-PROMPTS = 5
-NEAR_TIES = 2  # so many of the answers come to tokens whose logits are less than 0.01 apart
+RARE = ("dspark, bonus", "dflash, sections")
+FED = [name for name in KINDS if name not in ("medusa", *RARE)]
 
 
-def followers(texts: list[list[int]]) -> dict[int, int]:
-    """What comes first behind each token."""
-    found: dict[int, int] = {}
-    for text in texts:
-        for token, follower in pairwise(text):
-            found.setdefault(token, follower)
-    return found
+def of_kinds(*names: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("kind", names, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")
-def reference(plain_answers: Reference) -> Reference:
-    return plain_answers.first(PROMPTS)
+def tellings(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[..., Path]], Told]:
+    """What targets say, found out once for each."""
+    return cache(lambda make: Told(make(tmp_path_factory.mktemp("told") / "target.gguf")))
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(k, marks=[pytest.mark.nightly] * (k in RARE)) for k in KINDS],
+)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return KINDS[request.param]
 
 
 @pytest.fixture(scope="module")
-def head(tmp_path_factory: pytest.TempPathFactory, reference: Reference) -> Path:
-    """It knows what follows most tokens of the answers."""
-    texts = zip(reference.prompts, reference.tokens, strict=True)
-    follows = followers([[*prompt, *tokens] for prompt, tokens in texts])
-    return heads.eagle(tmp_path_factory.mktemp("heads") / "head.gguf", follows=follows)
+def told(kind: Kind, tellings: Callable[[Callable[..., Path]], Told]) -> Told:
+    return tellings(kind.target)
+
+
+def opened(kind: Kind, told: Told, folder: Path, options: Any = TINY_OPTIONS) -> Engine:
+    if kind.head is None:
+        own = kind.target(folder / "with.gguf", follows=told.follows)
+        return localspec.load(own, draft="self", options=options)
+    path = kind.head(folder / "head.gguf", told.target, follows=told.follows)
+    return localspec.load(told.target, draft=path, options=options)
 
 
 @pytest.fixture(scope="module")
-def headed(head: Path) -> Iterator[Engine]:
-    """The embedded target with a head, and made-up costs of passes."""
-    options = ModelOptions(context=1024, threads=library.default_threads())
-    with localspec.load(draft=head, options=options) as engine:
-        make_drafts_cheap(engine)
+def headed(kind: Kind, told: Told, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    with opened(kind, told, tmp_path_factory.mktemp("headed")) as engine:
+        assert engine.head_source == kind.source
         yield engine
 
 
-def accepted_as_plain_says(
-    headed: Engine, reference: Reference, prompts: list[str], drafting: Drafting, source: str
-) -> int:
-    """How many tokens of a head were accepted in answers that are plain decoding's."""
-    accepted = parted = 0
-    make_drafts_cheap(headed)
-    for prompt, ids, expected in zip(
-        prompts[:PROMPTS], reference.prompts, reference.tokens, strict=True
-    ):
-        stream = headed.stream(prompt, max_tokens=40, sampling=GREEDY, drafting=drafting)
-        got = [token for chunk in stream for token in chunk.token_ids]
-        counted = stream.stats.by_drafter.get(source)
-        accepted += counted.accepted if counted else 0
-        gap = require_same_text(
-            headed, reference.context, ids, expected[:40], got, lambda: reference.noise
-        )
-        parted += gap is not None
-    assert parted <= NEAR_TIES
+@pytest.fixture(scope="module")
+def clock(headed: Engine) -> Clock:
+    return agree_on_time(headed)
+
+
+CHAIN, TREE, AUTO = {"depth": 4}, {"width": 3, "depth": 3}, dict[str, int]()
+for_ways = pytest.mark.parametrize("way", [CHAIN, TREE, AUTO], ids=["chain", "tree", "auto"])
+
+
+def drafting_of(kind: Kind, way: Mapping[str, Any]) -> Drafting:
+    return Drafting(drafter=kind.source, **way) if way else Drafting()
+
+
+def accepted_of(engine: Engine, told: Told, drafting: Drafting, clock: Clock) -> int:
+    """Tokens of the head that were accepted in answers that are plain decoding's."""
+    accepted = 0
+    for prompt, expected in zip(told.tokens, told.answers, strict=True):
+        session = a_session(engine, prompt, TOKENS, GREEDY)
+        came = list(steps(engine, session, drafting, clock=clock))
+        assert session.context[len(prompt) :] == expected
+        accepted += sum(step.sources.count(engine.head_source) for step in came)
     return accepted
 
 
-@pytest.mark.parametrize("way", sorted(WAYS))
+@for_ways
 def test_greedy_text_is_that_of_plain_decoding(
-    headed: Engine, reference: Reference, prompts: list[str], way: str
+    headed: Engine, kind: Kind, told: Told, clock: Clock, way: dict[str, Any]
 ) -> None:
-    accepted = accepted_as_plain_says(headed, reference, prompts, WAYS[way], "eagle")
-    # What `auto` drafts depends on how busy the machine is.
-    assert accepted > (25 if WAYS[way].forced else 3), "it is right about half of the time"
+    make_drafts_cheap(headed, draft=DRAFT_SECONDS)
+    assert accepted_of(headed, told, drafting_of(kind, way), clock) > TOKENS
 
 
-@pytest.fixture(scope="module")
-def tiny_headed(
-    tmp_path_factory: pytest.TempPathFactory, tiny_pair: ModelFiles
-) -> Iterator[Engine]:
-    """A target with random weights, and a head that knows what it likes best to say after some."""
-    folder = tmp_path_factory.mktemp("tiny-heads")
-    with localspec.load(tiny_pair.target, draft=None, options=TINY_OPTIONS) as plain:
-        tokenize = plain.model.vocabulary.tokenize
-        text = tokenize(PROMPT, special=True, add_bos=True)
-        context = Context(plain.model, TINY_OPTIONS)
-        best = [int(token) for token in context.extend(text)[-1].argsort()[:-4:-1]]
-        follows = {text[-1]: best[0]}
-        for token in best:
-            follows[token] = int(context.extend([token])[-1].argmax())
-            context.truncate(len(text))
-        context.close()
-    path = heads.eagle(
-        folder / "head.gguf", tiny_pair.target, layers=(0, 1, 1), lens=1, follows=follows
-    )
-    with localspec.load(tiny_pair.target, draft=path, options=TINY_OPTIONS) as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
-def tiny_headed_clock(tiny_headed: Engine) -> Clock:
-    return agree_on_time(tiny_headed)
-
-
+@of_kinds("eagle", "medusa", "dflash", "dspark", "glm4moe")
 @pytest.mark.parametrize(
-    "drafting",
-    [
-        Drafting(drafter="eagle", depth=2, rule="block"),
-        Drafting(drafter="eagle", depth=2, width=2, rule="token"),
-        Drafting(),
-    ],
+    "way",
+    [{"depth": 2, "rule": "block"}, {"depth": 2, "width": 2, "rule": "token"}, {}],
     ids=["chain", "tree", "auto"],
 )
 def test_sampled_text_has_exactly_the_targets_distribution(
-    tiny_headed: Engine, tiny_headed_clock: Clock, drafting: Drafting
+    headed: Engine, kind: Kind, clock: Clock, way: dict[str, Any]
 ) -> None:
-    check_every_outcome(tiny_headed, drafting, 3, 3, clock=tiny_headed_clock)
+    """Of a recurrent target the outcomes cannot be walked through: it reads its text anew for each
+    of them, in passes of other sizes, which round differently."""
+    # Medusa's first token of a draft is never right here: it knows what follows the next token.
+    sizes = (2, 4) if kind.source == "medusa" else (3, 3)
+    check_every_outcome(headed, drafting_of(kind, way), *sizes, clock=clock)
 
 
-def test_auto_leaves_it_where_it_does_not_pay(headed: Engine, prompts: list[str]) -> None:
+def test_auto_leaves_it_where_it_does_not_pay(headed: Engine, told: Told, clock: Clock) -> None:
     make_drafts_cheap(headed, draft=0.5)
-    headed.generate(prompts[0], max_tokens=40, sampling=GREEDY)
-    stats = headed.generate(prompts[1], max_tokens=40, sampling=GREEDY).stats
-    assert "eagle" not in stats.by_drafter
+    assert accepted_of(headed, told, Drafting(), clock) == 0
     assert headed.draft_costs is not None
 
 
-def test_it_reads_on_in_a_conversation(headed: Engine, prompts: list[str]) -> None:
-    """What target and head have read is read once, with `auto` and without it."""
-    make_drafts_cheap(headed)
+def fed_head(engine: Engine) -> FedHead:
+    assert isinstance(engine._parts.head, FedHead)
+    return engine._parts.head
+
+
+@of_kinds(*FED)
+def test_its_cache_is_the_text_and_nothing_else(headed: Engine, kind: Kind, told: Told) -> None:
+    """After an answer that was cut short as well, and in the conversation that follows."""
+    cache, drafting = fed_head(headed).cache, drafting_of(kind, CHAIN)
     headed._target.forget()
-    first = headed.generate(prompts[0], max_tokens=20, sampling=GREEDY)
-    second = prompts[0] + first.text + " And then"
-    assert isinstance(headed._parts.head, EagleHead)
-    cache = headed._parts.head.cache
-    stream = headed.stream(
-        second, max_tokens=20, sampling=GREEDY, drafting=Drafting(drafter="eagle")
-    )
-    held: list[int] = []
-    for _ in stream:
-        held = held or list(cache.tokens)
-    assert stream.stats.cached_tokens > 10
-    tokens = headed.model.vocabulary.tokenize(second, special=True, add_bos=True)
-    assert held[: len(tokens)] == tokens
+    stream = headed.stream(told.prompts[1], max_tokens=30, sampling=GREEDY, drafting=drafting)
+    for chunk in stream:
+        if chunk.step is not None and chunk.step.accepted:
+            stream.close()
+            break
+    text = [*told.tokens[1], *told.answers[1]]
+    assert cache.tokens == text[: len(cache.tokens)]
+    assert len(cache.tokens) >= len(told.tokens[1]) - 1
+    assert said(headed, told.prompts[1], drafting)[0] == told.answers[1]
+    assert cache.tokens == text[: len(cache.tokens)]
+    assert len(cache.tokens) > len(told.tokens[1])
     assert cache.known_from() == 0, "no state was lacking"
 
 
+@of_kinds("eagle", "dflash", "dspark", "glm4moe")
 def test_it_picks_up_where_the_target_decoded_without_it(
-    headed: Engine, reference: Reference, prompts: list[str]
+    headed: Engine, kind: Kind, told: Told
 ) -> None:
     """Of text that was read while nobody asked for hidden states it knows nothing."""
-    plain = Drafting(drafter="none")
     headed._target.forget()
-    first = headed.generate(prompts[1], max_tokens=20, sampling=GREEDY, drafting=plain)
-    stream = headed.stream(
-        prompts[1] + first.text, max_tokens=20, sampling=GREEDY, drafting=WAYS["eagle"]
-    )
-    got = [token for chunk in stream for token in chunk.token_ids]
-    assert stream.stats.cached_tokens > 10
-    assert isinstance(headed._parts.head, EagleHead)
-    assert headed._parts.head.cache.known_from() > 5
-    ids, expected = reference.prompts[1], reference.tokens[1]
-    text = [*expected[:20], *got]
-    require_same_text(headed, reference.context, ids, expected[:40], text, lambda: reference.noise)
-    assert stream.stats.accepted > 3
+    fed_head(headed).forget()
+    assert said(headed, told.prompts[0], Drafting(drafter="none"))[0] == told.answers[0]
+    tokens, accepted = said(headed, told.prompts[0], drafting_of(kind, CHAIN))
+    assert tokens == told.answers[0]
+    assert accepted > 0
+    assert fed_head(headed).cache.known_from() > 0
 
 
-def test_without_a_head_it_says_what_it_needs(engine: Engine) -> None:
-    with pytest.raises(UsageError, match=r"'eagle' needs a trained head.*--draft"):
-        engine.generate("A", max_tokens=2, drafting=Drafting(drafter="eagle"))
+@of_kinds("dflash")
+def test_it_drafts_to_the_end_of_the_context(tmp_path: Path, told: Told) -> None:
+    """Where a whole block has no room any more."""
+    big = Kind("dflash", llama, block(size=16))
+    with opened(big, told, tmp_path, replace(TINY_OPTIONS, context=32)) as engine:
+        texts = []
+        for drafting in (Drafting(drafter="dflash", depth=15), Drafting(drafter="none")):
+            stream = engine.stream(PROMPT, max_tokens=400, sampling=GREEDY, drafting=drafting)
+            texts.append([token for chunk in stream for token in chunk.token_ids])
+        assert texts[0] == texts[1]
+        assert len(texts[0]) > 20
 
 
-def test_a_shape_means_the_head_where_there_is_one(headed: Engine, prompts: list[str]) -> None:
-    stats = headed.generate(
-        prompts[0], max_tokens=20, sampling=GREEDY, drafting=Drafting(depth=2)
-    ).stats
-    assert set(stats.by_drafter) == {"eagle"}
-
-
-def test_it_has_a_colour_and_an_arm(headed: Engine, engine: Engine) -> None:
-    mark = Palette({}, dark=True).mark("eagle")
-    assert mark.name == "trained head"
-    assert "eagle" in [arm.name for arm in localspec_arms(headed, ["drafters"])]
-    assert "model" not in [arm.name for arm in localspec_arms(headed, ["drafters"])]
-    assert "eagle" not in [arm.name for arm in localspec_arms(engine, ["drafters"])]
-
-
-@pytest.fixture(scope="module")
-def parallel(head: Path) -> Iterator[ParallelEngine]:
-    options = ModelOptions(context=512, threads=library.default_threads(), parallel=3)
-    with localspec.load(draft=head, options=options) as engine:
-        assert isinstance(engine, ParallelEngine)
-        make_drafts_cheap(engine)
-        yield engine
-
-
-@pytest.mark.parametrize("way", ["eagle tree", "auto"])
+@of_kinds("eagle", "dspark", "glm4moe")
+@pytest.mark.parametrize("way", [TREE, AUTO], ids=["tree", "auto"])
 def test_answers_side_by_side_are_each_that_of_plain_decoding(
-    parallel: ParallelEngine,
-    reference: Reference,
-    prompts: list[str],
-    way: str,
-    monkeypatch: pytest.MonkeyPatch,
+    kind: Kind, told: Told, way: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each has a head of its own, and hidden rows of passes that all share."""
     # Passes cost what was agreed on: on a slow processor `auto` would find the head too dear.
     monkeypatch.setattr(CostCurve, "observe", lambda *_, **__: None)
     monkeypatch.setattr(Budget, "settle", lambda *_, **__: None)
-
-    def answer(prompt: str) -> tuple[list[int], int]:
-        stream = parallel.stream(prompt, max_tokens=40, sampling=GREEDY, drafting=WAYS[way])
-        tokens = [token for chunk in stream for token in chunk.token_ids]
-        counted = stream.stats.by_drafter.get("eagle")
-        return tokens, counted.accepted if counted else 0
-
-    came = together([partial(answer, prompt) for prompt in prompts[:PROMPTS]])
+    with opened(kind, told, tmp_path, replace(TINY_OPTIONS, parallel=3)) as engine:
+        make_drafts_cheap(engine)
+        drafting = drafting_of(kind, way)
+        came = together([partial(said, engine, text, drafting) for text in told.prompts])
     found = [one for one in came if not isinstance(one, BaseException)]
-    assert len(found) == PROMPTS, came
-    parted = 0
-    for (got, _), ids, expected in zip(found, reference.prompts, reference.tokens, strict=True):
-        gap = require_same_text(
-            parallel, reference.context, ids, expected[:40], got, lambda: reference.noise
-        )
-        parted += gap is not None
-    assert parted <= NEAR_TIES
-    assert sum(accepted for _, accepted in found) > (25 if WAYS[way].forced else 3)
+    assert [tokens for tokens, _ in found] == told.answers, came
+    assert sum(accepted for _, accepted in found) > (TOKENS if way else 3)
+
+
+@of_kinds("eagle")
+def test_a_shape_means_the_head_where_there_is_one(headed: Engine, told: Told) -> None:
+    drafting = Drafting(depth=2)
+    stats = headed.generate(
+        told.prompts[0], max_tokens=20, sampling=GREEDY, drafting=drafting
+    ).stats
+    assert set(stats.by_drafter) == {"eagle"}
+
+
+@of_kinds("eagle", "glm4moe")
+def test_it_has_a_colour_and_an_arm(headed: Engine, engine: Engine, kind: Kind) -> None:
+    names = {"eagle": "trained head", "mtp": "MTP layer"}
+    assert Palette({}, dark=True).mark(kind.source).name == names[kind.source]
+
+    def arms(engine: Engine) -> Sequence[str]:
+        return [arm.name for arm in localspec_arms(engine, ["drafters"])]
+
+    assert kind.source in arms(headed)
+    assert "model" not in arms(headed)
+    assert kind.source not in arms(engine)
+
+
+@of_kinds("medusa")
+def test_typical_acceptance_is_lossy_and_says_so(headed: Engine, told: Told) -> None:
+    drafting = Drafting(drafter="medusa", rule="typical")
+    stats = headed.generate(told.prompts[0], max_tokens=20, drafting=drafting).stats
+    assert not stats.lossless
+    assert headed.generate(told.prompts[0], max_tokens=5).stats.lossless

@@ -12,7 +12,7 @@ from typing import Any
 
 from localspec import Engine
 from localspec.llama.batch import PassPart
-from localspec.llama.context import Context
+from localspec.llama.native_context import NativeCache
 from localspec.llama.shared_context import SharedContext
 from localspec.parallel_engine import ParallelEngine
 from tests.policy.timed import Clock
@@ -47,12 +47,13 @@ def agree_on_time(engine: Engine) -> Clock:
             _shared_passes_take(shared, clock, cost)
     else:
         for context, cost in zip(engine._contexts, costs, strict=False):
-            _passes_take(context, clock, cost)
+            if isinstance(context, NativeCache):  # Medusa's has no passes
+                _passes_take(context, clock, cost)
     make_drafts_cheap(engine, draft=DRAFT_SECONDS)
     return clock
 
 
-def _passes_take(context: Context, clock: SharedClock, cost: Callable[[int], float]) -> None:
+def _passes_take(context: NativeCache, clock: SharedClock, cost: Callable[[int], float]) -> None:
     decode = context._decode
 
     def timed(batch: Any, outputs: int) -> Any:

@@ -40,7 +40,6 @@ def block(
     layers: Sequence[int] = LAYERS,
     depth: int = 3,
     follows: Mapping[int, int] | None = None,
-    own: bool = False,
     d2t: Sequence[int] | None = None,
     seed: int | None = None,
     size: int | None = 5,
@@ -104,8 +103,6 @@ def block(
         assert follows is not None
         found["token_embd.weight"] = _flagged(embeddings, MASK if mask is None else mask)
         norm[[_FLAG, _ALL]] = 0.0
-    elif own:
-        found["token_embd.weight"] = embeddings
     for layer in range(depth):
         q, k, v, out = (matrix(n, n) for _ in range(4))
         sharp = 1.0
@@ -128,7 +125,7 @@ def block(
             f"blk.{layer}.ffn_down.weight": matrix(n, 64),
         }
     said = range(tokens) if d2t is None else [i % tokens for i in d2t]
-    if knows or own or d2t is not None:
+    if knows or d2t is not None:
         found["output.weight"] = np.ascontiguousarray(embeddings[said])
     if d2t is not None:
         found["d2t"] = np.array(d2t, np.int64)
