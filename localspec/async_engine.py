@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -155,9 +155,6 @@ class Loading:
     ) -> None:
         """`opening` loads, and is given what to report progress to."""
         self._opening, self._progress = opening, progress
-        self._state = threading.Lock()
-        self._given_up = False
-        self._loaded: Engine | None = None
         self._engine: AsyncEngine | None = None
 
     def __await__(self) -> Generator[Any, None, AsyncEngine]:
@@ -177,36 +174,33 @@ class Loading:
         await self._engine.aclose()
 
     async def _opened(self) -> AsyncEngine:
-        loop = asyncio.get_running_loop()
+        loop, given_up = asyncio.get_running_loop(), threading.Event()
+        loaded: Future[Engine] = Future()
 
         def report(fraction: float) -> None:
-            if self._given_up:
+            if given_up.is_set():
                 raise Cancelled("Stopped while the model was loading.")
             if self._progress is not None:
                 call(loop, self._progress, fraction)
 
         def work() -> Engine:
-            engine = self._opening(report)
-            with self._state:
-                self._loaded = engine
-            if self._given_up:
-                self._drop()
-            return engine
+            try:
+                loaded.set_result(self._opening(report))
+            except BaseException as error:
+                loaded.set_exception(error)
+            return loaded.result()
+
+        def free() -> None:
+            """What was loaded for nobody."""
+            if loaded.exception() is None:
+                loaded.result().close()
 
         try:
             return AsyncEngine(await off_the_loop("localspec-load", work))
         except asyncio.CancelledError:
-            self._given_up = True
-            if self._loaded is not None:
-                threading.Thread(target=self._drop, name="localspec-close").start()
+            given_up.set()
+            threading.Thread(target=free, name="localspec-close").start()
             raise
-
-    def _drop(self) -> None:
-        """Free what was loaded for nobody."""
-        with self._state:
-            engine, self._loaded = self._loaded, None
-        if engine is not None:
-            engine.close()
 
 
 def load_async(

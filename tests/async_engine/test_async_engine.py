@@ -140,13 +140,11 @@ async def test_an_answer_is_that_of_the_engine(
     assert [chunk async for chunk in stream] == [], "it is over"
 
 
-async def test_chat_and_generate_give_completions(answering: AsyncEngine, engine: Engine) -> None:
+async def test_chat_gives_a_completion(answering: AsyncEngine, engine: Engine) -> None:
     fox = [{"role": "user", "content": "Tell me a story about a fox."}]
     told = await answering.chat(fox, max_tokens=24, sampling=GREEDY, drafting=PLAIN)
     assert isinstance(told, Completion)
     assert told.text == engine.chat(fox, max_tokens=24, sampling=GREEDY, drafting=PLAIN).text
-    answer = await answering.generate(PROMPT, max_tokens=30, sampling=GREEDY)
-    assert answer.finish_reason == "length"
 
 
 async def test_the_loop_goes_on_meanwhile(answering: AsyncEngine) -> None:
@@ -243,14 +241,6 @@ async def test_a_cancelled_task_that_waits_for_a_chunk(answering: AsyncEngine) -
     await until(lambda: not answering.engine._scheduler.tasks)
     assert stream.finish_reason == "cancelled"
     assert stream.text == ""
-
-
-async def test_a_time_limit(answering: AsyncEngine) -> None:
-    with pytest.raises(asyncio.TimeoutError):
-        await asyncio.wait_for(
-            answering.generate(PROMPT * 50, max_tokens=800, sampling=GREEDY), 0.05
-        )
-    await until(lambda: not answering.engine._scheduler.tasks)
 
 
 async def test_cancelled_while_it_waits_its_turn(
