@@ -13,20 +13,6 @@ if TYPE_CHECKING:
     from localspec.drafters.vocabulary_map import VocabularyMap
     from localspec.llama.context import Context
 
-SAMPLE = """\
-Anna looked out of the window. "Is it going to rain today?" she asked, and her brother shrugged: \
-he didn't know. They had planned to visit the old lighthouse, about 12 kilometres away.
-
-def total(values, start=0):
-    # Adds them up; returns None where there are none.
-    return sum(v * 2 for v in values) + start if values else None
-
-1. In 2024 the temperature rose by 0.75 °C (from 14.98 °C), according to https://example.org/data.
-2. Nevertheless, unexpectedly few measurements were unavailable.
-{"name": "Zoë", "tags": ["a", "b"], "count": 3}
-"""
-"""Text of several kinds, on which two vocabularies are compared."""
-
 
 class HeterogeneousDraftModel(DraftModel):
     """A `DraftModel` with another vocabulary, through a `MappedCache`.

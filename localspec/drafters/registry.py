@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from localspec.decoding.sources import Source
@@ -40,6 +40,15 @@ class Parts:
     head: TrainedHead | None = None
 
     @property
+    def native_cache(self) -> Any:
+        """That of the draft model or head: a `localspec.llama.context.Context`, or as one; None
+        without either."""
+        if self.head is not None:
+            return self.head.cache
+        cache: Any = None if self.model is None else self.model.cache
+        return getattr(cache, "inner", cache)
+
+    @property
     def head_source(self) -> str:
         return "" if self.head is None else self.head.name
 
@@ -65,14 +74,12 @@ class Registration:
 
     Attributes:
         build: makes it, for one answer. A `LookupSource` or a `ModelSource` takes part in `auto`.
-        about: for people.
         needs_datastore: whether something has to have been learned.
         needs_head: its own name, where there has to be a trained head for it.
         depth: of its drafts, where it is asked for by name and no depth is.
     """
 
     build: Callable[[Parts], Source]
-    about: str
     needs_model: bool = False
     needs_datastore: bool = False
     needs_head: str = ""
@@ -116,48 +123,18 @@ def _head(parts: Parts) -> Source:
 
 REGISTRY: dict[str, Registration] = {
     # It costs nothing to ask, and copies long stretches.
-    "ngram": Registration(
-        partial(_lookup, "ngram"), "copies what followed the same words before", depth=8
-    ),
-    "grammar": Registration(
-        partial(_lookup, "grammar"), "writes what a grammar leaves no choice about", depth=8
-    ),
-    "retrieval": Registration(
-        partial(_lookup, "retrieval"),
-        "copies the text that followed the same words in learned texts",
-        needs_datastore=True,
-        depth=8,
-    ),
-    "lookahead": Registration(
-        partial(_lookup, "lookahead"),
-        "n-grams that the target generates in extra rows of its passes",
-    ),
-    "model": Registration(partial(_model, "model"), "asks the draft model", needs_model=True),
-    "eagle": Registration(
-        _head, "asks a trained head that reads the model's hidden states", needs_head="eagle"
-    ),
-    "mtp": Registration(
-        _head, "asks the layer that the model was trained with to predict ahead", needs_head="mtp"
-    ),
-    "medusa": Registration(
-        _head, "asks trained heads, one for each of the next tokens", needs_head="medusa"
-    ),
-    "dflash": Registration(
-        _head, "uses a head that proposes a block of tokens per pass", needs_head="dflash", depth=7
-    ),
-    "dspark": Registration(
-        _head,
-        "uses a head that proposes a block of tokens per pass, each conditioned on the one before",
-        needs_head="dspark",
-        depth=7,
-    ),
-    "cascade": Registration(
-        partial(_model, "cascade"), "the n-gram drafts for the draft model", needs_model=True
-    ),
-    "model+ngram": Registration(
-        partial(_model, "model+ngram"), "the n-gram extends the model's draft", needs_model=True
-    ),
-    "ngram+model": Registration(
-        partial(_model, "ngram+model"), "the model extends the n-gram's draft", needs_model=True
-    ),
+    "ngram": Registration(partial(_lookup, "ngram"), depth=8),
+    "grammar": Registration(partial(_lookup, "grammar"), depth=8),
+    "retrieval": Registration(partial(_lookup, "retrieval"), needs_datastore=True, depth=8),
+    "lookahead": Registration(partial(_lookup, "lookahead")),
+    "model": Registration(partial(_model, "model"), needs_model=True),
+    "eagle": Registration(_head, needs_head="eagle"),
+    "mtp": Registration(_head, needs_head="mtp"),
+    "medusa": Registration(_head, needs_head="medusa"),
+    "dflash": Registration(_head, needs_head="dflash", depth=7),
+    "dspark": Registration(_head, needs_head="dspark", depth=7),
+    # The n-gram drafts for the draft model; each of the two goes on from the other's draft.
+    "cascade": Registration(partial(_model, "cascade"), needs_model=True),
+    "model+ngram": Registration(partial(_model, "model+ngram"), needs_model=True),
+    "ngram+model": Registration(partial(_model, "ngram+model"), needs_model=True),
 }

@@ -1,4 +1,4 @@
-"""What trained heads have in common as sources: they draft from hidden states of the target."""
+"""Trained heads as sources: they draft from hidden states of the target."""
 
 from __future__ import annotations
 
@@ -134,3 +134,65 @@ class _Depths:
 
     def row(self, node: int) -> Row:
         return self._head.at(self._depths[node])
+
+
+class EagleHead(FedHead):
+    """An EAGLE-3 head (Li et al. 2025), or an MTP layer (DeepSeek-V3, section 2.2): used as a draft
+    model is. Accepted tokens are read again with the target's hidden states."""
+
+    cache: EagleCache
+
+    def sync(
+        self, context: Sequence[int], beyond: Sequence[int] = (), *, whole: bool = False
+    ) -> None:
+        if self._grown:
+            self._settle(context)
+        self.cache.drop_drafted()
+        super().sync(context, beyond, whole=whole)
+
+    def catch_up(self, context: Sequence[int]) -> None:
+        missing = context[len(self.cache.tokens) : -1]
+        if missing:
+            self.cache.extend(missing, 0)
+
+
+class BlockHead(FedHead, DepthHead):
+    """A block diffusion head (DFlash, DSpark): several tokens in one pass, computed before anything
+    is drawn. A DSpark head biases each row by its likeliest token at the place before."""
+
+    cache: BlockCache
+    _rows: Rows | None = None  # of the draft behind the present text
+    _last, _most = 0, 0
+
+    def sync(
+        self, context: Sequence[int], beyond: Sequence[int] = (), *, whole: bool = False
+    ) -> None:
+        self._rows = None
+        super().sync(context, beyond, whole=whole)
+
+    def catch_up(self, context: Sequence[int]) -> None:
+        self.cache.read()
+
+    def forget(self) -> None:
+        self._rows = None
+        super().forget()
+
+    def room(self, context: Sequence[int]) -> int:
+        if self.cache.place != len(context):
+            return 0
+        return min(self.cache.most, self.cache.capacity - len(context))
+
+    def open(self, context: Sequence[int], most: int) -> None:
+        most = min(most, self.room(context))
+        if self._rows is not None and len(self._rows) < most:
+            self._rows = None
+        self._last, self._most = context[-1], most
+
+    def has(self, depth: int) -> bool:
+        return self._rows is not None and depth < len(self._rows)
+
+    def at(self, depth: int) -> Row:
+        if self._rows is None:
+            self._rows = self._cut(self.cache.draft(self._last, self._most))
+        row: Row = self._rows[depth]
+        return row

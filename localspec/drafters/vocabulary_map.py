@@ -11,12 +11,17 @@ Either way q is a function of the text, so that speculative sampling is lossless
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from localspec.decoding.sampling import Row
-from localspec.drafters.byte_vocabulary import CLOSES, OPENS, ByteVocabulary, Sorted
+from localspec.drafters.byte_vocabulary import CLOSES, OPENS, ByteVocabulary, Sorted, control
+from localspec.errors import DraftMismatch
+
+if TYPE_CHECKING:
+    from localspec.llama.vocabulary import TokenBytes
 
 FLOOR = -1e4
 """Logits below the best one of a token that the draft model has no word for. Not minus infinity, as
@@ -28,6 +33,21 @@ MOST_LOOSE = 64
 SPARE = 1.15
 LEAST_INSIDE = 0.02
 """Least probability, relative to the best token, of one that the text may have stopped in."""
+LEAST_TOLD = 0.5
+"""Part of the sample text that a draft model must have tokens for."""
+SAMPLE = """\
+Anna looked out of the window. "Is it going to rain today?" she asked, and her brother shrugged: \
+he didn't know. They had planned to visit the old lighthouse, about 12 kilometres away.
+
+def total(values, start=0):
+    # Adds them up; returns None where there are none.
+    return sum(v * 2 for v in values) + start if values else None
+
+1. In 2024 the temperature rose by 0.75 °C (from 14.98 °C), according to https://example.org/data.
+2. Nevertheless, unexpectedly few measurements were unavailable.
+{"name": "Zoë", "tags": ["a", "b"], "count": 3}
+"""
+"""Text of several kinds, on which two vocabularies are compared."""
 
 
 class VocabularyMap:
@@ -186,3 +206,39 @@ def _floored(row: Row) -> Row:
         return np.zeros_like(row)
     floored: Row = np.maximum(row, best + np.float32(FLOOR))
     return floored
+
+
+def match(target: TokenBytes, draft: TokenBytes) -> VocabularyMap:
+    """The map from a draft model's tokens to a target's.
+
+    Control tokens match by name, and by role: beginning of text, end of turn, end of text.
+
+    Raises:
+        DraftMismatch: the draft model has no tokens for ordinary text.
+    """
+    ours, theirs = _spelled(target), _spelled(draft)
+    named = set(ours)
+    roles = (target.bos, draft.bos), (target.eot, draft.eot), (target.eos, draft.eos)
+    for one, other in roles:
+        if one >= 0 and other >= 0 and theirs[other] not in named and ours[one] not in theirs:
+            theirs[other] = ours[one]
+    made = VocabularyMap(
+        ByteVocabulary(ours, target.tokenize, second_best=target.single_bytes),
+        ByteVocabulary(theirs, draft.tokenize, second_best=draft.single_bytes),
+        sample=SAMPLE.encode(),
+        bos=draft.bos if draft.adds_bos else -1,
+        dropped=target.bos,
+    )
+    if made.told < LEAST_TOLD:
+        raise DraftMismatch(
+            "The draft model has another vocabulary than the model, and one without tokens for "
+            "ordinary text. Choose another draft model, or pass --draft none."
+        )
+    return made
+
+
+def _spelled(vocabulary: TokenBytes) -> list[bytes]:
+    return [
+        control(piece) if token in vocabulary.controls else piece
+        for token, piece in enumerate(vocabulary.pieces)
+    ]

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from localspec.decoding.interfaces import NEXTN
-from localspec.drafters.block import BlockHead
-from localspec.drafters.eagle import EagleHead
 from localspec.drafters.medusa import Medusa, MedusaCache, MedusaWeights
-from localspec.drafters.trained_head import TrainedHead
+from localspec.drafters.trained_head import BlockHead, EagleHead, TrainedHead
 from localspec.errors import DraftMismatch, UsageError
 from localspec.gguf.heads import (
     EAGLE3,

@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from localspec.drafters.vocabulary_map import VocabularyMap
-from localspec.drafters.vocabulary_match import match
+from localspec.drafters.vocabulary_map import VocabularyMap, match
 from localspec.errors import DraftMismatch, UsageError
 from localspec.gguf.adapters import require_fitting
 from localspec.gguf.description import require_undamaged

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from localspec.decoding.interfaces import Step
-from localspec.drafters.block import BlockHead
 from localspec.drafters.composition import sources
-from localspec.drafters.eagle import EagleHead
 from localspec.drafters.medusa import Medusa, MedusaWeights
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import Parts
+from localspec.drafters.trained_head import BlockHead, EagleHead
 from localspec.policy.profile import PairProfile
 from tests.decoding.exact import EXACT
 from tests.drafters.composed import MODEL, TEXT, gap_and_drafts, greedy_steps

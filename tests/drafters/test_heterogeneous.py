@@ -76,31 +76,6 @@ def test_way_follows_what_came_true() -> None:
     assert model.suffix == ":shared", "what it put together was never right"
 
 
-def test_only_what_came_is_compared() -> None:
-    """Not what was imagined, nor what was said behind a token that did not come."""
-    model = draft_model("text")
-    cache = model.mapped
-    model.begin([START, 0, 1])
-    cache.extend([1])
-    assert cache.said == {3: (0, 2)}
-    model.sync([START, 0, 1], [2])
-    assert (model._compared, model._won) == (0, 0)
-    assert cache.said == {3: (0, 2)}
-    cache.extend([2])
-    assert set(cache.said) == {3, 4}
-    model.sync([START, 0, 1, 0, 2])
-    assert (model._compared, model._won) == (1, -1)
-    assert cache.said == {}
-
-
-def test_what_a_user_says_next_is_not_compared() -> None:
-    model = draft_model("text")
-    model.begin([START, 0, 1])
-    model.mapped.extend([1])
-    model.begin([START, 0, 1, 2, 2])
-    assert (model._compared, model._won) == (0, 0)
-
-
 @pytest.mark.parametrize("way", ["text", "shared"])
 def test_sources_name_the_way(way: str) -> None:
     model = draft_model(way)

@@ -28,9 +28,7 @@ from tests.support.sessions import make_drafts_cheap
 def phrases(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """What the registered source knows; to be filled."""
     known: list[list[int]] = []
-    monkeypatch.setitem(
-        REGISTRY, "phrases", Registration(lambda parts: PhraseSource(known), "knows phrases")
-    )
+    monkeypatch.setitem(REGISTRY, "phrases", Registration(lambda parts: PhraseSource(known)))
     return known
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from localspec import DraftMismatch, ModelOptions
 from localspec.drafters.byte_vocabulary import control
-from localspec.drafters.vocabulary_map import VocabularyMap
-from localspec.drafters.vocabulary_match import match
+from localspec.drafters.vocabulary_map import VocabularyMap, match
 from localspec.llama.model import Model
 from localspec.llama.vocabulary import token_bytes
 from tests.support import retokenised

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 
 from localspec.decoding.sampling import Rows
-from localspec.drafters.block import BlockHead
-from localspec.drafters.eagle import EagleHead
 from localspec.drafters.medusa import Medusa, MedusaCache, MedusaWeights
-from localspec.drafters.trained_head import TrainedHead
+from localspec.drafters.trained_head import BlockHead, EagleHead, TrainedHead
 from tests.support.toys import BranchingToyCache, ToyModel
 
 LAYERS = (4, 1, 6)  # that the toy head reads, in its order

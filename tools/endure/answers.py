@@ -69,7 +69,7 @@ def _failing(made_of: Parts) -> _Failing:
 
 def answers(home: Path, seconds: float, seed: int) -> Outcome:
     """Answer for so long, one model after another, and look at the process after each."""
-    REGISTRY["failing"] = Registration(_failing, "fails", needs_model=True)
+    REGISTRY["failing"] = Registration(_failing, needs_model=True)
     tiny = tiny_hybrid(home / "tiny.gguf")
     models = (
         ModelOptions(context=1024, threads=1),
