@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from localspec.answering import Answer, checked_stops, constraint_of, vocabulary_of
 from localspec.decoding.interfaces import Limits, PassRequest
 from localspec.decoding.likelihood import first_wrong, likelihood
 from localspec.decoding.logprobs import TokenLogprob
-from localspec.decoding.sampling import Rows
+from localspec.decoding.random_source import SeededRandom
+from localspec.decoding.rules import acceptance_rule
+from localspec.decoding.sampling import Rows, Sampler, SamplingParams
+from localspec.decoding.session import ContextShift, Session
+from localspec.decoding.stats import GenerationStats
 from localspec.decoding.tree import TokenTree
-from localspec.drafters.composition import sources
-from localspec.drafters.heterogeneous import HeterogeneousDraftModel, draft_model
+from localspec.drafters.composition import require, sources
+from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.options import Drafting
-from localspec.drafters.parallel import ParallelReader
-from localspec.drafters.registry import Parts
 from localspec.errors import EngineBusy, UsageError
 from localspec.generating import Generating
 from localspec.policy.calibration import Calibration
@@ -29,7 +34,9 @@ from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
 from localspec.policy.store import ProfileStore
 from localspec.policy.threads import DRAFT, TARGET, Threads
-from localspec.prompting.prompt import PromptBuilder
+from localspec.prompting.detokenizer import Detokenizer
+from localspec.prompting.prompt import Prompt, PromptBuilder, Tokens
+from localspec.prompting.template import Message
 from localspec.retrieval import learning
 from localspec.retrieval.datastore import Datastore
 from localspec.scheduling.scheduler import Scheduler
@@ -37,11 +44,12 @@ from localspec.scheduling.seats import Seat
 from localspec.scheduling.task import Task
 from localspec.sessions.cache_states import CacheStates, identity
 from localspec.sessions.sessions import OpenedSession, Sessions
+from localspec.stream import Completion, Stream
 
 if TYPE_CHECKING:
-    from localspec.drafters.trained_head import TrainedHead
-    from localspec.drafters.vocabulary_map import VocabularyMap
-    from localspec.llama.context import Context
+    from typing_extensions import Unpack  # of Python itself from 3.11 on
+
+    from localspec.keywords import AnswerKeywords
     from localspec.llama.model import Model
     from localspec.llama.projector import Projector
     from localspec.llama.target import LlamaTarget
@@ -66,47 +74,37 @@ class Engine(Generating):
 
     def __init__(
         self,
-        target: Context,
-        draft: Context | None,
+        seats: Sequence[Seat],
         *,
-        draft_path: Path | None,
-        vocabulary_map: VocabularyMap | None,
-        cross_vocabulary: str,
         store: ProfileStore,
         threads: Threads,
-        side_by_side: bool,
         drafting: Drafting,
         wait: bool,
         why_no_draft: str | None,
         why_draft: str | None = None,
+        draft_path: Path | None = None,
         notices: tuple[str, ...] = (),
         owns_models: bool = True,
         prompt_cache: int = 0,
-        head: TrainedHead | None = None,
         exact: bool = False,
         batch_invariant: Callable[[], bool] = lambda: False,
         projector: Projector | None = None,
     ) -> None:
+        """`seats`: for each of the answers at once, the target's cache and what drafts."""
+        target = seats[0].cache
         self.model: Model = target.model
-        # Of a head's cache nothing is asked that a Context has not.
-        drafting_cache = draft if head is None else cast("Context", head.cache)
-        self.draft: Model | None = drafting_cache.model if drafting_cache is not None else None
+        vocabulary = self.model.vocabulary
+        self._datastore = Datastore(vocabulary.fingerprint, vocabulary.size)
+        for seat in seats:
+            seat.parts = replace(seat.parts, datastore=self._datastore)
+        self._seat, self._parts = seats[0], seats[0].parts
+        cache = self._parts.native_cache
+        self.draft: Model | None = None if cache is None else cache.model
+        self._contexts = [one for one in (target, cache) if one is not None]
         self.draft_path = draft_path
         self.why_no_draft = why_no_draft
         self.why_draft = why_draft
         self.notices = notices
-        self._contexts = [one for one in (target, drafting_cache) if one is not None]
-        size = self.model.vocabulary.size
-        model = None
-        if draft is not None:
-            model = draft_model(draft, vocabulary_map, way=cross_vocabulary, size=size)
-        if draft is not None and model is not None and side_by_side:
-            draft.compute_apart()
-            model.reader = ParallelReader(model)
-        vocabulary = self.model.vocabulary
-        self._datastore = Datastore(vocabulary.fingerprint, vocabulary.size)
-        self._parts = Parts(model, datastore=self._datastore, head=head)
-        self._seat = Seat(target, self._parts)
         self.profile = PairProfile()
         self._store = store
         self._threads = threads
@@ -118,9 +116,15 @@ class Engine(Generating):
         self._projector = projector
         self._prompts = PromptBuilder(self.model, self.context_length, projector)
         self._drafting = drafting
-        between = model.mapped if isinstance(model, HeterogeneousDraftModel) else None
+        model = self._parts.model
         self._sessions = Sessions(
-            CacheStates(target, draft, between, self.profile, identity(store.identity)),
+            CacheStates(
+                target,
+                None if model is None else cache,  # a head's is not kept
+                model.mapped if isinstance(model, HeterogeneousDraftModel) else None,
+                self.profile,
+                identity(store.identity),
+            ),
             prompt_cache,
             recurrent=target.recurrent,
         )
@@ -181,6 +185,142 @@ class Engine(Generating):
         """Whether a token's logits have the same bits whatever shares its passes. Tried once for
         each model and machine, which takes a moment."""
         return self._call(self._is_batch_invariant)
+
+    @property
+    def vocabulary(self) -> str | None:
+        return vocabulary_of(self._parts)
+
+    def stream(
+        self,
+        prompt: Prompt | Tokens,
+        *,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        sampling: SamplingParams | None = None,
+        grammar: str | None = None,
+        json_schema: str | None = None,
+        regex: str | None = None,
+        drafting: Drafting | None = None,
+        overflow: str = "error",
+        logprobs: int | None = None,
+        as_sampled: bool = False,
+        prediction: str = "",
+        reuse: bool = True,
+        shift: ContextShift | None = None,
+        thinks: bool | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Stream:
+        """Start an answer; iterate the result for its chunks.
+
+        Args:
+            prompt: chat messages, raw text, or `Tokens`. With `ModelOptions.mmproj`, the content of
+                a message may be a list of `{"type": "text", "text": …}` and `{"type": "image",
+                "image": bytes}`.
+            max_tokens: longest answer; None goes on to the end of the context.
+            stop: one or more strings that end the answer.
+            sampling: how tokens are picked.
+            grammar: in GBNF or Lark.
+            json_schema, regex: what the whole answer has to match.
+            drafting: how to draft, instead of what the engine was loaded with.
+            overflow: for messages longer than the context: "error", or "drop_oldest" to leave out
+                the oldest turns (never a leading system message, never the last) with a notice.
+            logprobs: give the target's log-probability of each token in `Chunk.step.logprobs`, and
+                this many of the most probable ones; None for neither.
+            as_sampled: take logprobs after bias, grammar, penalties, truncation and temperature.
+            prediction: text that much of the answer may repeat, such as a file to be edited;
+                lookups draft from it.
+            reuse: whether cached prompts may serve. Without it the whole prompt is read, in passes
+                of the same shapes every time, and is not kept for other answers.
+            shift: what leaves the context when it is full, so that the answer goes on; None ends it
+                there. Without `max_tokens` it then has one context of tokens at most. A leading BOS
+                token always stays.
+            thinks: True where the prompt ended with <think>, False where an answer may begin so:
+                stop strings count after </think>, and so do constraints where it is True. None
+                counts from the beginning.
+            progress: called with tokens done and tokens to do while the prompt is read.
+
+        Raises:
+            UsageError: an option out of its range, an invalid grammar or schema.
+            ContextOverflow: the prompt leaves no room for an answer.
+        """
+        self._check_open()
+        stops = checked_stops(stop)
+        if max_tokens is not None and max_tokens < 1:
+            raise UsageError(f"max-tokens is {max_tokens}. Give 1 or more.")
+        sampling = sampling or SamplingParams()
+        drafting = drafting or self._drafting
+        if self._exact:
+            drafting = drafting.exactly()
+        stats = GenerationStats(kernels=self.model.kernels.words)
+        found = self._prompts.tokens(prompt, max_tokens, overflow, stats)
+        tokens = list(found)
+        if found.pictures:
+            shift = None  # what is left would have its pictures elsewhere
+        seed = secrets.randbits(32) if sampling.seed is None else sampling.seed
+        assembler = Detokenizer(
+            self.model.vocabulary.piece,
+            stops,
+            ending=self.model.vocabulary.controls_in(stops),
+            thinks=thinks,
+        )
+        session = Session(
+            tokens,
+            Sampler(sampling, self.model.vocabulary.size),
+            SeededRandom(seed),
+            limit=len(tokens) + (max_tokens or self.context_length),
+            ends=self.model.vocabulary.ends,
+            completes=assembler.push,
+            constraint=constraint_of(
+                self.model.vocabulary, grammar, json_schema, regex, thinks=bool(thinks)
+            ),
+            logprobs=logprobs,
+            as_sampled=as_sampled,
+            shift=self._shift_of(shift, tokens),
+            capacity=self.context_length,
+        )
+        predicted = self.model.vocabulary.tokenize(prediction, special=False, add_bos=False)
+        rule = acceptance_rule(drafting.rule, greedy=sampling.greedy, threshold=drafting.threshold)
+        stats.notices += self._datastore.refresh()
+        require(drafting, self._parts)
+        stats.prompt_tokens, stats.seed = len(tokens), seed
+        stats.rule, stats.lossless = rule.name, rule.lossless
+        stats.vocabulary = self.vocabulary
+
+        answer = Answer(
+            session=session,
+            detokenizer=assembler,
+            sampling=sampling,
+            drafting=drafting,
+            rule=rule,
+            stats=stats,
+            prediction=predicted[: self.context_length],
+            reuse=reuse,
+            progress=progress,
+            pictures=found.pictures,
+        )
+        when_full = None
+        if shift is None and session.limit == self.context_length:
+            when_full = (
+                f"The context of {self.context_length} tokens is full, so the answer ends there. "
+                "Open the model with a longer one (--ctx) to continue."
+            )
+        submit, cancel = partial(self._submit, answer), self._scheduler.cancel
+        return Stream(submit, cancel, session, assembler, stats, when_full=when_full)
+
+    def _shift_of(self, shift: ContextShift | None, tokens: Sequence[int]) -> ContextShift | None:
+        vocabulary = self.model.vocabulary
+        begins = vocabulary.adds_bos and tokens[:1] == [vocabulary.bos]
+        if shift is None or shift.keep < 0 or not begins:
+            return shift
+        return replace(shift, keep=shift.keep + 1)
+
+    def chat(self, messages: Sequence[Message], **asked: Unpack[AnswerKeywords]) -> Completion:
+        """Answer chat messages; options and errors are those of `stream`."""
+        return self.stream(messages, **asked).completion()
+
+    def generate(self, text: str, **asked: Unpack[AnswerKeywords]) -> Completion:
+        """Continue raw text, without a chat template; see `stream`."""
+        return self.stream(text, **asked).completion()
 
     def tokenize(self, text: str) -> list[int]:
         """Token ids of raw text; `<|…|>` markers become the control tokens they name."""
@@ -343,6 +483,11 @@ class Engine(Generating):
     @property
     def _limits(self) -> Limits:
         return self._seat.limits
+
+    def _submit(self, answer: Answer, owner: int | None, told: Callable[[], object]) -> Task:
+        self._check_open()
+        work, tokens = partial(self._answer, answer), answer.session.context
+        return self._scheduler.submit(tokens, work, wait=self._wait, owner=owner, told=told)
 
     def _result(self, tokens: Sequence[int], work: Callable[[Task], Result]) -> Result:
         """What a function returns or raises in a task of its own."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from time import perf_counter
 
-from localspec.answering import Answer, Answering, reread, vocabulary_of
+from localspec.answering import Answer, reread, vocabulary_of
 from localspec.decoding.driver import drive, with_shifts
 from localspec.decoding.interfaces import Step
 from localspec.decoding.loop import speculate
@@ -18,25 +18,21 @@ from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
 from localspec.policy.target_costs import TargetCosts
 from localspec.policy.threads import Threads
+from localspec.scheduling.scheduler import Scheduler
 from localspec.scheduling.seats import Seat
 from localspec.scheduling.task import Displaced, Task, Wait
 from localspec.sessions.sessions import Sessions
 
 
-class Generating(Answering):
+class Generating:
     """Generates answers as tasks of a scheduler, over seats."""
 
     profile: PairProfile
     _seat: Seat
+    _scheduler: Scheduler
     _threads: Threads
     _calibration: Calibration
     _sessions: Sessions
-    _wait: bool
-
-    def _submit(self, answer: Answer, owner: int | None, told: Callable[[], object]) -> Task:
-        self._check_open()
-        work, tokens = partial(self._answer, answer), answer.session.context
-        return self._scheduler.submit(tokens, work, wait=self._wait, owner=owner, told=told)
 
     def _answer(self, answer: Answer, task: Task) -> None:
         seat, stats, started = self._seat_of(task), answer.stats, perf_counter()

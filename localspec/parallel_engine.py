@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from localspec.drafters.heterogeneous import draft_model
-from localspec.drafters.trained_head import FedHead, TrainedHead
+from localspec.drafters.trained_head import FedHead
 from localspec.engine import Engine
 from localspec.errors import SessionError
-from localspec.llama import library
 from localspec.llama.native_context import CacheFull
 from localspec.policy.target_costs import TargetCosts
 from localspec.scheduling.pass_costs import SharedCosts
@@ -22,36 +19,23 @@ from localspec.scheduling.task import Displaced, Task, Wait
 from localspec.sessions.conversation_files import StoredTexts
 from localspec.sessions.sessions import OpenedSession
 
-if TYPE_CHECKING:
-    from localspec.drafters.draft_model import DraftModel
-    from localspec.drafters.vocabulary_map import VocabularyMap
-    from localspec.llama.options import ModelOptions
-    from localspec.llama.seat_cache import SeatCache
-    from localspec.llama.shared_context import SharedContext
-
 MEASURED = 128
 """Tokens for which the draft model's cache must have room when its passes are measured."""
-ALONE = 2  # chunks in a piece of a prompt that is read beside nobody: newcomers wait for its end
 _ONE_SESSION = "Sessions work only with one answer at a time. Open the model with parallel=1."
 
 
 class ParallelEngine(Engine):
     """An `Engine` that generates as many answers side by side as it has seats; others wait."""
 
-    def serve(self, seats: Seats) -> None:
-        """Begin to use seats, whose first one this engine was made over."""
-        first = seats.all[0]
+    def __init__(self, seats: Seats, **more: Any) -> None:
+        super().__init__(seats.all, **more)
         heads = [head.cache for seat in seats.all if isinstance(head := seat.parts.head, FedHead)]
         for cache in heads:
             cache.watch, heads[0].beside = heads[0].watch, heads[1:]
-        self._seats = seats
-        self._scheduler = seats.scheduler
-        for seat in seats.all:
-            seat.parts = replace(seat.parts, datastore=self._datastore)
+        self._seats, self._scheduler = seats, seats.scheduler
         if self._sessions.files is not None:
             known = self._sessions.states.identity
             seats.kept.disk = StoredTexts(self._sessions.files, self.profile, known)
-        self._seat, self._parts = first, first.parts
         watches = dict(
             zip((Wait.TARGET, Wait.DRAFT), (c.watch for c in self._contexts), strict=False)
         )
@@ -122,29 +106,3 @@ class ParallelEngine(Engine):
 def _shared(seat: Seat) -> SharedSeat:
     assert isinstance(seat, SharedSeat)
     return seat
-
-
-def seats_over(
-    target: SharedContext,
-    draft: SharedContext | None,
-    vocabulary_map: VocabularyMap | None,
-    options: ModelOptions,
-    make_head: Callable[[], TrainedHead] | None = None,
-) -> Seats:
-    """The seats that a `ParallelEngine` serves."""
-    size = target.model.vocabulary.size
-
-    def model(cache: SeatCache) -> DraftModel:
-        return draft_model(cache, vocabulary_map, way=options.cross_vocabulary, size=size)
-
-    # A processor reads no faster in larger pieces than these, a GPU does, and is soon done.
-    small = options.gpu_layers == 0 or not library.accelerated()
-    piece = ALONE * options.parallel_chunk if small else None
-    return Seats(
-        target,
-        draft,
-        model,
-        chunk=options.parallel_chunk,
-        piece=piece,
-        make_head=make_head,
-    )

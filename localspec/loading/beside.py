@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
+from localspec.drafters.registry import Parts
 from localspec.engine import Engine
 from localspec.errors import LocalspecError, NativeError
 from localspec.gguf.dimensions import Use
@@ -23,6 +24,7 @@ from localspec.pairing import pair_memory
 from localspec.pairing.memory import MemoryNeed, place
 from localspec.policy.other_processes import OtherProcesses
 from localspec.policy.store import ProfileStore
+from localspec.scheduling.seats import Seat
 from localspec.text import gibibytes
 
 _PASSES = 24
@@ -47,14 +49,9 @@ def load_beside(engine: Engine, options: ModelOptions) -> Engine:
     with ExitStack() as opened:
         context = opened.enter_context(closing(open_context(engine.model, options)))
         beside = Engine(
-            context,
-            None,
-            draft_path=None,
-            vocabulary_map=None,
-            cross_vocabulary=options.cross_vocabulary,
+            [Seat(context, Parts())],
             store=ProfileStore(cost_identity([context.model], options)),
             threads=thread_choice(options, engine.model, OtherProcesses()),
-            side_by_side=False,
             drafting=Drafting(drafter="none"),
             wait=True,
             why_no_draft="it decodes plainly",

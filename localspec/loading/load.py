@@ -10,14 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.heterogeneous import draft_model
 from localspec.drafters.options import Drafting
-from localspec.drafters.trained_head import TrainedHead
+from localspec.drafters.parallel import ParallelReader
+from localspec.drafters.registry import Parts
 from localspec.engine import Engine
 from localspec.errors import DraftMismatch, ModelInvalid, ModelNotFound, NativeError, UsageError
 from localspec.gguf.description import require_undamaged
 from localspec.gguf.heads import require_no_head
 from localspec.hub import resolution
 from localspec.keywords import LoadKeywords, with_keywords
+from localspec.llama import library
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
@@ -36,10 +40,10 @@ from localspec.loading.opening import (
 )
 from localspec.loading.same_bits import batch_invariant, equal_passes, keep_same_bits
 from localspec.loading.thread_choice import side_by_side, thread_choice
-from localspec.parallel_engine import ParallelEngine, seats_over
+from localspec.parallel_engine import ParallelEngine
 from localspec.policy.other_processes import OtherProcesses
 from localspec.policy.store import ProfileStore
-from localspec.scheduling.seats import Seats
+from localspec.scheduling.seats import Seat, Seats
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # of Python itself from 3.11 on
@@ -50,6 +54,9 @@ Reference = str | os.PathLike[str]
 
 OWN = ("model", "draft", "options", "drafting", "wait", "progress", "offline")
 """Parameters of `load` besides the fields of the options."""
+
+_ALONE = 2
+"""Chunks in a piece of a prompt that is read beside nobody: newcomers wait for its end."""
 
 _NO_DRAFT = (DraftMismatch, ModelInvalid, ModelNotFound, NativeError)
 """Errors for which a draft model that nobody named is left out."""
@@ -113,40 +120,36 @@ def load(
             keep_same_bits(cast("Context", target), largest)
         drafts = _open_drafts(chosen, target, options, reports[-1], opened)
         try:
-            caches, seats, head = _seated(target, drafts, options)
+            seats = _seats(target, drafts, options)
         except NativeError as error:
             if not (chosen.own_mtp and chosen.automatic):
                 raise
             assert drafts.head is not None
             drafts.head.close()  # for some answers there may have been room
             drafts = Drafts()
-            caches, seats, head = _seated(target, drafts, options)
+            seats = _seats(target, drafts, options)
             chosen.leave_out(f"the MTP layers of {path.name} fail", error)
         models = [target_model, drafts.model]
         vocabulary = (
             {} if drafts.vocabulary_map is None else {"vocabulary": options.cross_vocabulary}
         )
-        engine = (Engine if seats is None else ParallelEngine)(
-            *caches,
+        make: Callable[..., Engine] = partial(ParallelEngine, seats)
+        if isinstance(seats, Seat):
+            make = partial(Engine, [seats])
+        engine = make(
             draft_path=chosen.path,
-            vocabulary_map=drafts.vocabulary_map,
-            cross_vocabulary=options.cross_vocabulary,
             store=ProfileStore(cost_identity(models, options) | vocabulary),
             threads=thread_choice(options, target_model, others),
-            side_by_side=seats is None and drafts.cache is not None and side_by_side(options),
             drafting=drafting,
             wait=wait,
             why_no_draft=chosen.why_none,
             why_draft=chosen.why,
             notices=tuple(notices),
             prompt_cache=options.prompt_cache,
-            head=head,
             exact=options.exact,
             batch_invariant=partial(batch_invariant, target_model, options, identity),
             projector=projector,
         )
-        if isinstance(engine, ParallelEngine) and seats is not None:
-            engine.serve(seats)
         opened.pop_all()
     return engine
 
@@ -258,19 +261,27 @@ def _open_drafts(
     return drafts
 
 
-def _seated(
-    target: Cache, drafts: Drafts, options: ModelOptions
-) -> tuple[tuple[Context, Context | None], Seats | None, TrainedHead | None]:
-    """An answer's caches and head; for several answers their seats, and the first seat's. A
-    NativeError if a head's cache has no room."""
-    draft, make = drafts.cache, None if drafts.head is None else drafts.head.make
+def _seats(target: Cache, drafts: Drafts, options: ModelOptions) -> Seat | Seats:
+    """An answer's caches and what drafts for it; or those of several answers. A NativeError if a
+    head's cache has no room."""
+    draft, make_head = drafts.cache, None if drafts.head is None else drafts.head.make
+    size = target.model.vocabulary.size
+
+    def model(cache: Context) -> DraftModel:
+        return draft_model(cache, drafts.vocabulary_map, way=options.cross_vocabulary, size=size)
+
     if isinstance(target, SharedContext):
         assert draft is None or isinstance(draft, SharedContext)
-        seats = seats_over(target, draft, drafts.vocabulary_map, options, make)
-        first = seats.all[0]
-        return (first.cache, first.draft_cache), seats, first.parts.head
+        # A processor reads no faster in larger pieces than these, a GPU does, and is soon done.
+        small = options.gpu_layers == 0 or not library.accelerated()
+        chunk, piece = options.parallel_chunk, _ALONE * options.parallel_chunk if small else None
+        return Seats(target, draft, model, chunk=chunk, piece=piece, make_head=make_head)
     assert not isinstance(draft, SharedContext)
-    return (target, draft), None, None if make is None else make()
+    drafting = None if draft is None else model(draft)
+    if draft is not None and drafting is not None and side_by_side(options):
+        draft.compute_apart()
+        drafting.reader = ParallelReader(drafting)
+    return Seat(target, Parts(drafting, head=make_head and make_head()))
 
 
 def _shares(progress: Report, files: Sequence[Path]) -> list[Report]:

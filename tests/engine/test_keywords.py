@@ -8,7 +8,7 @@ import pytest
 
 import localspec
 from localspec import Drafting, ModelOptions, UsageError
-from localspec.answering import Answering
+from localspec.engine import Engine
 from localspec.keywords import (
     ELSEWHERE,
     AnswerKeywords,
@@ -28,7 +28,7 @@ def test_the_keywords_are_the_fields(keywords: type, record: type) -> None:
 
 
 def test_what_may_be_asked_of_an_answer_is_what_stream_takes() -> None:
-    taken = get_type_hints(Answering.stream)
+    taken = get_type_hints(Engine.stream)
     del taken["prompt"], taken["return"]
     assert get_type_hints(AnswerKeywords) == taken
 
