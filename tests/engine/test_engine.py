@@ -287,26 +287,6 @@ def test_grammar_holds_for_every_drafter_greedy_and_sampled(engine: Engine) -> N
             assert set(words) <= {"yes", "no"}
 
 
-def test_json_schema_gives_json_of_that_schema(engine: Engine) -> None:
-    schema = {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string", "maxLength": 12},
-            "legs": {"type": "integer"},
-            "kind": {"enum": ["fox", "bird"]},
-        },
-        "required": ["name", "legs", "kind"],
-    }
-    for seed in range(20):
-        answer = engine.chat(
-            FOX, json_schema=json.dumps(schema), sampling=SamplingParams(seed=seed), max_tokens=200
-        )
-        parsed = json.loads(answer.text)
-        assert set(parsed) == {"name", "legs", "kind"}
-        assert parsed["kind"] in ("fox", "bird")
-        assert answer.finish_reason == "stop"
-
-
 def test_grammar_and_greedy_answers_equal_plain_decoding(engine: Engine) -> None:
     def answer(drafter: str) -> str:
         return engine.chat(

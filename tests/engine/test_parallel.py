@@ -233,7 +233,7 @@ def failing_drafter(engine: Engine, patch: pytest.MonkeyPatch) -> None:
         assert parts.model is not None
         return Failing(parts.model.cache, parts.model.vocabulary)
 
-    patch.setitem(REGISTRY, "failing", Registration(build, "fails", needs_model=True))
+    patch.setitem(REGISTRY, "failing", Registration(build, needs_model=True))
     engine.generate(
         "Tom ran", max_tokens=COUNT, sampling=GREEDY, drafting=Drafting(drafter="failing", depth=4)
     )

@@ -135,7 +135,7 @@ def test_after_an_exception_in_a_drafter(
         assert parts.model is not None
         return Failing(parts.model.cache, parts.model.vocabulary)
 
-    monkeypatch.setitem(REGISTRY, "failing", Registration(build, "fails", needs_model=True))
+    monkeypatch.setitem(REGISTRY, "failing", Registration(build, needs_model=True))
     session, run = start(engine, uninterrupted, Drafting(drafter="failing", depth=4), 1)
     with pytest.raises(DrafterFault):
         for _ in run:  # type: ignore[attr-defined]

@@ -179,26 +179,3 @@ def test_missing_symbol_is_named(context: Context, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(hidden, "_SET_LAYER", "_Z9elsewherev")
     with pytest.raises(NativeError, match="does not export _Z9elsewherev"):
         context.want_hidden((0,))
-
-
-def test_hybrid_can_still_be_cut_back(tmp_path: Path) -> None:
-    path = ggufs.tiny_hybrid(tmp_path / "hybrid.gguf")
-    embeddings = weights(path, "token_embd.weight")
-    options = ModelOptions(context=512)
-    with Model(path, options) as model:
-        tested, reference = Context(model, options), Context(model, options)
-        with pytest.raises(NativeError, match=r"the last layer .* \(architecture lfm2\)"):
-            tested.want_hidden((model.layers,))
-        tested.want_hidden((0, 1))
-        tested.extend(TOKENS)
-        tree = TokenTree.chain([5, 6, 7, 8], "test")
-        tested.branch([4], tree)
-        found = tested.hidden(5)
-        assert agree(found[0], embeddings[[4, 5, 6, 7, 8]], 1e-3)
-        assert found[1].shape == (5, model.width)
-        tested.keep(tree, [0, 1])
-        assert tested.tokens == [*TOKENS, 4, 5, 6]
-        row = tested.extend([9])[-1].copy()
-        assert agree(row, reference.extend([*TOKENS, 4, 5, 6, 9])[-1], 0.02)
-        tested.close()
-        reference.close()
