@@ -133,9 +133,11 @@ def load(
         vocabulary = (
             {} if drafts.vocabulary_map is None else {"vocabulary": options.cross_vocabulary}
         )
-        make: Callable[..., Engine] = partial(ParallelEngine, seats)
+        make: Callable[..., Engine]
         if isinstance(seats, Seat):
             make = partial(Engine, [seats])
+        else:
+            make = partial(ParallelEngine, seats)
         engine = make(
             draft_path=chosen.path,
             store=ProfileStore(cost_identity(models, options) | vocabulary),

@@ -88,13 +88,14 @@ class Made:
 
     def __init__(self, kind: str, tiny: Path, glm: Path) -> None:
         tiny_block = partial(block_heads.block, depth=1, target=tiny, layers=(0, 1))
-        self.make, self.target = {
+        made: dict[str, tuple[Callable[..., Path], Path | None]] = {
             "eagle": (partial(heads.eagle, output=True), None),
             "medusa": (heads.medusa, None),
             "block": (tiny_block, tiny),
             "markov": (partial(tiny_block, markov=True), tiny),
             "mtp": (partial(mtp.glm, trunk=False), glm),
-        }[kind]
+        }
+        self.make, self.target = made[kind]
 
 
 def refused(
