@@ -120,7 +120,7 @@ def test_a_head_that_does_not_fit_is_refused(
 
 
 @pytest.mark.parametrize("kind", ["eagle", "medusa", "block", "markov", "mtp"])
-@pytest.mark.parametrize("share", [0.001, 0.1, 0.5, 0.9, 0.99])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
 def test_a_truncated_head_is_refused(
     tmp_path: Path, alive: Alive, tiny_pair: ModelFiles, glm: Path, kind: str, share: float
 ) -> None:
