@@ -1,0 +1,234 @@
+"""Unknown files and kernels are tried in child processes, which end when we say so."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from time import sleep
+from typing import Any, ClassVar
+
+import psutil
+import pytest
+
+from localspec import ModelOptions, paths
+from localspec.errors import Cancelled, ModelInvalid
+from localspec.llama import child_process, crash_test, kernels, library, trial
+from localspec.llama.context import Context
+from localspec.llama.crash_test import require_survivable
+from localspec.llama.model import Model
+from tests.support.ggufs import aborting_llama, tiny_llama
+
+pytestmark = pytest.mark.nightly
+
+WAITS = "import threading; threading.Event().wait()"
+HAS_A_CHILD = """
+import os, pathlib, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import threading; threading.Event().wait()"])
+place = pathlib.Path(sys.argv[1])
+place.with_suffix(".new").write_text(f"{os.getpid()} {child.pid}")
+place.with_suffix(".new").rename(place)
+child.wait()
+"""
+
+
+def runs(monkeypatch: pytest.MonkeyPatch, program: str) -> list[str]:
+    """Children run this instead; returns the modules and trials that were asked for."""
+    asked: list[str] = []
+
+    def command(module: str, *arguments: str) -> list[str]:
+        asked.append(arguments[0] if module == child_process.TRIAL else module)
+        return [sys.executable, "-c", program, *arguments]
+
+    monkeypatch.setattr(child_process, "command", command)
+    return asked
+
+
+def running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_exit_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, "import sys; sys.exit(int(sys.argv[1]))")
+    assert child_process.run("any", "7", limit=60.0) == 7
+    runs(monkeypatch, "import os; os.abort()")
+    assert child_process.run("any", limit=60.0) == -6
+
+
+def test_child_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, WAITS)
+    with pytest.raises(TimeoutError):
+        child_process.run("any", limit=0.2)
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="no process groups")
+def test_what_a_child_started_goes_with_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    runs(monkeypatch, HAS_A_CHILD)
+    place = tmp_path / "pids"
+    with pytest.raises(Cancelled):
+        child_process.run("any", str(place), limit=600.0, cancelled=place.exists)
+    pids = [int(word) for word in place.read_text().split()]
+    for _ in range(6000):  # a killed process takes a moment to end
+        if not any(map(running, pids)):
+            break
+        sleep(0.01)
+    assert len(pids) == 2
+    assert not any(map(running, pids))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel's part is Linux's")
+def test_ggml_is_refused_amx_in_a_process_of_its_own() -> None:
+    code = (
+        "from localspec.llama import ggml, kernels\n"
+        "assert kernels.refused_amx(list) == bool(ggml.cpu_weight_buffers())\n"
+        "assert 'AMX' not in ggml.cpu_weight_buffers()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "", "what ggml prints is kept from the user"
+
+
+# Files.
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
+
+
+def known() -> list[str]:
+    path = paths.cache_folder() / "crash_tests.json"
+    return [*json.loads(path.read_text())] if path.exists() else []
+
+
+def forbid_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object, **__: object) -> None:
+        raise AssertionError("it is tried again")
+
+    monkeypatch.setattr(subprocess, "Popen", none)
+
+
+def test_a_file_that_makes_llama_cpp_abort(tmp_path: Path) -> None:
+    path = aborting_llama(tmp_path / "bad.gguf")
+    with pytest.raises(ModelInvalid) as caught:
+        require_survivable(path)
+    assert str(caught.value) == (
+        "bad.gguf makes llama.cpp crash (SIGABRT), tried in a separate process. The file may be "
+        "damaged: download it again, or choose another model."
+    )
+    # Another llama.cpp may get on with it, and so may the same one another day.
+    assert known() == []
+
+
+def test_a_good_file_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tiny_llama(tmp_path / "good.gguf")
+    require_survivable(path)
+    assert len(known()) == 1
+    forbid_children(monkeypatch)
+    require_survivable(path)
+    assert len(known()) == 1
+
+
+def test_a_file_that_changed_is_tried_again(tmp_path: Path) -> None:
+    path = tiny_llama(tmp_path / "model.gguf")
+    require_survivable(path)
+    aborting_llama(path)
+    with pytest.raises(ModelInvalid):
+        require_survivable(path)
+
+
+@pytest.mark.parametrize("name", [paths.EMBEDDED_TARGET, paths.EMBEDDED_DRAFT])
+def test_the_embedded_pair_is_known(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    forbid_children(monkeypatch)
+    require_survivable(paths.embedded(name))
+    assert known() == []
+
+
+def test_what_is_no_file_is_left_to_loading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forbid_children(monkeypatch)
+    require_survivable(tmp_path / "none.gguf")
+    assert known() == []
+
+
+@pytest.mark.parametrize("data", [b"", b"GGUF", b"no model at all" * 100])
+def test_a_file_that_is_refused_in_order_is_left_to_loading(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "refused.gguf"
+    path.write_bytes(data)
+    require_survivable(path)
+    assert known() == []
+
+
+def test_it_can_be_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, WAITS)
+    asked = iter([False, False, True])
+    with pytest.raises(Cancelled):
+        require_survivable(tiny_llama(tmp_path / "model.gguf"), cancelled=lambda: next(asked))
+    assert known() == []
+
+
+def test_file_that_makes_llama_cpp_hang_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(crash_test, "LEAST_LIMIT", 0.2)
+    path = tiny_llama(tmp_path / "slow.gguf")
+    kernels.status()  # whose own children are asked for before
+    asked = runs(monkeypatch, WAITS)
+    for _ in range(2):
+        with pytest.raises(
+            ModelInvalid, match=r"slow.gguf makes llama.cpp hang.*download it again"
+        ):
+            require_survivable(path)
+    assert asked == ["file"] * 2, "it may be the machine: tried again"
+
+
+@pytest.mark.parametrize("data", [b"\xff", b'[["a"]]'])
+def test_a_broken_memory_is_no_memory(data: bytes, tmp_path: Path) -> None:
+    store = paths.cache_folder() / "crash_tests.json"
+    store.parent.mkdir(parents=True)
+    store.write_bytes(data)
+    require_survivable(tiny_llama(tmp_path / "model.gguf"))
+    assert len(known()) == 1
+
+
+def test_nothing_is_remembered_where_nothing_can_be_written(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.write_text("a file where the folder should be")
+    require_survivable(tiny_llama(tmp_path / "model.gguf"))
+    assert home.read_text() == "a file where the folder should be"
+
+
+class Noted(Model):
+    """A model that notes how it was opened."""
+
+    opened: ClassVar[list[tuple[ModelOptions, bool]]] = []
+
+    def __init__(self, path: Path, options: ModelOptions, **more: Any) -> None:
+        self.opened.append((options, more.get("cpu_alone", False)))
+        super().__init__(path, options, **more)
+
+
+def test_a_crash_test_leaves_devices_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "Model", Noted)
+    monkeypatch.setattr(Noted, "opened", [])
+    assert trial.main("file", str(tiny_llama(tmp_path / "a.gguf"))) == 0
+    [(options, alone)] = Noted.opened
+    assert (options.gpu_layers, alone) == (0, True)
+
+
+def test_a_model_that_is_kept_off_devices_works(
+    draft_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "accelerated", lambda: True)
+    options = ModelOptions(context=64)
+    with Model(draft_path, options, cpu_alone=True) as model:
+        assert not model.on_device
+        context = Context(model, options)
+        assert context.extend([1, 2, 3]).shape == (1, model.vocabulary.size)
+        context.close()
