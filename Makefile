@@ -43,7 +43,7 @@ check: $(SET_UP)
 	$(BIN)/mypy
 	$(PYTEST) -m "not nightly"
 
-# Terminals, kills, other processes, samples, devices, kernels.
+# Terminals, kills, other processes, samples, devices, trained heads, stored sessions, kernels.
 nightly: $(SET_UP) kernels-test
 	$(PYTEST) -m nightly
 

@@ -108,3 +108,9 @@ def test_enumerating_source_follows_programs_that_ask_differently_each_time() ->
     assert enumerate_outcomes(tosses) == {0: 0.5, 1: 0.25, 2: 0.125, 3: 0.125}
     assert expectation(tosses) == 0.875
     assert enumerate_outcomes(lambda random: random.coin(1.7, 0, 0)) == {True: 1.0}
+
+
+def test_enumerating_source_takes_no_two_decisions_at_one_place() -> None:
+    p = Distribution.normalised(np.array([0, 1], np.int32), np.array([1.0, 1.0]))
+    with pytest.raises(AssertionError, match="decides twice"):
+        enumerate_outcomes(lambda random: (random.draw(p, 3), random.draw(p, 3)))

@@ -60,6 +60,7 @@ def test_a_share_is_of_what_is_left() -> None:
     assert not Deadline(None, clock).share(0.5).over
 
 
+@pytest.mark.nightly
 def test_without_time_every_check_does_one_thing_and_says_what_it_left_out(
     subject: Subject,
 ) -> None:
