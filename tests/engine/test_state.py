@@ -188,14 +188,10 @@ def test_after_cancel_in_mid_step(
     check_and_continue(engine, session, drafting, uninterrupted)
 
 
-def long_prompt(engine: Engine) -> str:
-    return "The fox and the bird and the bear went to the river. " * 60
-
-
 @pytest.mark.parametrize("leave", ["cancel", "close"])
 def test_after_cancel_in_prefill(engine: Engine, uninterrupted: Uninterrupted, leave: str) -> None:
     """The prompt has two chunks; the answer is given up after the first."""
-    prompt, drafting = long_prompt(engine), WAYS["model"]
+    prompt, drafting = "The fox and the bird and the bear went to the river. " * 60, WAYS["model"]
     done: list[int] = []
 
     def report(tokens: int, total: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -137,22 +137,14 @@ def models(least: int = 0, most: int = 4) -> st.SearchStrategy[ToyModel]:
     return rows.map(lambda table: started(np.reshape(table, (SIZE,) * 3)))
 
 
-class Case(NamedTuple):
-    """A target, a draft model, and a prompt with which an n-gram may have something to say."""
-
-    model: ToyModel
-    draft: ToyModel
-    prompt: list[int]
-
-
-def a_case(name: str, least: int = 0) -> Case:
-    """Drawn, another one for each name; as `models`. For tests of many combinations, where the
-    first of Hypothesis's examples, which is the simplest, would be half of all."""
+def a_case(name: str, least: int = 0) -> tuple[ToyModel, ToyModel, list[int]]:
+    """A target, a draft model and a prompt, drawn, others for each name. For tests of many
+    combinations, where Hypothesis's first example, the simplest, would be half of all."""
     random = np.random.default_rng(crc32(name.encode()))
     weights = random.integers(least, 5, (2, SIZE, SIZE, SIZE))
     weights[..., 0] += ~weights.any(axis=-1)
     model, draft = map(started, weights)
-    return Case(model, draft, [*random.integers(0, SIZE, random.integers(2, 9)).tolist(), START])
+    return model, draft, [*random.integers(0, SIZE, random.integers(2, 9)).tolist(), START]
 
 
 class ToyTarget:
