@@ -22,7 +22,7 @@ from tests.support.sessions import a_session, steps
 
 GREEDY = SamplingParams(temperature=0)
 PROMPT = "<|user|>Tell me a story about a bird.<|end|><|assistant|>"
-COUNT = 60
+COUNT = 120
 WAYS = {
     "model": Drafting(drafter="model", depth=4),
     "tree": Drafting(drafter="model", depth=3, width=3),
