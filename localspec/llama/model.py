@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import struct
 from collections.abc import Callable, Sequence
@@ -146,7 +147,7 @@ class Model:
 
         params.progress_callback = callback = llama_cpp.llama_progress_callback(report)
         library.forget_complaints()
-        handle = llama_cpp.llama_model_load_from_file(str(self.path).encode(), params)
+        handle = llama_cpp.llama_model_load_from_file(os.fsencode(self.path), params)
         del callback  # needed until here
         if raised:
             if handle:
@@ -176,7 +177,7 @@ class Model:
 
     def _adapter(self, adapter: Adapter) -> Any:
         library.forget_complaints()
-        found = llama_cpp.llama_adapter_lora_init(self.handle, str(adapter.path).encode())
+        found = llama_cpp.llama_adapter_lora_init(self.handle, os.fsencode(adapter.path))
         if not found:
             raise ModelInvalid(
                 f"The adapter {adapter.path} cannot be used with {self.path.name}: "

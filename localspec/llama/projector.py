@@ -3,6 +3,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
+import os
 import threading
 import weakref
 from collections import OrderedDict
@@ -55,7 +56,7 @@ class Projector:
         params.n_threads = options.fixed_threads or library.default_threads()
         params.print_timings = params.warmup = False
         library.forget_complaints()
-        self._handle: Any = mtmd.mtmd_init_from_file(str(path).encode(), model.handle, params)
+        self._handle: Any = mtmd.mtmd_init_from_file(os.fsencode(path), model.handle, params)
         if not self._handle:
             raise ModelInvalid(
                 f"{path} cannot be used with {model.path.name}: {library.complaint()}. Give the "

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -62,7 +63,7 @@ def quantize(
         overrides[0].value.val_str = name.encode()[:127].decode("utf-8", "ignore").encode()
         params.kv_overrides = overrides
     library.forget_complaints()
-    if llama_cpp.llama_model_quantize(str(source).encode(), str(destination).encode(), params):
+    if llama_cpp.llama_model_quantize(os.fsencode(source), os.fsencode(destination), params):
         what = "copied" if quant is None else f"quantized to {quant}"
         raise NativeError(
             f"{source} could not be {what}: {library.complaint()}. "

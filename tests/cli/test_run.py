@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -284,3 +285,10 @@ def test_reasoning_that_the_prompt_begins(cli: Cli, tmp_path: Path, draft_path: 
     assert len(found["reasoning"]) > 20
     again = cli(*asked, "--stop", found["reasoning"][5:9]).json
     assert again["reasoning"] == found["reasoning"]  # a stop string is for the answer
+
+
+def test_a_model_whose_name_is_not_utf8(cli: Cli, tmp_path: Path, draft_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"caf\xe9.gguf")
+    path.symlink_to(draft_path)
+    result = cli("run", "-m", str(path), "-n", "2", "--json", STORY)
+    assert (result.code, result.json["model"]) == (0, str(path))
