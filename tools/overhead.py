@@ -7,7 +7,8 @@
 3. Draft tokens accepted per pass by block and by token-level verification, the same prompts.
 4. Time of the policy per step, learning included, where every step is planned; embedded pair.
 
-Run it on a quiet machine: the figures are microseconds.
+Run it on a quiet machine: the figures are microseconds. `localspec bench --peers` compares plain
+decoding with llama-cpp-python's `Llama`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""`localspec bench`: localspec beside plain decoding and llama-server, on this machine."""
+"""`localspec bench`: localspec beside plain decoding and peers, on this machine."""

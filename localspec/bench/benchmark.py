@@ -60,6 +60,7 @@ def benchmark(
     *,
     command: str,
     tell: Tell,
+    notices: Sequence[str],
 ) -> Report:
     """Measure the pairs one after the other; after Ctrl+C, return what there is.
 
@@ -73,6 +74,7 @@ def benchmark(
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         settings=_described(settings),
         pairs=[],
+        notices=list(notices),
     )
     try:
         for pair in pairs:

@@ -1,4 +1,4 @@
-"""llama-server on a pair's files, plain and with its ways to draft."""
+"""Other programs, opened on a pair's files."""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from localspec import Engine, ModelOptions
 from localspec.bench.prompt_texts import prompt_tokens
 from localspec.bench.samples import Arm
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
-    """The program to measure beside localspec, and names of ways to run it.
+    """Whom to measure beside localspec; None leaves one out.
 
-    None takes all ways that the pair allows.
+    Attributes:
+        configurations: names of ways to run llama-server, None for all that the pair allows.
+        python: llama-cpp-python's `Llama`, plain and with prompt lookup.
     """
 
-    llama_server: Path
+    llama_server: Path | None = None
     configurations: tuple[str, ...] | None = None
+    python: bool = True
 
 
 def open_peers(
@@ -30,29 +34,37 @@ def open_peers(
     """Peers on the engine's files, closed by `stack`; and why others cannot take part, by name."""
     if peers is None:
         return [], {}
+    from localspec.bench.peers_python import LOOKUPS, PythonLlama
     from localspec.bench.llama_server import LlamaServer
     from localspec.bench.server_configurations import server_configurations
     from localspec.llama.kernels import weight_buffers_work
     from localspec.llama.library import default_threads
 
-    draft = engine.draft_path
-    openings: dict[str, Callable[[], Arm]] = {
-        f"llama-server {configuration.name}": partial(
-            LlamaServer,
-            peers.llama_server,
-            engine.model.path,
-            draft,
-            configuration,
-            tokenize=partial(prompt_tokens, engine),
-            threads=options.fixed_threads or default_threads(),
-            context=engine.context_length,
-            gpu_layers=options.gpu_layers,
-            weight_buffers=weight_buffers_work(),
-        )
-        for configuration in server_configurations(peers.configurations)
-        # Named or not: without a draft model there is nothing it could do.
-        if draft is not None or not configuration.needs_draft
+    target, draft = engine.model.path, engine.draft_path
+    common: dict[str, Any] = {
+        "tokenize": partial(prompt_tokens, engine),
+        "threads": options.fixed_threads or default_threads(),
+        "context": engine.context_length,
     }
+    layers: dict[str, Any] = {"gpu_layers": options.gpu_layers}
+    openings: dict[str, Callable[[], Arm]] = {}
+    for lookup in LOOKUPS if peers.python else ():
+        name = f"llama-cpp-python, lookup {lookup}"
+        openings[name] = partial(PythonLlama, target, lookup=lookup, **common, **layers)
+    if peers.llama_server is not None:
+        for configuration in server_configurations(peers.configurations):
+            # Named or not: without a draft model there is nothing it could do.
+            if draft is not None or not configuration.needs_draft:
+                openings[f"llama-server {configuration.name}"] = partial(
+                    LlamaServer,
+                    peers.llama_server,
+                    target,
+                    draft,
+                    configuration,
+                    weight_buffers=weight_buffers_work(),
+                    **common,
+                    **layers,
+                )
     refused: dict[str, str] = {}
 
     def opened(name: str) -> Iterator[Arm]:

@@ -51,6 +51,7 @@ class Report:
     date: str
     settings: dict[str, Any]
     pairs: list[PairResults]
+    notices: list[str] = field(default_factory=list)
     interrupted: bool = False
 
     @property
@@ -92,7 +93,7 @@ def _file_lines(pair: PairResults) -> list[str]:
 
 
 def _warnings(report: Report) -> list[str]:
-    found = []
+    found = list(report.notices)
     for pair in report.pairs:
         if pair.partial:
             found.append(f"{pair.name}: interrupted; the figures cover the results so far.")

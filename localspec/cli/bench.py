@@ -1,4 +1,4 @@
-"""`localspec bench`: measure speed, side by side with llama-server."""
+"""`localspec bench`: measure speed, side by side with peers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Examples:
   localspec bench --scale 1b --arms plain,depths --temp 0
   localspec bench --scale R0 --prompts questions --temp 0
   localspec bench -m smollm2 --scale-to 1728x30x3072:Q4_0
-  localspec bench --scale A --llama-server llama-server"""
+  localspec bench --scale A --peers --llama-server llama-server"""
 
 ARMS = ("plain", "planner", "cold", "drafters", "depths", "trees")
 DEFAULT_ARMS = "plain,planner,cold,drafters"
@@ -90,6 +90,7 @@ BENCH = {
         f"{QUICK_TURNS}, unless given.",
     ),
     "seed": _how("--seed N", f"Set the seed. Default {SEED}.", int),
+    "peers": _who("--peers", "Also run llama-cpp-python's Llama, plain and with prompt lookup."),
     "llama_server": _who(
         "--llama-server PATH",
         "Also run llama.cpp's llama-server, with each of its drafting modes.",
@@ -152,12 +153,15 @@ def _measured(context: typer.Context, console: Console, work: Work) -> Report:
         from localspec.bench import report_folder
 
         report_folder.prepare(Path(params["output"]))
-    peers = _peers(params)
+    notices: list[str] = []
+    peers = _peers(params, notices)
     pairs, settings = _pairs_and_settings(params, peers)
+    for text in notices:
+        console.notice(text)
 
     from localspec.bench.benchmark import benchmark
 
-    report = benchmark(pairs, settings, command=console.command, tell=work.tell)
+    report = benchmark(pairs, settings, command=console.command, tell=work.tell, notices=notices)
     console.erase_progress()
     if any(pair.samples for pair in report.pairs):
         for pair in report.pairs:
@@ -188,7 +192,7 @@ def _pairs_and_settings(
     ):
         raise UsageError(
             "--lora and --lora-draft go with -m and -d as they are, and peers answer without. "
-            "Leave them out, or --scale, --scale-to and --llama-server."
+            "Leave them out, or --scale, --scale-to, --peers and --llama-server."
         )
     models = read_models(params)
     pairs = [
@@ -234,17 +238,25 @@ def _pairs_and_settings(
     )
 
 
-def _peers(params: dict[str, Any]) -> Peers | None:
-    server, names = _server(params["llama_server"]), _names(params["server_configs"])
-    if server is None:
-        if names is not None:
-            raise UsageError("--server-configs needs the server. Name it with --llama-server PATH.")
+def _peers(params: dict[str, Any], notices: list[str]) -> Peers | None:
+    server = _server(params["llama_server"])
+    if params["server_configs"] is not None and server is None:
+        raise UsageError("--server-configs needs the server. Name it with --llama-server PATH.")
+    if server is None and not params["peers"]:
         return None
     from localspec.bench.peers import Peers
     from localspec.bench.server_configurations import server_configurations
 
-    server_configurations(names)  # raises for an unknown one
-    return Peers(server, names)
+    if server is None and params["peers"]:
+        notices.append("llama-server is left out; name it with --llama-server PATH.")
+    configurations = _names(params["server_configs"])
+    if configurations is not None:
+        server_configurations(configurations)  # raises for an unknown one
+    return Peers(
+        llama_server=server,
+        configurations=configurations,
+        python=bool(params["peers"]),
+    )
 
 
 def _server(given: Path | None) -> Path | None:

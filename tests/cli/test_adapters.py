@@ -38,7 +38,7 @@ def test_an_adapter_changes_the_answer_and_drafts_do_not(
         (("run", "--lora-draft", "none.gguf", "hi"), 2, "Name that with -d"),
         (("race", "--scale", "A", "--lora", "a.gguf", "hi"), 2, "--scale excludes --lora"),
         (("bench", "--scale", "A", "--lora", "a.gguf"), 2, "Leave them out"),
-        (("bench", "--llama-server", __file__, "--lora", "a.gguf"), 2, "Leave them out"),
+        (("bench", "--peers", "--lora", "a.gguf"), 2, "Leave them out"),
         (("serve", "-m", "a", "-m", "b", "--lora", "a.gguf"), 2, "An adapter fits one model"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
