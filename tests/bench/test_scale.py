@@ -14,6 +14,8 @@ from localspec.bench import scaled_gguf
 from localspec.bench.scale import (
     PAIRS,
     ScaledPair,
+    drop_layers,
+    middle_layers,
     scale_model,
     scaled_pair,
 )
@@ -122,19 +124,22 @@ def test_without_gguf(small_pairs: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 SMALL = ModelShape(128, 3, 256, "F16")
 
 
-@pytest.mark.parametrize("name", ["R0", "R-LONG"])
+@pytest.mark.parametrize(("name", "same"), [("R0", True), ("r0-3", False), ("R-LONG", True)])
 def test_pairs_of_a_packaged_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, same: bool
 ) -> None:
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     installed = packages.install(tmp_path / "site", monkeypatch)
     ggufs.tiny_llama(installed, layers=3)
     monkeypatch.setitem(PAIRS, "R0", ScaledPair(SMALL, None, real=True))
     monkeypatch.setitem(PAIRS, "R-long", ScaledPair(SMALL, None, real=True))
+    monkeypatch.setitem(PAIRS, "R0-3", ScaledPair(SMALL, 1, real=True))
     target, draft = scaled_pair(name)
-    assert draft == installed
+    assert (draft == installed) is same
     # Random weights, f16 in both: no rounding, but many near-ties.
     assert float(np.abs(logits(target) - logits(installed)).max()) < 0.05
+    with Model(draft, OPTIONS) as model:
+        assert model.metadata["llama.block_count"] == ("3" if same else "2")
 
 
 def test_untied_embeddings_biases_and_rotations(tmp_path: Path) -> None:
@@ -165,3 +170,24 @@ def test_too_little_room_is_told_before_anything_is_written(
     monkeypatch.setattr(scaled_gguf, "_BESIDE", 1e9)
     with pytest.raises(LocalspecError, match="set LOCALSPEC_HOME to a folder"):
         scale_model(target_path, tmp_path / "b.gguf", ModelShape(384, 6, 1024, "F16"))
+
+
+def test_layers_left_out(tmp_path: Path, target_path: Path) -> None:
+    less = tmp_path / "less.gguf"
+    drop_layers(target_path, less, count=2)
+    with Model(less, OPTIONS) as model, Model(target_path, OPTIONS) as whole:
+        layers = int(whole.metadata["llama.block_count"])
+        assert int(model.metadata["llama.block_count"]) == layers - 2
+        assert model.metadata["general.file_type"] == whole.metadata["general.file_type"]
+    assert less.stat().st_size < target_path.stat().st_size
+    there, before = (scaled_gguf.LlamaFile(path).tensors for path in (less, target_path))
+    last = f"blk.{layers - 1}.ffn_up.weight"
+    assert (there[f"blk.{layers - 3}.ffn_up.weight"].data == before[last].data).all()
+    assert (there["blk.0.attn_q.weight"].data == before["blk.0.attn_q.weight"].data).all()
+    assert float(np.abs(logits(less) - logits(target_path)).max()) > 1
+    assert (list(middle_layers(30, 3)), list(middle_layers(30, 6))) == (
+        [13, 14, 15],
+        [12, 13, 14, 15, 16, 17],
+    )
+    with pytest.raises(UsageError, match=f"Leave out 1 to {layers - 2}"):
+        drop_layers(target_path, tmp_path / "none.gguf", count=layers - 1)
