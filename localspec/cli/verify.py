@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +23,19 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 Examples:
   localspec verify --quick
-  localspec verify -m model.gguf -d draft.gguf --out proof"""
+  localspec verify -m model.gguf -d draft.gguf --out proof
+  localspec verify --check proof/certificate.json -m model.gguf -d draft.gguf"""
 
 _how, _output = o.in_panel("How much"), o.in_panel(o.OUTPUT)
 EFFORT = {
     "quick": _how("--quick", "Take about a minute instead of ten."),
     "thorough": _how(
         "--thorough", "Run without a time limit: an hour or more, to find smaller biases."
+    ),
+    "check": _how(
+        "--check FILE",
+        "Run nothing: compare a certificate.json with the files, versions and machine here.",
+        Path,
     ),
     "out": _output(
         "--out FOLDER", "Write certificate.json and certificate.md to this folder.", Path
@@ -52,6 +59,8 @@ def verify(context: typer.Context) -> int:
     from localspec.cli.request import read_models
 
     models = read_models(params)
+    if params["check"] is not None:
+        return _compare(console, models, Path(params["check"]), json=params["json"])
     if params["out"] is not None:
         from localspec.bench import report_folder
 
@@ -103,6 +112,41 @@ def _examined(
         console.notices(engine.notices)
         work.tell("reading the files")
         certificate = begun(engine, models.options, chosen, console.command)
-        with suppress(KeyboardInterrupt):  # the certificate has what was done
+        with suppress(KeyboardInterrupt):  # what was done is told; the certificate knows the rest
             examine(engine, chosen, certificate, work.tell)
     return certificate
+
+
+def _compare(console: Console, models: ModelRequest, path: Path, *, json: bool) -> int:
+    from localspec.bench.machine import this_machine
+    from localspec.hub import resolution
+    from localspec.llama import library
+    from localspec.loading.draft import choose_draft, find_draft
+    from localspec.verify import certificate_text
+    from localspec.verify.certificate import read
+    from localspec.verify.comparison import compare
+
+    found = read(path)
+    target = resolution.find(models.model, offline=models.offline).path
+    draft = None
+    if models.draft == "auto":
+        draft = choose_draft(target, models.options).draft
+    elif models.draft != "none":
+        draft = find_draft(models.draft, target, models.options, offline=models.offline).path
+    machine = this_machine(models.options.fixed_threads or library.default_threads())
+    options = models.options
+    adapters = {"lora": options.adapters, "lora_draft": options.draft_adapters}
+    differences = compare(found, machine, target, draft, adapters)
+    about = all(one.same for one in differences if one.decides)
+    if json:
+        console.answer_json(
+            {
+                "certified": found["verdict"],
+                "about_this": about,
+                "facts": [asdict(one) | {"same": one.same} for one in differences],
+                "checks": {check["check"]: check["verdict"] for check in found["checks"]},
+            }
+        )
+    else:
+        console.answer(certificate_text.comparison(found, differences))
+    return 0 if about and found["verdict"] == "passed" else 1

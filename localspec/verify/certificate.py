@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from localspec.bench.machine import FileFacts, Machine
-from localspec.errors import LocalspecError
-from localspec.files import write_atomically
+from localspec.errors import LocalspecError, UsageError
+from localspec.files import read_file, write_atomically
+from localspec.identity import fingerprint
 from localspec.verify.outcome import FAILED, INCOMPLETE, PASSED, Outcome
 
 FORMAT = "localspec certificate 1"
@@ -47,7 +48,7 @@ class Certificate:
         return INCOMPLETE if self.missing else PASSED
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """JSON values; the last one is a checksum of the others."""
         facts: dict[str, Any] = _finite(
             {
                 "format": FORMAT,
@@ -66,7 +67,7 @@ class Certificate:
                 "missing": list(self.missing),
             }
         )
-        return facts
+        return {**facts, "sha256": fingerprint(facts)}
 
 
 def _finite(value: Any) -> Any:
@@ -97,3 +98,31 @@ def write(certificate: Certificate, folder: Path) -> None:
             f"The certificate cannot be written into {folder}: {error.strerror or error}. Make "
             "room, or name another folder with --out."
         ) from None
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A certificate's JSON values.
+
+    Raises UsageError: no such file, or no certificate, or one that was changed.
+    """
+    try:
+        found = json.loads(read_file(path))
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror or error}. Name the certificate.json that "
+            "'localspec verify --out' wrote."
+        ) from None
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise UsageError(
+            f"{path} is not a certificate of this version. Name the certificate.json that "
+            "'localspec verify --out' wrote."
+        )
+    said = found.pop("sha256", None)
+    if fingerprint(found) != said:
+        raise UsageError(
+            f"{path} was changed after it was written: its checksum is another one. "
+            "Ask for the file as 'localspec verify --out' wrote it."
+        )
+    return found

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+from localspec.verify.comparison import CertificateDifference
 
 
 def rows(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -40,8 +43,9 @@ def markdown(found: dict[str, Any]) -> str:
         f"GPU {machine['gpu'] or 'none'}, {machine['system']}",
     ]
     settings = found["settings"]
-    exact = ", the same bits in every pass" if settings["bit_for_bit"] else ""
-    lines.append(f"- kernels: {settings['kernels']}{exact}")
+    if "kernels" in settings:  # of older ones nobody said
+        exact = ", the same bits in every pass" if settings["bit_for_bit"] else ""
+        lines.append(f"- kernels: {settings['kernels']}{exact}")
     for name, parts in files.items():
         shown = [f"`{facts['path']}`, SHA-256 `{facts['sha256']}`" for facts in parts]
         lines.append(f"- {name}: {'; '.join(shown) or 'none'}")
@@ -53,4 +57,25 @@ def markdown(found: dict[str, Any]) -> str:
             lines += ["", *(f"- {fault}" for fault in check["faults"])]
     if found["missing"]:
         lines += ["", f"Not run: {', '.join(found['missing'])}."]
+    return "\n".join(lines) + "\n"
+
+
+def comparison(found: dict[str, Any], differences: Sequence[CertificateDifference]) -> str:
+    """What a certificate says, and whether it is about what is here."""
+    lines = []
+    for one in differences:
+        state = "same" if one.same else ("OTHER" if one.decides else "other")
+        shown = one.here or "none"
+        if not one.same:
+            shown = f"{shown}, certified {one.certified or 'none'}"
+        lines.append(f"{state:<8}{one.what}: {shown}")
+    done = ", ".join(f"{check['check']} {check['verdict']}" for check in found["checks"])
+    lines.append(f"run     {found['command']} on {found['date']}: {done or 'nothing'}")
+    if found["missing"]:
+        lines.append(f"not run {', '.join(found['missing'])}")
+    about = all(one.same for one in differences if one.decides)
+    lines.append(
+        f"certified {found['verdict']}, "
+        + ("and it is about these files and versions." if about else "but of something else.")
+    )
     return "\n".join(lines) + "\n"

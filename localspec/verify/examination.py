@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime, timezone
-from pathlib import Path
 from time import perf_counter
 
-from localspec.bench.machine import FileFacts, file_facts, this_machine
+from localspec.bench.machine import this_machine
 from localspec.engine import Engine
 from localspec.errors import Cancelled, UsageError, describe
-from localspec.gguf.names import parts_of
-from localspec.llama.adapters import Adapter
 from localspec.llama.options import ModelOptions
 from localspec.verify.cache_state import check_cache_state
 from localspec.verify.certificate import Certificate
+from localspec.verify.comparison import adapters_of, files_of
 from localspec.verify.effort import Deadline, Effort
 from localspec.verify.greedy import PlainReference, check_greedy
 from localspec.verify.outcome import Outcome
@@ -44,8 +42,8 @@ def begun(engine: Engine, options: ModelOptions, effort: Effort, command: str) -
 
     return Certificate(
         machine=this_machine(options.fixed_threads or default_threads()),
-        target=_files(engine.model.path),
-        draft=_files(engine.draft_path),
+        target=files_of(engine.model.path),
+        draft=files_of(engine.draft_path),
         command=command,
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         effort=effort.name,
@@ -57,23 +55,11 @@ def begun(engine: Engine, options: ModelOptions, effort: Effort, command: str) -
             "kv_type": options.kv_type_k,
             "kernels": engine.model.kernels.words,
             "bit_for_bit": engine.batch_invariant,
-            "lora": _adapters(options.adapters),
-            "lora_draft": _adapters(options.draft_adapters),
+            "lora": adapters_of(options.adapters),
+            "lora_draft": adapters_of(options.draft_adapters),
         },
         missing=CHECKS,
     )
-
-
-def _files(path: Path | None) -> tuple[FileFacts, ...]:
-    """Every file of a model, read as a whole; none for no model."""
-    if path is None:
-        return ()
-    return tuple(file_facts(path.with_name(name)) for name in parts_of(path.name))
-
-
-def _adapters(adapters: Sequence[Adapter]) -> list[str]:
-    """The hash of each adapter, and its scale."""
-    return [f"{file_facts(one.path).sha256}:{one.scale:g}" for one in adapters]
 
 
 def examine(

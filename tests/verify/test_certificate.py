@@ -1,4 +1,4 @@
-"""The command: its certificate, and every way to end."""
+"""The command: its certificate, what another machine makes of it, and every way to end."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from localspec.verify import effort, examination
 from localspec.verify.outcome import Outcome
 from tests.cli.conftest import Cli, _own_environment, _signals_arrive, cli
 from tests.engine.conftest import ModelFiles
+from tests.support.adapters import lora
 from tests.verify import broken
 from tests.verify.conftest import LITTLE
 
@@ -29,7 +30,9 @@ def pair(tiny_pair: ModelFiles) -> tuple[str, ...]:
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("_little")
-def test_a_certificate_is_written(cli: Cli, pair: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_certificate_is_written_and_compared(
+    cli: Cli, pair: tuple[str, ...], tiny_pair: ModelFiles, tmp_path: Path
+) -> None:
     out = tmp_path / "proof"
     result = cli("verify", *pair, "--quick", "--out", str(out))
     assert result.code == 0
@@ -44,6 +47,26 @@ def test_a_certificate_is_written(cli: Cli, pair: tuple[str, ...], tmp_path: Pat
     page = (out / "certificate.md").read_text()
     assert found["files"]["draft"][0]["sha256"] in page
     assert sorted(path.name for path in out.iterdir()) == ["certificate.json", "certificate.md"]
+
+    same = cli("verify", "--check", str(out / "certificate.json"), *pair)
+    assert same.code == 0
+    assert "it is about these files and versions" in same.out
+    other = cli("verify", "--check", str(out / "certificate.json"), *pair[:2], "-d", "none")
+    assert other.code == 1
+    assert "OTHER   draft model: none" in other.out
+    adapter = str(lora(tmp_path / "style.gguf", tiny_pair.target))
+    adapted = cli("verify", "--check", str(out / "certificate.json"), *pair, "--lora", adapter)
+    assert adapted.code == 1
+    assert "OTHER   adapters: " in adapted.out
+    facts = cli("verify", "--check", str(out / "certificate.json"), *pair, "--json").json
+    assert facts["about_this"]
+    assert all(fact["same"] for fact in facts["facts"] if fact["decides"])
+
+    path = out / "certificate.json"
+    path.write_text(path.read_text().replace('"accepted": 0', '"accepted": 9'))
+    changed = cli("verify", "--check", str(path), *pair)
+    assert changed.code == 2
+    assert "was changed after it was written" in changed.sentence()
 
 
 @pytest.mark.usefixtures("_little")
@@ -94,3 +117,7 @@ def test_what_cannot_be_meant(cli: Cli, pair: tuple[str, ...], tmp_path: Path) -
     assert cli("verify", "--quick", "--thorough").code == 2
     assert cli("verify", "-m", str(tmp_path / "none.gguf")).code == 3
     assert cli("verify", *pair[:4], "-c", "256").sentence().startswith("The context of 256 tokens")
+    missing = cli("verify", "--check", str(tmp_path / "none.json"))
+    assert (missing.code, "cannot be read" in missing.sentence()) == (2, True)
+    (tmp_path / "other.json").write_text("{}")
+    assert "not a certificate" in cli("verify", "--check", str(tmp_path / "other.json")).sentence()
