@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from localspec.bench.samples import Arm, BenchPrompt, Sample
@@ -17,41 +18,53 @@ if TYPE_CHECKING:
 
 PLAIN = "plain"
 PLANNER = "planner"
+FIRST = "planner, first session"
 COLD = "planner, cold"
 SWEEP = "model depth "
 DEPTHS = range(1, 9)
 
-GROUPS = ("plain", "planner", "cold", "drafters", "depths", "trees")
+GROUPS = ("plain", "planner", "first", "cold", "drafters", "depths", "trees")
+
+
+class Memory(Enum):
+    KEEPS = "what it learned before, in this run and in earlier sessions"
+    BEGINS = "nothing when a turn begins; it learns through the turn, as in a first session"
+    FORGETS = "nothing, as the first answer on a new machine"
 
 
 KNOWLEDGE = {
     PLANNER: "had answered a prompt of each suite before, and learned on.",
+    FIRST: "knew nothing when a turn began, and learned through its suites.",
     COLD: "starts each answer without any measurements.",
 }
 
 
 class LocalspecArm(Arm):
-    """One way to draft.
-
-    Args:
-        engine: stays open.
-        forgets: starts each answer as on a new machine; needs an engine of its own.
-    """
+    """One way to draft. It does not own `engine`; one that forgets needs an engine of its own."""
 
     def __init__(
-        self, engine: Engine, name: str, drafting: Drafting, *, forgets: bool = False
+        self,
+        engine: Engine,
+        name: str,
+        drafting: Drafting,
+        *,
+        memory: Memory = Memory.KEEPS,
     ) -> None:
         self.name, self.practises = name, name == PLANNER
         self.command = _command(engine, drafting)
         self._engine = engine
         self._drafting = drafting
-        self._forgets = forgets
+        self._memory = memory
+
+    def begin_turn(self) -> None:
+        if self._memory is Memory.BEGINS:
+            self._engine.forget()
 
     def generate(
         self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int
     ) -> Sample:
         """Answer one prompt. Raises LocalspecError."""
-        if self._forgets:
+        if self._memory is Memory.FORGETS:
             self._engine.forget()
         stream = self._engine.stream(
             prompt.text,
@@ -90,7 +103,7 @@ def localspec_arms(
     """The arms of the named groups, in the order of the report.
 
     Args:
-        another: opens the pair once more, for the arm that forgets; None uses `engine`.
+        another: opens the pair once more, for each arm that forgets; None uses `engine`.
 
     Raises UsageError: a group that does not exist.
     """
@@ -107,9 +120,13 @@ def localspec_arms(
         add(PLAIN, Drafting(drafter="none"))
     if "planner" in which:
         add(PLANNER, Drafting())
-    if "cold" in which:
-        own = engine if another is None else another()
-        arms.append(LocalspecArm(own, COLD, Drafting(), forgets=True))
+    for group, name, memory in (
+        ("first", FIRST, Memory.BEGINS),
+        ("cold", COLD, Memory.FORGETS),
+    ):
+        if group in which:
+            own = engine if another is None else another()
+            arms.append(LocalspecArm(own, name, Drafting(), memory=memory))
     if "drafters" in which:
         for name, registered in REGISTRY.items():
             if name == "grammar":

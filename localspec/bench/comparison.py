@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from localspec.bench.arms import COLD, PLANNER
+from localspec.bench.arms import COLD, FIRST, PLANNER
 from localspec.bench.speed_ups import geometric_mean
 from localspec.bench.summary import PairSummary
 from localspec.bench.table import Table, kind
@@ -32,7 +32,7 @@ def comparison_table(summary: PairSummary, temperature: float) -> Table:
         others["best configuration of each suite"] = each
     rows = [
         [f"{arm} ÷ {what}", *_ratios(speeds[arm], theirs, suites)]
-        for arm in (PLANNER, COLD)
+        for arm in (PLANNER, FIRST, COLD)
         if speeds.get(arm)
         for what, theirs in others.items()
     ]

@@ -26,6 +26,7 @@ class Machine:
         gpu: names of the GPUs that llama.cpp can use.
         cores: physical.
         memory: bytes.
+        contention: processes that computed beside every arm.
         commit: of localspec's checkout, with a + where files are changed.
     """
 
@@ -39,6 +40,7 @@ class Machine:
     localspec: str
     commit: str | None
     llama_cpp_python: str
+    contention: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class FileFacts:
     sha256: str
 
 
-def this_machine(threads: int) -> Machine:
+def this_machine(threads: int, *, contention: int = 0) -> Machine:
     return Machine(
         cpu=_cpu(),
         cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1,
@@ -60,6 +62,7 @@ def this_machine(threads: int) -> Machine:
         localspec=__version__,
         commit=_commit(),
         llama_cpp_python=version("llama-cpp-python"),
+        contention=contention,
     )
 
 

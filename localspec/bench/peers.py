@@ -21,11 +21,13 @@ class Peers:
     Attributes:
         configurations: names of ways to run llama-server, None for all that the pair allows.
         python: llama-cpp-python's `Llama`, plain and with prompt lookup.
+        ik_python: the Python of an environment with ik_llama-cpp-python.
     """
 
     llama_server: Path | None = None
     configurations: tuple[str, ...] | None = None
     python: bool = True
+    ik_python: Path | None = None
 
 
 def open_peers(
@@ -34,8 +36,9 @@ def open_peers(
     """Peers on the engine's files, closed by `stack`; and why others cannot take part, by name."""
     if peers is None:
         return [], {}
-    from localspec.bench.peers_python import LOOKUPS, PythonLlama
     from localspec.bench.llama_server import LlamaServer
+    from localspec.bench.peers_ik import IkLlama
+    from localspec.bench.peers_python import LOOKUPS, PythonLlama
     from localspec.bench.server_configurations import server_configurations
     from localspec.llama.kernels import weight_buffers_work
     from localspec.llama.library import default_threads
@@ -51,6 +54,10 @@ def open_peers(
     for lookup in LOOKUPS if peers.python else ():
         name = f"llama-cpp-python, lookup {lookup}"
         openings[name] = partial(PythonLlama, target, lookup=lookup, **common, **layers)
+    if peers.ik_python is not None:
+        openings["ik_llama-cpp-python"] = partial(
+            IkLlama, peers.ik_python, target, piece=engine.model.vocabulary.piece, **common
+        )
     if peers.llama_server is not None:
         for configuration in server_configurations(peers.configurations):
             # Named or not: without a draft model there is nothing it could do.

@@ -68,6 +68,9 @@ def run(
         return attempt(arm, partial(generate, max_tokens=min(most, max_tokens)))
 
     def answer_turn(temperature: float, turn: int, rotation: int) -> int:
+        for arm in list(left):
+            if turn == 0 or arm.every_turn:
+                attempt(arm, arm.begin_turn)
         for prompt in (prompt for some in suites.values() for prompt in some):
             taking_part = [arm for arm in left if turn == 0 or arm.every_turn]
             first = rotation % max(1, len(taking_part))

@@ -74,6 +74,9 @@ class Arm(ABC):
     every_turn: bool = True
     practises: bool = False
 
+    def begin_turn(self) -> None:  # noqa: B027
+        """All suites are about to be answered: forget what a first session would not know."""
+
     @abstractmethod
     def generate(
         self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int

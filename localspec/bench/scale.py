@@ -14,6 +14,7 @@ from pathlib import Path
 from localspec import paths
 from localspec.bench.machine import file_facts
 from localspec.bench.scaled_gguf import ModelShape, write_f16
+from localspec.bench.scaled_heads import write_head
 from localspec.errors import LocalspecError, ModelInvalid, UsageError
 from localspec.files import remove_abandoned, replacing
 from localspec.gguf.reader import read_gguf
@@ -100,6 +101,18 @@ def scaled(source: Path, shape: ModelShape) -> Path:
     path = _kept(source, size)
     if not path.exists():
         scale_model(source, path, shape)
+    return path
+
+
+def scaled_head(head: Path, target: Path) -> Path:
+    """A trained head for `target`, a scaled model of its own target; written on first use.
+
+    Errors: see `localspec.bench.scaled_heads.write_head`.
+    """
+    path = _kept(head, f"for-{target.stem}")
+    if not path.exists():
+        with _written(path) as done:
+            write_head(head, done, target)
     return path
 
 

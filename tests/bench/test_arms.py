@@ -12,6 +12,7 @@ from localspec import Engine, ModelOptions, UsageError
 from localspec.bench.arms import (
     GROUPS,
     LocalspecArm,
+    Memory,
     localspec_arms,
     sweep_depth,
 )
@@ -34,7 +35,7 @@ def test_all_groups(engine: Engine) -> None:
     depths = [f"model depth {depth}" for depth in range(1, 9)]
     trees = ["model depth 3 width 2", "arg-max depth 3"]
     names = [
-        *("plain", "planner", "planner, cold"),
+        *("plain", "planner", "planner, first session", "planner, cold"),
         # Nothing was learned, and there is no trained head.
         *(
             n
@@ -55,8 +56,8 @@ def test_all_groups(engine: Engine) -> None:
 def test_without_a_draft_model_those_that_need_none_are_left() -> None:
     with localspec.load(draft=None, options=ModelOptions(context=512, threads=1)) as alone:
         names = [arm.name for arm in localspec_arms(alone, GROUPS)]
-    assert names[:3] == ["plain", "planner", "planner, cold"]
-    assert {*names[3:]} == {"ngram", "lookahead"}
+    assert names[:4] == ["plain", "planner", "planner, first session", "planner, cold"]
+    assert {*names[4:]} == {"ngram", "lookahead"}
 
 
 def test_a_sample_adds_up(engine: Engine) -> None:
@@ -74,12 +75,17 @@ def test_a_sample_adds_up(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("forgets", "calibrates"), [(False, [True, False, False]), (True, [True, True, True])]
+    ("memory", "calibrates"),
+    [
+        (Memory.KEEPS, [True, False, False, False]),
+        (Memory.BEGINS, [True, False, True, False]),
+        (Memory.FORGETS, [True, True, True, True]),
+    ],
 )
 def test_who_forgets_when(
-    engine: Engine, forgets: bool, calibrates: list[bool], monkeypatch: pytest.MonkeyPatch
+    engine: Engine, memory: Memory, calibrates: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is not known is measured before the answer."""
+    """What is not known is measured before the answer: two turns of two answers."""
     engine.forget()
     known, stream = [], engine.stream
 
@@ -88,7 +94,9 @@ def test_who_forgets_when(
         return stream(*arguments, **options)
 
     monkeypatch.setattr(engine, "stream", asked)
-    arm = LocalspecArm(engine, "planner", Drafting(), forgets=forgets)
-    for _ in range(3):
-        arm.generate(FOX, temperature=0.0, seed=1, max_tokens=4)
+    arm = LocalspecArm(engine, "planner", Drafting(), memory=memory)
+    for _ in range(2):
+        arm.begin_turn()
+        for _ in range(2):
+            arm.generate(FOX, temperature=0.0, seed=1, max_tokens=4)
     assert known == [not unknown for unknown in calibrates]

@@ -15,7 +15,8 @@ from localspec.bench.suites import load_suites
 pytestmark = pytest.mark.nightly
 
 
-def test_a_peer_that_does_not_start_is_left_out_with_its_reason() -> None:
+def test_peers_that_do_not_work_are_left_out_with_their_reasons() -> None:
+    python = Path(sys.executable)
     settings = BenchSettings(
         # One thread: two would spin for each other wherever the tests share a core.
         options=ModelOptions(context=256, threads=1),
@@ -25,9 +26,10 @@ def test_a_peer_that_does_not_start_is_left_out_with_its_reason() -> None:
         turns=1,
         max_tokens=4,
         seed=1,
-        peers=Peers(llama_server=Path(sys.executable), configurations=("plain",)),
+        peers=Peers(llama_server=python, configurations=("plain",), ik_python=python),
     )
     report = measure(BenchPair(name="embedded"), settings, lambda _: None)
     assert "ended while it started" in report.dropped["llama-server plain"]
+    assert "No module named 'ik_llama_cpp'" in report.dropped["ik_llama-cpp-python"]
     arms = {sample.arm for sample in report.samples}
     assert "llama-cpp-python plain" in arms

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -50,6 +51,16 @@ def test_markdown_has_arms_as_rows_and_suites_as_columns() -> None:
     for before, after in pairwise(lines):
         if before.startswith("|") and after.startswith("|"):
             assert before.replace("\\|", "").count("|") == after.replace("\\|", "").count("|")
+
+
+def test_contention_is_part_of_the_machine() -> None:
+    report = a_report()
+    assert "Contention" not in markdown(report)
+    report.machine = replace(report.machine, contention=2)
+    report.pairs[0].lost_contention = 1
+    assert "- Contention: 2 others computing during every arm, not pinned" in markdown(report)
+    assert "1 of the computing processes ended too early" in markdown(report)
+    assert read(report.to_json()) == report
 
 
 def test_the_terminal_gets_80_columns_without_colour() -> None:

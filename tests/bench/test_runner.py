@@ -27,6 +27,9 @@ class Scripted(Arm):
         self._log, self._at, self._error = log, at, error
         self._answers = 0
 
+    def begin_turn(self) -> None:
+        self._log.append(f"{self.name} begins")
+
     def generate(
         self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int
     ) -> Sample:
@@ -52,7 +55,7 @@ def counts(found: RunOutcome) -> Counter[str]:
 def test_suites_one_by_one_and_who_is_first_rotates() -> None:
     log: list[str] = []
     found = outcome(*(Scripted(name, log) for name in "abc"))
-    assert log[:3] == [f"{name} warms up" for name in "abc"]
+    assert log[:6] == [f"{name} {what}" for what in ("warms up", "begins") for name in "abc"]
     asked = [line.split() for line in log if line.endswith(" 0")]
     assert [arm for arm, *_ in asked] == [*"abc", *"bca", *"cab", *"abc"]
     assert [prompt for _, prompt, _ in asked[::3]] == ["story-0", "story-1", "copy-0", "copy-1"]
@@ -69,7 +72,7 @@ def test_a_turn_goes_through_all_suites_at_every_temperature() -> None:
         line
         for temperature in ("0", "0.8")
         for _ in range(2)
-        for line in (f"a {prompt} {temperature}" for prompt in suites)
+        for line in ("a begins", *(f"a {prompt} {temperature}" for prompt in suites))
     ]
     places = [(s.temperature, s.turn) for s in found.samples[::4]]
     assert places == [(0.0, 0), (0.0, 1), (0.8, 0), (0.8, 1)]
@@ -80,9 +83,9 @@ def test_who_practises_answers_a_prompt_of_each_suite_that_does_not_count() -> N
     plain, practising = Scripted("a", log), Scripted("b", log)
     practising.practises = True
     found = outcome(plain, practising, turns=2, temperatures=(0.0, 0.8))
-    assert log[2 : log.index("a story-0 0")] == ["b story-0 0", "b copy-0 0"]
+    assert log[2 : log.index("a begins")] == ["b story-0 0", "b copy-0 0"]
     again = log.index("b story-0 0.8")
-    assert log[again : again + 3] == ["b story-0 0.8", "b copy-0 0.8", "a story-0 0.8"]
+    assert log[again : again + 3] == ["b story-0 0.8", "b copy-0 0.8", "a begins"]
     assert counts(found) == {"a": 16, "b": 16}
     broken = Scripted("b", [], at=1, error=NativeError("no"))
     broken.practises = True

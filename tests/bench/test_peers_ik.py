@@ -1,0 +1,232 @@
+"""ik_llama-cpp-python as a peer: its process, by made-up bindings, and itself where it is installed
+(LOCALSPEC_IK_PYTHON names the Python of an environment that has it)."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from localspec import ModelOptions
+from localspec.bench.ik_child import choose
+from localspec.bench.peers_ik import IkLlama
+from localspec.bench.samples import BenchPrompt
+from localspec.errors import NativeError, UsageError
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from tests.support.greedy import divergence, greedy
+
+pytestmark = pytest.mark.nightly
+
+PROMPT = BenchPrompt("story-0", "story", "Once upon a time")
+NEAR_TIE = 0.5
+"""Logits: ik_llama.cpp multiplies by other types of activations."""
+PATIENCE = 600.0
+
+PYTHON = """\
+#!{python}
+import runpy, sys
+sys.path.insert(0, {folder!r})
+assert sys.argv[1] == "-I"
+sys.argv = sys.argv[2:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+BINDINGS = """\
+# A model of 50 tokens which says the next number after each, and ends with 20.
+import ctypes, os, sys
+from types import SimpleNamespace as Params
+
+model, cache = None, {}
+
+def llama_backend_init():
+    print("what the library writes to standard output")
+
+def llama_model_default_params():
+    return Params(repack_tensors=False, use_mmap=True)
+
+def llama_model_load_from_file(path, params):
+    if not path.endswith(b".gguf"):
+        return None
+    assert params.repack_tensors and not params.use_mmap
+    return 1
+
+def llama_context_default_params():
+    return Params(flash_attn=False)
+
+def llama_init_from_model(model, params):
+    assert params.flash_attn
+    assert (params.n_threads, params.n_threads_batch) == (2, 2)
+    return params
+
+def llama_model_get_vocab(model):
+    return 2
+
+def llama_vocab_n_tokens(vocab):
+    return 50
+
+def llama_kv_cache_clear(context):
+    cache.clear()
+
+def llama_decode(context, batch):
+    tokens, position = batch
+    assert position == len(cache), "no hole, and nothing twice"
+    assert len(tokens) < 32
+    if 13 in tokens:
+        sys.exit("GGML_ASSERT(S > 0) failed")
+    if len(cache) + len(tokens) > context.n_ctx:
+        return 1
+    cache.update(enumerate(tokens, position))
+    return 0
+
+def llama_batch_free(batch):
+    pass
+
+def llama_get_logits_ith(context, row):
+    said = (cache[len(cache) - 1] + 1) % 50
+    return ctypes.cast((ctypes.c_float * 50)(*[2.0 * (n == said) for n in range(50)]),
+                       ctypes.POINTER(ctypes.c_float))
+
+def llama_token_is_eog(model, token):
+    return token == 20
+"""
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    """A Python with a package of that name."""
+    package = tmp_path / "packages" / "ik_llama_cpp"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "_ctypes_api.py").write_text(BINDINGS)
+    (package / "_internals.py").write_text(
+        "def make_batch_range(tokens, *, pos_start): return tokens, pos_start\n"
+    )
+    about = package.parent / "ik_llama_cpp_python-9.9.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: ik-llama-cpp-python\nVersion: 9.9"
+    )
+    return _program(
+        tmp_path / "python", PYTHON.format(python=sys.executable, folder=str(package.parent))
+    )
+
+
+def _program(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+class Arms:
+    """Makes arms and closes them."""
+
+    def __init__(self, python: Path) -> None:
+        self.python = python
+        self.made: list[IkLlama] = []
+
+    def __call__(self, *, tokens: tuple[int, ...] = (1, 2, 3), **options: Any) -> IkLlama:
+        common: dict[str, Any] = {
+            "tokenize": lambda _: list(tokens),
+            "piece": lambda token: b"%d " % token,
+        }
+        common |= {"threads": 2, "context": 2048}
+        arm = IkLlama(options.pop("python", self.python), Path("m.gguf"), **{**common, **options})
+        self.made.append(arm)
+        return arm
+
+
+@pytest.fixture
+def arms(python: Path) -> Iterator[Arms]:
+    made = Arms(python)
+    yield made
+    for arm in made.made:
+        arm.close()
+
+
+def answer(arm: IkLlama, max_tokens: int = 5, **how: Any) -> Any:
+    return arm.generate(PROMPT, **{"temperature": 0.0, "seed": 7} | how, max_tokens=max_tokens)
+
+
+def test_a_sample_counts_what_follows_the_first_token(arms: Arms) -> None:
+    arm = arms()
+    for _ in range(2):
+        sample = answer(arm)
+        assert sample.token_ids == (4, 5, 6, 7, 8)
+        assert sample.text == "4 5 6 7 8 "
+        assert (sample.tokens, sample.passes) == (4, 4)
+        assert sample.seconds > 0
+    assert answer(arm, 1).seconds == 0
+    assert arm.command.startswith("ik_llama-cpp-python 9.9: m.gguf, repack_tensors=True")
+
+
+@pytest.mark.parametrize(
+    ("chances", "kept"),
+    [
+        # The first four are 0.95 together, the fifth is left out by that alone.
+        ([0.022, 0.5, 0.3, 0.026, 0.1, 0.052], [1, 2, 4, 5]),
+        # The first three are 0.95 together; the second is less than 0.05 of the best.
+        ([0.025, 0.9, 0.045 - 1e-6, 0.03], [1]),
+    ],
+)
+def test_the_best_few_are_drawn_from(chances: list[float], kept: list[int]) -> None:
+    row = np.log(np.array(chances, np.float32))
+    drawn = [choose(row, 1.0, np.random.default_rng(seed)) for seed in range(2000)]
+    shares = np.bincount(drawn, minlength=len(row)) / 2000
+    wanted = np.array([chance if token in kept else 0.0 for token, chance in enumerate(chances)])
+    assert (shares[wanted == 0] == 0).all()
+    assert shares == pytest.approx(wanted / wanted.sum(), abs=0.04)
+    assert choose(row, 0.0, np.random.default_rng(1)) == 1
+
+
+def test_a_process_that_dies(arms: Arms) -> None:
+    arm = arms(tokens=(12, 13))
+    with pytest.raises(NativeError, match=r"before it had answered: GGML_ASSERT.*status 1"):
+        answer(arm)
+    assert not psutil.Process().children()
+    full = arms(context=16, tokens=(1,) * 12)
+    with pytest.raises(NativeError, match=r"a pass over 1 tokens failed with status 1"):
+        answer(full, 10)
+
+
+def test_what_is_missing(arms: Arms, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be run: "):
+        arms(python=tmp_path / "none")
+    (tmp_path / "packages" / "ik_llama_cpp" / "_internals.py").unlink()
+    with pytest.raises(NativeError, match=r"before it had started: .*No module named"):
+        arms()
+    assert not psutil.Process().children()
+
+
+@pytest.mark.skipif("LOCALSPEC_IK_PYTHON" not in os.environ, reason="no ik_llama-cpp-python named")
+def test_it_says_the_same(draft_path: Path) -> None:
+    options = ModelOptions(context=256, threads=1, gpu_layers=0)
+    with Model(draft_path, options) as opened:
+        vocabulary = opened.vocabulary
+        context = Context(opened, options)
+        ids = vocabulary.tokenize("Once upon a time", special=True, add_bos=True)
+        expected = greedy(context, ids, 40)
+        arm = IkLlama(
+            Path(os.environ["LOCALSPEC_IK_PYTHON"]),
+            draft_path,
+            tokenize=lambda _: ids,
+            piece=vocabulary.piece,
+            threads=1,
+            context=256,
+            start_timeout=PATIENCE,
+        )
+        try:
+            sample = answer(arm, 40)
+            parted = divergence(context, ids, expected, sample.token_ids)
+            assert parted is None or (parted[0] > 5 and abs(parted[1]) < NEAR_TIE)
+            assert sample.seconds > 0
+        finally:
+            arm.close()
+            context.close()
