@@ -67,7 +67,16 @@ TRAINING = {
         "--shape WxLxF",
         "Set width x layers x feed-forward of a new draft. Default: the best for this machine.",
     ),
+    "vocabulary": _training(
+        "--vocabulary N", "Keep only the N tokens that the target uses most. Default: all.", int
+    ),
     "epochs": _training("--epochs N", "Train on each answer N times. Default 4.", int),
+    "rounds": _training(
+        "--rounds N",
+        "Before each of the last N epochs, train also on text that the draft generates and the "
+        "target corrects. Default 0.",
+        int,
+    ),
     "batch": _training("--batch N", "Train on N tokens per step. Default 2048.", int),
     "rate": _training(
         "--rate X",
@@ -144,12 +153,17 @@ def _request(console: Console, params: Mapping[str, Any], files: Sequence[Path])
     kind, quant = params.get("kind", "draft"), str(params.get("quant", "Q8_0")).upper()
     if kind not in KINDS:
         raise UsageError(f"There is no kind of draft '{kind}'. Choose one of {', '.join(KINDS)}.")
-    for name in ("answers", "max_tokens", "epochs", "threads", "batch", "tokens"):
+    for name in ("answers", "max_tokens", "epochs", "threads", "batch", "tokens", "vocabulary"):
         if params.get(name, 1) < 1:
             option = name.replace("_", "-")
             raise UsageError(f"--{option} is {params[name]}. Give 1 or more.")
-    head, tuned = kind != "draft", "begun_from" in params
+    head, tuned, rounds = kind != "draft", "begun_from" in params, params.get("rounds")
     for refused, why in (
+        (
+            head and rounds,
+            f"On-policy rounds are for drafts: a head ({kind}) is unrolled over its own states "
+            "anyway. Leave out --rounds.",
+        ),
         (
             quant not in QUANTS,
             f"A draft cannot be written as '{quant}'. Choose one of {', '.join(QUANTS)}.",
@@ -159,8 +173,14 @@ def _request(console: Console, params: Mapping[str, Any], files: Sequence[Path])
             "--shape is of a new draft, and --from tunes one. Give one of them.",
         ),
         (
-            head and {"begun_from", "shape"} & params.keys(),
-            f"A head ({kind}) has its target's shape and tokens. Leave out --shape and --from.",
+            head and {"begun_from", "shape", "vocabulary"} & params.keys(),
+            f"A head ({kind}) has its target's shape and tokens. Leave out --shape, --vocabulary "
+            "and --from.",
+        ),
+        (
+            "vocabulary" in params and (tuned or rounds),
+            "--vocabulary works only for a new draft without on-policy rounds. Leave out --from "
+            "and --rounds.",
         ),
     ):
         if refused:
@@ -172,12 +192,18 @@ def _request(console: Console, params: Mapping[str, Any], files: Sequence[Path])
         given["out"] = Path(params["out"]).expanduser()
     if tuned:
         given["begun_from"] = model_path(params["begun_from"], console, embedded=EMBEDDED_DRAFT)
-    return DistillRequest(
+    request = DistillRequest(
         target=model_path(params.get("model"), console),
         prompts=_prompts(files, bool(params.get("history"))),
         texts=[Path(path).expanduser() for path in params.get("text", ())],
         **given,
     )
+    if not 0 <= request.rounds <= request.epochs:
+        raise UsageError(
+            f"--rounds is {request.rounds}. Give 0 or more, and no more than there are --epochs "
+            f"({request.epochs})."
+        )
+    return request
 
 
 def _run(console: Console, request: DistillRequest, record_only: bool, json: bool) -> int:

@@ -29,7 +29,8 @@ class DistillRequest:
     tokens: to record at most.
     begun_from: a draft to tune, None for a new one.
     shape: of a new one, "192x3x512"; None chooses.
-    epochs, batch, rate, hard, seed, threads, device: see `run.TrainingPlan`.
+    vocabulary: the frequent tokens of a new one; None for all.
+    epochs, batch, rate, hard, seed, threads, device, rounds: see `training_run.TrainingPlan`.
     quant: type of the matrices, "Q8_0" or "F16".
     out: None for the folder in which `-d auto` looks.
     """
@@ -44,6 +45,7 @@ class DistillRequest:
     tokens: int | None = None
     begun_from: Path | None = None
     shape: str | None = None
+    vocabulary: int | None = None
     epochs: int = 4
     batch: int = 2048
     rate: float | None = None
@@ -51,6 +53,7 @@ class DistillRequest:
     seed: int = 0
     threads: int = 1
     device: str = "auto"
+    rounds: int = 0
     quant: str = Q8_0
     out: Path | None = None
 

@@ -11,16 +11,19 @@ from pathlib import Path
 from localspec.distill import folders, training
 from localspec.distill.distill_request import DistillRequest, Notice
 from localspec.distill.draft_kinds import Making, making
+from localspec.distill.frequent import FrequentPart, RespelledTrace, frequent_part
 from localspec.distill.prompts import pieces, questions
 from localspec.distill.recording import RecordedQuestion, Recorder
+from localspec.distill.rounds import OnPolicyRounds
 from localspec.distill.torch_room import device, torch_package
-from localspec.distill.trace import Trace, bytes_of
+from localspec.distill.trace import Answers, Trace, bytes_of
 from localspec.distill.training import Training
 from localspec.distill.training_run import Point, Run, TrainingPlan
-from localspec.distill.weights import Trained
+from localspec.distill.weights import Trained, Weights
 from localspec.errors import TraceError, UsageError
+from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
-from localspec.identity import content_identity
+from localspec.identity import content_identity, fingerprint
 from localspec.llama.options import ModelOptions
 from localspec.retrieval.texts import SkippedFiles
 from localspec.text import gigabytes
@@ -108,22 +111,43 @@ def distill(request: DistillRequest, progress: training.OnProgress, notice: Noti
             "a line, or JSONL), --history, or --text."
         ) from None
     with trace:
-        made = making(request, target, trace.header.vocabulary, notice)
+        part, answers = _tokens(request, target, trace)
+        made = making(request, target, trace.header.vocabulary, part, notice)
         training.require_memory(made.shape, made.parameters, request.batch)
-        plan = _plan(request, made, trace)
+        plan = _plan(request, made, answers, part)
         run = Run.opened(folder, plan)
         drafts = folders.drafts_of(request.target, identity)
         path = request.out or drafts / f"{request.target.stem}-{made.label}-{plan.asked[:6]}.gguf"
         if run.finished_with(plan) and path.exists():
             return Distilled(path, made, tuple(run.curve()), new=False)
         run = run.begun(plan)
-        values, point = Training(run, trace, made.begun, made.learner, progress).finished()
+
+        def own_texts(epoch: int, weights: Callable[[], Weights]) -> Trace:
+            trained = Trained(identity, 0.0, f"{path.stem}, unfinished")
+            write = lambda draft: made.write(draft, weights(), trained)  # noqa: E731
+            return OnPolicyRounds(run.folder, run.plan, trace, request.target, write, notice).texts(
+                epoch
+            )
+
+        under_way = Training(run, answers, made.begun, made.learner, progress, own_texts)
+        values, point = under_way.finished()
         made.write(path, values, Trained(identity, point.acceptance, path.stem))
         run.finish()
     return Distilled(path, made, tuple(run.curve()))
 
 
-def _plan(request: DistillRequest, made: Making, trace: Trace) -> TrainingPlan:
+def _tokens(
+    request: DistillRequest, target: GGUFFile, trace: Trace
+) -> tuple[FrequentPart | None, Answers]:
+    if request.vocabulary is None or request.vocabulary >= trace.header.size:
+        return None, trace
+    part = frequent_part(target, trace, request.vocabulary)
+    return part, RespelledTrace(trace, part)
+
+
+def _plan(
+    request: DistillRequest, made: Making, trace: Answers, part: FrequentPart | None
+) -> TrainingPlan:
     longest = min(CONTEXT, made.shape.context)
     return TrainingPlan(
         kind=request.kind,
@@ -139,6 +163,8 @@ def _plan(request: DistillRequest, made: Making, trace: Trace) -> TrainingPlan:
         threads=request.threads,
         device=device(request.device).type,
         longest=longest,
+        rounds=request.rounds,
+        vocabulary="" if part is None else fingerprint({"kept": part.kept.tolist()}),
     )
 
 

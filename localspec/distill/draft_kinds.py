@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from localspec.distill import shape, trained_heads, weights
 from localspec.distill.distill_request import DRAFT, EAGLE3, DistillRequest, Notice
+from localspec.distill.frequent import FrequentPart
 from localspec.distill.learners import DraftLearner, EagleLearner, MedusaLearner
 from localspec.distill.shape import Shape
 from localspec.distill.training import MakesLearner
@@ -42,16 +43,23 @@ class Making:
     write: Callable[[Path, Weights, Trained], None]
 
 
-def making(request: DistillRequest, target: GGUFFile, vocabulary: str, notice: Notice) -> Making:
+def making(
+    request: DistillRequest,
+    target: GGUFFile,
+    vocabulary: str,
+    part: FrequentPart | None,
+    notice: Notice,
+) -> Making:
     """How to make what was requested.
 
     Args:
         vocabulary: the target's fingerprint.
+        part: the tokens of a new draft, None for the target's.
 
     Raises LocalspecError.
     """
     if request.kind == DRAFT:
-        return _draft(request, target, notice)
+        return _draft(request, target, part, notice)
     found, values = weights.read(request.target)
     if request.kind == EAGLE3:
         layers = trained_heads.target_layers(found.layers)
@@ -91,8 +99,11 @@ def _put(values: Weights, put: Callable[[Any], Any]) -> dict[str, Any]:
     return {name: put(each) for name, each in values.items()}
 
 
-def _draft(request: DistillRequest, target: GGUFFile, notice: Notice) -> Making:
-    found, begun = _beginning(request, target, notice)
+def _draft(
+    request: DistillRequest, target: GGUFFile, part: FrequentPart | None, notice: Notice
+) -> Making:
+    found, begun = _beginning(request, target, part, notice)
+    tokenizer = None if part is None else part.tokenizer()
     return Making(
         found,
         found.parameters,
@@ -101,15 +112,17 @@ def _draft(request: DistillRequest, target: GGUFFile, notice: Notice) -> Making:
         begun,
         lambda _: DraftLearner(found),
         lambda path, made, trained: weights.write(
-            path, found, made, target, trained, request.quant
+            path, found, made, target, trained, request.quant, tokenizer
         ),
     )
 
 
 def _beginning(
-    request: DistillRequest, target: GGUFFile, notice: Notice
+    request: DistillRequest, target: GGUFFile, part: FrequentPart | None, notice: Notice
 ) -> tuple[Shape, Callable[[], Weights]]:
-    facts = weights.target_facts(target)
+    facts, kept = weights.target_facts(target), None
+    if part is not None:
+        facts, kept = replace(facts, vocabulary=len(part)), part.kept
     if request.begun_from is not None:
         found, values = weights.read(request.begun_from)
         if found.vocabulary != facts.vocabulary:
@@ -129,7 +142,7 @@ def _beginning(
                 "times the speed, because a draft's pass, or a pass over several tokens, costs too "
                 "much compared with a plain one. It is trained anyway."
             )
-    return found, lambda: weights.initial(found, request.target, request.seed)
+    return found, lambda: weights.initial(found, request.target, request.seed, kept)
 
 
 def _measured(request: DistillRequest) -> tuple[float, ...]:

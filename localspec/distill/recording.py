@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from localspec.decoding.sampling import Rows
-from localspec.distill.trace import Trace, TraceRecord
+from localspec.distill.trace import TraceRecord
 from localspec.llama.batch import PassPart
 from localspec.llama.shared_context import SharedContext
 
@@ -21,6 +21,12 @@ TEMPERATURES = (0.0, 0.7, 1.0)
 """In turns."""
 
 Array = npt.NDArray[Any]
+
+
+class Sink(Protocol):
+    keys: set[bytes]
+
+    def append(self, record: TraceRecord) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +118,13 @@ class Recorder:
         self.tokens = 0
 
     def record(
-        self, questions: Iterable[RecordedQuestion], trace: Trace, most: int | None = None
+        self, questions: Iterable[RecordedQuestion], sink: Sink, most: int | None = None
     ) -> None:
         """Have questions answered whose key is not there yet; none begins after `most` tokens.
 
         Raises TraceError: it cannot be written (what was written stays); and as `SharedContext`.
         """
-        waiting = self._due(questions, trace, most)
+        waiting = self._due(questions, sink, most)
         seats = [self._context.lot(i).first for i in range(self._context.answers)]
         at_work: list[_Answer] = []
         while True:
@@ -131,19 +137,19 @@ class Recorder:
                 at_work.remove(answer)
                 self._context.drop(answer.sequence)
                 seats.append(answer.sequence)
-                trace.append(_record(answer))
+                sink.append(_record(answer))
                 self.tokens += len(answer.generated)
                 self._progress(self.tokens)
 
     def _due(
-        self, questions: Iterable[RecordedQuestion], trace: Trace, most: int | None
+        self, questions: Iterable[RecordedQuestion], sink: Sink, most: int | None
     ) -> Iterator[RecordedQuestion]:
         begun: set[bytes] = set()
         for question in questions:
             if most is not None and self.tokens >= most:
                 return
             room = self._context.capacity - len(question.tokens) - len(question.given)
-            if room < 1 or question.key in trace.keys or question.key in begun:
+            if room < 1 or question.key in sink.keys or question.key in begun:
                 continue
             begun.add(question.key)
             yield question

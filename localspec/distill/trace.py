@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -88,6 +88,18 @@ class TraceRecord:
     held_back: bool
     given: bool = False
     chat: bool = False
+
+
+class Answers(Protocol):
+    """What training reads of a trace: its records, by number."""
+
+    def __len__(self) -> int: ...
+
+    def numbers(self, *, held_back: bool) -> list[int]: ...
+
+    def lengths(self, number: int) -> tuple[int, int]: ...
+
+    def record(self, number: int) -> TraceRecord: ...
 
 
 class _Row(NamedTuple):

@@ -18,8 +18,9 @@ import psutil
 from localspec.distill import batches, losses, torch_room
 from localspec.distill.learners import Learner, TrainingBatch
 from localspec.distill.losses import Measured, Wanted
+from localspec.distill.rounds import OWN
 from localspec.distill.shape import Shape
-from localspec.distill.trace import Trace, TraceRecord
+from localspec.distill.trace import Answers, Trace, TraceRecord
 from localspec.distill.training_run import Point, Run, State, TrainingPlan
 from localspec.distill.weights import Weights
 from localspec.errors import LocalspecError, UsageError
@@ -52,6 +53,7 @@ class TrainingProgress:
 
 
 OnProgress = Callable[[TrainingProgress], None]
+OwnTexts = Callable[[int, Callable[[], Weights]], Trace]
 MakesLearner = Callable[[Callable[[Array], Tensor]], Learner]
 
 
@@ -75,7 +77,7 @@ def require_memory(shape: Shape, parameters: int, tokens: int) -> None:
         )
 
 
-def plan_steps(trace: Trace, plan_tokens: int, longest: int, epochs: int, seed: int) -> int:
+def plan_steps(trace: Answers, plan_tokens: int, longest: int, epochs: int, seed: int) -> int:
     """Steps of all epochs over what a trace has now; a UsageError where that is too little."""
     lengths = _lengths(trace, trace.numbers(held_back=False), longest)
     if not lengths or not trace.numbers(held_back=True):
@@ -93,6 +95,7 @@ class Training:
     Args:
         begun: gives the initial weights.
         learner: gives what is trained, from a function that puts arrays where it is trained.
+        own_texts: gives the draft's own texts for an epoch, where the plan has rounds.
 
     Raises UsageError: no torch, no such device.
     """
@@ -100,13 +103,15 @@ class Training:
     def __init__(
         self,
         run: Run,
-        trace: Trace,
+        trace: Answers,
         begun: Callable[[], Weights],
         learner: MakesLearner,
         progress: OnProgress,
+        own_texts: OwnTexts,
     ) -> None:
         self._torch = torch = torch_room.torch_package()
         self._run, self._trace, self._progress, plan = run, trace, progress, run.plan
+        self._own_texts = own_texts
         self._plan: TrainingPlan = plan
         self._device = torch_room.device(plan.device)
         torch.set_num_threads(plan.threads)
@@ -136,14 +141,20 @@ class Training:
         every = max(1, plan.steps // POINTS)
         cost, seen, done_here = 0.0, 0, 0
         for number in range(plan.epochs):
+            own: list[list[TraceRecord]] | None = None
             order = batches.epoch(self._lengths, plan.tokens, plan.seed, number)
-            for batch in order:
+            for place, batch in enumerate(order):
                 if seen == self._step == 0 and self._point is None:
                     self._measure(0, None)
                 seen += 1
                 if seen <= self._step:
                     continue
-                recent.add(self._do(seen, self._records(batch)))
+                if own is None and number >= plan.epochs - plan.rounds:
+                    own = self._round(number)
+                if own and place % OWN:  # what was said there is not the target's word
+                    recent.add(self._do(seen, own[place // OWN % len(own)], 0.0))
+                else:
+                    recent.add(self._do(seen, self._records(batch), plan.hard))
                 self._step, done_here = seen, done_here + 1
                 if seen % every == 0 or seen == plan.steps:
                     self._measure(seen, recent.mean_loss)
@@ -163,14 +174,23 @@ class Training:
     def _records(self, batch: Sequence[int]) -> list[TraceRecord]:
         return [self._trace.record(self._numbers[i]) for i in batch]
 
-    def _do(self, step: int, records: Sequence[TraceRecord]) -> Measured:
+    def _round(self, epoch: int) -> list[list[TraceRecord]]:
+        """Texts of the draft's own, in batches; every second step is on one of them."""
+        self._keep()
+        with self._own_texts(epoch, lambda: self._numpy(self._weights)) as trace:
+            texts = [trace.record(n) for n in range(len(trace))]
+            lengths = _lengths(trace, range(len(trace)), self._plan.longest)
+        groups = batches.epoch(lengths, self._plan.tokens, self._plan.seed, epoch)
+        return [[texts[n] for n in group] for group in groups]
+
+    def _do(self, step: int, records: Sequence[TraceRecord], hard: float) -> Measured:
         torch = self._torch
         batch = self._batch(records)
         measured = Measured()
         states, gradients = [], []
         for output in self._learner.outputs(self._weights, batch):
             gradient, found = losses.in_pieces(
-                output.states, output.matrix, output.wanted, self._plan.hard, backward=True
+                output.states, output.matrix, output.wanted, hard, backward=True
             )
             measured.add(found)
             states.append(output.states)
@@ -301,7 +321,7 @@ def _inputs(record: TraceRecord, longest: int) -> tuple[Array, int]:
     return text, start
 
 
-def _lengths(trace: Trace, numbers: Sequence[int], longest: int) -> list[int]:
+def _lengths(trace: Answers, numbers: Sequence[int], longest: int) -> list[int]:
     return [min(longest, sum(trace.lengths(n)) - 1) for n in numbers]
 
 

@@ -3,6 +3,7 @@
     run.json          the plan: fixed with the first step
     checkpoint.npz    step, weights, and the optimizer's two means; replaced as a whole
     curve.jsonl       a line for each measurement
+    round-N           the draft's own texts for epoch N: see `localspec.distill.rounds`
 
 A training that is killed goes on from its last checkpoint and ends with the same weights.
 """
@@ -25,6 +26,7 @@ from localspec.files import remove_abandoned, replacing, write_atomically
 from localspec.identity import fingerprint
 
 PLAN, CHECKPOINT, CURVE, DONE = "run.json", "checkpoint.npz", "curve.jsonl", "done"
+ROUND = "round-"
 Array = npt.NDArray[Any]
 
 
@@ -43,6 +45,8 @@ class TrainingPlan:
         hard: the share of the cross entropy in the loss.
         threads, device: others sum in another order.
         longest: tokens of prompt and answer; the prompt loses its beginning.
+        rounds: the last epochs, so many, are half on texts of the draft's own.
+        vocabulary: fingerprint of the target's tokens that the draft has, empty for all.
     """
 
     kind: str
@@ -58,12 +62,17 @@ class TrainingPlan:
     threads: int
     device: str
     longest: int
+    rounds: int = 0
+    vocabulary: str = ""
 
     @property
     def asked(self) -> str:
         """A name for the request, hexadecimal: without what the trace decides."""
         facts = asdict(self)
         del facts["records"], facts["steps"]
+        for later in ("rounds", "vocabulary"):  # as it was named before there were any
+            if not facts[later]:
+                del facts[later]
         return fingerprint(facts)[:12]
 
 
@@ -185,8 +194,8 @@ class Run:
             self._remove(CHECKPOINT)
 
     def _remove(self, *names: str) -> None:
-        for name in names:
-            (self.folder / name).unlink(missing_ok=True)
+        for path in (*(self.folder / name for name in names), *self.folder.glob(f"{ROUND}*")):
+            path.unlink(missing_ok=True)
 
 
 def _read_plan(path: Path) -> TrainingPlan | None:

@@ -26,6 +26,8 @@ STRING, U32, FLOAT = 8, 4, 6
 """GGUF's value types."""
 QUANTIZATION_VERSION = 2
 Q8_0, F16, F32 = "Q8_0", "F16", "F32"
+PER_TOKEN = ("token_embd.weight", "output.weight")
+"""Matrices with a row for each token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +108,15 @@ def target_facts(file: GGUFFile) -> ShapeTarget:
     )
 
 
-def initial(shape: Shape, target: Path, seed: int) -> Weights:
+def initial(
+    shape: Shape, target: Path, seed: int, kept: npt.NDArray[np.int64] | None = None
+) -> Weights:
     """The target's embeddings (or their main directions), norms, first and last layers; else drawn.
 
     A target of another architecture has everything drawn.
+
+    Args:
+        kept: the target's ids of the shape's tokens, None for all of them.
     """
     random = np.random.Generator(np.random.PCG64(seed))
     source = _readable(target)
@@ -130,6 +137,8 @@ def initial(shape: Shape, target: Path, seed: int) -> Weights:
                 layer, rest = name.removeprefix("blk.").split(".", 1)
                 other = f"blk.{taken[int(layer)]}.{rest}"
             values = source.values(other)
+            if values is not None and kept is not None and name in PER_TOKEN:
+                values = values[kept]
             if values is not None and values.shape != wanted:
                 values = _embedded(values, wanted) if name == "token_embd.weight" else None
         found[name] = drawn if values is None else np.array(values, np.float32)
@@ -166,15 +175,21 @@ def write(
     target: GGUFFile,
     trained: Trained,
     kind: str = Q8_0,
+    tokenizer: Sequence[Fact] | None = None,
 ) -> None:
     """A GGUF of llama architecture; it appears when it is complete.
 
-    `kind` is of the matrices, "Q8_0" or "F16". Raises LocalspecError.
+    Args:
+        kind: of the matrices, "Q8_0" or "F16".
+        tokenizer: its part of the metadata; None for the target's.
+
+    Raises LocalspecError.
     """
     made = {name: weights[name] for name, _ in shape.tensors()}
     kinds = {name: kind if len(wanted) > 1 else F32 for name, wanted in shape.tensors()}
+    tokens = tokenizer_of(target) if tokenizer is None else tokenizer
     facts = [*shape_facts("llama", shape), *trained_facts(trained)]
-    facts += [(ACCEPTANCE, FLOAT, trained.acceptance), *quantized_as(kind), *tokenizer_of(target)]
+    facts += [(ACCEPTANCE, FLOAT, trained.acceptance), *quantized_as(kind), *tokens]
     write_file(path, facts, made, kinds)
 
 

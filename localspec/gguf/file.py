@@ -114,6 +114,15 @@ class Array(Sequence[Scalar]):
             yield raw[at + 8 : end]
             at = end
 
+    def taken(self, indices: Sequence[int]) -> Array:
+        if self.strings:
+            texts = [self.bytes_of(index) for index in indices]
+            raw = b"".join(_U64.pack(len(text)) + text for text in texts)
+        else:
+            size = struct.calcsize("<" + self._format)
+            raw = b"".join(self.raw[index * size : (index + 1) * size] for index in indices)
+        return Array(raw, self.kind, len(indices))
+
     def head(self, count: int) -> bytes:
         """The bytes of the first elements."""
         if count >= self._length:

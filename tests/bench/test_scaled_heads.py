@@ -14,7 +14,7 @@ from localspec.bench.benchmark import BenchPair, _written
 from localspec.bench.scale import PAIRS, ScaledPair, scale_model
 from localspec.bench.scaled_gguf import ModelShape
 from localspec.bench.scaled_heads import write_head
-from localspec.distill import heads, weights
+from localspec.distill import trained_heads, weights
 from localspec.distill.weights import Trained
 from localspec.gguf.reader import read_gguf
 
@@ -27,25 +27,25 @@ TRAINED = Trained("nobody", 0.5, "head")
 def eagle(target: Path, path: Path) -> Path:
     """Neither half of what it reads is nothing, and all three states count."""
     shape, there = weights.read(target)
-    made = heads.initial_eagle(there, shape, seed=3)
+    made = trained_heads.initial_eagle(there, shape, seed=3)
     random = np.random.Generator(np.random.PCG64(5))
     width = shape.width
     early = random.standard_normal((width, 2 * width)).astype(np.float32) * np.float32(0.02)
     made["fc.weight"][:, : 2 * width] = early
     made["blk.0.attn_norm.weight"] *= np.float32(1.5)
-    layers = heads.target_layers(shape.layers)
-    heads.write_eagle(path, made, shape, layers, read_gguf(target), TRAINED, weights.F16)
+    layers = trained_heads.target_layers(shape.layers)
+    trained_heads.write_eagle(path, made, shape, layers, read_gguf(target), TRAINED, weights.F16)
     return path
 
 
 def medusa(target: Path, path: Path) -> Path:
     shape, there = weights.read(target)
-    made = heads.initial_medusa(there, shape, heads=2)
+    made = trained_heads.initial_medusa(there, shape, heads=2)
     random = np.random.Generator(np.random.PCG64(5))
     for name, values in made.items():
         if ".blk." in name:
             values += random.standard_normal(values.shape).astype(np.float32) * np.float32(0.05)
-    heads.write_medusa(path, made, shape, TRAINED, "")
+    trained_heads.write_medusa(path, made, shape, TRAINED, "")
     return path
 
 

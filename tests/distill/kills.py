@@ -36,15 +36,16 @@ def prepared(home: Path) -> Path:
 
 
 def trained(
-    home: Path, target: Path, out: Path, kills: int, seed: int, epochs: int = 2
+    home: Path, target: Path, out: Path, kills: int, seed: int, epochs: int = 2, rounds: int = 0
 ) -> tuple[bytes, list[int]]:
-    """Train to the end, killed so often before: some steps after it begins, and up to a twentieth
-    of a second later, which may be in the middle of a checkpoint.
+    """Train to the end, killed so often before: once in an on-policy round where there is one, else
+    some steps after it begins; and up to a twentieth of a second later, which may be in the middle
+    of a checkpoint.
 
     Returns:
         The file, and the step that each process was seen at last.
     """
-    chance, seen = random.Random(seed), []
+    chance, seen, in_round = random.Random(seed), [], False
     for turn in range(kills + 1):
         process = subprocess.Popen(
             [
@@ -54,6 +55,7 @@ def trained(
                 str(target),
                 str(out),
                 str(epochs),
+                str(rounds),
             ],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -69,6 +71,8 @@ def trained(
                 if line[0].isdigit():
                     step = int(line.split()[0])
                     after -= 1
+                elif line.startswith("On-policy") and not in_round:
+                    in_round, after = True, -1
                 if turn < kills and after < 0:
                     time.sleep(chance.random() * 0.05)
                     process.kill()

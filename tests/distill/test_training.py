@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from localspec import ModelOptions
-from localspec.distill import losses, network, trained_heads, training, weights
+from localspec.distill import folders, losses, network, rounds, trained_heads, training, weights
 from localspec.distill.distill_request import DistillRequest
 from localspec.distill.distilling import distill
 from localspec.distill.learners import MedusaLearner, TrainingBatch
@@ -24,6 +24,7 @@ from localspec.distill.recording import likeliest, log_softmax
 from localspec.distill.shape import Shape
 from localspec.errors import LocalspecError
 from localspec.gguf.reader import read_gguf
+from localspec.identity import content_identity
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.pairing.trained import acceptance
@@ -136,16 +137,73 @@ def test_a_draft_learns_and_nothing_is_done_twice(
     assert tuned.curve[0].acceptance == pytest.approx(last.acceptance, abs=0.02)
 
 
+def test_a_draft_of_few_tokens_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    target = kills.prepared(tmp_path)
+    request = DistillRequest(
+        target=target,
+        shape="32x1x64",
+        vocabulary=400,
+        epochs=8,
+        batch=128,
+        rate=1e-2,
+        device="cpu",
+    )
+    made = distill(request, lambda _: None, print)
+    first, last = made.curve[0], made.curve[-1]
+    assert last.held_loss < 0.75 * first.held_loss
+    assert last.acceptance > first.acceptance + 0.05
+    with Model(made.path, OPTIONS) as draft:
+        assert draft.vocabulary.size == 400
+    assert not distill(request, lambda _: pytest.fail("it was trained again"), print).new
+    with Model(
+        distill(replace(request, vocabulary=9000), lambda _: None, print).path, OPTIONS
+    ) as all_:
+        assert all_.vocabulary.size == 8192, "no more than there are"
+
+
+def test_rounds_are_on_texts_of_the_draft_that_the_target_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the steps of the last epochs, and no more of what the draft itself said counts."""
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    monkeypatch.setattr(rounds, "CONTINUED", 6)
+    target = kills.prepared(tmp_path)
+    seen: list[tuple[bool, float]] = []
+    do = training.Training._do
+
+    def watched(self: Any, step: int, records: Any, hard: float) -> Any:
+        seen.append((all(len(record.answer) <= 6 for record in records), hard))
+        return do(self, step, records, hard)
+
+    monkeypatch.setattr(training.Training, "_do", watched)
+    told: list[str] = []
+    request = DistillRequest(
+        target=target, shape="32x1x64", epochs=3, batch=128, rate=1e-2, device="cpu", rounds=2
+    )
+    made = distill(request, lambda _: None, told.append)
+    assert [line[:24] for line in told] == ["On-policy round 1 of 2: ", "On-policy round 2 of 2: "]
+    each = len(seen) // 3
+    assert not any(hard == 0.0 for _, hard in seen[:each])
+    own = [is_own for is_own, hard in seen if hard == 0.0]
+    assert all(own)
+    assert abs(len(own) - each) <= 2
+    assert made.curve[-1].held_loss < made.curve[0].held_loss
+    folder = folders.folder_of(target, content_identity(target))
+    assert not list(folder.glob("run-*/round-*")), "what was said is gone with the training"
+
+
 def test_killed_and_gone_on_with_it_is_the_same_file(tmp_path: Path) -> None:
     target = kills.prepared(tmp_path)
     out = tmp_path / "whole" / "d.gguf"
-    whole, steps = kills.trained(tmp_path, target, out, 0, 0)
+    whole, steps = kills.trained(tmp_path, target, out, 0, 0, rounds=1)
     assert steps[0] > 10
     # The folder of a finished run begins anew.
     out = tmp_path / "torn" / "d.gguf"
-    torn, seen = kills.trained(tmp_path, target, out, 5, 1)
+    torn, seen = kills.trained(tmp_path, target, out, 5, 1, rounds=1)
     assert len(seen) == 6
     assert 0 <= seen[0] < seen[-2] <= seen[-1] == steps[0]
+    assert steps[0] // 2 in seen[:-1], "one was killed over the round"
     assert torn == whole
 
 

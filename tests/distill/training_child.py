@@ -1,5 +1,5 @@
 """A short training in a process of its own, for killing: `python -m tests.distill.training_child
-TARGET OUT EPOCHS`. Says every step, and has a checkpoint after each."""
+TARGET OUT EPOCHS ROUNDS`. Says every step, and has a checkpoint after each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from localspec.distill.distilling import distill
 from localspec.distill.training import TrainingProgress
 
 
-def main(target: Path, out: Path, epochs: int) -> None:
+def main(target: Path, out: Path, epochs: int, rounds: int) -> None:
     training.PAUSE = training.SHARE = 0.0
     request = DistillRequest(
         target=target,
@@ -22,6 +22,7 @@ def main(target: Path, out: Path, epochs: int) -> None:
         rate=3e-3,
         device="cpu",
         out=out,
+        rounds=rounds,
     )
 
     def say(progress: TrainingProgress) -> None:
@@ -31,4 +32,4 @@ def main(target: Path, out: Path, epochs: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

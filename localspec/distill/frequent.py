@@ -1,0 +1,194 @@
+"""The frequent part of a target's vocabulary, for a smaller output matrix.
+
+FR-Spec (Zhao et al. 2025, section 3.2). Here the draft's file has these tokens alone, as its own
+vocabulary. Other tokens are read as what they are spelled with, and never drafted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from localspec.distill.trace import Trace, TraceRecord
+from localspec.distill.weights import Fact, tokenizer_of
+from localspec.errors import UsageError
+from localspec.gguf.file import Array, GGUFFile, Value
+
+Tokens = npt.NDArray[np.int64]
+BPE = "gpt2"
+"""tokenizer.ggml.model of byte pair encoding (Sennrich et al. 2016)."""
+ORDINARY = 1
+"""Of tokenizer.ggml.token_type: neither control, nor a byte, nor unknown."""
+ABSENT = -30.0
+"""The log p of a token that was left out."""
+_TOKENS, _TYPES, _MERGES = (f"tokenizer.ggml.{name}" for name in ("tokens", "token_type", "merges"))
+
+
+class FrequentPart:
+    """Control tokens, letters, and frequent tokens with all that these are merged from.
+
+    Attributes:
+        kept: target ids, rising; a token's index is its id in the draft.
+        own: int [target tokens], the id in the draft, -1 where it was left out.
+
+    Args:
+        weight: [target tokens], how often each is likely.
+        size: tokens to keep.
+
+    Raises UsageError: a tokenizer of another kind; too few.
+    """
+
+    def __init__(self, file: GGUFFile, weight: npt.NDArray[Any], size: int) -> None:
+        tokens, merges = file.array(_TOKENS), file.array(_MERGES)
+        if file.text("tokenizer.ggml.model") != BPE or tokens is None or merges is None:
+            raise UsageError(
+                f"{file.path} has no tokenizer of byte pairs, and --vocabulary takes no other kind "
+                "apart. Leave it out: the draft has all tokens then."
+            )
+        self._file = file
+        self._ids = {text: token for token, text in enumerate(tokens.all_bytes())}
+        self._parts = _parts(merges, self._ids)
+        named = (value for key, value in file.metadata.items() if key.endswith("_token_id"))
+        marks = {int(value) for value in named if isinstance(value, int)}
+        types = file.array(_TYPES)
+        if types is not None:
+            marks |= {token for token, kind in enumerate(types) if kind != ORDINARY}
+        first = marks & set(range(len(tokens))) | set(range(len(tokens))) - self._parts.keys()
+        if size < len(first):
+            raise UsageError(
+                f"--vocabulary is {size:,}, and the letters and marks of {file.path.name} are "
+                f"{len(first):,} tokens. Give more."
+            )
+        kept = set(first)
+        for token in np.argsort(-weight, kind="stable").tolist():
+            if len(kept) == size:
+                break
+            needed = set(self._needed(token)) - kept
+            if len(kept) + len(needed) <= size:
+                kept |= needed
+        self.kept: Tokens = np.array(sorted(kept), np.int64)
+        self.own: Tokens = np.full(len(tokens), -1, np.int64)
+        self.own[self.kept] = np.arange(len(kept))
+        self._spare: Tokens = np.argsort(weight[self.kept], kind="stable")  # the rarest first
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def _needed(self, token: int) -> Iterator[int]:
+        yield token
+        for part in self._parts.get(token, ()):
+            yield from self._needed(part)
+
+    def spelled(self, token: int) -> tuple[int, ...]:
+        """The draft's ids that write a token of the target."""
+        own = int(self.own[token])
+        if own >= 0:
+            return (own,)
+        left, right = self._parts[token]
+        return self.spelled(left) + self.spelled(right)
+
+    def respelled(self, record: TraceRecord) -> TraceRecord:
+        """An answer in the draft's tokens.
+
+        Probability of tokens that the draft lacks goes to `rest`; within a spelled token, the next
+        piece is certain.
+        """
+        k = record.ids.shape[1]
+        spare = np.resize(self._spare, k)
+        ids = self.own[record.ids]
+        gone = ids < 0
+        missed = np.where(gone, np.exp(record.log_p), 0.0).sum(axis=1)
+        ids = np.where(gone, spare, ids)
+        log_p = np.where(gone, np.float32(ABSENT), record.log_p)
+        rest = (record.rest + missed).astype(np.float32)
+        answer = [self.spelled(token) for token in record.answer.tolist()]
+        rows = np.repeat(np.arange(len(answer)), [len(pieces) for pieces in answer])
+        written = _flat(answer)
+        inner = np.append(False, rows[1:] == rows[:-1])
+        ids, log_p, rest = ids[rows], log_p[rows], rest[rows]
+        ids[inner], log_p[inner], rest[inner] = spare, ABSENT, 0.0
+        ids[inner, 0], log_p[inner, 0] = written[inner], 0.0
+        prompt = _flat([self.spelled(token) for token in record.prompt.tolist()])
+        facts = record.held_back, record.given, record.chat
+        return TraceRecord(record.key, prompt, written, ids, log_p, rest, *facts)
+
+    def tokenizer(self) -> list[Fact]:
+        facts = (
+            (key, kind, self._told(key, value)) for key, kind, value in tokenizer_of(self._file)
+        )
+        return [(key, kind, value) for key, kind, value in facts if value is not None]
+
+    def _told(self, key: str, value: Value) -> Value | None:
+        if isinstance(value, Array):
+            if key == _MERGES:
+                return value.taken(
+                    [n for n, merge in enumerate(value.all_bytes()) if self._has(merge)]
+                )
+            return value.taken(self.kept.tolist()) if len(value) == len(self.own) else value
+        if key.endswith("_token_id") and isinstance(value, int):
+            return int(self.own[value]) if 0 <= value < len(self.own) else None
+        return value
+
+    def _has(self, merge: bytes) -> bool:
+        left, _, right = merge.partition(b" ")
+        texts = (left, right, left + right)
+        return all(
+            (token := self._ids.get(text)) is not None and self.own[token] >= 0 for text in texts
+        )
+
+
+class RespelledTrace:
+    """A trace's `Answers` in the tokens of a part."""
+
+    def __init__(self, trace: Trace, part: FrequentPart) -> None:
+        self._trace, self._part = trace, part
+        self._lengths = [self._measured(number) for number in range(len(trace))]
+
+    def __len__(self) -> int:
+        return len(self._trace)
+
+    def numbers(self, *, held_back: bool) -> list[int]:
+        return self._trace.numbers(held_back=held_back)
+
+    def lengths(self, number: int) -> tuple[int, int]:
+        return self._lengths[number]
+
+    def record(self, number: int) -> TraceRecord:
+        return self._part.respelled(self._trace.record(number))
+
+    def _measured(self, number: int) -> tuple[int, int]:
+        record = self._trace.record(number)
+        prompt, answer = (
+            sum(len(self._part.spelled(token)) for token in tokens.tolist())
+            for tokens in (record.prompt, record.answer)
+        )
+        return prompt, answer
+
+
+def frequent_part(file: GGUFFile, trace: Trace, size: int) -> FrequentPart:
+    """The part that a target needs most, by the probabilities in its trace.
+
+    Raises LocalspecError.
+    """
+    weight = np.zeros(trace.header.size)
+    for record in map(trace.record, trace.numbers(held_back=False)):
+        weight += np.bincount(record.ids.ravel(), np.exp(record.log_p).ravel(), len(weight))
+    return FrequentPart(file, weight, size)
+
+
+def _parts(merges: Array, ids: dict[bytes, int]) -> dict[int, tuple[int, int]]:
+    """What each token is merged from; its first merge is the one that is done."""
+    found: dict[int, tuple[int, int]] = {}
+    for merge in merges.all_bytes():
+        left, _, right = merge.partition(b" ")
+        whole = ids.get(left + right)
+        if whole is not None and left in ids and right in ids:
+            found.setdefault(whole, (ids[left], ids[right]))
+    return found
+
+
+def _flat(pieces: Sequence[tuple[int, ...]]) -> Tokens:
+    return np.array([token for each in pieces for token in each], np.int64)

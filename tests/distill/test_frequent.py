@@ -1,0 +1,172 @@
+"""A draft with the frequent part of its target's tokens writes texts as the target does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from localspec import Drafting, ModelOptions, SamplingParams, load
+from localspec.distill import weights
+from localspec.distill.frequent import FrequentPart, RespelledTrace, frequent_part
+from localspec.distill.recording import likeliest
+from localspec.distill.shape import parse
+from localspec.distill.trace import Trace, TraceHeader, TraceRecord
+from localspec.distill.weights import Trained
+from localspec.errors import UsageError
+from localspec.gguf.reader import read_gguf
+from localspec.llama.model import Model
+from localspec.prompting.prompt import Tokens
+from tests.support.ggufs import tiny_llama
+from tests.support.greedy import Reference, divergence
+
+SIZE = 1500
+SEEN = (
+    "Once upon a time there was a little girl who had a red ball. She played with the ball in the "
+    "park, and the dog ran after it. 'Look!' she said. 'It is so big!'<|end|>"
+)
+OTHER = "A quixotic zebra's kaleidoscope: naïve façades, 1,024 µs of grandmotherly advice"
+
+
+@pytest.fixture(scope="module")
+def target(target_path: Path) -> Iterator[Model]:
+    with Model(target_path, ModelOptions(threads=1)) as model:
+        yield model
+
+
+def tokens_of(model: Model, text: str) -> list[int]:
+    return model.vocabulary.tokenize(text, special=True, add_bos=False)
+
+
+@pytest.fixture(scope="module")
+def part(target_path: Path, target: Model) -> FrequentPart:
+    """Of what one text needs, and of what there is room for besides, the lowest ids first."""
+    weight = np.zeros(target.vocabulary.size)
+    weight[tokens_of(target, SEEN)] = 1.0
+    return FrequentPart(read_gguf(target_path), weight, SIZE)
+
+
+@pytest.fixture(scope="module")
+def draft_path(
+    target_path: Path, part: FrequentPart, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Two layers of the target and its embeddings of these tokens."""
+    file, path = read_gguf(target_path), tmp_path_factory.mktemp("frequent") / "draft.gguf"
+    shape = parse("384x2x1024", replace(weights.target_facts(file), vocabulary=len(part)))
+    values = weights.initial(shape, target_path, 0, part.kept)
+    told = Trained("x", 0.5, "part")
+    weights.write(path, shape, values, file, told, tokenizer=part.tokenizer())
+    return path
+
+
+@pytest.fixture(scope="module")
+def draft(draft_path: Path) -> Iterator[Model]:
+    with Model(draft_path, ModelOptions(threads=1)) as model:
+        yield model
+
+
+def test_a_text_of_kept_tokens_is_written_with_them(
+    target: Model, draft: Model, part: FrequentPart
+) -> None:
+    assert len(part) == draft.vocabulary.size == SIZE
+    theirs = tokens_of(target, SEEN)
+    assert tokens_of(draft, SEEN) == part.own[theirs].tolist()
+    assert (part.own[theirs] >= 0).all()
+
+
+def test_others_are_spelled(target: Model, draft: Model, part: FrequentPart) -> None:
+    theirs = tokens_of(target, OTHER)
+    assert (part.own[theirs] < 0).any()
+    pieces = [part.spelled(token) for token in theirs]
+    said = b"".join(draft.vocabulary.piece(own) for each in pieces for own in each)
+    assert said.decode() == OTHER
+    for token, own in zip(theirs, pieces, strict=True):
+        text = target.vocabulary.piece(token)
+        assert b"".join(map(draft.vocabulary.piece, own)) == text
+        assert len(own) == 1 or part.own[token] < 0
+
+
+def test_marks_are_kept(target: Model, draft: Model, part: FrequentPart) -> None:
+    assert target.vocabulary.bos == part.kept[draft.vocabulary.bos]
+    ends = [t for t in range(target.vocabulary.size) if target.vocabulary.ends(t)]
+    theirs = [t for t in range(draft.vocabulary.size) if draft.vocabulary.ends(t)]
+    assert part.kept[theirs].tolist() == ends
+
+
+def test_it_drafts_and_changes_nothing(
+    target_path: Path, draft_path: Path, plain_answers: Reference
+) -> None:
+    options, greedy = ModelOptions(context=512, threads=1), SamplingParams(temperature=0)
+    drafting, reference = Drafting(drafter="model", depth=3), plain_answers.first(1)
+    with load(target_path, draft=draft_path, options=options) as engine:
+        stream = engine.stream(
+            Tokens(reference.prompts[0]), max_tokens=40, sampling=greedy, drafting=drafting
+        )
+        got = [token for chunk in stream for token in chunk.token_ids]
+    assert stream.stats.tested > 20
+    parted = divergence(reference.context, reference.prompts[0], reference.tokens[0], got)
+    assert parted is None or abs(parted[1]) <= reference.noise
+
+
+def test_answers_in_these_tokens(target: Model, part: FrequentPart) -> None:
+    record = an_answer(target)
+    own = part.respelled(record)
+    assert part.kept[own.prompt].tolist() == tokens_of(target, SEEN)
+    places, pieces = [], [part.spelled(token) for token in record.answer.tolist()]
+    assert own.answer.tolist() == [token for each in pieces for token in each]
+    for each in pieces:
+        places += [True] + [False] * (len(each) - 1)
+    first = np.flatnonzero(places)
+    p, mine = np.exp(record.log_p), np.exp(own.log_p)
+    assert np.allclose(mine.sum(1) + own.rest, 1.0, atol=1e-3), "they stay distributions"
+    for row, place in enumerate(first):
+        for token, likely in zip(record.ids[row].tolist(), p[row].tolist(), strict=True):
+            there = mine[place][own.ids[place] == part.own[token]].sum()
+            assert np.isclose(there, likely if part.own[token] >= 0 else 0.0, atol=1e-6)
+    for place in np.flatnonzero(~np.array(places)):
+        assert own.ids[place, 0] == own.answer[place]
+        assert np.isclose(mine[place, 0], 1.0), "what a token is spelled on with is certain"
+    assert (own.key, own.held_back, own.chat) == (record.key, True, True)
+
+
+def an_answer(target: Model) -> TraceRecord:
+    """To a prompt of kept tokens, and with others in it."""
+    said = np.array(tokens_of(target, OTHER), np.int64)
+    logits = np.random.Generator(np.random.PCG64(1)).normal(size=(len(said), 8192)) * 3
+    logits[np.arange(len(said)), said] += 14
+    prompt = np.array(tokens_of(target, SEEN), np.int64)
+    rows = likeliest(np.asarray(logits, np.float32), 32)
+    return TraceRecord(b"k" * 16, prompt, said, *rows, held_back=True, chat=True)
+
+
+def test_a_trace_in_these_tokens(target: Model, target_path: Path, tmp_path: Path) -> None:
+    header = TraceHeader("t", "0" * 16, "f" * 24, target.vocabulary.size, 32)
+    record = an_answer(target)
+    with Trace(tmp_path / "trace", header) as trace:
+        for number in range(3):
+            key = bytes([number]) * 16
+            trace.append(replace(record, key=key, held_back=number == 1))
+        part = frequent_part(read_gguf(target_path), trace, 3000)
+        assert (part.own[record.answer] >= 0).all(), "they are the likeliest ones"
+        narrow = frequent_part(read_gguf(target_path), trace, 300)
+        own = RespelledTrace(trace, narrow)
+        assert len(own) == 3
+        assert own.numbers(held_back=True) == [1]
+        for number in range(3):
+            respelled = own.record(number)
+            assert own.lengths(number) == (len(respelled.prompt), len(respelled.answer))
+            assert len(respelled.answer) > len(record.answer)
+
+
+def test_too_few(target_path: Path) -> None:
+    with pytest.raises(UsageError, match="letters and marks"):
+        FrequentPart(read_gguf(target_path), np.ones(8192), 200)
+
+
+def test_another_kind_of_tokenizer(tmp_path: Path) -> None:
+    path = tiny_llama(tmp_path / "none.gguf", tokenizer=False)
+    with pytest.raises(UsageError, match="byte pairs"):
+        FrequentPart(read_gguf(path), np.ones(8192), 4000)
