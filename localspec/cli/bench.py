@@ -27,7 +27,7 @@ EXAMPLES = """\
 Examples:
   localspec bench --quick
   localspec bench -m model.gguf -d draft.gguf --output report
-  localspec bench --scale 1b --arms plain,depths --temp 0
+  localspec bench --scale 1b --sweep --temp 0
   localspec bench --scale R0 --prompts questions --temp 0
   localspec bench -m smollm2 --scale-to 1728x30x3072:Q4_0
   localspec bench --scale A --peers --llama-server llama-server
@@ -83,9 +83,9 @@ BENCH = {
     "arms": _what(
         "--arms LIST",
         f"Compare these, separated by commas: {', '.join(ARMS)}. Default {DEFAULT_ARMS}. first "
-        "starts each turn without measurements, cold each answer; depths are 1 to 8 of the draft "
-        "model.",
+        "starts each turn without measurements, cold each answer.",
     ),
+    "sweep": _what("--sweep", "Add fixed depths 1 to 8 of the draft model (arms 'depths')."),
     "turns": _how("--turns N", f"Repeat N times and take medians. Default {TURNS}.", int),
     "quick": _how(
         "--quick",
@@ -237,7 +237,7 @@ def _pairs_and_settings(
             else (QUICK_PER_SUITE if quick else PER_SUITE),
         ),
         temperatures=_temperatures(params["temp"]),
-        groups=_groups(params["arms"]),
+        groups=_groups(params["arms"], sweep=bool(params["sweep"])),
         turns=_count("turns", params["turns"], QUICK_TURNS if quick else TURNS),
         max_tokens=_count(
             "max-tokens", params["max_tokens"], QUICK_MAX_TOKENS if quick else MAX_TOKENS
@@ -287,14 +287,14 @@ def _program(params: dict[str, Any], option: str) -> Path | None:
     return path
 
 
-def _groups(arms: str | None) -> tuple[str, ...]:
+def _groups(arms: str | None, *, sweep: bool) -> tuple[str, ...]:
     groups = _names(DEFAULT_ARMS if arms is None else arms) or ()
     for group in groups:
         if group not in ARMS:
             raise UsageError(f"There are no arms '{group}'. Choose from {', '.join(ARMS)}.")
     if not groups:
         raise UsageError(f"--arms is empty. Choose from {', '.join(ARMS)}.")
-    return tuple(dict.fromkeys(groups))
+    return tuple(dict.fromkeys([*groups, *(["depths"] if sweep else [])]))
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
