@@ -170,7 +170,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "async_engine": (250, 10),
     "async_stream": (200, 10),
     "bench": (3_150, 110),  # three peers, busy processes, scaled heads, weaker drafts
-    "chat": (1_050, 60),
+    "chat": (1_000, 60),
     "cli": (6_250, 200),  # options of these peers, of on-policy rounds, of --check
     "decoding": (2_350, 95),
     "distill": (3_100, 170),  # on-policy rounds, and drafts of the frequent tokens alone
@@ -181,28 +181,28 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "errors": (150, 20),
     "files": (100, 10),
     "generating": (200, 10),
-    "gguf": (2_300, 110),
-    "history": (1_950, 70),
-    "hub": (2_100, 80),
+    "gguf": (2_250, 110),
+    "history": (1_870, 70),
+    "hub": (1_970, 80),
     "identity": (100, 10),
     "kernels": (50, 10),
     "keywords": (200, 10),
     "llama": (5_800, 220),
     "llm_plugin": (150, 10),  # tells reasoning from answers
     "loading": (1_050, 30),
-    "pairing": (1_300, 70),
+    "pairing": (1_180, 70),
     "parallel_engine": (150, 10),
     "paths": (50, 10),
     "policy": (2_800, 140),  # knows what a change of a pass's size costs
-    "prompting": (1_700, 55),  # the readers of answers came from the server
+    "prompting": (1_660, 55),  # the readers of answers came from the server
     "quality": (450, 20),
     "race": (450, 30),
-    "remote": (800, 30),
-    "retrieval": (850, 45),
+    "remote": (760, 30),
+    "retrieval": (760, 45),
     "scheduling": (1_500, 50),
     "self_draft": (550, 20),
-    "server": (5_350, 220),
-    "sessions": (650, 30),
+    "server": (5_170, 210),
+    "sessions": (630, 30),
     "settings": (200, 10),
     "stream": (250, 10),
     "text": (100, 10),
@@ -210,7 +210,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "verify": (1_700, 75),  # compares a certificate with what is here
     "watched": (100, 10),
     "worker_threads": (100, 10),
-    "tests": (51_700, None),  # of these peers, rounds, vocabularies and comparisons
+    "tests": (51_200, None),  # of these peers, rounds, vocabularies and comparisons
     "tools": (3_450, None),
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

@@ -59,18 +59,9 @@ _IMAGE = "data:image/*;base64,"
 
 @dataclass(slots=True)
 class Message:
-    """A message.
-
-    Attributes:
-        id: see `new_id`; `parent` is that of the message before, None for a first one.
-        role: "user" or "assistant".
-        created: seconds since 1970.
-        state: one of STATES.
-        model, draft: names of what answered.
-        finish_reason: as in `localspec.Completion`.
-        stats: `localspec.chat.figures.Figures.as_dict()`.
-        spans: (characters, source) runs over `content`.
-    """
+    """A message. `parent`: id of the one before, None for a first one; `created`: seconds since
+    1970; `state`: one of STATES; `stats`: `Figures.as_dict()`; `spans`: (characters, source) runs
+    over `content`."""
 
     id: str
     parent: str | None
@@ -88,19 +79,13 @@ class Message:
 
 @dataclass(slots=True)
 class Conversation:
-    """A tree of messages, and settings.
+    """A tree of messages, and settings. Fields of messages may be changed in place, but for `id`
+    and `parent`. A parent that is missing or a descendant counts as None, so that a damaged store
+    can be shown.
 
-    Fields of messages may be changed in place, but for `id` and `parent`. A parent that is missing
-    or a descendant counts as None, so that a damaged store can be shown.
-
-    Attributes:
-        titled_by: one of BY_TEXT, BY_MODEL, BY_USER.
-        created, updated: seconds since 1970; `updated` is the newest message's.
-        sampling: fields of `SamplingParams` by name; others have their default.
-        max_tokens: None up to the end of the context.
-        model, draft: names of what answered last.
-        tip: the last message of the shown branch.
-        messages: by id, oldest first.
+    `titled_by`: BY_TEXT, BY_MODEL or BY_USER; `sampling`: fields of `SamplingParams`, others have
+    their default; `max_tokens`: None up to the end of the context; `tip`: the last message of the
+    shown branch; `messages`: by id, oldest first.
     """
 
     id: str = field(default_factory=new_id)
@@ -164,11 +149,7 @@ class Conversation:
         attachments: Sequence[Attachment] = (),
     ) -> Message:
         """Append a message, which becomes the tip; the first one may name the conversation.
-
-        Args:
-            role, content, state, model, draft, attachments: see `Message`.
-            parent: the message it follows, by default the tip; None begins beside the first one.
-        """
+        `parent`: by default the tip; None begins beside the first one."""
         message = Message(
             id=new_id(),
             parent=self.tip if isinstance(parent, EllipsisType) else parent,
@@ -189,10 +170,8 @@ class Conversation:
         return message
 
     def insert(self, message: Message) -> None:
-        """Take in a message made elsewhere; the tip stays.
-
-        Raises ValueError for a known id or an unknown parent.
-        """
+        """Take in a message made elsewhere; the tip stays. A ValueError for a known id or an
+        unknown parent."""
         if message.id in self.messages:
             raise ValueError(f"message {message.id} is there already")
         if message.parent is not None and message.parent not in self.messages:
@@ -202,11 +181,8 @@ class Conversation:
         self.updated = max(self.updated, message.created)
 
     def for_model(self, *, upto: str | None = None) -> list[dict[str, Any]]:
-        """The branch for `Engine.stream`, up to a message or the tip.
-
-        Failed and empty answers are left out. User messages in a row become one: many templates
-        insist on turns.
-        """
+        """The branch for `Engine.stream`, up to a message or the tip, without failed and empty
+        answers. User messages in a row become one: many templates insist on turns."""
         found: list[dict[str, Any]] = []
         if self.system and self.system.strip():
             found.append({"role": "system", "content": self.system})
@@ -258,7 +234,7 @@ def _with_attachments(message: Message) -> Content:
         return message.content
     images = [attachment.image for attachment in message.attachments]
     parts = [
-        _fenced(attachment)
+        f"## {one_line(attachment.name)}\n\n{fenced(attachment.text)}"
         for attachment, image in zip(message.attachments, images, strict=True)
         if image is None
     ]
@@ -274,10 +250,6 @@ def _joined(first: Content, second: Content) -> Content:
         [{"type": "text", "text": one}] if isinstance(one, str) else one for one in (first, second)
     ]
     return [*parts[0], *parts[1]]
-
-
-def _fenced(attachment: Attachment) -> str:
-    return f"## {one_line(attachment.name)}\n\n{fenced(attachment.text)}"
 
 
 def fenced(text: str) -> str:

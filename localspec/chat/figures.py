@@ -36,23 +36,12 @@ OFF_AFTER = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """One answer in figures. Times are in seconds; None is unknown.
-
-    Attributes:
-        tokens, passes: generated tokens, target passes.
-        prompt_tokens, cached_tokens: of the prompt, and how many were in the KV cache.
-        prompt_seconds: up to the first token.
-        decode_seconds: after it; draft, verify and overhead are its shares.
-        speed: tokens per second after the first token; `speed_now` of the last moments.
-        plain_seconds: of the baseline for the tokens of `decode_seconds`; `beside` names it.
-        by_drafter, by_position: (accepted, tested) by drafter and by depth.
-        speeds: tokens per second over time, oldest first.
-        context_used, context_length: tokens.
-        reasons: why steps were not drafted, and how many.
-        off: why drafting is off now; None while it is on.
-        may_risk: what drafts may lose now, see `localspec.policy.budget`.
-        notices: sentences for the user.
-    """
+    """One answer in figures. Times are in seconds; None is unknown. `speed`: tokens per second
+    after the first token, `speed_now` of the last moments, `speeds` over time, oldest first; draft,
+    verify and overhead are shares of `decode_seconds`; `plain_seconds`: of the baseline for the
+    same tokens, `beside` names it; `by_drafter`, `by_position` (depth): (accepted, tested);
+    `reasons`: why steps were not drafted, and how many; `off`: why drafting is off now; `may_risk`:
+    what drafts may lose now, see `localspec.policy.budget`."""
 
     tokens: int = 0
     passes: int = 0
@@ -181,10 +170,8 @@ def baseline(engine: Engine) -> Baseline:
 
 
 def measure_baseline(engine: Engine, options: ModelOptions) -> Baseline:
-    """`baseline`, for which stock llama.cpp is measured once beside a small model.
-
-    `localspec doctor` measures any. Empties the caches where it measures.
-    """
+    """`baseline`, for which stock llama.cpp is measured once beside a small model (any by
+    `localspec doctor`). Empties the caches where it measures."""
     from localspec.loading.beside import measure_stock
 
     if engine.model.kernels.in_use and engine.model.size <= SMALL:
@@ -193,13 +180,8 @@ def measure_baseline(engine: Engine, options: ModelOptions) -> Baseline:
 
 
 class Meter:
-    """Follows one answer.
-
-    Args:
-        stats: the stream's; grows while it runs.
-        plain_seconds: see `Engine.plain_seconds`.
-        context_length: tokens that the context holds.
-    """
+    """Follows one answer. `stats`: the stream's; `plain_seconds`: see `Engine.plain_seconds`;
+    `context_length`: tokens that the context holds."""
 
     def __init__(
         self,

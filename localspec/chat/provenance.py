@@ -25,12 +25,8 @@ class Rejected:
 
 class Provenance:
     """Follows the tokens of one answer. A character belongs to the token that completes it;
-    `begins` is what the prompt had of it.
-
-    Attributes:
-        spans: runs that cover the text so far.
-        rejected: in order.
-    """
+    `begins` is what the prompt had of it. `spans`: runs that cover the text so far; `rejected`: in
+    order."""
 
     def __init__(self, token_bytes: Callable[[int], bytes], begins: str = "") -> None:
         self.spans: list[Span] = []

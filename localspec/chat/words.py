@@ -63,13 +63,8 @@ def named(source: str) -> str:
 def line(
     figures: Figures, *, draft: str | None = None, now: bool = False, in_full: bool = False
 ) -> str:
-    """The answer's line (`localspec.answer_line`).
-
-    Args:
-        draft: name of the draft model.
-        now: show the speed of the last moments, for a running answer.
-        in_full: with causes and next steps, where there is room.
-    """
+    """The answer's line (`localspec.answer_line`). `now`: with the speed of the last moments, for a
+    running answer; `in_full`: with causes and next steps, where there is room."""
     if not figures.tokens:
         return f"{figures.prompt_tokens:,} tokens read" if figures.prompt_tokens else ""
     rest, small = [], too_small(figures)
@@ -100,10 +95,8 @@ def off(figures: Figures) -> str | None:
 
 
 def too_small(figures: Figures) -> str | None:
-    """A sentence where passes are too short for drafts to save time; else None.
-
-    Also None if drafts were accepted all the same, or nobody wanted any.
-    """
+    """A sentence where passes are too short for drafts to save time; None also where some were
+    accepted all the same, or nobody wanted any."""
     passes, reasons = figures.passes, figures.reasons
     if passes < 2 or not reasons or TURNED_OFF in reasons or figures.tokens > _HARDLY * passes:
         return None

@@ -109,7 +109,7 @@ def _examine(console: Console, models: ModelRequest, work: Work, *, quick: bool)
     from localspec.hub import resolution
     from localspec.llama import devices, kernels, library
     from localspec.loading.draft import find_draft
-    from localspec.pairing.pair_memory import PairUse
+    from localspec.pairing.memory import PairUse
     from localspec.pairing.rules import judge_files
     from localspec.text import printable
 

@@ -16,7 +16,7 @@ from localspec.gguf.file import GGUFFile
 from localspec.llama.devices import Device
 from localspec.llama.kernels import KernelStatus
 from localspec.pairing.forecast import PAYS
-from localspec.pairing.pair_memory import available
+from localspec.pairing.memory import available
 from localspec.pairing.recommendations import Recommendation
 from localspec.pairing.rules import FAIL, Check
 from localspec.text import gibibytes, printable

@@ -104,7 +104,7 @@ def list_(context: typer.Context) -> int:
 def search(context: typer.Context, query: Query) -> int:
     """Search titles and messages."""
     from localspec.cli.history_tables import hits
-    from localspec.history.query import expression, parts
+    from localspec.history.search import expression, parts
 
     console: Console = context.obj
     if expression(query) is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from localspec.chat.titles import one_line
 from localspec.cli.tables import shortened, table
 from localspec.history.history import ConversationSummary, SearchHit
-from localspec.history.query import parts
+from localspec.history.search import parts
 
 ID = 8
 """Characters of an id that are shown."""

@@ -17,11 +17,11 @@ from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.shared_options import DRAFT_MODEL, DRAFTING, MODEL, PROJECTOR, SAMPLING, SESSION
 from localspec.errors import Cancelled, LocalspecError, UsageError
-from localspec.server.options import ServerOptions
+from localspec.server.server_options import ServerOptions
 
 if TYPE_CHECKING:
     from localspec.cli.request import OpeningOptions
-    from localspec.server.model_host import Offer, Opened, Opener
+    from localspec.server.model_hosts import Offer, Opened, Opener
 
 EXAMPLES = """\
 Examples:
@@ -266,7 +266,7 @@ def _offers(
 ) -> list[Offer]:
     from localspec.hub import resolution
     from localspec.server.kept_session import ServedSession
-    from localspec.server.model_host import Offer
+    from localspec.server.model_hosts import Offer
 
     offers: list[Offer] = []
     for opening, given, labels in zip(openings, names, tags, strict=True):

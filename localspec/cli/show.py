@@ -12,7 +12,7 @@ from localspec.errors import UsageError
 
 if TYPE_CHECKING:
     from localspec.gguf.file import GGUFFile
-    from localspec.pairing.drafts import DraftCandidate
+    from localspec.pairing.auto import DraftCandidate
 
 EXAMPLES = """\
 Examples:
@@ -58,8 +58,8 @@ def show(context: typer.Context, reference: Reference) -> int:
     from localspec.hub import resolution
     from localspec.hub.local import local_models
     from localspec.llama.options import ModelOptions
-    from localspec.pairing.drafts import candidates
-    from localspec.pairing.pair_memory import PairUse
+    from localspec.pairing.auto import candidates
+    from localspec.pairing.memory import PairUse
 
     ctx, kv_type = context.params["ctx"] or 0, context.params["kv_type"] or "f16"
     options = ModelOptions(context=ctx, kv_type_k=kv_type, kv_type_v=kv_type)  # checks them

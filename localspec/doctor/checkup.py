@@ -22,7 +22,7 @@ from localspec.drafters.options import Drafting
 from localspec.errors import ContextOverflow
 from localspec.gguf.dimensions import Use, n_layers
 from localspec.gguf.file import GGUFFile
-from localspec.pairing.pair_memory import layers_that_fit
+from localspec.pairing.memory import layers_that_fit
 from localspec.pairing.recommendations import Recommendation
 from localspec.pairing.rules import FAIL, OK, WARN, Check
 from localspec.text import gibibytes, printable

@@ -85,7 +85,7 @@ def _misfit(
         return f"is changed by matrices that are not in {', '.join(_TYPES)}"
     if changed.type == "NVFP4":  # asserted in llm_graph_context::build_ffn
         return "is in NVFP4, which llama.cpp adapts nowhere"
-    shape, first, second = (_four(one) for one in (changed, a, b))
+    shape, first, second = ((*one.shape, 1, 1, 1, 1)[:4] for one in (changed, a, b))
     rank = second[0]
     wanted = [(shape[0], rank, *shape[2:]), (rank, *shape[1:])]
     if changed.name == _EMBEDDINGS:
@@ -95,10 +95,6 @@ def _misfit(
     if not rank or [first, second] != wanted:
         return "has another shape in the model"
     return None
-
-
-def _four(tensor: TensorInfo) -> tuple[int, ...]:
-    return (*tensor.shape, 1, 1, 1, 1)[:4]
 
 
 def _unfit(file: GGUFFile, base: GGUFFile, why: str) -> ModelInvalid:

@@ -7,6 +7,8 @@ Each check stands for an assertion that no loader precedes: `load_hparams`, `loa
 
 from __future__ import annotations
 
+from itertools import islice
+
 from localspec.gguf.architectures import ALIKE, KNOWN
 from localspec.gguf.file import Array, GGUFFile
 from localspec.text import printable
@@ -111,7 +113,7 @@ def _sections(file: GGUFFile) -> str | None:
     sections = file.own("rope.dimension_sections")
     if not isinstance(sections, Array):
         return None
-    said = [one for one in sections[:4] if isinstance(one, int)]
+    said = [one for one in islice(sections, 4) if isinstance(one, int)]
     always = file.architecture in _SECTIONED
     if always and said and max(said[:3]) <= 0:
         return "it rotates by none of its positions (rope.dimension_sections)"

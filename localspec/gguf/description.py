@@ -19,16 +19,9 @@ from localspec.text import printable
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What a file contains, safe for a terminal.
-
-    Attributes:
-        architecture, parameters: empty and None if the file cannot be read.
-        quantization: "Q4_K_M" …
-        trained_context: tokens, None if unknown.
-        size: bytes of all parts.
-        problem: why it cannot generate text, a sentence; None if nothing is known.
-        chat: whether it has a chat template.
-    """
+    """What a file contains, safe for a terminal; `architecture` is empty if it cannot be read.
+    `trained_context`: tokens; `size`: bytes of all parts; `problem`: why it cannot generate text, a
+    sentence, None if nothing is known; `chat`: whether it has a chat template."""
 
     architecture: str
     parameters: int | None

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from math import prod
 from pathlib import Path
-from typing import overload
 
 STRING, ARRAY = 8, 9
 NUMBERS = {
@@ -36,60 +36,35 @@ class SkippedText:
     length: int
 
 
-class Array(Sequence[Scalar]):
-    """An array of the metadata: its bytes `raw` without type and count, decoded on access.
+@dataclass(slots=True)
+class Array:
+    """An array of the metadata: its bytes `raw` without type and count, decoded on access. `kind`:
+    GGUF's value type; texts are UTF-8, else replaced."""
 
-    `kind`: GGUF's value type; `strings`: whether elements are texts (UTF-8, else replaced).
-    """
+    raw: bytes = field(repr=False)
+    kind: int
+    length: int
+    _starts: list[int] | None = field(default=None, init=False, repr=False, compare=False)
 
-    __slots__ = ("_format", "_length", "_starts", "kind", "raw", "strings")
-
-    def __init__(self, raw: bytes, kind: int, length: int) -> None:
-        self.raw = raw
-        self.kind = kind
-        self.strings = kind == STRING
-        self._format = "" if self.strings else NUMBERS[kind]
-        self._length = length
-        self._starts: list[int] | None = None
+    @property
+    def strings(self) -> bool:
+        return self.kind == STRING
 
     def __len__(self) -> int:
-        return self._length
+        return self.length
 
-    @overload
-    def __getitem__(self, index: int) -> Scalar: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Scalar]: ...
-    def __getitem__(self, index: int | slice) -> Scalar | Sequence[Scalar]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(self._length))]
-        if not -self._length <= index < self._length:
-            raise IndexError(index)
-        index %= self._length
+    def __getitem__(self, index: int) -> Scalar:
+        index = range(self.length)[index]
         if self.strings:
             return self.bytes_of(index).decode("utf-8", "replace")
-        one = struct.Struct("<" + self._format)
+        one = struct.Struct("<" + NUMBERS[self.kind])
         value: Scalar = one.unpack_from(self.raw, index * one.size)[0]
         return value
 
     def __iter__(self) -> Iterator[Scalar]:
         if self.strings:
-            return (self[i] for i in range(self._length))
-        return iter(struct.unpack(f"<{self._length}{self._format}", self.raw))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Array):
-            return NotImplemented
-        return self._kind == other._kind and self.raw == other.raw
-
-    def __hash__(self) -> int:
-        return hash(self.raw)
-
-    def __repr__(self) -> str:
-        return f"<{self._length} × {self._format or 'str'}>"
-
-    @property
-    def _kind(self) -> tuple[str, int]:
-        return self._format, self._length
+            return (self[i] for i in range(self.length))
+        return iter(struct.unpack(f"<{self.length}{NUMBERS[self.kind]}", self.raw))
 
     def bytes_of(self, index: int) -> bytes:
         start = self._offsets()[index]
@@ -109,7 +84,7 @@ class Array(Sequence[Scalar]):
 
     def all_bytes(self) -> Iterator[bytes]:
         raw, at, unpack = self.raw, 0, _U64.unpack_from
-        for _ in range(self._length):
+        for _ in range(self.length):
             end = at + 8 + unpack(raw, at)[0]
             yield raw[at + 8 : end]
             at = end
@@ -119,22 +94,22 @@ class Array(Sequence[Scalar]):
             texts = [self.bytes_of(index) for index in indices]
             raw = b"".join(_U64.pack(len(text)) + text for text in texts)
         else:
-            size = struct.calcsize("<" + self._format)
+            size = struct.calcsize("<" + NUMBERS[self.kind])
             raw = b"".join(self.raw[index * size : (index + 1) * size] for index in indices)
         return Array(raw, self.kind, len(indices))
 
     def head(self, count: int) -> bytes:
         """The bytes of the first elements."""
-        if count >= self._length:
+        if count >= self.length:
             return self.raw
         if self.strings:
             return self.raw[: self._offsets()[count]]
-        return self.raw[: count * struct.calcsize("<" + self._format)]
+        return self.raw[: count * struct.calcsize("<" + NUMBERS[self.kind])]
 
     def _offsets(self) -> list[int]:
         if self._starts is None:
             starts, at, unpack = [], 0, _U64.unpack_from
-            for _ in range(self._length):
+            for _ in range(self.length):
                 starts.append(at)
                 at += 8 + unpack(self.raw, at)[0]
             self._starts = starts
@@ -208,5 +183,5 @@ class GGUFFile:
     def numbers(self, key: str, most: int = 10_000) -> list[int]:
         """Whole numbers of the architecture's section: one, or one per layer."""
         value = self.own(key)
-        found = value[:most] if isinstance(value, Array) else [value]
-        return [one for one in found if isinstance(one, int) and not isinstance(one, bool)]
+        values: Iterable[object] = islice(value, most) if isinstance(value, Array) else [value]
+        return [one for one in values if isinstance(one, int) and not isinstance(one, bool)]

@@ -44,13 +44,12 @@ class MtpLayers:
             )
 
 
-def has_mtp(path: Path, *, alone: bool = False) -> bool:
-    """Whether a file has MTP layers that can draft here; with `alone`, nothing else."""
+def has_mtp(path: Path) -> bool:
+    """Whether a file has MTP layers that can draft here."""
     try:
-        found = read_mtp(read_gguf(path))
+        return read_mtp(read_gguf(path)) is not None
     except LocalspecError:
         return False
-    return found is not None and (found.alone or not alone)
 
 
 def is_mtp_alone(file: GGUFFile) -> bool:

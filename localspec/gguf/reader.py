@@ -48,12 +48,9 @@ _U64 = struct.Struct("<Q")
 
 def read_gguf(path: Path, *, tensors: bool = True) -> GGUFFile:
     """Read what comes before the weights, in all parts of a split file, in at most a second and 200
-    MB. `tensors`: read the list of tensors, and check that the file holds them.
-
-    Raises:
-        ModelNotFound: no such file, or it cannot be read.
-        ModelInvalid: damaged, cut short, a later part of a split file, or a part is missing.
-    """
+    MB. `tensors`: read the list of tensors, and check that the file holds them. A ModelNotFound if
+    it cannot be read; a ModelInvalid if it is damaged, cut short, a later part of a split file, or
+    a part is missing."""
     budget = _Budget()
     version, metadata, kinds, found, size = _read_part(path, 0, budget, tensors)
     count = metadata.get("split.count", 1)

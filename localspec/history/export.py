@@ -67,17 +67,10 @@ FORMATS = {"md": to_markdown, "json": to_json}
 
 
 def write_export(conversation: Conversation, where: Path, *, form: str | None = None) -> Path:
-    """Write a conversation to a new file, whole or not at all; returns the file.
-
-    Args:
-        where: the file, or a folder, in which it is named after the title. An existing file stays:
-            -2, -3 … is appended to the name.
-        form: "md" or "json"; None goes by the file's ending, and is "md" for others.
-
-    Raises:
-        UsageError: no such format.
-        LocalspecError: it cannot be written.
-    """
+    """Write a conversation to a new file, whole or not at all; returns the file. In a folder it is
+    named after the title; an existing file stays: -2, -3 … is appended. `form`: "md" or "json";
+    None goes by the file's ending, "md" for others. A UsageError for other forms, a LocalspecError
+    where it cannot be written."""
     if form is not None and form not in FORMATS:
         raise UsageError(f"There is no format '{form}'. Choose one of {', '.join(FORMATS)}.")
     if os.path.isdir(where):  # unlike Path's own, it takes any name

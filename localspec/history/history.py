@@ -17,10 +17,10 @@ from localspec import paths
 from localspec.chat.conversation import INTERRUPTED, Conversation, Message
 from localspec.errors import HistoryError, LocalspecError, UsageError
 from localspec.history.history_file import HistoryFile
-from localspec.history.query import expression as as_expression
 from localspec.history.rows import ConversationHeader
 from localspec.history.schema import in_memory
 from localspec.history.search import SearchHit, search
+from localspec.history.search import expression as as_expression
 from localspec.history.statements import ConversationSummary, Statements
 from localspec.history.trouble import Trouble
 
@@ -38,17 +38,14 @@ Strings = list[str]
 
 
 class History:
-    """The store, for any thread; reading never waits for writing.
+    """The store, for any thread; reading never waits for writing. From a write that fails until it
+    can be made up for, a copy in memory takes the file's place. Opening takes milliseconds, but
+    seconds for a locked or damaged file.
 
-    From a write that fails until it can be made up for, a copy in memory takes the file's place.
-
-    Opening takes milliseconds, but seconds for a locked or damaged file.
-
-    Args:
-        path: the file, by default `paths.history_file()`; created if missing.
-        repair: set a damaged file aside and begin a new one; else that is trouble like any other.
-        patience: seconds to wait for other programs that write.
-        retry: seconds between two tries to write what could not be written.
+    `path`: by default `paths.history_file()`, created if missing; `repair`: set a damaged file
+    aside and begin a new one, else that is trouble like any other; `patience`: seconds to wait for
+    other programs that write; `retry`: seconds between two tries to write what could not be
+    written.
     """
 
     def __init__(
@@ -109,21 +106,16 @@ class History:
         return self._ask(lambda statements: statements.summaries(limit, offset)) or []
 
     def search(self, query: str, *, limit: int = 50) -> Hits:
-        """Hits for all words and "phrases" of a query; the last word may be incomplete.
-
-        Titles first, then messages, newest first, a few of each conversation.
-        """
+        """Hits for all words and "phrases" of a query, whose last word may be incomplete: titles,
+        then messages, newest first, a few of each conversation."""
         expression = as_expression(query)
         if expression is None or limit < 1:
             return []
         return self._ask(lambda statements: search(statements.connection, expression, limit)) or []
 
     def load(self, id: str) -> Conversation:
-        """A whole conversation. An answer of a dead process is interrupted.
-
-        Raises:
-            HistoryError: it is not there, or the file cannot be read.
-        """
+        """A whole conversation; an answer of a dead process is interrupted. A HistoryError if it is
+        not there, or the file cannot be read."""
         header, messages = self._read(
             lambda statements: (statements.header(id), statements.messages(id))
         )
@@ -142,12 +134,8 @@ class History:
         return self._ask(lambda statements: statements.recent_prompts(limit)) or []
 
     def find(self, prefix: str) -> str:
-        """The id of a conversation, by its beginning or by number: 1 is the newest.
-
-        Raises:
-            UsageError: none, or more than one, has it.
-            HistoryError: the file cannot be read.
-        """
+        """The id of a conversation, by its beginning or by number: 1 is the newest. A UsageError if
+        none, or more than one, has it; a HistoryError if the file cannot be read."""
         prefix = prefix.strip().lower()
         if prefix.isascii() and prefix.isdigit() and 1 <= int(prefix) <= self.count():
             (found,) = self.list(limit=1, offset=int(prefix) - 1)
@@ -184,13 +172,8 @@ class History:
         messages: Sequence[Message] = (),
         everything: Sequence[Message] = (),
     ) -> bool:
-        """Several of these in one transaction; returns as `save` does.
-
-        Args:
-            header: as `save` writes it; None leaves it as it is.
-            messages: as `write` writes them.
-            everything: all messages, for a conversation that another program removed.
-        """
+        """Several of these in one transaction; returns as `save` does. `header`: None leaves it as
+        it is; `everything`: all messages, for a conversation that another program removed."""
 
         def write(statements: Statements) -> None:
             statements.put(conversation_id, header=header, messages=messages, everything=everything)
@@ -206,11 +189,8 @@ class History:
             return self._drain()
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Remove conversations, also from what was learned and recorded; returns how many.
-
-        Raises:
-            HistoryError: not all of it could be removed.
-        """
+        """Remove conversations, also from what was learned and recorded; returns how many. A
+        HistoryError if not all of it could be removed."""
         ids = tuple(ids)
         removed = 0
         with self._writing:

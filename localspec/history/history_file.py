@@ -36,12 +36,8 @@ _OURS = (
 
 
 class HistoryFile:
-    """The file, for any thread. Reading does not wait for writing.
-
-    Attributes:
-        notices: sentences for the user; whoever tells one removes it.
-        trouble: why the file cannot be used as it should now.
-    """
+    """The file, for any thread. Reading does not wait for writing. `notices`: sentences for the
+    user, removed by who tells them; `trouble`: why the file cannot be used as it should now."""
 
     def __init__(self, path: Path, *, repairs: bool, patience: float) -> None:
         self.notices: list[str] = []
@@ -95,12 +91,8 @@ class HistoryFile:
         raise HistoryError(self.trouble.text)
 
     def write(self, change: Callable[[Statements], None], patience: float | None = None) -> bool:
-        """Change the file; False where that fails, and `trouble` says why.
-
-        Args:
-            change: called again after a repair.
-            patience: seconds to wait for other programs.
-        """
+        """Change the file; False where that fails, and `trouble` says why. `change` is called again
+        after a repair; `patience`: seconds to wait for other programs."""
         with self._writing:
             for _ in range(2):
                 self._follow_file()

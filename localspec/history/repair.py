@@ -22,10 +22,8 @@ _TRIES = 20_000
 
 @contextmanager
 def exclusively(path: Path, patience: float) -> Iterator[None]:
-    """One process repairs at a time; sqlite3.Error after `patience` seconds.
-
-    The lock is SQLite's on a file beside it, so it ends with its owner.
-    """
+    """One process repairs at a time; sqlite3.Error after `patience` seconds. The lock is SQLite's
+    on a file beside it, so it ends with its owner."""
     lock = path.with_name(f"{path.name}.repair")
     with closing(sqlite3.connect(lock, timeout=patience, isolation_level=None)) as held:
         held.execute("BEGIN EXCLUSIVE")
@@ -77,10 +75,8 @@ def salvage(aside: Path, into: Statements, patience: float) -> int:
 def _rows(
     connection: sqlite3.Connection, table: str, columns: tuple[str, ...], most: int
 ) -> Iterator[Any]:
-    """The readable rows in order.
-
-    Unreadable stretches are halved down to single rows: a bad page costs only its own rows.
-    """
+    """The readable rows in order. Unreadable stretches are halved down to single rows: a bad page
+    costs only its own rows."""
     sql = f"SELECT {', '.join(columns)} FROM {table} WHERE seq BETWEEN ? AND ? ORDER BY seq"
     try:
         (last,) = connection.execute(f"SELECT max(seq) FROM {table}").fetchone()

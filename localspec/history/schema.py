@@ -90,12 +90,8 @@ def _decoded(data: bytes) -> str:
 
 
 def prepare(connection: sqlite3.Connection, patience: float) -> None:
-    """Set up a connection for writing: journal, durability, tables.
-
-    Raises:
-        sqlite3.Error: locked for longer than `patience`, read-only, damaged, no room.
-        NewerHistory, ForeignFile: the file is not changed.
-    """
+    """Set up a connection for writing: journal, durability, tables. sqlite3.Error if it is locked
+    for longer than `patience`, read-only, damaged, or has no room; raises as `check`."""
     check(connection)
     if _version(connection) == 0:
         # Before the first table: afterwards it would take writing the file anew.
@@ -116,12 +112,8 @@ def prepare(connection: sqlite3.Connection, patience: float) -> None:
 
 
 def check(connection: sqlite3.Connection) -> None:
-    """Refuse other files than histories of this or older versions; empty ones are fine.
-
-    Raises:
-        sqlite3.Error: locked, or no database.
-        NewerHistory, ForeignFile: see there.
-    """
+    """Refuse other files than histories of this or older versions, by NewerHistory or ForeignFile;
+    empty ones are fine. sqlite3.Error if it is locked, or no database."""
     # In this order: another process may make the tables in between, and signs them as it does.
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()

@@ -1,15 +1,73 @@
-"""The full-text index, and searching it."""
+"""The full-text index: search words as FTS5 expressions, text as it is indexed, hits."""
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from localspec.chat.conversation import Message
-from localspec.history import query
 from localspec.history.rows import storable
+
+MARK, END = "\x02", "\x03"
+"""Around hits in a snippet; no text on a screen has these characters."""
+
+LONGEST = 1000
+"""Characters of a query that are used."""
+
+# Han, Hiragana and Katakana are written without spaces.
+_IDEOGRAPH = "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+_IDEOGRAPHS = re.compile(_IDEOGRAPH)
+_SPACED = re.compile(f" ?({MARK}?)({_IDEOGRAPH})({END}?) ?")
+_PART = re.compile(r'"([^"]*)("|$)|([^\s"]+)')
+_CONTROL = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], " ")
+
+
+def expression(query: str) -> str | None:
+    """An FTS5 expression for words and "phrases" that all occur, None without any. The last word
+    may be incomplete, as people search while they type."""
+    # Only strings in quotes are passed on, so nothing can be taken for FTS5's own syntax.
+    text = query.translate(_CONTROL)[:LONGEST]
+    parts = [
+        (segmented(match[1] if match[3] is None else match[3]), match[2] == '"')
+        for match in _PART.finditer(text)
+    ]
+    parts = [(words, closed) for words, closed in parts if any(c.isalnum() for c in words)]
+    if not parts:
+        return None
+    found = [f'"{words}"' for words, _ in parts]
+    if not parts[-1][1]:
+        found[-1] += " *"
+    return " AND ".join(found)
+
+
+def segmented(text: str) -> str:
+    """Blanks around every ideograph: each is a word of the index."""
+    return text if text.isascii() else _IDEOGRAPHS.sub(r" \g<0> ", text)
+
+
+def indexed(text: str) -> str:
+    return segmented(text.replace(MARK, " ").replace(END, " "))
+
+
+def readable(snippet: str) -> str:
+    """A snippet in one line without those blanks and control characters; its marks stay."""
+    if not snippet.isascii():
+        snippet = _SPACED.sub(r"\1\2\3", snippet)
+    keep = {ord(MARK): MARK, ord(END): END}
+    return " ".join(snippet.translate({**_CONTROL, **keep}).split())
+
+
+def parts(snippet: str) -> list[tuple[str, bool]]:
+    """A snippet in pieces: text, and whether it is a hit."""
+    found: list[tuple[str, bool]] = []
+    for i, piece in enumerate(snippet.split(MARK)):
+        marked, _, rest = piece.partition(END) if i else ("", "", piece)
+        found += [(text, hit) for text, hit in ((marked, True), (rest, False)) if text]
+    return found
+
 
 INDEX = ("titles", "words")
 
@@ -23,13 +81,8 @@ SNIPPET = 24
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """A hit.
-
-    Attributes:
-        message: id of the message with this `role`; None for a hit in the title.
-        snippet: one line around the hit; see `parts`.
-        updated: of the conversation.
-    """
+    """A hit in the `message` of that id and `role`, None for one in the title. `snippet`: one line
+    around it; `updated`: of the conversation."""
 
     conversation: str
     title: str
@@ -40,20 +93,18 @@ class SearchHit:
 
     @property
     def parts(self) -> list[tuple[str, bool]]:
-        return query.parts(self.snippet)
+        return parts(self.snippet)
 
 
 def search(connection: sqlite3.Connection, expression: str, limit: int) -> list[SearchHit]:
-    """Matching titles, then messages, newest first; see `query.expression`."""
+    """Matching titles, then messages, newest first; see `expression`."""
     found = _titles(connection, expression, limit)
     return found + _messages(connection, expression, limit - len(found))
 
 
 def index(connection: sqlite3.Connection, table: str, seq: int, text: str) -> None:
     connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (seq,))
-    connection.execute(
-        f"INSERT INTO {table} (rowid, text) VALUES (?, ?)", (seq, query.indexed(text))
-    )
+    connection.execute(f"INSERT INTO {table} (rowid, text) VALUES (?, ?)", (seq, indexed(text)))
 
 
 def words(message: Message) -> str:
@@ -68,7 +119,7 @@ def _titles(connection: sqlite3.Connection, expression: str, limit: int) -> list
         "SELECT c.id, c.title, NULL, NULL, snippet(titles, 0, ?, ?, '…', ?), c.updated "
         "FROM titles CROSS JOIN conversations AS c ON c.seq = titles.rowid "
         "WHERE titles MATCH ? ORDER BY titles.rowid DESC LIMIT ?",
-        (query.MARK, query.END, SNIPPET, expression, limit),
+        (MARK, END, SNIPPET, expression, limit),
     )
     return [_hit(row) for row in rows]
 
@@ -98,11 +149,11 @@ def _messages(connection: sqlite3.Connection, expression: str, limit: int) -> li
         "JOIN conversations AS c ON c.id = m.conversation "
         f"WHERE words MATCH ? AND words.rowid >= ? AND +words.rowid IN ({marks}) "
         "ORDER BY words.rowid DESC LIMIT ?",
-        (query.MARK, query.END, SNIPPET, expression, chosen[-1], *chosen, len(chosen)),
+        (MARK, END, SNIPPET, expression, chosen[-1], *chosen, len(chosen)),
     )
     return [_hit(row) for row in rows]
 
 
 def _hit(row: Sequence[Any]) -> SearchHit:
     conversation, title, message, role, snippet, updated = row
-    return SearchHit(conversation, title, message, role, query.readable(snippet), updated)
+    return SearchHit(conversation, title, message, role, readable(snippet), updated)

@@ -24,16 +24,10 @@ logger = logging.getLogger("localspec.history.writer")
 
 
 class HistoryWriter:
-    """One thread that opens the history and writes in order.
-
-    Only `flush` and `close` wait for the disk; no method raises because of it. Messages are copied,
-    so the caller may change them.
-
-    Args:
-        make: opens the history when first needed.
-        on_trouble: called in that thread with sentences for the user, once for each kind of trouble
-            and at its end.
-    """
+    """One thread that opens the history, by `make` when first needed, and writes in order. Only
+    `flush` and `close` wait for the disk; no method raises because of it. Messages are copied.
+    `on_trouble` is called in that thread with sentences for the user, once for each kind of trouble
+    and at its end."""
 
     def __init__(self, make: Callable[[], History], *, on_trouble: Callable[[str], None]) -> None:
         self._on_trouble = on_trouble
@@ -58,11 +52,8 @@ class HistoryWriter:
         return self._history
 
     def sent(self, conversation: Conversation, message: Message) -> Future[bool]:
-        """Write a user's message and its conversation.
-
-        Done with True when it is on disk, power cuts included; with False when it is in memory
-        only, which `on_trouble` was told.
-        """
+        """Write a user's message and its conversation. Done with True when it is on disk, power
+        cuts included; with False when it is in memory only, which `on_trouble` was told."""
         return self._put(conversation, message)
 
     def streaming(self, conversation: str, message: Message) -> None:

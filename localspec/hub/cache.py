@@ -30,10 +30,7 @@ def offline_by_environment() -> bool:
 
 
 def require_client() -> None:
-    """Import huggingface-hub, which reads its variables then.
-
-    Raises UsageError: one of them is nonsense.
-    """
+    """Import huggingface-hub, which reads its variables then; a UsageError if one is nonsense."""
     try:
         import huggingface_hub.constants  # noqa: F401
     except ValueError as error:

@@ -135,10 +135,7 @@ class Catalog:
         return None
 
     def require(self, name: CatalogName) -> Entry:
-        """The entry of that name.
-
-        Raises ModelNotFound: there is none; the message says what may have been meant.
-        """
+        """The entry of that name; a ModelNotFound says what may have been meant."""
         entry = self.find(name.name)
         if entry is None:
             close = self.similar(name.name)
@@ -157,10 +154,8 @@ class Catalog:
         return Repository(entry.repo, name.quant)
 
     def meant_by(self, reference: str) -> Entry | None:
-        """The entry that a reference names, or whose repository it names.
-
-        Raises ModelNotFound, UsageError: the reference names nothing.
-        """
+        """The entry that a reference names, or whose repository it names; raises as `parse` and
+        `require`."""
         meant = parse(reference)
         if isinstance(meant, CatalogName):
             return self.require(meant)
@@ -176,10 +171,7 @@ def user_file() -> Path:
 
 
 def load() -> Catalog:
-    """Read both catalogues.
-
-    Raises UsageError: one cannot be read; the message names the file and the line or key.
-    """
+    """Read both catalogues; a UsageError names the file and the line or key of what is wrong."""
     own = user_file()
     theirs = read(own) if own.exists() else []
     catalog = Catalog([*read(shipped_file()), *theirs])

@@ -45,14 +45,9 @@ class PullProgress:
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """A model that is here now.
-
-    Attributes:
-        reference: what to type for exactly this one.
-        repository: `user/repo`, None for a plain file.
-        path: the file to open; files: all parts.
-        size: their bytes; downloaded: those fetched just now.
-    """
+    """A model that is here now. `reference`: what to type for exactly this one; `repository`: None
+    for a plain file; `path`: the file to open, `files`: all parts; `size`: their bytes,
+    `downloaded`: those fetched just now."""
 
     reference: str
     repository: str | None
@@ -73,19 +68,14 @@ def pull(
     progress: Callable[[PullProgress], None] = lambda _: None,
     notify: Notify = lambda _: None,
 ) -> Pulled:
-    """Fetch a model, or what is missing of it.
+    """Fetch a model, or what is missing of it. Any exception may interrupt it: what has arrived is
+    kept, and another call continues. `offline`: look at the cache alone, None asks HF_HUB_OFFLINE;
+    `progress`: called many times a second; `notify`: gets sentences about what the user did not ask
+    for.
 
-    Any exception may interrupt it: what has arrived is kept, and another call continues.
-
-    Args:
-        offline: look at the cache alone; None asks HF_HUB_OFFLINE.
-        progress: called many times a second.
-        notify: gets sentences about what the user did not ask for.
-
-    Raises:
-        ModelNotFound: no such repository, file or quantization.
-        UsageError: the reference names nothing.
-        LocalspecError: no permission, network or room; or a wrong checksum (the file goes).
+    A ModelNotFound if there is no such repository, file or quantization; a UsageError if the
+    reference names nothing; a LocalspecError for no permission, network or room, or a wrong
+    checksum (the file goes).
     """
     wanted = identify(reference)
     packaged = packaged_model(reference)

@@ -29,14 +29,8 @@ logger = logging.getLogger("localspec.hub")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalModel(ModelFacts):
-    """A model file.
-
-    Attributes:
-        path: the first part of a split one.
-        reference: what to type after -m.
-        name: safe for a terminal.
-        source: see `localspec.hub.places`: "embedded", "huggingface", "folder" …
-    """
+    """A model file. `path`: the first part of a split one; `reference`: what to type after -m;
+    `name`: safe for a terminal; `source`: see `localspec.hub.places`."""
 
     path: Path
     reference: str
@@ -45,13 +39,9 @@ class LocalModel(ModelFacts):
 
 
 def local_models(folders: Sequence[Path] = ()) -> list[LocalModel]:
-    """Everything that looks like a model, in the order of `places`, each file once.
-
-    Reads metadata only, kept in an index in the cache folder.
-
-    Args:
-        folders: besides those of the setting `model_folders` and the current one.
-    """
+    """Everything that looks like a model, in the order of `places`, each file once; `folders`
+    besides those of the setting `model_folders` and the current one. Reads metadata only, kept in
+    an index in the cache folder."""
     index = _Index(paths.cache_folder() / "models.json")
     found: dict[Path, LocalModel | None] = {}
     for place in _places(folders):

@@ -12,14 +12,9 @@ from localspec.text import printable
 
 @dataclass(frozen=True, slots=True)
 class PackagedModel:
-    """A model file that a package carries.
-
-    Attributes:
-        name: what to type for it, a name of the catalogue too.
-        repository, quant: the same file on Hugging Face.
-        distribution, module, file: as pip and Python know the package, and what it holds.
-        extra: of localspec, which installs it.
-    """
+    """A model file that a package carries. `name`: what to type, a name of the catalogue too;
+    `repository`, `quant`: the same file on Hugging Face; `extra`: of localspec, which installs
+    it."""
 
     name: str
     repository: str
@@ -67,10 +62,8 @@ def default_reference() -> str | None:
 
 
 def meant_by(typed: CatalogName, stands_for: Repository) -> PackagedModel | None:
-    """The packaged model that a name means, installed or not.
-
-    `stands_for` is what the catalogue says: a user's own entry may say something else.
-    """
+    """The packaged model that a name means, installed or not. `stands_for` is what the catalogue
+    says: a user's own entry may say something else."""
     for model in PACKAGED:
         same = (typed.name.casefold(), stands_for.id) == (model.name, model.repository)
         if same and (typed.quant or model.quant).upper() == model.quant:

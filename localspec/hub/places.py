@@ -55,7 +55,9 @@ def everywhere() -> Iterator[ModelPlace]:
         if model.path is not None:
             yield ModelPlace(model.path, model.name, model.name, PACKAGE)
     yield from folder(paths.cache_folder() / "self", SELF_MADE, depth=0)
-    yield from _huggingface()
+    for repository in cache.repositories():
+        for number, snapshot in enumerate(cache.snapshots(repository, "main")):
+            yield from _snapshot(snapshot, repository, newest=number == 0)
     yield from folder(_llama_cpp_cache(), "llama.cpp")
     for root in _lmstudio_roots():
         yield from folder(root, "lmstudio")
@@ -69,12 +71,6 @@ def drafts_folder() -> Path:
 
 def distilled() -> Iterator[ModelPlace]:
     yield from folder(drafts_folder(), DISTILLED, depth=SHALLOW)
-
-
-def _huggingface() -> Iterator[ModelPlace]:
-    for repository in cache.repositories():
-        for number, snapshot in enumerate(cache.snapshots(repository, "main")):
-            yield from _snapshot(snapshot, repository, newest=number == 0)
 
 
 def _snapshot(snapshot: Path, repository: str, *, newest: bool) -> Iterator[ModelPlace]:

@@ -32,14 +32,8 @@ _QUANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A model on Hugging Face.
-
-    Attributes:
-        id: `user/repo`.
-        quant: as typed, None for the usual one.
-        file: name in the repository, where that was named.
-        revision: branch, tag or commit.
-    """
+    """A model on Hugging Face. `id`: `user/repo`; `quant`: as typed, None for the usual one;
+    `file`: where one was named; `revision`: branch, tag or commit."""
 
     id: str
     quant: str | None = None
@@ -63,10 +57,8 @@ class CatalogName:
 
 
 def parse(reference: str | os.PathLike[str] | None) -> Path | Repository | CatalogName | None:
-    """What kind of reference it is; None for the embedded model. A file that exists comes first.
-
-    Raises UsageError: nothing that could name a model.
-    """
+    """What kind of reference it is; None for the embedded model. A file that exists comes first. A
+    UsageError for what could name no model."""
     if reference is None or reference == DEMO:
         return None
     if not reference:

@@ -62,13 +62,8 @@ class Cut(HTTPError):
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file of a repository at one commit.
-
-    Attributes:
-        size: bytes.
-        checksum: SHA-256, or for small files git's SHA-1; also the blob's name in the cache.
-        url: pinned to the commit.
-    """
+    """A file of a repository at one commit. `checksum`: SHA-256, or for small files git's SHA-1;
+    also the blob's name in the cache; `url`: pinned to the commit."""
 
     name: str
     size: int
@@ -102,12 +97,8 @@ class Listing:
 
 
 def listing(repository: Repository) -> Listing:
-    """Ask what a repository has.
-
-    Raises:
-        HTTPError: it cannot be had, or not now.
-        LocalspecError: the answer is no listing.
-    """
+    """Ask what a repository has. An HTTPError if it cannot be had, or not now; a LocalspecError if
+    the answer is no listing."""
     try:
         info = HfApi(endpoint=constants.ENDPOINT).model_info(
             repository.id,
@@ -139,12 +130,8 @@ def listing(repository: Repository) -> Listing:
 
 
 def stream(file: RemoteFile, part: Path, have: int) -> Iterator[tuple[int, int]]:
-    """Fetch what `part` lacks, which has `have` bytes; yields bytes that came now, and all.
-
-    Raises:
-        HTTPError: it did not come, or not all of it.
-        LocalspecError: something else came.
-    """
+    """Fetch what `part` lacks, which has `have` bytes; yields bytes that came now, and all. An
+    HTTPError if it did not come, or not all of it; a LocalspecError if something else came."""
     headers = build_hf_headers() | {"Accept-Encoding": "identity"}
     if have:
         headers["Range"] = f"bytes={have}-"

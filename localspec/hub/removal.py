@@ -48,16 +48,9 @@ class Removal:
 
 
 def plan(reference: str) -> Removal:
-    """What removing a model means.
-
-    Args:
-        reference: `user/repo` for all of it, unfinished downloads included; `user/repo:quant`, a
-            name of the catalogue, or a path in a cache.
-
-    Raises:
-        ModelNotFound: there is nothing of it.
-        UsageError: it is not in a cache of localspec's or huggingface-hub's.
-    """
+    """What removing a model means: all of `user/repo`, unfinished downloads included, or
+    `user/repo:quant`, a name of the catalogue, or a path in a cache. A ModelNotFound if there is
+    nothing of it, a UsageError if it is not in a cache of localspec's or huggingface-hub's."""
     packaged = packaged_model(reference)
     wanted = identify(reference)
     if wanted is None:

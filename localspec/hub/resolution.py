@@ -16,13 +16,8 @@ from localspec.text import listed, printable
 
 @dataclass(frozen=True, slots=True)
 class FoundModel:
-    """What a reference means here.
-
-    Attributes:
-        path: the file to open; the first part of a split model.
-        repository: None for a plain file.
-        notices: what the user should know about the choice, sentences.
-    """
+    """What a reference means here. `path`: the file to open, the first part of a split model;
+    `repository`: None for a plain file; `notices`: sentences about the choice."""
 
     path: Path
     repository: Repository | None = None
@@ -32,25 +27,16 @@ class FoundModel:
 Reference = str | os.PathLike[str] | None
 
 
-def resolve(
-    reference: Reference, *, offline: bool | None = None, embedded: str = paths.EMBEDDED_TARGET
-) -> Path:
-    return find(reference, offline=offline, embedded=embedded).path
+def resolve(reference: Reference, *, offline: bool | None = None) -> Path:
+    return find(reference, offline=offline).path
 
 
 def find(
     reference: Reference, *, offline: bool | None = None, embedded: str = paths.EMBEDDED_TARGET
 ) -> FoundModel:
-    """The file that a reference means.
-
-    Args:
-        offline: whether advice to download would be of no use; None asks HF_HUB_OFFLINE.
-        embedded: which of the embedded pair `demo` and None mean.
-
-    Raises:
-        ModelNotFound: no such file, or not in the cache; the message says how to get it.
-        UsageError: nothing that could name a model.
-    """
+    """The file that a reference means. `offline`: whether advice to download would be of no use,
+    None asks HF_HUB_OFFLINE; `embedded`: which of the embedded pair `demo` and None mean. A
+    ModelNotFound says how to get it; a UsageError for what could name no model."""
     meant = identify(reference)
     if meant is None:
         return FoundModel(paths.embedded(embedded))
@@ -85,12 +71,8 @@ def name_of(reference: Reference, path: Path) -> str:
 
 
 def identify(reference: Reference) -> Path | Repository | None:
-    """What a reference names: a path, a repository, or (None) the embedded model.
-
-    Raises:
-        ModelNotFound: neither a file nor a name in the catalogue.
-        UsageError: nothing that could name a model.
-    """
+    """What a reference names: a path, a repository, or (None) the embedded model. A ModelNotFound
+    if it is neither a file nor a name in the catalogue; raises as `parse`."""
     meant = parse(reference)
     if not isinstance(meant, CatalogName):
         return meant

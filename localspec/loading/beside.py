@@ -20,7 +20,7 @@ from localspec.loading.cost_identity import cost_identity
 from localspec.loading.load import load
 from localspec.loading.opening import open_context
 from localspec.loading.thread_choice import thread_choice
-from localspec.pairing import pair_memory
+from localspec.pairing import memory
 from localspec.pairing.memory import MemoryNeed, place
 from localspec.policy.other_processes import OtherProcesses
 from localspec.policy.store import ProfileStore
@@ -104,7 +104,7 @@ def _load_stock(engine: Engine, options: ModelOptions) -> Engine:
     stock = replace(
         options, kernels=OFF, exact=False, parallel=1, lora_draft=(), context=engine.context_length
     )
-    need, free = _need(engine, stock), pair_memory.available()[0]
+    need, free = _need(engine, stock), memory.available()[0]
     if need is not None and need.total > free:
         raise _NoRoom(
             f"a second copy of the weights takes {gibibytes(need.total)}, and {gibibytes(free)} of "
@@ -140,7 +140,7 @@ def _require_room(engine: Engine, options: ModelOptions) -> None:
     need = _need(engine, replace(options, lora=(), mmproj=None))
     if need is None:
         return
-    wanted, free = need.kv + need.compute, pair_memory.available()[0]
+    wanted, free = need.kv + need.compute, memory.available()[0]
     if wanted > free:
         raise NativeError(
             f"A second cache of {engine.context_length} tokens takes {gibibytes(wanted)}, and "

@@ -49,7 +49,7 @@ def open_target(path: Path, options: ModelOptions, progress: Report, *, mtp: boo
     require_fitting(options.adapters, path)
     if not options.rpc:
         return Model(path, options, progress=progress, adapters=options.adapters, mtp=mtp)
-    from localspec.pairing.remote_room import require_remote_room
+    from localspec.pairing.memory import require_remote_room
     from localspec.remote.model import RemoteModel
 
     library.require_rpc()

@@ -1,11 +1,11 @@
-"""`-d auto`: the local draft model with the largest expected gain."""
+"""The local draft models for a target, best first, and the one that `-d auto` takes."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localspec import paths
@@ -14,18 +14,97 @@ from localspec.files import read_file, write_atomically
 from localspec.gguf.dimensions import Extras
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
+from localspec.gguf.vocabularies import VocabularyFacts, compare
 from localspec.hub import catalog
 from localspec.hub.local import LocalModel, local_models
-from localspec.hub.places import SELF_MADE
+from localspec.hub.places import EMBEDDED, SELF_MADE
+from localspec.hub.reference import DEMO
 from localspec.identity import file_identity, fingerprint
 from localspec.llama import kernels_file
 from localspec.llama.options import ModelOptions
 from localspec.pairing.choice import Choice
-from localspec.pairing.drafts import DraftCandidate, candidates, real_path
-from localspec.pairing.forecast import Forecast
-from localspec.pairing.pair_memory import PairUse
+from localspec.pairing.forecast import Forecast, forecast
+from localspec.pairing.memory import PairUse
 from localspec.pairing.recommendations import Recommendation, of_target
+from localspec.pairing.rules import PairVerdict, judge_files
 from localspec.text import printable
+
+
+@dataclass(frozen=True, slots=True)
+class DraftCandidate:
+    """A local model beside a target. `verdict`: None where it was not worth making one; `forecast`:
+    None where the pair is not usable; `why_not`: a sentence without full stop."""
+
+    model: LocalModel
+    verdict: PairVerdict | None
+    forecast: Forecast | None
+    why_not: str | None
+
+    @property
+    def usable(self) -> bool:
+        return self.why_not is None
+
+    @property
+    def speed_up(self) -> float:
+        return 0.0 if self.forecast is None else self.forecast.speed_up
+
+    @property
+    def reference(self) -> str:
+        """What to type after -d, where "demo" means the draft of the embedded pair."""
+        return self.model.reference if self.model.reference != DEMO else str(self.model.path)
+
+
+def candidates(
+    target: GGUFFile, models: Iterable[LocalModel], use: PairUse
+) -> list[DraftCandidate]:
+    """Judge every local model but the target itself; the most promising come first."""
+    own = {real_path(part) for part in target.parts}
+    parameters = target.n_parameters
+    found = [
+        _candidate(target, parameters, model, use)
+        for model in models
+        if real_path(model.path) not in own and not _is_foreign_demo(target, model)
+    ]
+    return sorted(found, key=lambda each: (not each.usable, -each.speed_up, each.model.name))
+
+
+def _is_foreign_demo(target: GGUFFile, model: LocalModel) -> bool:
+    """Whether it is of the embedded pair, and the target is not: its world of stories is small."""
+    if model.source != EMBEDDED:
+        return False
+    try:
+        draft = read_gguf(model.path)
+    except LocalspecError:
+        return True
+    return compare(VocabularyFacts(target), VocabularyFacts(draft)).different is not None
+
+
+def _candidate(
+    target: GGUFFile, parameters: int, model: LocalModel, use: PairUse
+) -> DraftCandidate:
+    if model.problem is not None:
+        return DraftCandidate(model, None, None, model.problem.rstrip("."))
+    # Most files here are other targets; they need not be read to be turned down. A mixture of
+    # experts may be larger and cheaper all the same, so it gets some leeway.
+    if model.parameters is not None and model.parameters > 2 * parameters:
+        return DraftCandidate(model, None, None, "It is larger than the target")
+    try:
+        draft = read_gguf(model.path)
+    except LocalspecError as error:
+        return DraftCandidate(model, None, None, printable(str(error), 400).rstrip("."))
+    verdict = judge_files(target, draft, use)
+    if not verdict.usable:
+        return DraftCandidate(model, verdict, None, verdict.why_not)
+    return DraftCandidate(model, verdict, forecast(target, draft, verdict, use), None)
+
+
+def real_path(path: Path) -> Path:
+    """Without links; as it is where these lead in a circle."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        return path
+
 
 FORMAT = 2
 
@@ -36,9 +115,7 @@ def choose(
     target: Path, options: ModelOptions, *, accelerated: bool = False, device_free: int = 0
 ) -> Choice:
     """The local draft model with the highest speed-up, measured by `localspec doctor` or forecast.
-
-    The choice is remembered until files come or go.
-    """
+    The choice is remembered until files come or go."""
     try:
         models = local_models()
         known = of_target(target, options)

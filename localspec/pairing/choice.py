@@ -8,10 +8,8 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A draft (None: the n-gram alone), and why, half a sentence or empty.
-
-    `passing`: it holds only as long as memory is short.
-    """
+    """A draft (None: the n-gram alone), and why, half a sentence or empty. `passing`: it holds only
+    as long as memory is short."""
 
     draft: Path | None
     why: str

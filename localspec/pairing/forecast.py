@@ -15,7 +15,7 @@ from localspec.gguf.dimensions import n_layers
 from localspec.gguf.file import GGUFFile
 from localspec.llama import kernels_file
 from localspec.pairing import trained
-from localspec.pairing.pair_memory import PairUse
+from localspec.pairing.memory import PairUse
 from localspec.pairing.rules import WARN, PairVerdict, active_share
 
 DEEPEST = 8
@@ -29,15 +29,9 @@ CPU kernels, and with llama.cpp's (BENCHMARKS.md).
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What to expect of a pair.
-
-    Attributes:
-        speed_up: against plain decoding, at the best depth.
-        depth: 0 where drafting does not pay at any.
-        cost: of a draft model's pass, in passes of the target.
-        acceptance: chance of each drafted token.
-        measured: whether cost and acceptance were measured here.
-    """
+    """What to expect of a pair: `speed_up` against plain decoding at the best `depth`, 0 where none
+    pays; `cost` of a draft model's pass in passes of the target; `acceptance`, the chance of each
+    drafted token; `measured`: whether these were measured here."""
 
     speed_up: float
     depth: int

@@ -10,11 +10,23 @@ file's pages stay until the system wants them back (`reclaimable`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from localspec.gguf.dimensions import Dimensions, Extras, Use, n_layers
+import psutil
+
+from localspec.errors import LocalspecError, NativeError
+from localspec.gguf.dimensions import NO_EXTRAS, Dimensions, Extras, Use, default_context, n_layers
 from localspec.gguf.file import GGUFFile, TensorInfo
 from localspec.gguf.projectors import image_besides, image_compute
+from localspec.gguf.reader import read_gguf
+from localspec.llama.options import ModelOptions
+from localspec.text import gibibytes
+
+if TYPE_CHECKING:  # it loads llama.cpp
+    from localspec.llama.devices import Device
 
 RELEASED = 1 << 20
 """Size of a tensor from which on localspec's kernels release the file's pages (buffers.cpp)."""
@@ -24,14 +36,9 @@ SPARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """Bytes.
-
-    Attributes:
-        weights: the file's, and copies of those that are rewritten.
-        kv: the KV cache, and the states of recurrent layers.
-        compute: buffers of a pass, logits, the vocabulary and the like.
-        reclaimable: part of `weights` that the system may take back.
-    """
+    """Bytes. `weights`: the file's, and copies of those that are rewritten; `kv`: the KV cache, and
+    states of recurrent layers; `compute`: buffers of a pass, logits, the vocabulary and the like;
+    `reclaimable`: part of `weights` that the system may take back."""
 
     weights: int = 0
     kv: int = 0
@@ -65,11 +72,9 @@ class Placement:
 
 
 def place(file: GGUFFile, use: Use, layers: int) -> Placement:
-    """Split what a model takes between main memory (`host`) and one device.
-
-    `layers` as `gpu_layers`, -1 for all: llama.cpp offloads the last ones, the output first; the
-    token embeddings stay.
-    """
+    """Split what a model takes between main memory (`host`) and one device. `layers` as
+    `gpu_layers`, -1 for all: llama.cpp offloads the last ones, the output first; the token
+    embeddings stay."""
     model = Dimensions(file, use)
     projector = _projector(use.extras)
     everything = model.n_layers + 1
@@ -146,3 +151,105 @@ def most_layers(file: GGUFFile, use: Use, free: int) -> Placement:
         else:
             most = middle - 1
     return place(file, use, least)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairUse:
+    """How a pair is to be opened. `context`: tokens, None for what the target was trained on;
+    `kernels`: whether localspec's CPU kernels may be used; `device_free`: bytes that the GPU has
+    left in memory of its own; `through_text`: whether a draft of another vocabulary may be used;
+    `remote`: whether the target's layers are on other machines, and the draft here."""
+
+    context: int | None = None
+    kv_type: str = "f16"
+    accelerated: bool = False
+    kernels: bool = True
+    device_free: int = 0
+    through_text: bool = True
+    remote: bool = False
+    extras: Extras = NO_EXTRAS
+
+
+ANY_USE = PairUse()
+
+
+def memory_of_pair(
+    target: GGUFFile, draft: GGUFFile, use: PairUse
+) -> tuple[MemoryNeed, MemoryNeed]:
+    """In main memory; the draft's cache is as long as the target's. With `remote`, only the
+    target's token embeddings stay."""
+    tokens = default_context(target, use.context or 0)
+    mine = Use(context=tokens, kv_type_k=use.kv_type, kv_type_v=use.kv_type, extras=use.extras)
+    layers = (-1 if use.remote else 0), 0
+    if use.device_free and not use.remote:
+        fit = layers_that_fit(target, draft, mine, use.device_free)
+        layers = fit.target, fit.draft
+    return place(target, mine, layers[0]).host, place(draft, _drafts(mine), layers[1]).host
+
+
+def _drafts(use: Use) -> Use:
+    return replace(use, extras=use.extras.of_draft())
+
+
+def available() -> tuple[int, int]:
+    """Bytes of main memory that are free or can be freed, and in all."""
+    memory = psutil.virtual_memory()
+    return int(memory.available), int(memory.total)
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """How much of a pair a device takes: layers for `--gpu-layers` and `--draft-gpu-layers`, -1 for
+    all; `need`: bytes there."""
+
+    target: int
+    draft: int
+    all_fit: bool
+    need: int
+
+
+SMALL = 0.2
+"""A draft below this share of a device's memory goes there as a whole: it runs several passes for
+each of the target's.
+"""
+
+
+def layers_that_fit(target: GGUFFile, draft: GGUFFile | None, use: Use, free: int) -> Offload:
+    """Distribute a pair between main memory and one device with `free` bytes left. `use` is of the
+    target; its extras are of both."""
+    use = replace(use, context=default_context(target, use.context))
+    drafts = _drafts(use)
+    draft_need = place(draft, drafts, -1).device.total if draft is not None else 0
+    whole = place(target, use, -1).device.total
+    if whole + draft_need <= free * (1.0 - SPARE):
+        return Offload(-1, -1, True, whole + draft_need)
+    draft_layers = 0
+    if draft is not None and draft_need <= free * SMALL:
+        draft_layers, free = -1, free - draft_need
+    else:
+        draft_need = 0
+    placed = most_layers(target, use, free)
+    need = placed.device.total
+    if draft is not None and draft_layers == 0 and placed.layers > n_layers(target):
+        rest = most_layers(draft, drafts, free - need)
+        draft_layers, draft_need = rest.layers, rest.device.total
+    return Offload(placed.layers, draft_layers, False, need + draft_need)
+
+
+def require_remote_room(path: Path, options: ModelOptions, devices: Sequence[Device]) -> None:
+    """A NativeError if the layers need more than `devices` hold, which are all that layers can go
+    to, a GPU of this machine among them."""
+    try:
+        file = read_gguf(path)
+    except LocalspecError:
+        return  # the reader knows less than llama.cpp
+    wanted = place(file, Use.of(options), options.gpu_layers).device.total
+    free = sum(device.free for device in devices)
+    if wanted > free > 0:
+        servers = sum(device.remote for device in devices)
+        raise NativeError(
+            f"{path.name} takes {gibibytes(wanted)} where its layers go, and {gibibytes(free)} are "
+            f"free there ({servers} of {len(devices)} devices are on RPC servers). Add a server to "
+            "--rpc, or take fewer layers with --gpu-layers, a shorter context with --ctx, or a "
+            "smaller quantization."
+        )

@@ -24,15 +24,9 @@ logger = logging.getLogger("localspec.pairing")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """A pair, measured here.
-
-    Attributes:
-        draft: None for the n-gram alone.
-        speed_up: against plain decoding, the mean over kinds of text; `by_kind` of each.
-        acceptance: chance that a token of the draft model is accepted, by kind.
-        cost: of a draft pass, in passes of the target; 0 without one.
-        when: date, ISO.
-    """
+    """A pair, measured here. `draft`: None for the n-gram alone; `speed_up` against plain decoding,
+    the mean over kinds of text, `by_kind` of each; `acceptance` of the draft model's tokens, by
+    kind; `cost` of a draft pass, in passes of the target, 0 without one; `when`: date, ISO."""
 
     target: Path
     draft: Path | None

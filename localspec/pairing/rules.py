@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +14,8 @@ from localspec.gguf.dimensions import default_context
 from localspec.gguf.file import GGUFFile, TensorInfo
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import VocabularyComparison, VocabularyFacts, compare, shared_text
-from localspec.pairing.family import model_name, related
-from localspec.pairing.pair_memory import ANY_USE, PairUse, available, memory_of_pair
+from localspec.pairing.memory import ANY_USE, PairUse, available, memory_of_pair
 from localspec.text import gibibytes, printable
-
-THROUGH_TEXT = True
-"""Whether a draft of another vocabulary works through text."""
-# To be what `localspec.loading` does; a test compares the two.
 
 OK, WARN, FAIL, UNKNOWN = "ok", "warn", "fail", "unknown"
 
@@ -34,13 +30,8 @@ _ANOTHER = "Choose a draft of the same model family, or pass --draft none."
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One rule.
-
-    Attributes:
-        verdict: OK; WARN, it works, but not well; FAIL, it does not; UNKNOWN.
-        evidence: what was found, a sentence without a full stop.
-        next_step: what to do about it, a sentence; None if all is well.
-    """
+    """One rule. `verdict`: OK; WARN, it works, but not well; FAIL, it does not; UNKNOWN.
+    `evidence`: a sentence without a full stop; `next_step`: a sentence, None if all is well."""
 
     rule: str
     verdict: str
@@ -95,7 +86,7 @@ def _no_model(what: str, problem: str) -> Check:
 
 def _checks(target: GGUFFile, draft: GGUFFile, use: PairUse) -> Iterator[Check]:
     mine, other = VocabularyFacts(target), VocabularyFacts(draft)
-    yield from _vocabulary(mine, other, use.through_text and THROUGH_TEXT)
+    yield from _vocabulary(mine, other, use.through_text)
     yield _turns(mine, other)
     yield _context(target, draft, use.context)
     yield _smaller(target, draft)
@@ -299,3 +290,36 @@ def _template(target: GGUFFile, draft: GGUFFile) -> Check:
         "They differ: the draft learned another form of chat, and reads the target's",
         f"{step}; a draft of the same family has the same form.",
     )
+
+
+_GENERIC = frozenset(
+    """
+    and base beta bit chat coder code distill distilled draft embedding experimental expert
+    fast finetune gguf hf instruct instruction it large lite long main math medium merge mini model
+    models nano new nightly preview pro pt quant reasoning release small super test the think
+    thinking tiny tuned turbo uncensored unsloth version vision
+    """.split()  # noqa: SIM905
+)
+"""Words in names that say nothing of the family."""
+
+
+def model_name(file: GGUFFile) -> str:
+    """What a model calls itself, else what its file is called."""
+    return file.text("general.name") or file.text("general.basename") or file.path.stem
+
+
+def related(mine: str, other: str, *, unless_told: bool) -> bool:
+    """Whether two names share a word, or a word of one is in one of the other; `unless_told` where
+    a name has no such words."""
+    words, others = _words(mine), _words(other)
+    if not (words and others):
+        return unless_told
+    return any(
+        a == b or (min(len(a), len(b)) > 3 and (a in b or b in a)) for a in words for b in others
+    )
+
+
+def _words(text: str) -> set[str]:
+    """ "Qwen2.5-7B-Instruct" → qwen."""
+    words = re.findall(r"[a-z]{3,}", text.lower())
+    return {word for word in words if word not in _GENERIC}

@@ -8,10 +8,8 @@ from localspec.policy.cost_curve import CostCurve
 
 
 def measured_curve(passes: MeasuredCache, seconds: float) -> tuple[float, ...]:
-    """T(n) ÷ T(1), n = 1 … DEEPEST + 1, in about `seconds`; raises as `Context.extend`.
-
-    The cache, with room for 16 tokens or more, is left empty.
-    """
+    """T(n) ÷ T(1), n = 1 … DEEPEST + 1, in about `seconds`; raises as `Context.extend`. The cache,
+    with room for 16 tokens or more, is left empty."""
     costs = CostCurve()
     calibrate(passes, costs, seconds)
     plain = costs.seconds(1, 0)

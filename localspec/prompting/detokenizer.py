@@ -15,13 +15,9 @@ _THOUGHTS = {OPENS: CLOSES, CHANNEL: FINAL}
 
 class Detokenizer:
     """Joins the bytes of tokens, releasing only what later tokens cannot change. Of several stop
-    strings the one that is complete first ends the answer.
-
-    Args:
-        ending: control tokens that end it likewise, and what spells them.
-        thinks: True where the text begins within a thought, False where it may begin with one, or
-            with channels; stop strings do not count in these.
-    """
+    strings the one that is complete first ends the answer. `ending`: control tokens that end it
+    likewise, and what spells them; `thinks`: True where the text begins within a thought, False
+    where it may begin with one, or with channels; stop strings do not count in these."""
 
     def __init__(
         self,

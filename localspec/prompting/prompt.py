@@ -51,16 +51,10 @@ class PromptBuilder:
         overflow: str,
         stats: GenerationStats,
     ) -> Tokens:
-        """The prompt's token ids, and its pictures, checked to leave room for an answer.
-
-        Args:
-            max_tokens: longest answer, None without a limit.
-            overflow: one of OVERFLOW; what it leaves out becomes a notice of `stats`.
-
-        Raises:
-            UsageError: no prompt, messages that the template refuses, an unknown `overflow`.
-            ContextOverflow: no room for an answer.
-        """
+        """The prompt's token ids, and its pictures, checked to leave room for an answer of
+        `max_tokens`. `overflow`: one of OVERFLOW; what it leaves out becomes a notice of `stats`. A
+        UsageError for no prompt, messages that the template refuses, or an unknown `overflow`; a
+        ContextOverflow if there is no room for an answer."""
         if overflow not in OVERFLOW:
             raise UsageError(f"overflow is '{overflow}'. Choose one of {', '.join(OVERFLOW)}.")
         vocabulary = self._model.vocabulary

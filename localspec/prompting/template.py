@@ -24,11 +24,7 @@ _HINT = "On the command line, --raw does without the template."
 
 class ChatTemplate:
     """Turns messages into the text that a model was trained on; a UsageError where `source` is not
-    valid jinja2.
-
-    Attributes:
-        knows_tools: whether the template has a place for descriptions of tools.
-    """
+    valid jinja2. `knows_tools`: whether it has a place for descriptions of tools."""
 
     def __init__(self, source: str, *, bos: str, eos: str, name: str = "the model") -> None:
         # Settings and helpers are those of Hugging Face, which the templates are written for.
@@ -66,15 +62,9 @@ class ChatTemplate:
     ) -> str:
         """The prompt up to where the answer begins, with marks on what is not the template's own
         (see `localspec.prompting.content`). What it does not know is told in what it knows
-        (`Fitting`).
-
-        Args:
-            tools: descriptions of functions, as OpenAI writes them.
-            more: other variables that the template knows, such as enable_thinking.
-
-        Raises:
-            UsageError: the template refuses the messages, or does what the sandbox forbids.
-        """
+        (`Fitting`). `tools`: descriptions of functions, as OpenAI writes them; `more`: other
+        variables, such as enable_thinking. A UsageError if the template refuses the messages, or
+        does what the sandbox forbids."""
         try:
             text = self._render(self._fitting.fit(messages), tools, more)
             begins = (more or {}).get("add_generation_prompt", True)

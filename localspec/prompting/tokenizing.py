@@ -24,14 +24,11 @@ Match = tuple[int, int, "SpecialToken"]
 def prompt_tokens(
     vocabulary: Vocabulary, text: str, *, add_bos: bool, template: str = ""
 ) -> list[int]:
-    """Token ids of what a template wrote, with marks on what callers wrote.
-
-    Args:
-        add_bos: put BOS before it, where the model's metadata say so. An EOS that they want behind
-            every text would end the prompt's answer before it begins.
-        template: its source. Tokens defined beside the vocabulary that it has (`<think>`,
-            `<tool_call>`) are text in what callers wrote, as control tokens are.
-    """
+    """Token ids of what a template wrote, with marks on what callers wrote. `add_bos`: put BOS
+    before it, where the model's metadata say so; an EOS that they want behind every text would end
+    the prompt's answer before it begins. `template`: its source; tokens defined beside the
+    vocabulary that it has (`<think>`, `<tool_call>`) are text in what callers wrote, as control
+    tokens are."""
     tokens = [vocabulary.bos] if add_bos and vocabulary.adds_bos and vocabulary.bos >= 0 else []
     if not isinstance(text, Content):
         return tokens + vocabulary.tokenize(text, special=True, add_bos=False)

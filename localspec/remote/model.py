@@ -19,15 +19,9 @@ _CHILD = "localspec.remote.child"
 
 
 class RemoteModel(Model):
-    """A `Model` of which this process has the vocabulary alone.
-
-    Args:
-        require_room: told the devices that layers can go to; what it raises comes out here.
-
-    Raises:
-        ServerUnreachable: a server does not answer.
-        ModelNotFound, ModelInvalid, NativeError: as for `Model`.
-    """
+    """A `Model` of which this process has the vocabulary alone. `require_room` is told the devices
+    that layers can go to; what it raises comes out here. A ServerUnreachable if a server does not
+    answer; else raises as `Model`."""
 
     def __init__(
         self,

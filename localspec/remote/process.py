@@ -107,13 +107,9 @@ class ChildProcess:
         *arguments: Any,
         progress: Callable[..., object] | None = None,
     ) -> Any:
-        """Have something done, and wait for it. What `progress` raises ends the child, and comes
-        out here.
-
-        Raises:
-            ChildLost: the child died of it, or was dead before.
-            Exception: whatever the child raised.
-        """
+        """Have something done, and wait for it; whatever the child raised comes out. What
+        `progress` raises ends the child, and comes out. A ChildLost if the child died of it, or was
+        dead before."""
         words = ""
         with self._lock:
             if self.lost:

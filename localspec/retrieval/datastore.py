@@ -23,12 +23,9 @@ logger = logging.getLogger("localspec.retrieval")
 
 @dataclass(frozen=True, slots=True)
 class StoredOccurrences:
-    """Where an ending of `length` tokens stands, `total` times.
-
-    Attributes:
-        places: segments and positions in them, as far as they are looked at.
-        ahead: tokens behind the ending that all of these places went on with.
-    """
+    """Where an ending of `length` tokens stands, `total` times. `places`: segments and positions in
+    them, as far as they are looked at; `ahead`: tokens behind the ending that all of these places
+    went on with."""
 
     length: int
     total: int
@@ -65,12 +62,9 @@ class Snapshot:
         return sum(segment.count for segment in self.segments)
 
     def longest(self, ending: Sequence[int]) -> Iterator[StoredOccurrences]:
-        """Where the longest ending of a text stands, and one of about half its tokens, and so on,
-        on demand. Nothing where the last token occurs nowhere.
-
-        Args:
-            ending: of the text, at least its last LONGEST tokens where it has so many.
-        """
+        """Where the longest beginning of `ending`, at least the text's last LONGEST tokens, stands,
+        and one of about half its tokens, and so on, on demand. Nothing where the last token occurs
+        nowhere."""
         if not self.segments or not ending:
             return
         width = self.segments[0].width
@@ -107,15 +101,9 @@ def _occurrences(
 
 
 class Datastore:
-    """Opens what was learned for a vocabulary, and again when more was.
-
-    Attributes:
-        now: what there is.
-
-    Args:
-        fingerprint: computes the vocabulary's; asked once there is any datastore, as it is slow.
-        size: of the vocabulary; what has higher ids is not proposed.
-    """
+    """Opens what was learned for a vocabulary, and again when more was; `now` is what there is.
+    `fingerprint` computes the vocabulary's, and is asked once there is any datastore, as it is
+    slow; `size`: of the vocabulary, what has higher ids is not proposed."""
 
     def __init__(self, fingerprint: Callable[[], str], size: int) -> None:
         self._fingerprint = fingerprint
@@ -125,11 +113,8 @@ class Datastore:
         self._seen: tuple[int, int] | None = None
 
     def refresh(self) -> list[str]:
-        """Look whether anything was learned or forgotten since.
-
-        Returns:
-            What the user should know, sentences; once for each change.
-        """
+        """Look whether anything was learned or forgotten since. Returns sentences for the user,
+        once for each change."""
         if self._name is None and not manifests.exist():
             return []
         self._name = self._name or self._fingerprint()

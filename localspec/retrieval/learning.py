@@ -17,8 +17,16 @@ from localspec.errors import DatastoreError, UsageError
 from localspec.files import remove_abandoned
 from localspec.retrieval import manifest as manifests
 from localspec.retrieval.manifest import Learned, Manifest, SegmentRecord
-from localspec.retrieval.segment import Bytes, Segment, encoded, width_for
-from localspec.retrieval.sorting import MOST_BYTES, checksum_of, package, write_segment
+from localspec.retrieval.segment import (
+    MOST_BYTES,
+    Bytes,
+    Segment,
+    checksum_of,
+    encoded,
+    package,
+    width_for,
+    write_segment,
+)
 
 FACTOR = 4
 SMALL = 1 << 15
@@ -44,16 +52,10 @@ def require() -> None:
 def learn(
     vocabulary: LearnedVocabulary, texts: Mapping[str, Texts], *, patience: float = PATIENCE
 ) -> Manifest:
-    """Add texts, in place of what was learned under the same names before.
-
-    Args:
-        texts: tokens of each text, by the name under which they are listed and forgotten.
-        patience: seconds to wait for another process that learns.
-
-    Raises:
-        DatastoreError: it is damaged, no room, another process keeps it locked.
-        UsageError: pydivsufsort is not installed.
-    """
+    """Add tokens of texts by the name under which they are listed and forgotten, in place of what
+    had the same names. `patience`: seconds to wait for another process that learns. A
+    DatastoreError if it is damaged, has no room, or another process keeps it locked; a UsageError
+    if pydivsufsort is not installed."""
     folder = manifests.root() / vocabulary.fingerprint
     with _changing(folder, patience):
         manifest = manifests.read(folder)
@@ -72,10 +74,7 @@ def learn(
 
 def forget(folder: Path, names: Iterable[str]) -> Manifest:
     """Remove what was learned under these names, from the disk too; unknown ones are ignored.
-
-    Raises:
-        DatastoreError, UsageError: as `learn`.
-    """
+    Raises as `learn`."""
     with _changing(folder):
         manifest = manifests.read(folder)
         if manifest is None:

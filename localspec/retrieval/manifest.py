@@ -41,16 +41,9 @@ class Learned:
 
 @dataclass(slots=True)
 class Manifest:
-    """A datastore's contents.
-
-    Attributes:
-        vocabulary: fingerprint of the tokens.
-        model: the model that the vocabulary was read from, for people.
-        width: bytes of a token.
-        segments: the largest first.
-        learned: by name: a folder or a file with its path, or CONVERSATION and an id.
-        next: number of the next segment's file.
-    """
+    """A datastore's contents. `vocabulary`: fingerprint of the tokens; `model`: what it was read
+    from, for people; `width`: bytes of a token; `segments`: the largest first; `learned`: by a
+    path, or CONVERSATION and an id; `next`: number of the next segment's file."""
 
     vocabulary: str
     model: str
@@ -84,11 +77,8 @@ def folders() -> list[Path]:
 
 
 def read(folder: Path) -> Manifest | None:
-    """The manifest of a datastore, None where there is none.
-
-    Raises:
-        DatastoreError: it is damaged, of another vocabulary, or cannot be read.
-    """
+    """The manifest of a datastore, None where there is none; a DatastoreError if it is damaged, of
+    another vocabulary, or cannot be read."""
     path = folder / FILE
     advice = f"Remove the folder {folder}, and learn again."
     try:

@@ -13,17 +13,23 @@ The file, little-endian but for the tokens, whose bytes have to sort as their id
 from __future__ import annotations
 
 import mmap
+import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from localspec.errors import DatastoreError
+from localspec.errors import DatastoreError, UsageError
+from localspec.files import replacing
 
 MAGIC = b"localspec-text-1"
+MOST_BYTES = (1 << 31) - 1
+"""That a segment's tokens may have: places are int32."""
+_PIECE = 1 << 22
 Bytes = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int32]
 
@@ -34,11 +40,7 @@ def width_for(vocabulary: int) -> int:
 
 
 def encoded(texts: Sequence[Sequence[int] | npt.NDArray[np.int32]], width: int) -> Bytes:
-    """Texts as a segment has them: reversed, each with an end.
-
-    Returns:
-        uint8 [width × (tokens + texts)].
-    """
+    """Texts as a segment has them, uint8 [width × (tokens + texts)]: reversed, each with an end."""
     end = np.array([(1 << 8 * width) - 1])
     stream = np.concatenate([part for text in texts for part in (np.asarray(text, np.int64), end)])
     wide = stream[::-1].astype(">u4").view(np.uint8).reshape(-1, 4)
@@ -46,27 +48,18 @@ def encoded(texts: Sequence[Sequence[int] | npt.NDArray[np.int32]], width: int) 
 
 
 class SegmentMatch(NamedTuple):
-    """Where an ending stands in a segment.
-
-    Attributes:
-        low: the place in the suffix array before which everything is smaller.
-        length: tokens of the (reversed) ending's longest beginning that stands in the text.
-    """
+    """Where an ending stands in a segment. `low`: the place in the suffix array before which
+    everything is smaller; `length`: tokens of the (reversed) ending's longest beginning that stands
+    in the text."""
 
     low: int
     length: int
 
 
 class Segment:
-    """A segment's file, mapped. Damage inside makes proposals that are not accepted.
-
-    Attributes:
-        count: tokens, the ends of texts included.
-
-    Raises:
-        DatastoreError: the file is none, or not of this size.
-        FileNotFoundError: it is not there.
-    """
+    """A segment's file, mapped, of `count` tokens, the ends of texts included. Damage inside makes
+    proposals that are not accepted. A DatastoreError if the file is none, or not of this size; a
+    FileNotFoundError if it is not there."""
 
     def __init__(self, path: Path, count: int, width: int) -> None:
         self.path, self.count, self.width = path, count, width
@@ -147,3 +140,40 @@ class Segment:
             (i for i, (a, b) in enumerate(zip(suffix, ending, strict=False)) if a != b), len(suffix)
         )
         return differing // width
+
+
+def write_segment(path: Path, text: Bytes, width: int) -> int:
+    """Sort a text, as `segment.encoded` gives it, and write it as a segment; the file appears when
+    it is whole. Returns a checksum of the file. A UsageError if pydivsufsort is not installed."""
+    order = package("pydivsufsort").divsufsort(text)
+    checksum = zlib.crc32(MAGIC)
+    with replacing(path, private=True) as partial, partial.open("wb") as file:
+        file.write(MAGIC)
+        for start in range(0, len(order), _PIECE):
+            # libdivsufsort sorts bytes; suffixes that begin inside of a token are dropped.
+            piece = order[start : start + _PIECE]
+            kept = (piece[piece % width == 0] // width).astype("<i4").data
+            checksum = zlib.crc32(kept, checksum)
+            file.write(kept)
+        checksum = zlib.crc32(text.data, checksum)
+        file.write(text.data)
+    return checksum
+
+
+def package(name: str) -> Any:
+    """One of those that learning takes; a UsageError if it is not installed."""
+    try:
+        return import_module(name)
+    except ImportError:
+        raise UsageError(
+            f"Learning needs the package {name}. Install it with pip install '.[learn]' in the "
+            "clone of localspec."
+        ) from None
+
+
+def checksum_of(path: Path) -> int:
+    checksum = 0
+    with path.open("rb") as file:
+        while block := file.read(_PIECE):
+            checksum = zlib.crc32(block, checksum)
+    return checksum

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from localspec.errors import UsageError
 from localspec.files import read_file
-from localspec.retrieval.sorting import package
+from localspec.retrieval.segment import package
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -43,17 +43,10 @@ class SkippedFiles:
 
 
 def texts_in(path: Path, skipped: SkippedFiles) -> Iterator[str]:
-    """The texts of a file, or of all files in a folder that git would not ignore, by path.
-
-    Links are not followed. `.gitignore` files count from the folder that git works in down, the
-    deeper before the higher.
-
-    Args:
-        skipped: counts what is left out.
-
-    Raises:
-        UsageError: there is no such path; pathspec is not installed.
-    """
+    """The texts of a file, or of all files in a folder that git would not ignore, by path. Links
+    are not followed. `.gitignore` files count from the folder that git works in down, the deeper
+    before the higher. `skipped` counts what is left out. A UsageError if there is no such path, or
+    pathspec is not installed."""
     if not path.exists():
         raise UsageError(f"There is no file or folder {path}. Check the path.")
     for file in files_in(path, skipped):

@@ -17,7 +17,7 @@ from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.time_ratio import time_ratio
 from localspec.llama.without_layers import MOST_TOKENS, WithoutLayers
-from localspec.pairing import texts
+from localspec.pairing import sample_texts
 from localspec.pairing.forecast import Forecast, active_bytes, best, speed_ups
 from localspec.pairing.target_curve import measured_curve
 from localspec.policy.calibration import WHOLE
@@ -47,7 +47,7 @@ class DraftTrial:
         with closing(Context(model, self._options)) as context:
             self.curve = measured_curve(context, WHOLE[0])
         self._passes = WithoutLayers(model, self._options)
-        self._searched, self._judged = map(self._read, (texts.SEARCHED, texts.JUDGED))
+        self._searched, self._judged = map(self._read, (sample_texts.SEARCHED, sample_texts.JUDGED))
 
     def close(self) -> None:
         self._passes.close()

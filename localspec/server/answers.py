@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 from localspec import Chunk, Engine, SamplingParams, Stream
@@ -15,16 +16,43 @@ from localspec.decoding.session import ContextShift
 from localspec.prompting.pieces import Piece, Plain, Reader
 from localspec.prompting.prompt import Prompt, Tokens
 from localspec.server.kept_session import Prompted
-from localspec.server.model_host import ModelHost
+from localspec.server.model_hosts import ModelHost
 from localspec.server.pieces import AnswerMessage, joined
-from localspec.server.reading import Reading, ReadingReports
 from localspec.worker_threads import call
 
 SILENCE = 15.0
 """Seconds without a part after which a stream sends a sign of life."""
-
-
 _OWN = ("reports", "messages", "reader")
+
+Reading = dict[str, Any]
+"""How far a prompt is read, in llama.cpp's words."""
+
+
+class ReadingReports:
+    """The first of what was cached, the last of the whole prompt, each further than the one
+    before."""
+
+    def connect(self, stream: Stream, put: Callable[[Reading], object]) -> None:
+        self._stats, self._put = stream.stats, put
+        self._processed, self._begun = -1, 0.0
+
+    def __call__(self, done: int, total: int) -> None:
+        """See `progress` of `Engine.stream`."""
+        for reading in self._made(total - done):
+            self._put(reading)
+
+    def last(self) -> Iterator[Reading]:
+        return self._made(0)
+
+    def _made(self, left: int) -> Iterator[Reading]:
+        total, cached = self._stats.prompt_tokens, self._stats.cached_tokens
+        if self._processed < 0:
+            self._begun = perf_counter()
+        for processed in (cached, max(cached, total - left)):
+            if processed > self._processed:
+                self._processed = processed
+                progress = {"total": total, "cache": cached, "processed": processed}
+                yield {**progress, "time_ms": (perf_counter() - self._begun) * 1e3}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +141,7 @@ class Answers:
                 yield None
             elif isinstance(item, BaseException):
                 raise item
-            elif isinstance(item, Reading):
+            elif isinstance(item, dict):
                 yield Part(number, reading=item)
             elif item is None:
                 running -= 1

@@ -11,14 +11,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from localspec.server import embeddings, page
-from localspec.server.anthropic import messages
+from localspec.server import anthropic, embeddings, ollama, page
 from localspec.server.failures import ApiError, as_api_error, error_body
 from localspec.server.guard import Guard
-from localspec.server.llama_cpp import completion, figures, infill, slots, texts
-from localspec.server.ollama import answering
-from localspec.server.ollama import models as ollama_models
-from localspec.server.openai import chat, completions, models, responses
+from localspec.server.llama_cpp import completion, metrics, slots, tokenize
+from localspec.server.openai import chat, completions, model_list, responses
 from localspec.server.reply import ClientGone, Reply, json_response
 from localspec.server.service import Common, Service
 from localspec.server.wire import Record
@@ -30,11 +27,11 @@ Handler = Callable[..., Awaitable[Any]]
 ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/", page.page),
     ("GET", "/events", page.events),
-    ("GET", "/health", models.health),
-    ("GET", "/v1/health", models.health),
-    ("GET", "/v1/models", models.models),
-    ("GET", "/models", models.models),
-    ("GET", "/v1/models/{name:path}", models.model),
+    ("GET", "/health", model_list.health),
+    ("GET", "/v1/health", model_list.health),
+    ("GET", "/v1/models", model_list.models),
+    ("GET", "/models", model_list.models),
+    ("GET", "/v1/models/{name:path}", model_list.model),
     ("POST", "/v1/chat/completions", chat.chat_completions),
     ("POST", "/chat/completions", chat.chat_completions),
     ("POST", "/v1/chat/completions/input_tokens", chat.input_tokens),
@@ -46,25 +43,25 @@ ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/embedding", embeddings.llama_cpp),
     ("POST", "/api/embed", embeddings.ollama),
     ("POST", "/api/embeddings", embeddings.ollama_single),
-    ("POST", "/v1/messages", messages.messages),
-    ("POST", "/v1/messages/count_tokens", messages.count_tokens),
-    ("POST", "/api/chat", answering.chat),
-    ("POST", "/api/generate", answering.generate),
-    ("GET", "/api/tags", ollama_models.tags),
-    ("GET", "/api/ps", ollama_models.ps),
-    ("POST", "/api/show", ollama_models.show),
-    ("GET", "/api/version", ollama_models.version),
+    ("POST", "/v1/messages", anthropic.messages),
+    ("POST", "/v1/messages/count_tokens", anthropic.count_tokens),
+    ("POST", "/api/chat", ollama.chat),
+    ("POST", "/api/generate", ollama.generate),
+    ("GET", "/api/tags", ollama.tags),
+    ("GET", "/api/ps", ollama.ps),
+    ("POST", "/api/show", ollama.show),
+    ("GET", "/api/version", ollama.version),
     ("POST", "/completion", completion.completion),
     ("POST", "/completions", completion.completion),
-    ("POST", "/infill", infill.infill),
-    ("POST", "/tokenize", texts.tokenize),
-    ("POST", "/detokenize", texts.detokenize),
-    ("GET", "/tokenizer_info", texts.tokenizer_info),
-    ("POST", "/apply-template", texts.apply_template),
-    ("GET", "/props", texts.props),
-    ("GET", "/slots", figures.slots),
+    ("POST", "/infill", completion.infill),
+    ("POST", "/tokenize", tokenize.tokenize),
+    ("POST", "/detokenize", tokenize.detokenize),
+    ("GET", "/tokenizer_info", tokenize.tokenizer_info),
+    ("POST", "/apply-template", tokenize.apply_template),
+    ("GET", "/props", tokenize.props),
+    ("GET", "/slots", metrics.slots),
     ("POST", "/slots/{number:int}", slots.act),
-    ("GET", "/metrics", figures.metrics),
+    ("GET", "/metrics", metrics.metrics),
 )
 
 _RANKING = "Ranking needs a model that was made for it, and those do not generate text."

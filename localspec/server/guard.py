@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localspec.server.activity import Traffic
 from localspec.server.failures import ApiError, error_body, logger
-from localspec.server.options import LOCAL, ServerOptions, address_of, is_loopback
+from localspec.server.server_options import LOCAL, ServerOptions, address_of, is_loopback
 from localspec.text import printable
 
 OPEN = frozenset(["/", "/health", "/v1/health"])

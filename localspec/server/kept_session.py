@@ -42,7 +42,9 @@ class ServedSession:
 def _conversation(engine: Engine, prompt: Prompted | None, stream: Stream) -> Any:
     if isinstance(prompt, str):
         return prompt + stream.text
-    if prompt is None or not all(map(_plain, prompt)):
+    if prompt is None or not all(
+        one["role"] in _ROLES and isinstance(one.get("content"), str) for one in prompt
+    ):
         data = b"".join(engine.token_bytes(token) for token in stream.context)
         return data.decode("utf-8", "replace")
     messages = [{"role": one["role"], "content": one["content"]} for one in prompt]
@@ -50,7 +52,3 @@ def _conversation(engine: Engine, prompt: Prompted | None, stream: Stream) -> An
     if messages[-1]["role"] == "assistant":  # the answer continued it
         begun = messages.pop()["content"]
     return [*messages, {"role": "assistant", "content": begun + stream.text}]
-
-
-def _plain(message: Mapping[str, Any]) -> bool:
-    return message["role"] in _ROLES and isinstance(message.get("content"), str)

@@ -12,17 +12,66 @@ from collections.abc import Callable, Generator, Sequence
 from types import FrameType
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from localspec import SamplingParams
 from localspec.errors import LocalspecError, UsageError
 from localspec.server.app import build
 from localspec.server.failures import logger
-from localspec.server.model_host import Offer, Opened
-from localspec.server.models import Models
-from localspec.server.options import ServerOptions
-from localspec.server.protocol import protocol_class
+from localspec.server.model_hosts import Models, Offer, Opened
+from localspec.server.server_options import ServerOptions
 from localspec.server.service import Common
 from localspec.text import printable
+
+
+def protocol_class(options: ServerOptions) -> type[H11Protocol]:
+    """Connections with time limits: uvicorn has none for the head of a request, nor for a client
+    that does not read."""
+
+    class Connection(H11Protocol):
+        _patience: asyncio.TimerHandle | None = None
+        _stuck: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._be_patient()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.cycle is None or self.cycle.response_complete:
+                self._be_patient()
+            elif self._patience is not None:
+                self._patience.cancel()
+                self._patience = None
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            for timer in (self._patience, self._stuck):
+                if timer is not None:
+                    timer.cancel()
+            super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._stuck = self.loop.call_later(options.write_timeout, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            if self._stuck is not None:
+                self._stuck.cancel()
+                self._stuck = None
+            super().resume_writing()
+
+        def timeout_keep_alive_handler(self) -> None:
+            if self.transport.get_write_buffer_size():
+                self.transport.abort()  # closing would wait for the client to read
+            else:
+                super().timeout_keep_alive_handler()
+
+        def _be_patient(self) -> None:
+            if self._patience is None:
+                self._patience = self.loop.call_later(options.header_timeout, self.transport.abort)
+
+    return Connection
+
 
 _BACKLOG = 128
 
@@ -119,15 +168,9 @@ def serve(
     ready: Callable[[Opened], None],
 ) -> bool:
     """Answer requests until a signal arrives; returns whether all running answers were completed.
-
-    Args:
-        defaults: sampling parameters for requests that do not set them.
-        listening: called with each address, before the model is loaded.
-        ready: called with every model that was opened.
-
-    Raises:
-        LocalspecError: it cannot listen, or the first model cannot be opened.
-    """
+    `defaults`: for requests that do not set sampling parameters; `listening`: called with each
+    address, before the model is loaded; `ready`: called with every model that was opened. A
+    LocalspecError if it cannot listen, or the first model cannot be opened."""
     uvicorn_log = logging.getLogger("uvicorn")
     uvicorn_log.handlers, uvicorn_log.propagate = [_Forward()], False
     uvicorn_log.setLevel(logging.WARNING)

@@ -16,14 +16,12 @@ from localspec import Engine, SamplingParams, __version__
 from localspec.decoding.session import ContextShift
 from localspec.llama.model import Model
 from localspec.server.activity import Traffic
-from localspec.server.answers import Answers, Ask
+from localspec.server.answers import Answers, Ask, ReadingReports
 from localspec.server.bodies import Wire, parsed, read_body
 from localspec.server.failures import ApiError, logger
-from localspec.server.model_host import ModelHost
-from localspec.server.models import Models
-from localspec.server.options import ServerOptions
-from localspec.server.reading import ReadingReports
+from localspec.server.model_hosts import ModelHost, Models
 from localspec.server.reply import while_connected
+from localspec.server.server_options import ServerOptions
 
 Value = TypeVar("Value")
 

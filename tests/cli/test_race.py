@@ -11,7 +11,7 @@ import pytest
 import localspec
 from localspec import Engine, ModelOptions
 from localspec.loading.beside import load_beside
-from localspec.pairing import pair_memory
+from localspec.pairing import memory
 from localspec.prompting.prompt import Tokens
 from tests.cli.conftest import Cli
 from tests.cli.process import LOCALSPEC, finished, line, running
@@ -129,7 +129,7 @@ def test_on_a_terminal_the_screen_comes_back(long_model: Path, tmp_path: Path) -
 
 
 def test_no_memory_for_a_second_cache(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pair_memory, "available", lambda: (1 << 20, 1 << 34))
+    monkeypatch.setattr(memory, "available", lambda: (1 << 20, 1 << 34))
     with pytest.raises(
         localspec.NativeError, match=r"takes .* MiB, and 1.0 MiB of memory are free"
     ):

@@ -21,8 +21,8 @@ from localspec.identity import content_identity
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.loading.draft import choose_draft
-from localspec.pairing.drafts import candidates
-from localspec.pairing.pair_memory import PairUse
+from localspec.pairing.auto import candidates
+from localspec.pairing.memory import PairUse
 from localspec.pairing.trained import acceptance
 from tests.support.ggufs import tiny_llama
 

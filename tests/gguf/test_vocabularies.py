@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import VocabularyFacts, compare, shared_text
-from localspec.pairing import rules
 from localspec.pairing.rules import judge_files
 from tests.conftest import DATA
 from tests.pairing.pairs import model
@@ -105,21 +103,6 @@ def test_a_smaller_model_of_the_same_family_drafts(
     # The embeddings of a quarter of a million tokens are most of models as small as these.
     assert wrong <= {"smaller"}, report
     assert report.usable
-
-
-@pytest.mark.parametrize(
-    ("a", "b"), list(itertools.combinations(("gpt-2", "llama-spm", "qwen2", "falcon"), 2))
-)
-def test_families_are_told_apart(
-    a: str, b: str, file_of: Callable[[str], GGUFFile], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rules, "THROUGH_TEXT", False)
-    report = judge_files(file_of(a), file_of(b))
-    assert f"token {DIFFERS[min(a, b), max(a, b)]} is" in (report.why_not or "")
-    monkeypatch.setattr(rules, "THROUGH_TEXT", True)
-    text = next(c for c in judge_files(file_of(a), file_of(b)).checks if c.rule == "token ids")
-    assert text.verdict == "warn"
-    assert "works through text" in text.evidence
 
 
 def test_text_in_common_counts_marks_of_spaces_as_spaces(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from localspec.chat.conversation import ASSISTANT, USER, Conversation, new_id
 from localspec.history.history import History
 from localspec.history.rows import ConversationHeader
+from localspec.history.schema import connect
 from localspec.history.statements import Statements
 
 
@@ -53,31 +54,22 @@ def fill(path: Path, count: int) -> None:
     history.close()
 
 
-def steps_of(path: Path, count: int, question: Callable[[History], object]) -> int:
+def steps_of(path: Path, count: int, question: Callable[[Statements], object]) -> int:
     """Steps of SQLite's machine for a question to a store of that size."""
     fill(path, count)
-    history = History(path)
-    question(history)  # what is read once per connection is not meant
+    connection = connect(path, "ro", PATIENCE)
+    question(Statements(connection))  # what is read once per connection is not meant
     steps = 0
 
     def step() -> None:
         nonlocal steps
         steps += 1
 
-    reader = history._file._reader
-    assert reader is not None
-    reader.connection.set_progress_handler(step, 1)
-    question(history)
-    reader.connection.set_progress_handler(None, 1)
-    history.close()
+    connection.set_progress_handler(step, 1)
+    question(Statements(connection))
+    connection.close()
     assert steps
     return steps
-
-
-def writer_of(history: History) -> Statements:
-    writer = history._file._writer
-    assert writer is not None
-    return writer
 
 
 PATIENCE = 0.05

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from localspec.chat.conversation import USER, Attachment, Conversation
 from localspec.history.history import History
-from localspec.history.query import END, MARK
 from localspec.history.rows import ConversationHeader
+from localspec.history.search import END, MARK
 
 TEXTS = (
     "The quick brown fox jumps over the lazy dog.",

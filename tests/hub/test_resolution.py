@@ -16,7 +16,7 @@ from tests.hub.conftest import COMMIT, OLDER, Cached
 def test_the_embedded_pair() -> None:
     target, draft = paths.EMBEDDED_TARGET, paths.EMBEDDED_DRAFT
     assert resolve(None) == resolve("demo") == paths.embedded(target)
-    assert resolve("demo", embedded=draft) == paths.embedded(draft)
+    assert find("demo", embedded=draft).path == paths.embedded(draft)
 
 
 def test_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from localspec.gguf import dimensions
 from localspec.gguf.dimensions import Dimensions, Use, n_layers
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
@@ -22,10 +21,14 @@ from localspec.llama.kernels import status
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.quantize import quantize
-from localspec.pairing.memory import RELEASED, MemoryNeed, most_layers, place
-from localspec.pairing.pair_memory import PairUse, memory_of_pair
+from localspec.pairing.memory import (
+    MemoryNeed,
+    PairUse,
+    memory_of_pair,
+    most_layers,
+    place,
+)
 from tests.gguf.raw import Tensor, write_model
-from tests.pairing.pairs import model
 from tests.support.ggufs import sized_llama, tiny_hybrid, tiny_llama, tiny_mamba
 
 pytestmark = pytest.mark.nightly
@@ -95,13 +98,6 @@ def test_resident_memory_is_foretold_within_a_tenth(
     assert need.total == pytest.approx(measured, rel=TOLERANCE), (
         f"foretold {need.total / MIB:.1f} MiB ({need}), measured {measured / MIB:.1f} MiB"
     )
-
-
-@pytest.mark.skipif(not LINUX, reason="resident memory means something else elsewhere")
-def test_a_pair_takes_what_both_take(files: dict[str, Path]) -> None:
-    wanted = [(files["q8_0"], {"context": 2048}), (files["embedded"], {"context": 2048})]
-    need = sum((foretold(*one) for one in wanted), MemoryNeed())
-    assert need.total == pytest.approx(resident(*wanted), rel=TOLERANCE)
 
 
 def _set_aside(path: Path, caplog: pytest.LogCaptureFixture, **options: Any) -> dict[str, float]:
@@ -177,26 +173,6 @@ def test_a_model_without_output_of_its_own_has_it_twice_on_a_device(draft_path: 
     assert everything.device.kv == place(file, use, 0).host.kv
 
 
-def rewrites(patch: pytest.MonkeyPatch, *types: str) -> None:
-    patch.setattr(dimensions, "rewritten_here", lambda: types)
-
-
-def test_layers_move_to_a_device_one_by_one(
-    target_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rewrites(monkeypatch)
-    file, use = read_gguf(target_path), Use(context=512, kernels=False)
-    steps = [place(file, use, n) for n in range(n_layers(file) + 2)]
-    weights = [step.device.weights for step in steps]
-    assert weights == sorted(weights)
-    assert len({step.device.kv for step in steps}) == n_layers(file) + 1
-    assert {step.device.kv + step.host.kv for step in steps} == {steps[0].host.kv}
-    embeddings = next(t.size for t in file.tensors if t.name == "token_embd.weight")
-    mapped = file.size
-    for step in steps[1:]:
-        assert step.device.weights + step.host.weights == mapped + embeddings
-
-
 def test_as_many_layers_as_fit(target_path: Path) -> None:
     file, use = read_gguf(target_path), Use(context=512)
     whole = place(file, use, -1).device.total
@@ -227,37 +203,6 @@ def _latent(path: Path) -> GGUFFile:
 
 def test_latent_attention_keeps_one_vector_per_token(tmp_path: Path) -> None:
     assert place(_latent(tmp_path / "a.gguf"), Use(context=256), 0).host.kv == 2 * 256 * 576 * 2
-
-
-def test_types_that_are_rewritten_are_kept_twice(
-    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = read_gguf(files["q4_0"])
-    rewrites(monkeypatch)
-    plain = place(file, Use(kernels=False), 0).host
-    rewrites(monkeypatch, "Q4_0")
-    twice = place(file, Use(kernels=False), 0).host
-    inner = sum(t.size for t in file.tensors if t.type == "Q4_0" and t.name != "token_embd.weight")
-    assert twice.reclaimable == inner
-    assert twice.total - plain.total >= inner
-    assert twice.least < twice.total
-    unmapped = place(file, Use(mmap=False, kernels=False), 0).host
-    assert unmapped.reclaimable == 0
-    once = place(file, Use(kernels=True), 0).host
-    small = sum(t.size for t in file.tensors if len(t.shape) > 1 and t.size < RELEASED)
-    assert (once.reclaimable, once.total) == (small, plain.total + small)
-    assert small < inner / 2
-
-
-def test_absurd_metadata_give_a_number_all_the_same(tmp_path: Path) -> None:
-    path = model(tmp_path / "a.gguf", context=1 << 31, layers=2)
-    data = path.read_bytes()
-    for name in ("block_count", "attention.head_count", "embedding_length"):
-        at = data.index(f"llama.{name}".encode()) + len(f"llama.{name}") + 4
-        data = data[:at] + b"\xff\xff\xff\xff" + data[at + 4 :]
-    path.write_bytes(data)
-    assert place(read_gguf(path), Use(), 0).host.total > 0
-    assert most_layers(read_gguf(path), Use(), 1 << 60).layers >= 0
 
 
 def test_of_a_target_on_other_machines_little_stays(target_path: Path, draft_path: Path) -> None:

@@ -15,11 +15,10 @@ from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import VocabularyFacts, compare
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
-from localspec.llama.vocabulary import Vocabulary
 from localspec.pairing import rules
-from localspec.pairing.pair_memory import PairUse, memory_of_pair
+from localspec.pairing.memory import PairUse, memory_of_pair
 from localspec.pairing.rules import Check, PairVerdict, active_parameters, judge, judge_files
-from tests.gguf.raw import ARRAY, STRING, array, gguf, key, text
+from tests.gguf.raw import STRING, array, gguf, key, text
 from tests.pairing.pairs import CONTROLS, TOKENS, model
 from tests.support.ggufs import tiny_bert, tiny_llama, tiny_mamba
 
@@ -37,23 +36,17 @@ RULES = (
 )
 
 
-OPENED_THROUGH_TEXT = rules.THROUGH_TEXT
-
-
-@pytest.fixture(autouse=True)
-def _ids_have_to_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless a test says otherwise."""
-    monkeypatch.setattr(rules, "THROUGH_TEXT", False)
-
-
 @pytest.fixture
 def pair(tmp_path: Path) -> Callable[..., PairVerdict]:
-    """Judges a pair that agrees in everything but what is said about the draft."""
+    """Judges a pair that agrees in everything but what is said about the draft; token ids have to
+    agree, unless `through_text`."""
 
     def judged(*, target: dict[str, Any] | None = None, **draft: Any) -> PairVerdict:
         mine = model(tmp_path / "target.gguf", width=256, **(target or {}))
-        context = draft.pop("judged_with", None)
-        return judge(mine, model(tmp_path / "draft.gguf", **draft), PairUse(context=context))
+        use = PairUse(
+            context=draft.pop("judged_with", None), through_text=draft.pop("through_text", False)
+        )
+        return judge(mine, model(tmp_path / "draft.gguf", **draft), use)
 
     return judged
 
@@ -186,16 +179,16 @@ def test_more_tokens_at_the_end_are_padding(pair: Callable[..., PairVerdict], wh
 
 
 def test_tokens_that_only_the_target_has_are_too_many_for_a_draft_that_reads_text(
-    pair: Callable[..., PairVerdict], monkeypatch: pytest.MonkeyPatch
+    pair: Callable[..., PairVerdict],
 ) -> None:
-    monkeypatch.setattr(rules, "THROUGH_TEXT", True)
     more = (*TOKENS, "<unused1>", "new")
-    report = pair(target={"tokens": more, "controls": (*CONTROLS, 14)})
+    report = pair(target={"tokens": more, "controls": (*CONTROLS, 14)}, through_text=True)
     assert (
         "token 15 is 'new' in the target and none in the draft" in the(report, "token ids").evidence
     )
-    assert not_ok(pair(target={"tokens": more[:-1], "controls": (*CONTROLS, 14)})) == []
-    assert not_ok(pair(tokens=more)) == []
+    fewer = {"tokens": more[:-1], "controls": (*CONTROLS, 14)}
+    assert not_ok(pair(target=fewer, through_text=True)) == []
+    assert not_ok(pair(tokens=more, through_text=True)) == []
 
 
 def test_a_mixture_counts_the_experts_that_are_used(tmp_path: Path) -> None:
@@ -205,11 +198,8 @@ def test_a_mixture_counts_the_experts_that_are_used(tmp_path: Path) -> None:
     assert active_parameters(mixture) - active_parameters(dense) == 4 * 64 * 64 * 2
 
 
-def test_another_vocabulary_may_work_through_text(
-    pair: Callable[..., PairVerdict], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rules, "THROUGH_TEXT", True)
-    report = pair(tokens=(*TOKENS[:7], *TOKENS[8:]))
+def test_another_vocabulary_may_work_through_text(pair: Callable[..., PairVerdict]) -> None:
+    report = pair(tokens=(*TOKENS[:7], *TOKENS[8:]), through_text=True)
     assert report.usable
     check = the(report, "token ids")
     assert check.verdict == "warn"
@@ -306,12 +296,11 @@ def test_metadata_and_llama_cpp_agree_on_shared_vocabularies(tmp_path: Path) -> 
         tiny_llama(tmp_path / "last.gguf", swap_tokens=(8190, 8191)),
     ]
     options = ModelOptions(threads=1, gpu_layers=0)
-    assert hasattr(Vocabulary, "difference") == OPENED_THROUGH_TEXT  # how pairs are opened
     opened = [Model(path, options) for path in files]
     facts = [VocabularyFacts(read_gguf(path)) for path in files]
     try:
         for a, b in itertools.product(range(len(files)), repeat=2):
-            found = compare(facts[a], facts[b], reads_all=OPENED_THROUGH_TEXT).different
+            found = compare(facts[a], facts[b], reads_all=True).different
             if found is None:
                 opened[a].vocabulary.require_shared_with(opened[b].vocabulary)
                 continue
@@ -324,42 +313,6 @@ def test_metadata_and_llama_cpp_agree_on_shared_vocabularies(tmp_path: Path) -> 
     finally:
         for one in opened:
             one.close()
-
-
-@pytest.mark.parametrize(
-    "texts",
-    [
-        ["<|eot_id|>", "<|fim_prefix|>", "<|channel|>", "<PAD>", "<eos>", "</s>", "plain"],
-        ["<|return|>", "<|call|>", "<|end|>"],
-        ["<|return|>", "<|end|>"],
-        ["<|flush|>", "<|calls|>", "<|end|>"],
-        ["</s>", "<|tool_response>"],
-        ["<｜end▁of▁sentence｜>", "[EOT]", "_<EOT>", "▁<PRE>"],
-    ],
-)
-def test_control_tokens_are_those_of_llama_cpp(tmp_path: Path, texts: list[str]) -> None:
-    """Also those that it recognises by their texts, and those that it takes back."""
-    import llama_cpp
-
-    from localspec.llama import library
-
-    path = model(tmp_path / "a.gguf", tokens=("a", "b", "ab", *texts), controls=(2,))
-    merges = key("tokenizer.ggml.merges", ARRAY, array(STRING, ["a b"]))
-    keys = path.read_bytes()[24:].split(text("token_embd.weight"))[0]
-    path.write_bytes(gguf([keys, merges], n_keys=len(read_gguf(path).metadata) + 1))
-    facts = VocabularyFacts(read_gguf(path))
-    library.start()
-    params = llama_cpp.llama_model_default_params()
-    params.vocab_only = True
-    handle = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
-    assert handle
-    vocabulary = llama_cpp.llama_model_get_vocab(handle)
-    get, control = llama_cpp.llama_vocab_get_attr, llama_cpp.LLAMA_TOKEN_ATTR_CONTROL
-    native = {facts.text(t): bool(get(vocabulary, t) & control) for t in range(facts.size)}
-    turn_end = llama_cpp.llama_vocab_eot(vocabulary)
-    llama_cpp.llama_model_free(handle)
-    assert {facts.text(token): facts.control(token) for token in range(facts.size)} == native
-    assert (facts.turn_end() is None) == (turn_end < 0)
 
 
 def test_what_would_make_llama_cpp_abort_is_no_model(tmp_path: Path, draft_path: Path) -> None:

@@ -10,8 +10,7 @@ from localspec import ModelOptions, NativeError
 from localspec.gguf.dimensions import Use
 from localspec.gguf.reader import read_gguf
 from localspec.llama.devices import Device
-from localspec.pairing.memory import place
-from localspec.pairing.remote_room import require_remote_room
+from localspec.pairing.memory import place, require_remote_room
 
 OPTIONS = ModelOptions(context=1024, rpc=("far:1",))
 

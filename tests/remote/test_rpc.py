@@ -21,7 +21,7 @@ from localspec import (
 )
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.pairing import remote_room
+from localspec.pairing import memory
 from localspec.pairing.memory import MemoryNeed, Placement
 from localspec.remote import context as remote_context
 from tests.cli.process import finished
@@ -146,7 +146,7 @@ def test_answer_ends_with_a_sentence_where_a_server_stays_away(
 
 def test_target_that_would_not_fit_there(two: TwoServers, monkeypatch: pytest.MonkeyPatch) -> None:
     huge = Placement(7, MemoryNeed(), MemoryNeed(weights=1 << 60))
-    monkeypatch.setattr(remote_room, "place", lambda *_: huge)
+    monkeypatch.setattr(memory, "place", lambda *_: huge)
     with pytest.raises(NativeError, match=r"\(2 of 2 devices are on RPC servers\)"):
         localspec.load(options=ModelOptions(context=512, rpc=two.addresses))
 

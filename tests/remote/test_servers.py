@@ -55,16 +55,6 @@ def test_one_that_answers() -> None:
     assert heard[0] == HELLO, "what llama.cpp itself begins with"
 
 
-def test_nothing_at_the_address() -> None:
-    address = f"127.0.0.1:{free_port()}"
-    with pytest.raises(ServerUnreachable) as raised:
-        require_answering([address])
-    assert str(raised.value) == (
-        f"The RPC server {address} does not answer: connection refused. Start ggml-rpc-server "
-        "there, or leave it out of --rpc."
-    )
-
-
 def test_one_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(servers, "LIMIT", 0.1)
     with listening(lambda connection: connection.recv(1000) and connection.recv(1)) as address:

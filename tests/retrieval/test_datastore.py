@@ -18,8 +18,7 @@ from localspec.retrieval import learning
 from localspec.retrieval import manifest as manifests
 from localspec.retrieval.datastore import Datastore, Snapshot
 from localspec.retrieval.learning import LearnedVocabulary, forget, learn
-from localspec.retrieval.segment import Segment, encoded
-from localspec.retrieval.sorting import write_segment
+from localspec.retrieval.segment import Segment, encoded, write_segment
 from tests.support.toys import examples
 
 FACTS = LearnedVocabulary("f" * 24, 1000, "toy")

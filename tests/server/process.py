@@ -189,8 +189,8 @@ def serving(
 PROGRAM = """
 import sys, pathlib, time
 from localspec import SamplingParams, load
-from localspec.server.model_host import Offer
-from localspec.server.options import ServerOptions
+from localspec.server.model_hosts import Offer
+from localspec.server.server_options import ServerOptions
 from localspec.server.running import serve
 
 def start(*offers, **options):

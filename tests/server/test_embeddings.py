@@ -1,4 +1,4 @@
-"""Vectors of texts, in all protocols."""
+"""Vectors of texts in all protocols, and models that were made for nothing else."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ import openai
 import pytest
 
 from localspec import Engine, ModelOptions
-from localspec.llama.embeddings import Embedder
+from localspec.errors import Cancelled, UsageError
+from localspec.llama.embeddings import Embedder, EmbeddingModel
 from localspec.loading.beside import embedder_beside
 from tests.server.process import PATIENCE, Running, serving, wait_until
+from tests.server.test_life import started
+from tests.support import ggufs
+from tests.support.gguf_files import gguf_file
 
 pytestmark = pytest.mark.nightly
 
@@ -127,3 +131,119 @@ def test_they_queue_like_answers(tmp_path: Path) -> None:
         assert int(reply.headers["retry-after"]) >= 1
         server.wait_until_idle()
         assert server.post("/v1/embeddings", {"input": FOX}).status == 200
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return ggufs.tiny_bert(tmp_path_factory.mktemp("bert") / "bert.gguf")
+
+
+@pytest.fixture(scope="module")
+def embedding(bert: Path) -> Iterator[Running]:
+    with serving(bert.parent, "-m", str(bert), "-t", "1") as running:
+        yield running
+
+
+def of_bert(path: Path, tokens: list[int]) -> Any:
+    """The mean of the last layer's rows, made without any of the code under test (numpy alone)."""
+
+    tensors = {t.name: t for t in gguf_file(path).tensors}
+
+    def weight(name: str) -> Any:
+        tensor = tensors[name]
+        return tensor.data.reshape(*reversed(tensor.shape.tolist())).astype(np.float64)
+
+    def normed(rows: Any, name: str) -> Any:
+        rows = rows - rows.mean(1, keepdims=True)
+        rows = rows / np.sqrt((rows**2).mean(1, keepdims=True) + 1e-12)
+        return rows * weight(f"{name}.weight") + weight(f"{name}.bias")
+
+    def linear(rows: Any, name: str) -> Any:
+        found = rows @ weight(f"{name}.weight").T
+        return found + weight(f"{name}.bias") if f"{name}.bias" in tensors else found
+
+    def gelu(x: Any) -> Any:
+        return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+    rows = weight("token_embd.weight")[tokens] + weight("token_types.weight")[0]
+    rows = normed(rows + weight("position_embd.weight")[: len(tokens)], "token_embd_norm")
+    heads = 2
+    for block in ("blk.0", "blk.1"):
+        q, k, v = (
+            linear(rows, f"{block}.attn_{kind}").reshape(len(tokens), heads, -1).swapaxes(0, 1)
+            for kind in "qkv"
+        )
+        scores = q @ k.swapaxes(1, 2) / np.sqrt(q.shape[-1])
+        scores = np.exp(scores - scores.max(-1, keepdims=True))
+        mixed = (scores / scores.sum(-1, keepdims=True) @ v).swapaxes(0, 1).reshape(rows.shape)
+        rows = normed(linear(mixed, f"{block}.attn_output") + rows, f"{block}.attn_output_norm")
+        fed = linear(gelu(linear(rows, f"{block}.ffn_up")), f"{block}.ffn_down")
+        rows = normed(fed + rows, f"{block}.layer_output_norm")
+    mean = rows.mean(0)
+    return mean / np.linalg.norm(mean)
+
+
+def test_vectors_are_those_of_the_weights(bert: Path) -> None:
+    model = EmbeddingModel(bert, ModelOptions(threads=1))
+    try:
+        for text in (FOX, HEN, f"{FOX} {HEN} " * 6):
+            tokens = model.model.vocabulary.tokenize(text, special=False, add_bos=True)
+            found = model.embed(tokens)
+            assert found.shape == (64,)
+            assert np.linalg.norm(found) == pytest.approx(1.0, abs=1e-5)
+            assert float(found @ of_bert(bert, tokens)) > 0.9999
+        for wrong in ([], [5] * (model.longest + 1)):
+            with pytest.raises(UsageError, match="cannot be embedded"):
+                model.embed(wrong)
+        with pytest.raises(Cancelled):
+            model.embed([5], lambda: True)
+    finally:
+        model.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}]}),
+        ("/v1/completions", {"prompt": "Hello"}),
+        ("/v1/responses", {"input": "Hello"}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5}),
+        ("/completion", {"prompt": "Hello"}),
+        ("/infill", {"input_prefix": "a", "input_suffix": "b"}),
+        ("/api/chat", {"model": "x", "messages": [{"role": "user", "content": "Hello"}]}),
+        ("/api/generate", {"model": "x", "prompt": "Hello"}),
+    ],
+)
+def test_text_is_refused_with_what_to_do(embedding: Running, path: str, body: Any) -> None:
+    reply = embedding.post(path, body)
+    assert reply.status == 400
+    assert "bert makes only embeddings" in str(reply.json["error"])
+    assert "/v1/embeddings" in str(reply.json["error"])
+
+
+def test_what_it_is_is_told(embedding: Running) -> None:
+    (told,) = embedding.get("/v1/models").json["data"]
+    assert (told["id"], told["status"]["value"]) == ("bert", "loaded")
+    assert told["meta"]["n_embd"] == 64
+    assert embedding.get("/health").status == 200
+    assert embedding.get("/api/tags").json["models"][0]["name"] == "bert"
+    assert embedding.get("/metrics").status == 200
+    assert embedding.get("/props").status == 400
+    assert "bert is loaded. It makes only embeddings." in embedding.log.read_text()
+    long = embedding.post("/v1/embeddings", {"input": "fox " * 3000})
+    assert long.status == 400
+    assert "exceeds the available context size (512 tokens)" in long.json["error"]["message"]
+
+
+def test_a_chat_model_beside_it(bert: Path, tmp_path: Path) -> None:
+    with serving(tmp_path, "-m", "demo", "-m", str(bert), "--alias", "chat", "-t", "1") as both:
+        assert len(both.post("/v1/embeddings", {"model": "bert", "input": FOX}).json["data"]) == 1
+        body = {"model": "chat", "prompt": "Once", "max_tokens": 3}
+        assert both.post("/v1/completions", body).json["choices"][0]["text"]
+        assert both.post("/v1/completions", {**body, "model": "bert"}).status == 400
+
+
+def test_it_has_no_session(bert: Path, tmp_path: Path) -> None:
+    done = started("--port", "0", "-m", str(bert), "--session", str(tmp_path / "a.session"))
+    assert done.returncode == 2
+    assert "Leave out --session" in " ".join(done.stderr.split())

@@ -14,11 +14,10 @@ from localspec import Engine, GenerationStats
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.prompting.content import plain
 from localspec.prompting.prompt import Tokens
+from localspec.server.answer_figures import TextOffsets, text_logprobs, timings, usage
 from localspec.server.answers import Answers, Part
 from localspec.server.failures import ApiError
-from localspec.server.figures import TextOffsets, text_logprobs, timings, usage
-from localspec.server.openai.chat import DONE
-from localspec.server.openai.chat_wire import RawFields
+from localspec.server.openai.chat import DONE, RawFields
 from localspec.server.reply import Event, Reply
 from localspec.server.service import FINGERPRINT, Service
 from localspec.server.wire import MOST_CHOICES
@@ -129,8 +128,7 @@ class CompletionReply(Reply):
     def events_of(self, part: Part) -> Iterable[Event]:
         number, stream = part.number, self.answers.streams[part.number]
         if part.reading is not None:
-            progress = part.reading.as_llama_cpp()
-            yield self._event(self._choice(number), prompt_progress=progress)
+            yield self._event(self._choice(number), prompt_progress=part.reading)
         elif part.complete:
             reason = stream.finish_reason
             finish = "stop" if reason == "cancelled" else reason

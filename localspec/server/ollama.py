@@ -1,31 +1,127 @@
-"""`/api/chat` and `/api/generate`."""
+"""ollama's protocol."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
 
 from localspec import Engine
+from localspec.gguf.names import quant_of
 from localspec.prompting.pieces import Text, Thought
 from localspec.prompting.prompt import Tokens
+from localspec.prompting.reasoning import reasons
+from localspec.server.answer_figures import chat_logprobs
 from localspec.server.answers import Answers, Ask, Part
-from localspec.server.conversation import Chat, ask_of
+from localspec.server.chat_prompt import Chat, ask_of
 from localspec.server.failures import ApiError
-from localspec.server.figures import chat_logprobs
-from localspec.server.model_host import ModelHost
-from localspec.server.ollama.wire import (
-    ChatRequest,
-    GenerateRequest,
-    OllamaMessage,
-    OllamaRequest,
+from localspec.server.llama_cpp.tokenize import settings_of
+from localspec.server.model_hosts import ModelHost
+from localspec.server.openai.messages import (
+    Content,
+    ContentPart,
+    FunctionTool,
+    Message,
+    ToolCall,
+    messages_of,
+    tools_of,
 )
-from localspec.server.openai.messages import messages_of, tools_of
 from localspec.server.pieces import AnswerMessage
 from localspec.server.reply import Event, Reply, as_json
 from localspec.server.service import Service
 from localspec.server.tools import ToolChoice, chosen
+from localspec.server.wire import Record, Sampling, sampling_of, stops_of
+
+VERSION = "0.12.0"
+
+
+class Options(Sampling):
+    stop: str | list[str] | None = None
+    num_predict: int | None = None
+    num_keep: int | None = None
+
+
+class OllamaMessage(Record):
+    role: str
+    content: str | None = None
+    images: list[str] | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_name: str | None = None
+    thinking: str | None = None
+
+    def as_openai(self) -> Message:
+        return Message(
+            role=self.role,
+            content=_with_images(self.content or "", self.images),
+            name=self.tool_name,
+            tool_calls=self.tool_calls or None,
+            reasoning_content=self.thinking,
+        )
+
+
+class OllamaRequest(Record):
+    model: str | None = None
+    stream: bool | None = None
+    format: str | dict[str, Any] | None = None
+    options: Options | None = None
+    think: bool | str | None = None
+    images: list[str] | None = None
+    keep_alive: int | float | str | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+
+    @property
+    def unloads(self) -> bool:
+        """Whether the model is to go, which is asked for without a prompt."""
+        return self.keep_alive is not None and str(self.keep_alive).rstrip("hms") == "0"
+
+    def ask(self, service: Service, engine: Engine, prompt: str = "") -> Ask:
+        options = self.options or Options()
+        return Ask(
+            prompt=prompt,
+            max_tokens=service.longest(options.num_predict or None),  # 0 sets no limit here
+            stop=stops_of(options.stop),
+            sampling=sampling_of(options, service.defaults, engine),
+            json_schema=_schema(self.format),
+            shift=service.shift(options.num_keep),
+            logprobs=(self.top_logprobs or 0) if self.logprobs else None,
+        )
+
+
+class ChatRequest(OllamaRequest):
+    messages: list[OllamaMessage] = Field(default_factory=list)
+    tools: list[FunctionTool] | None = None
+
+
+class GenerateRequest(OllamaRequest):
+    prompt: str = ""
+    suffix: str | None = None
+    system: str | None = None
+    template: str | None = None
+    context: list[int] | None = None
+    raw: bool | None = None
+
+
+def _schema(form: str | dict[str, Any] | None) -> str | None:
+    if isinstance(form, dict):
+        return json.dumps(form)
+    if form not in (None, "", "json"):
+        raise ApiError(400, "format is neither json nor a JSON schema.")
+    return '{"type": "object"}' if form else None
+
+
+def _with_images(text: str, images: Sequence[str] | None) -> Content:
+    if not images:
+        return text
+    urls = [f"data:image/*;base64,{one}" for one in images]
+    shown = [ContentPart(type="image_url", image_url=url) for url in urls]
+    return [*shown, ContentPart(type="text", text=text)]
 
 
 async def chat(service: Service, wanted: ChatRequest) -> Any:
@@ -180,3 +276,86 @@ def _content(member: str, message: AnswerMessage) -> dict[str, Any]:
             for call in message.calls
         ]
     return {"message": content}
+
+
+class ShowRequest(Record):
+    model: str | None = None
+    name: str | None = None
+
+
+async def tags(service: Service) -> Any:
+    service.require_started()
+    return {"models": [_described(host) for host in service.common.models.hosts]}
+
+
+async def ps(service: Service) -> Any:
+    service.require_started()
+    more = {"expires_at": "9999-12-31T23:59:59Z", "size_vram": 0}
+    return {
+        "models": [
+            {**_described(host), **more, "context_length": host.engine.context_length}
+            for host in service.common.models.hosts
+            if host.engine is not None
+        ]
+    }
+
+
+async def show(service: Service, wanted: ShowRequest) -> Any:
+    engine = await service.open(wanted.model or wanted.name)
+    can = {
+        "completion": True,
+        "tools": engine.prompts.knows_tools,
+        "vision": engine.prompts.sees_images,
+        "thinking": reasons(engine.model.chat_template),
+        "insert": {"pre", "suf", "mid"} <= engine.model.vocabulary.filling().keys(),
+    }
+    parameters = settings_of(service.defaults)
+    return {
+        "modelfile": "",
+        "parameters": "\n".join(f"{k} {v}" for k, v in parameters.items() if k != "logit_bias"),
+        "template": engine.model.chat_template or "",
+        "details": _details(service.host),
+        "model_info": dict(engine.model.metadata) | {"general.architecture": _family(engine)},
+        "capabilities": [name for name, offered in can.items() if offered],
+        "modified_at": _modified(engine.model.path),
+    }
+
+
+async def version(service: Service) -> Any:
+    return {"version": VERSION}
+
+
+def _described(host: ModelHost) -> dict[str, Any]:
+    path = host.path
+    assert path is not None, "models that are not loaded have files"
+    digest = hashlib.sha256(f"{path}:{path.stat().st_size}".encode()).hexdigest()
+    return {
+        "name": host.name,
+        "model": host.name,
+        "modified_at": _modified(path),
+        "size": path.stat().st_size,
+        "digest": digest,
+        "details": _details(host),
+    }
+
+
+def _details(host: ModelHost) -> dict[str, Any]:
+    engine = host.engine
+    family = "" if engine is None else _family(engine)
+    size = "" if engine is None else engine.model.metadata.get("general.size_label", "")
+    return {
+        "parent_model": "",
+        "format": "gguf",
+        "family": family,
+        "families": [family],
+        "parameter_size": size,
+        "quantization_level": quant_of(host.path.name if host.path is not None else ""),
+    }
+
+
+def _family(engine: Engine) -> str:
+    return engine.model.metadata.get("general.architecture", "")
+
+
+def _modified(path: Path) -> str:
+    return datetime.fromtimestamp(path.stat().st_mtime, timezone.utc).isoformat()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from localspec.server.model_host import ModelHost
+from localspec.server.model_hosts import ModelHost
 from localspec.server.service import Service
 
 

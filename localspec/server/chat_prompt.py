@@ -23,12 +23,9 @@ from localspec.server.tools import ToolChoice, explained, reader_for, schema_of_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chat:
-    """A conversation whose next message is wanted; `ask` has all but the prompt.
-
-    Attributes:
-        begins: whether the prompt ends where an answer begins; None leaves it to the template.
-        goes_on: whether it ends with the last message; None: with one of the assistant.
-    """
+    """A conversation whose next message is wanted; `ask` has all but the prompt. `begins`: whether
+    the prompt ends where an answer begins, None leaves it to the template; `goes_on`: whether it
+    ends with the last message, None: with one of the assistant."""
 
     messages: Sequence[Mapping[str, Any]]
     ask: Ask = field(default_factory=Ask)
@@ -52,12 +49,9 @@ def with_tools(engine: Engine, chat: Chat) -> Chat:
 
 def chat_text(engine: Engine, chat: Chat) -> str:
     """The prompt for a conversation without images as marked text, see `ChatTemplate.render`. A
-    last message of the assistant is the beginning of its answer, as for llama.cpp and Anthropic.
-
-    Raises:
-        ApiError: it is to end in two ways, or the last message cannot be continued.
-        UsageError: there is no template, or it refuses the messages.
-    """
+    last message of the assistant is the beginning of its answer, as for llama.cpp and Anthropic. An
+    ApiError if it is to end in two ways, or the last message cannot be continued; a UsageError if
+    there is no template, or it refuses the messages."""
     messages, prompts, more = chat.messages, engine.prompts, dict(chat.variables)
     check_messages(messages)
     tools = [tool.as_openai() for tool in chat.tools.tools] if prompts.knows_tools else None

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from localspec import Engine, GenerationStats
+from localspec import Engine, GenerationStats, Stream
 from localspec.decoding.logprobs import TokenLogprob
 
 _LEAST = -9999.0
@@ -113,3 +113,13 @@ def text_logprobs(
         "top_logprobs": [alternatives(one) for one in logprobs],
         "text_offset": [] if offsets is None else offsets.of(tokens),
     }
+
+
+def text_of_tokens(tokens: list[int], engine: Engine) -> str:
+    tokens = engine.model.vocabulary.checked(tokens)
+    piece = engine.model.vocabulary.piece
+    return b"".join(piece(token, special=True) for token in tokens).decode("utf-8", "replace")
+
+
+def prompt_of(stream: Stream, engine: Engine) -> str:
+    return text_of_tokens(list(stream.prompt), engine)

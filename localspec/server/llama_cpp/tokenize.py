@@ -7,10 +7,11 @@ import dataclasses
 import math
 from typing import Any
 
-from localspec import Engine, SamplingParams, Stream
+from localspec import Engine, SamplingParams
 from localspec.prompting.content import plain
-from localspec.server.conversation import chat_text, with_tools
-from localspec.server.openai.chat_wire import CountRequest
+from localspec.server.answer_figures import text_of_tokens
+from localspec.server.chat_prompt import chat_text, with_tools
+from localspec.server.openai.chat import CountRequest
 from localspec.server.service import FINGERPRINT, Service
 from localspec.server.wire import Record
 
@@ -123,16 +124,6 @@ _OFF: dict[str, Any] = {
     "lora": [],
 }
 """Samplers that are off, which llama.cpp's clients look for."""
-
-
-def text_of_tokens(tokens: list[int], engine: Engine) -> str:
-    tokens = engine.model.vocabulary.checked(tokens)
-    piece = engine.model.vocabulary.piece
-    return b"".join(piece(token, special=True) for token in tokens).decode("utf-8", "replace")
-
-
-def prompt_of(stream: Stream, engine: Engine) -> str:
-    return text_of_tokens(list(stream.prompt), engine)
 
 
 def _piece(token: int, engine: Engine) -> str | list[int]:

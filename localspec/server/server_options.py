@@ -15,12 +15,8 @@ LOCAL = "localhost"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
     """The options of `localspec serve`, see its `--help`, and limits in bytes and seconds;
-    UsageError.
-
-    Attributes:
-        write_timeout: how long a client may leave its full buffers unread.
-        drain: how long running answers get when the server stops.
-    """
+    UsageError. `write_timeout`: how long a client may leave its full buffers unread; `drain`: how
+    long running answers get when the server stops."""
 
     host: str = "127.0.0.1"
     port: int = 8080

@@ -1,0 +1,319 @@
+"""The models of a server: the first is loaded at once, others on demand.
+
+Where memory does not hold another one, idle models are unloaded, least recently used first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+from localspec import ModelOptions, Stream
+from localspec.engine import Engine
+from localspec.errors import Cancelled
+from localspec.llama.embeddings import Embedder, EmbeddingModel
+from localspec.llama.model import Model
+from localspec.loading.beside import embedder_beside
+from localspec.parallel_engine import ParallelEngine
+from localspec.server.activity import Activity
+from localspec.server.failures import ApiError, logger
+from localspec.server.kept_session import Prompted, ServedSession
+from localspec.text import printable
+from localspec.worker_threads import off_the_loop
+
+Value = TypeVar("Value")
+
+
+class Gate:
+    """Lets as many answers run as there are slots; on the event loop's thread."""
+
+    def __init__(self, slots: int, most_waiting: int) -> None:
+        self.slots = slots
+        self._most = most_waiting
+        self._free = list(range(slots))[::-1]
+        self._turn = asyncio.Semaphore(slots)
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._usual = 1.0  # seconds of an answer, roughly
+
+    @property
+    def waiting(self) -> int:
+        return len(self._tasks) - self.running
+
+    @property
+    def running(self) -> int:
+        return self.slots - len(self._free)
+
+    def submit(self, *works: Callable[[int], Awaitable[Value]]) -> list[asyncio.Task[Value]]:
+        """Have each work done with the number of a slot when it is its turn; an ApiError where the
+        queue has no room for all."""
+        if len(self._tasks) + len(works) > self._most + self.slots:
+            wait = self._usual * (self.waiting + 1) / self.slots
+            raise ApiError(
+                429,
+                f"{self.running} answers are being generated and {self.waiting} wait, which is "
+                "the limit (--max-queue). Try again later.",
+                code="queue_full",
+                retry_after=min(60, max(1, math.ceil(wait))),
+            )
+        tasks = [asyncio.create_task(self._in_turn(work)) for work in works]
+        for task in tasks:
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return tasks
+
+    async def _in_turn(self, work: Callable[[int], Awaitable[Value]]) -> Value:
+        async with self._turn:
+            slot, started = self._free.pop(), time.monotonic()
+            try:
+                return await work(slot)
+            finally:
+                self._free.append(slot)
+                self._usual += 0.2 * (time.monotonic() - started - self._usual)
+
+
+Opened = Engine | EmbeddingModel
+
+Opener = Callable[[Callable[[float], None]], Opened]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A model that clients may ask for. `name`: None takes the model's own; `aliases`: all that the
+    user gave; `reference`: what the user typed, which clients may use as well; `needs`: bytes of
+    memory that it will take, 0 where unknown."""
+
+    opener: Opener
+    name: str | None = None
+    aliases: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    reference: str | None = None
+    path: Path | None = None
+    options: ModelOptions = field(default_factory=ModelOptions)
+    needs: Callable[[], int] = lambda: 0
+    session: ServedSession | None = None
+
+
+class ModelHost:
+    """Loads a model in a thread; all else belongs to the event loop's. `users` are requests that
+    need it, the last of which came at `used`, on the monotonic clock."""
+
+    def __init__(self, offer: Offer, max_queue: int) -> None:
+        self.offer = offer
+        self.opened: Opened | None = None
+        self.gate = Gate(1, max_queue)
+        self.activity = Activity()
+        self.progress = 0.0
+        self.failed = False
+        self.loaded_at = 0
+        self.users = 0
+        self.used = 0.0
+        self._max_queue = max_queue
+        self._embedder: Embedder | None = None
+        self._making = asyncio.Lock()
+        self._closing = False
+        self._loading: asyncio.Future[Opened] | None = None
+
+    @property
+    def engine(self) -> Engine | None:
+        """None while it is not loaded, or where the model makes only embeddings."""
+        return None if isinstance(self.opened, EmbeddingModel) else self.opened
+
+    @property
+    def model(self) -> Model | None:
+        return None if self.opened is None else self.opened.model
+
+    def require(self) -> Engine:
+        self.require_opened()
+        if self.engine is None:
+            raise ApiError(
+                400,
+                f"{self.name} makes only embeddings, not text. Ask it at /v1/embeddings, or start "
+                "the server with a chat model (-m).",
+                param="model",
+            )
+        return self.engine
+
+    def require_opened(self) -> Model:
+        if self.model is not None:
+            return self.model
+        if self.failed:
+            raise ApiError(
+                503, "The model could not be loaded. The reason is in the server's output."
+            )
+        more = {"progress": round(self.progress, 3)}
+        raise ApiError(503, "Loading model", retry_after=1, more=more)
+
+    @property
+    def name(self) -> str:
+        if self.offer.name is not None:
+            return self.offer.name
+        return "" if self.model is None else self.model.name
+
+    @property
+    def path(self) -> Path | None:
+        return self.offer.path if self.model is None else self.model.path
+
+    def goes_by(self, name: str) -> bool:
+        file = () if self.path is None or self.offer.aliases else (self.path.stem,)
+        return name in (self.name, self.offer.reference, *self.offer.aliases, *file)
+
+    async def load(self) -> Opened:
+        """Open the model; a LocalspecError where it cannot be."""
+        # In a task of its own: a request that is cancelled does not end it.
+        self._loading = asyncio.ensure_future(self._load())
+        return await asyncio.shield(self._loading)
+
+    async def _load(self) -> Opened:
+        self.progress, self.failed = 0.0, False
+        try:
+            self.opened = await off_the_loop("localspec-load", self._open)
+        except BaseException:
+            self.failed = True
+            raise
+        self.offer = replace(self.offer, name=self.name, path=self.path)
+        self.loaded_at = int(time.time())
+        slots = self.opened.parallel if isinstance(self.opened, ParallelEngine) else 1
+        self.gate = Gate(slots, self._max_queue)
+        return self.opened
+
+    async def unload(self) -> None:
+        if self.offer.session is not None and self.engine is not None:
+            await asyncio.to_thread(self.offer.session.keep, self.engine)
+        opened, self.opened = self.opened, None
+        embedder, self._embedder = self._embedder, None
+        for one in (embedder, opened):
+            if one is not None:
+                await asyncio.to_thread(one.close)
+
+    def answered(self, prompt: Prompted | None, stream: Stream) -> None:
+        if self.offer.session is not None:
+            self.offer.session.answered(prompt, stream)
+
+    async def embedder(self) -> Embedder | EmbeddingModel:
+        """Made when it is first needed; a NativeError where the model gives no embeddings."""
+        self.require_opened()
+        if isinstance(self.opened, EmbeddingModel):
+            return self.opened
+        async with self._making:
+            if self._embedder is None:
+                options = self.offer.options
+                self._embedder = await asyncio.to_thread(embedder_beside, self.require(), options)
+            return self._embedder
+
+    async def close(self) -> None:
+        self._closing = True
+        if self._loading is not None:
+            await asyncio.wait({self._loading})
+        await self.unload()
+
+    def _open(self) -> Opened:
+        def report(fraction: float) -> None:
+            if self._closing:
+                raise Cancelled("Stopped while the model was loading.")
+            self.progress = fraction
+
+        opened = self.offer.opener(report)
+        if self.offer.session is not None and not isinstance(opened, EmbeddingModel):
+            self.offer.session.take_up(opened)
+        return opened
+
+
+class Models:
+    def __init__(
+        self, offers: Sequence[Offer], max_queue: int, loaded: Callable[[Opened], None]
+    ) -> None:
+        self.hosts = [ModelHost(offer, max_queue) for offer in offers]
+        self._loaded = loaded
+        self._started = False
+        self._one_at_a_time = asyncio.Lock()
+        self._left = asyncio.Event()
+
+    async def start(self) -> None:
+        async with self._one_at_a_time:
+            self._loaded(await self.hosts[0].load())
+        self._started = True
+
+    @property
+    def current(self) -> ModelHost:
+        """The one that was used last, or else the first."""
+        loaded = [host for host in self.hosts if host.opened is not None]
+        return max(loaded, key=lambda host: host.used) if loaded else self.hosts[0]
+
+    def find(self, name: str | None) -> ModelHost:
+        """The model of a name: any name where there is one only, and "" for the first."""
+        if len(self.hosts) == 1 or not name:
+            return self.hosts[0]
+        return self.named(name)
+
+    def named(self, name: str) -> ModelHost:
+        for host in self.hosts:
+            if host.goes_by(name):
+                return host
+        names = ", ".join(host.name for host in self.hosts)
+        raise ApiError(
+            404,
+            f"There is no model '{printable(name, 100)}' here. Ask for one of: {names}.",
+            code="model_not_found",
+            param="model",
+        )
+
+    def require_started(self) -> None:
+        """Return once the first model was loaded; later none may be."""
+        if not self._started:
+            self.hosts[0].require_opened()
+
+    async def enter(self, host: ModelHost) -> None:
+        """Have a model loaded until `leave`; an ApiError before the first was, a LocalspecError
+        where it cannot be."""
+        self.require_started()
+        host.users += 1
+        host.used = time.monotonic()
+        try:
+            if host.opened is None:
+                async with self._one_at_a_time:
+                    if host.opened is None:
+                        await self._make_room(host)
+                        self._loaded(await host.load())
+        except BaseException:
+            self.leave(host)
+            raise
+
+    def leave(self, host: ModelHost) -> None:
+        host.users -= 1
+        self._left.set()
+
+    async def unload(self, host: ModelHost) -> None:
+        """Unload it as soon as no request needs it; the next one loads it again."""
+        self.require_started()
+        async with self._one_at_a_time:
+            while host.users:
+                self._left.clear()
+                await self._left.wait()
+            await host.unload()
+
+    async def close(self) -> None:
+        for host in self.hosts:
+            await host.close()
+
+    async def _make_room(self, host: ModelHost) -> None:
+        """Unload other models until this one fits, as soon as no request needs them."""
+        need = await asyncio.to_thread(host.offer.needs)
+        while need > psutil.virtual_memory().available:
+            loaded = [one for one in self.hosts if one.opened is not None]
+            if not loaded:
+                return
+            idle = [one for one in loaded if not one.users]
+            if idle:
+                oldest = min(idle, key=lambda one: one.used)
+                logger.info("%s makes room for %s", oldest.name, host.name)
+                await oldest.unload()
+            else:
+                self._left.clear()
+                await self._left.wait()

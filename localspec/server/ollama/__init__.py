@@ -1,1 +1,0 @@
-"""ollama's protocol."""
