@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from localspec.chat.figures import OFF_AFTER, RECENT, Figures, Meter, Totals
+from localspec.chat.figures import BUCKET, OFF_AFTER, RECENT, Figures, Meter, Totals
 from localspec.decoding.interfaces import PROMPT, TARGET, Draft, Plan, Step
 from localspec.decoding.stats import AccountStatement, GenerationStats
 from localspec.decoding.tree import TokenTree
@@ -124,6 +124,12 @@ def test_off_is_told_after_some_steps_and_taken_back_with_the_next_draft() -> No
     assert metered([first(), *steps]).off == "no use"
     assert metered([first(), *steps, drafted([1], 1)]).off is None
     assert metered([first(), *steps]).reasons == {"no use": OFF_AFTER}
+
+
+def test_as_json_and_back() -> None:
+    figures = metered([first(), drafted([1, 2, 3], 1), *[plain(seconds=BUCKET)] * OFF_AFTER])
+    stored = json.loads(json.dumps(figures.as_dict()))
+    assert Figures.from_dict(stored) == figures
 
 
 @pytest.mark.parametrize(

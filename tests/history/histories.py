@@ -72,6 +72,12 @@ def steps_of(path: Path, count: int, question: Callable[[Statements], object]) -
     return steps
 
 
+def writer_of(history: History) -> Statements:
+    writer = history._file._writer
+    assert writer is not None
+    return writer
+
+
 PATIENCE = 0.05
 """Seconds; long enough for what is not locked at all."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,20 @@ def test_who_only_looks_does_not_move_files(tmp_path: Path, how: str) -> None:
     history.close()
     assert asides(tmp_path) == []
     assert path.read_bytes() == before
+
+
+def test_a_repair_that_another_process_began_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    path.write_bytes(b"no database " * 1000)
+    with closing(sqlite3.connect(f"{path}.repair", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        history = opened(path)
+        assert history.trouble is not None
+        assert history.trouble.kind == "locked"
+        assert asides(tmp_path) == []
+    assert talk(history, "one")[1]  # whoever that was is gone
+    assert len(asides(tmp_path)) == 1
+    history.close()
 
 
 def test_two_that_find_the_damage_repair_it_once(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -132,3 +134,24 @@ def test_where_it_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no format 'html'"):
         write_export(talked(), tmp_path, form="html")
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.nightly
+def test_no_room(tmp_path: Path) -> None:
+    program = """
+import resource, sys
+from pathlib import Path
+from localspec.history.export import write_export
+from localspec.errors import LocalspecError
+from tests.history.histories import conversation_of
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    write_export(conversation_of("word " * 1000), Path(sys.argv[1]))
+except LocalspecError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=True
+    )
+    assert "cannot be written: File too large" in done.stdout
+    assert list(tmp_path.iterdir()) == []

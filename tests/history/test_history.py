@@ -178,6 +178,24 @@ def test_an_answer_whose_writer_is_gone_is_interrupted(
     assert [hit.message for hit in history.search("half")] == [answer.id]
 
 
+def test_opening_settles_what_a_dead_process_left(history: History) -> None:
+    conversation = conversation_of("question")
+    answer = conversation.add(ASSISTANT, "half", state=STREAMING)
+    history.write(answer, conversation.id)
+    rows(history.path, "UPDATE messages SET writer = '1@0.0'")
+    other = History(history.path)
+    assert [hit.message for hit in other.search("half")] == [answer.id]
+    other.close()
+    # It was not dead after all: it goes on, and nothing is lost.
+    answer.content += " and whole"
+    assert history.write(answer, conversation.id)
+    found = history.load(conversation.id).messages[answer.id]
+    assert (found.content, found.state) == ("half and whole", STREAMING)
+    answer.state = "complete"
+    assert history.write(answer, conversation.id)
+    assert [hit.message for hit in history.search("half whole")] == [answer.id]
+
+
 # Finding by what people type
 
 

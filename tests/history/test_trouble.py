@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import sqlite3
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from localspec.chat.conversation import ASSISTANT, STREAMING
 from localspec.errors import HistoryError
 from localspec.history.schema import MIGRATIONS
-from localspec.history.trouble import KEPT_AGAIN
+from localspec.history.trouble import KEPT_AGAIN, trouble
 from tests.history.histories import (
     as_nobody,
     holds,
@@ -20,6 +22,7 @@ from tests.history.histories import (
     rows,
     said,
     talk,
+    writer_of,
 )
 
 # Missing
@@ -190,4 +193,50 @@ def test_what_is_not_ours_is_not_touched(tmp_path: Path, foreign: bool) -> None:
 # No room
 
 
+def test_disk_full(tmp_path: Path) -> None:
+    history = opened(tmp_path / "history.db")
+    before, _ = talk(history, "before")
+    writer = writer_of(history)
+    (pages,) = writer.connection.execute("PRAGMA page_count").fetchone()
+    writer.connection.execute(f"PRAGMA max_page_count = {pages}")
+    during, kept = talk(history, "during " * 5000, "answer " * 5000)
+    assert not kept
+    assert history.trouble is not None
+    assert history.trouble.kind == "full"
+    assert said(history).count("The disk is full") == 1
+    assert history.load(during.id) == during
+    assert history.load(before.id) == before
+    assert history.list()[0].messages == 2
+    assert not history.catch_up()
+    writer.connection.execute("PRAGMA max_page_count = 1000000")
+    later, kept = talk(history, "later")
+    assert kept
+    assert said(history) == KEPT_AGAIN
+    history.close()
+    holds(history.path, before, during, later)
+
+
 # What errors mean
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "The disk is full"),
+        (OSError(errno.EROFS, "Read-only file system"), "cannot be written: Read-only file"),
+        (PermissionError(errno.EACCES, "Permission denied"), "cannot be written: Permission"),
+        (OSError(errno.EIO, "Input/output error"), "cannot be used: Input/output error"),
+        (sqlite3.OperationalError("database is locked"), "Another program keeps"),
+        (sqlite3.OperationalError("attempt to write a readonly database"), "cannot be written"),
+        (sqlite3.OperationalError("database or disk is full"), "The disk is full"),
+        (sqlite3.OperationalError("disk I/O error"), "cannot be used: disk I/O error"),
+        (sqlite3.DatabaseError("database disk image is malformed"), "is damaged"),
+        (sqlite3.DatabaseError("file is not a database"), "is damaged"),
+    ],
+)
+def test_what_is_told_of_an_error(error: Exception, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    text = trouble(error, path).text
+    assert told in text
+    assert str(path) in text
+    assert "kept in memory only" in text

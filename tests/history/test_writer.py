@@ -125,6 +125,18 @@ def test_trouble_is_told_once_and_its_end_too(
     assert as_on_disk(history, conversation) == conversation
 
 
+def test_a_listener_that_fails_does_not_stop_it(history: History) -> None:
+    def fail(text: str) -> None:
+        raise RuntimeError(text)
+
+    writer = HistoryWriter(lambda: history, on_trouble=fail)
+    conversation = conversation_of("one")
+    with locked(history.path):
+        assert not writer.sent(conversation, conversation.path()[0]).result(SOON)
+    assert writer.close()
+    assert as_on_disk(history, conversation) == conversation
+
+
 def test_what_cannot_be_written_at_all_does_not_stop_it(
     history: History, writer: HistoryWriter, told: list[str]
 ) -> None:

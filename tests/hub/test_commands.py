@@ -16,6 +16,9 @@ from pathlib import Path
 import pytest
 
 from localspec import paths
+from localspec.cli.output import Console
+from localspec.cli.pull_display import DownloadDisplay
+from localspec.hub.download import PullProgress
 from tests.cli.conftest import Cli
 from tests.cli.process import finished, line, on_terminal, running
 from tests.hub.conftest import COMMIT, Cached
@@ -110,6 +113,15 @@ def test_a_draft_that_the_catalogue_does_not_have(cli: Cli, hub: Hub, model: byt
     result = cli("pull", "user/unknown", "--draft", "auto")
     assert result.code == 0
     assert "The catalogue does not know user/unknown, so no draft is fetched." in result.err
+
+
+def test_a_draft_that_is_nonsense_is_told_before_the_model_is_fetched(
+    cli: Cli, hub: Hub, model: bytes
+) -> None:
+    result = cli("pull", "user/repo", "--draft", "no-such-name")
+    assert result.code == 3
+    assert "no file 'no-such-name'" in result.sentence()
+    assert hub.requests == []
 
 
 def test_nothing_that_a_server_says_steers_the_terminal(cli: Cli, hub: Hub, model: bytes) -> None:
@@ -210,6 +222,18 @@ def test_a_terminal_shows_a_bar(hub: Hub, model: bytes) -> None:
     assert "[bold]m-Q5_K_M.gguf" in shown
     assert "300.0" in shown
     assert shown.rstrip().endswith("'localspec run -m user/repo:Q5_K_M'.")
+
+
+def test_where_there_is_no_bar_lines_come_now_and_then(capfd: pytest.CaptureFixture[str]) -> None:
+    now = 0.0
+    display = DownloadDisplay(Console(), clock=lambda: now)
+    for done in range(0, 101, 5):
+        display.show(PullProgress("sub/m.gguf", 2, 3, done, 100, "download"))
+        now += 2.5
+    display.show(PullProgress("sub/m.gguf", 2, 3, 0, 100, "check"))
+    assert capfd.readouterr().err.splitlines() == [
+        f"localspec: note: m.gguf (2 of 3): {percent} % of 100 B" for percent in range(0, 101, 20)
+    ]
 
 
 def test_rm_asks_only_where_somebody_answers(cli: Cli, cached: Cached) -> None:

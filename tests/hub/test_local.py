@@ -11,7 +11,7 @@ import pytest
 
 from localspec import paths
 from localspec.gguf.architectures import KNOWN
-from localspec.hub import local
+from localspec.hub import local, places
 from localspec.hub.local import LocalModel, local_models
 from tests.gguf.raw import STRING, Tensor, gguf, key, scalar, text
 from tests.support.ggufs import tiny_bert, tiny_llama, tiny_mamba
@@ -288,6 +288,15 @@ def test_what_cannot_be_read_or_never_ends_is_survived(tmp_path: Path) -> None:
     tiny_llama(deep / "too-deep.gguf")
     names = [model.name for model in found(here, here / "missing", tmp_path / "a\0b")]
     assert names == ["line break\ufffd[31m.gguf"]
+
+
+def test_a_huge_folder_is_looked_at_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(50):
+        (tmp_path / "here" / f"{number:02d}.gguf").write_bytes(b"x")
+    monkeypatch.setattr(places, "MOST_ENTRIES", 20)
+    assert len(found()) == 20
 
 
 def test_nothing_is_written_where_models_are(home: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from localspec.pairing.auto import _draft_to_get, choose, decide
 from localspec.pairing.choice import Choice
 from localspec.pairing.forecast import ON_DEVICE, STOCK, Forecast, best, curve
 from localspec.pairing.memory import PairUse
-from localspec.pairing.recommendations import Recommendation, of_target, store
+from localspec.pairing.recommendations import Recommendation, folder, of_target, store
 from localspec.pairing.rules import judge_files
 from tests.pairing.pairs import TOKENS, model
 from tests.support.ggufs import sized_llama
@@ -130,6 +131,21 @@ def test_recommendations_are_kept_by_pair_machine_and_options(here: Path, target
     model(draft, width=96)  # another file of that name
     assert {one.speed_up for one in of_target(target, OPTIONS)} == {1.1}
     assert of_target(here / "missing.gguf", OPTIONS) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("speed_up", "fast"), ("speed_up", 1e999), ("by_kind", [1]), ("draft", 3), ("when", None)],
+)
+def test_recommendations_that_somebody_changed(
+    here: Path, target: Path, key: str, value: object
+) -> None:
+    store(measured(target, model(here / "draft.gguf"), 1.1), OPTIONS)
+    (path,) = folder().iterdir()
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {key: value}))
+    found = of_target(target, OPTIONS)
+    assert found == [] or key == "when"
 
 
 def test_a_choice_is_remembered_until_files_come_or_go(

@@ -14,9 +14,12 @@ from localspec import ModelOptions
 from localspec.gguf.dimensions import NO_EXTRAS, Extras, Use, n_layers
 from localspec.gguf.projectors import image_besides, image_compute
 from localspec.gguf.reader import read_gguf
+from localspec.hub.local import local_models
 from localspec.llama.model import Model
 from localspec.llama.pictures import PicturePart
 from localspec.llama.projector import Projector
+from localspec.pairing import rules
+from localspec.pairing.auto import choose, decide
 from localspec.pairing.memory import (
     MemoryNeed,
     PairUse,
@@ -25,9 +28,11 @@ from localspec.pairing.memory import (
     most_layers,
     place,
 )
+from tests.pairing.pairs import model
 from tests.pairing.test_memory import LINUX, MIB, TOLERANCE, resident
 from tests.support.adapters import lora
 from tests.support.ggufs import tiny_llama
+from tests.support.homes import move_to
 from tests.support.images import png, projector
 
 
@@ -114,6 +119,24 @@ def test_each_of_a_pair_has_its_own(
     device = PairUse(context=512, device_free=1 << 40)
     on_device = memory_of_pair(target, draft, replace(device, extras=extras))
     assert on_device == memory_of_pair(target, draft, device), "none stays here"
+
+
+def test_auto_sees_that_a_projector_leaves_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = move_to(tmp_path, monkeypatch)
+    target = model(here / "target.gguf", width=512, layers=8)
+    draft = model(here / "good.gguf", width=128)
+    with_eye = ModelOptions(mmproj=projector(tmp_path / "eye", 64, dim=512, hidden=2048))
+    need = sum(memory_of_pair(read_gguf(target), read_gguf(draft), PairUse()), MemoryNeed())
+    monkeypatch.setattr(rules, "available", lambda: (need.total + MIB, 1 << 40))
+    assert choose(target, ModelOptions()).draft == draft
+    choice = choose(target, with_eye)  # nothing is remembered of the other
+    assert choice.draft is None
+    assert "not enough memory for good.gguf" in choice.why
+    found = [one for one in local_models() if one.source != "embedded"]
+    choice = decide(read_gguf(target), found, [], with_eye, accelerated=False)
+    assert choice.draft is None
 
 
 def test_what_cannot_be_read_is_left_to_whoever_opens_it(tmp_path: Path) -> None:

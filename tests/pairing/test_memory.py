@@ -29,6 +29,7 @@ from localspec.pairing.memory import (
     place,
 )
 from tests.gguf.raw import Tensor, write_model
+from tests.pairing.pairs import model
 from tests.support.ggufs import sized_llama, tiny_hybrid, tiny_llama, tiny_mamba
 
 pytestmark = pytest.mark.nightly
@@ -203,6 +204,17 @@ def _latent(path: Path) -> GGUFFile:
 
 def test_latent_attention_keeps_one_vector_per_token(tmp_path: Path) -> None:
     assert place(_latent(tmp_path / "a.gguf"), Use(context=256), 0).host.kv == 2 * 256 * 576 * 2
+
+
+def test_absurd_metadata_give_a_number_all_the_same(tmp_path: Path) -> None:
+    path = model(tmp_path / "a.gguf", context=1 << 31, layers=2)
+    data = path.read_bytes()
+    for name in ("block_count", "attention.head_count", "embedding_length"):
+        at = data.index(f"llama.{name}".encode()) + len(f"llama.{name}") + 4
+        data = data[:at] + b"\xff\xff\xff\xff" + data[at + 4 :]
+    path.write_bytes(data)
+    assert place(read_gguf(path), Use(), 0).host.total > 0
+    assert most_layers(read_gguf(path), Use(), 1 << 60).layers >= 0
 
 
 def test_of_a_target_on_other_machines_little_stays(target_path: Path, draft_path: Path) -> None:

@@ -5,22 +5,28 @@ Without servers its layers stay on this machine; everything else is as with them
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import psutil
 import pytest
 
-from localspec import Cancelled, ModelInvalid, ModelOptions, NativeError, ServerUnreachable
+from localspec import Cancelled, Engine, ModelInvalid, ModelOptions, NativeError, ServerUnreachable
 from localspec.decoding.interfaces import PassRequest
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
+from localspec.loading.beside import embedder_beside
 from localspec.remote import context as remote_context
 from localspec.remote import servers
 from localspec.remote.context import RemoteContext
@@ -227,6 +233,16 @@ def test_prompt_can_be_stopped_between_two_chunks(model: RemoteModel, there: Rem
     context.close()
 
 
+def test_vectors_of_texts(model: RemoteModel, here: Context) -> None:
+    options = replace(OPTIONS, rpc=("127.0.0.1:1",))
+    engine = cast("Engine", SimpleNamespace(model=model))
+    with closing(embedder_beside(engine, options)) as there:
+        found = there.embed(PROMPT)
+    engine = cast("Engine", SimpleNamespace(model=here.model))
+    with closing(embedder_beside(engine, OPTIONS)) as own:
+        np.testing.assert_allclose(found, own.embed(PROMPT), atol=1e-6)
+
+
 def test_what_the_child_raises_comes_out(there: RemoteContext) -> None:
     with pytest.raises(NativeError, match="512 tokens is full"):
         there.extend([*range(40, 40 + 600)])
@@ -284,3 +300,10 @@ def test_file_that_makes_llama_cpp_abort(tmp_path: Path) -> None:
         RemoteModel(path, OPTIONS) as model,
     ):
         RemoteContext(model, OPTIONS).extend(PROMPT)
+
+
+def test_its_log_is_ours(target_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "localspec"), RemoteModel(target_path, OPTIONS) as model:
+        caplog.clear()
+        RemoteContext(model, OPTIONS).close()
+    assert any("llama_context" in record.getMessage() for record in caplog.records)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import openai
 import pytest
 
 from tests.server.process import PATIENCE, Running, wait_until
@@ -35,6 +36,19 @@ def test_a_client_that_goes_away(server: Running, path: str, stream: bool) -> No
     server.wait_until_idle()
     assert generated(server) - before < 600
     assert server.metric('localspec:answers_total{finish="cancelled"}') == cancelled + 1
+
+
+def test_the_client_closes_a_stream(server: Running, client: openai.OpenAI) -> None:
+    before = generated(server)
+    stream = client.completions.create(
+        model="any", prompt="Once", max_tokens=600, stream=True, extra_body={"ignore_eos": True}
+    )
+    for number, _ in enumerate(stream):
+        if number == 3:
+            stream.close()
+            break
+    server.wait_until_idle()
+    assert generated(server) - before < 600
 
 
 def test_a_client_that_goes_away_while_it_waits(server: Running) -> None:

@@ -76,6 +76,14 @@ def test_an_answer_that_fills_the_context_is_truncated(small: Running) -> None:
     assert small.post("/completion", {**body, "n_predict": 3}).json["truncated"] is False
 
 
+def test_a_prompt_that_does_not_fit_says_so_in_llama_cpps_words(small: Running) -> None:
+    reply = small.post("/completion", {"prompt": "fox " * 200})
+    error = reply.json["error"]
+    assert reply.status == 400
+    assert "exceeds the available context size" in error["message"]
+    assert (error["type"], error["n_ctx"]) == ("exceed_context_size_error", 128)
+
+
 def test_how_long_answers_are_that_nobody_limits(small: Running) -> None:
     body = {"prompt": "Once upon a time", "ignore_eos": True}
     assert small.post("/completion", body).json["tokens_predicted"] == 5
@@ -134,6 +142,15 @@ def test_an_answer_goes_on_where_it_was_begun(server: Running) -> None:
     assert claude["content"][0]["text"] == raw
 
 
+def test_parts_of_what_an_answer_was_begun_with(server: Running) -> None:
+    parts = [{"type": "text", "text": text} for text in ("Once", "upon")]
+    messages = [{"role": role, "content": parts} for role in ("user", "assistant")]
+    prompt = server.post("/apply-template", {"messages": messages}).json["prompt"]
+    assert prompt == "<|user|>Once\nupon<|end|><|assistant|>Once\n\nupon"
+    whole = server.post("/apply-template", {"messages": [*messages, ASK]}).json["prompt"]
+    assert "<|assistant|>Once\nupon<|end|>" in whole, "a whole answer is a message as any"
+
+
 BOTH = {"add_generation_prompt": True, "continue_final_message": True}
 BEGUN = {"role": "assistant", "content": "a"}
 
@@ -155,6 +172,13 @@ def test_a_prompt_may_end_before_the_answer_begins(server: Running) -> None:
     body = {"messages": [ASK], "add_generation_prompt": False}
     prompt = server.post("/apply-template", body).json["prompt"]
     assert prompt == "<|user|>Tell me a story.<|end|>"
+
+
+def test_tokens_of_a_conversation_are_counted(server: Running) -> None:
+    whole = server.post("/v1/chat/completions", {"messages": [ASK], "max_tokens": 1}).json
+    for path in ("/chat/completions/input_tokens", "/v1/chat/completions/input_tokens"):
+        counted = server.post(path, {"messages": [ASK]}).json
+        assert counted["input_tokens"] == whole["usage"]["prompt_tokens"]
 
 
 def test_timings_come_with_every_event_that_is_asked_for_them(server: Running) -> None:

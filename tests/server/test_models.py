@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -10,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from localspec import ModelOptions
+from localspec.cli.serve import needs
 from tests.cli.conftest import Cli
 from tests.server.process import PATIENCE, Running, serving, serving_program, wait_until
 
@@ -142,6 +146,12 @@ def test_the_page_goes_on_while_no_model_is_loaded(target_path: Path, tmp_path: 
         assert server.states(1)[0]["context"] == 2048
 
 
+def test_layers_on_other_machines_need_no_memory_here(target_path: Path) -> None:
+    here = needs(target_path, ModelOptions(context=256))
+    there = needs(target_path, ModelOptions(context=256, rpc=("one:50052",)))
+    assert 0 < there < here - target_path.stat().st_size // 2
+
+
 def test_a_model_that_answers_is_waited_for(target_path: Path, draft_path: Path) -> None:
     long = {"prompt": "Once upon a time", "max_tokens": 600, "ignore_eos": True}
     with tight(target_path, draft_path) as server:
@@ -194,3 +204,15 @@ def test_what_cannot_be_meant(refused: Cli, said: tuple[str, ...], told: str) ->
     done = refused("--port", "0", *said)
     assert done.code == 2
     assert told in done.sentence()
+
+
+def test_a_file_that_is_not_there() -> None:
+    said = ("-m", "demo", "-m", "/nowhere.gguf")
+    done = subprocess.run(
+        [sys.executable, "-m", "localspec", "serve", "--port", "0", *said],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert "/nowhere.gguf" in done.stderr

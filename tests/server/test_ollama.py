@@ -37,6 +37,13 @@ def test_a_prompt(server: Running) -> None:
     assert "".join(line["response"] for line in streamed) == chat["message"]["content"]
 
 
+def test_formats(server: Running) -> None:
+    body = {"messages": ASK, "stream": False, "format": {"enum": ["yes", "no"]}}
+    assert server.post("/api/chat", body).json["message"]["content"].strip() in ('"yes"', '"no"')
+    text = server.post("/api/chat", {**body, "format": "json", "options": FEW}).json
+    assert text["message"]["content"].startswith("{")
+
+
 def test_tools(server: Running) -> None:
     tool = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}
     options = {"temperature": 1.0, "num_predict": 150}

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import KEY
-from tests.server.process import PATIENCE, Running, serving
+from tests.server.process import PATIENCE, Running, serving, wait_until
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
@@ -196,6 +196,16 @@ def test_stop_ends_the_answer_in_the_server(opened: Open, server: Running) -> No
     server.wait_until_idle()
 
 
+def test_an_answer_goes_on_while_another_conversation_is_shown(opened: Open) -> None:
+    page = opened()
+    ask(page, tokens=120)
+    page.keyboard.press("Alt+n")
+    expect(page.locator("article")).to_have_count(0)
+    expect(page.locator("#list")).not_to_contain_text("(answering)")
+    page.locator("#list .open").click()
+    expect(page.locator(".foot").last).to_contain_text(re.compile(r"^120 tokens"))
+
+
 def test_regenerate_and_edit_can_be_undone(opened: Open) -> None:
     page = opened()
     answered(page, "First.")
@@ -232,6 +242,33 @@ def test_hostile_text_is_text(opened: Open, text: str) -> None:
         assert re.match(r"https?://", link.get_attribute("href"))
     assert page.evaluate("window.hit") is None
     assert not [url for url in asked if "evil" in url]
+
+
+def test_hostile_names_of_conversations(opened: Open) -> None:
+    stored = {"id": "a", "name": f"{HOSTILE}\u202egpj", "messages": [{"role": "user"}, 3, None]}
+    more = {"id": "b", "name": 7, "messages": [], "settings": "x"}
+    script = "".join(
+        f"localStorage.setItem('localspec.chat.' + {n}, {json.dumps(json.dumps(one))});"
+        for n, one in enumerate([stored, more, {"id": "../", "messages": []}, 5])
+    )
+    page = opened(script=script + "localStorage.setItem('localspec.chat.9', '{broken');")
+    names = page.locator("#list .open").all_inner_texts()
+    assert sorted(names) == sorted([f"{HOSTILE} gpj"[:80], "Untitled"])
+    assert page.locator("#list img, #list script").count() == 0
+    assert page.evaluate("window.hit") is None
+
+
+def test_long_hostile_markup_does_not_hang_the_page(opened: Open) -> None:
+    page = opened()
+    for text in (
+        "[" * 20_000,
+        "*a " * 20_000,
+        "`" * 5 + "``` " * 9_000,
+        "> " * 9_000,
+        "| " * 9_000,
+    ):
+        answered(page, text)
+    assert page.locator("article.assistant").count() == 5
 
 
 def test_markdown(opened: Open) -> None:
@@ -378,3 +415,15 @@ def test_everything_has_a_name(opened: Open) -> None:
         !one.hidden && !(one.ariaLabel || one.textContent.trim() || one.labels?.length))"""
     assert page.evaluate(f"{unnamed}.map(one => one.outerHTML)") == []
     assert page.locator("#say").get_attribute("aria-live") == "polite"
+
+
+def test_what_waits_is_stopped_as_well(opened: Open, server: Running) -> None:
+    """Beside an answer that takes the only slot, the next one waits, and leaves the queue."""
+    page, other = opened(), opened()
+    ask_endlessly(page)
+    ask(other)
+    expect(other.locator(".busy")).to_be_visible()
+    other.keyboard.press("Escape")
+    wait_until(lambda: server.states(1)[0]["waiting"] == 0, "nobody waits")
+    page.keyboard.press("Escape")
+    server.wait_until_idle()

@@ -73,6 +73,15 @@ def test_what_cannot_be_kept_is_refused(arguments: tuple[str, ...], says: str) -
     assert "eave " in done.stderr, "what to do"
 
 
+def test_something_else_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "notes.md"
+    path.write_text("# notes, a line long enough to be read as something\n")
+    done = started("--port", "0", "--session", str(path))
+    assert done.returncode == 1
+    assert "is not a session of localspec" in " ".join(done.stderr.split())
+    assert path.read_text().startswith("# notes")
+
+
 FRANCE = {"prompt": "What is the capital of France?", "n_predict": 6, "temperature": 0}
 GERMANY = {**FRANCE, "prompt": "What is the capital of Germany?"}
 

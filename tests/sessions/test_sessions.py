@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams, SessionError, paths
+from localspec.drafters.composition import sources
 from localspec.sessions import conversation_files
 from localspec.sessions.session_file import SessionFile, write
 from tests.sessions.test_session_file import files_of_at_most
@@ -96,6 +98,28 @@ def test_it_goes_on_as_the_one_that_was_never_interrupted(
         check_same(engine, wanted, again, 0.0 if way == "plain" else plain_answers.noise)
 
 
+def test_what_was_learned_comes_back(tmp_path: Path) -> None:
+    def known(engine: Engine) -> list[Any]:
+        lookups, models = sources(engine._parts)
+        profile = engine.profile
+        return [
+            [e.as_dict() for e in profile.source(s).estimators.values()]
+            for s in [*lookups, *models]
+        ]
+
+    path = tmp_path / "a.session"
+    with opened() as engine:
+        messages = turns(engine, Drafting(), path)
+        learned = known(engine)
+    with opened() as engine:
+        assert known(engine) != learned
+        engine.open_session(path)
+        engine._sessions.recall([1, *SessionFile(path).part("target.tokens")])
+        assert caches(engine)[0] == [], "another text"
+        goes_on(engine, messages, PLAIN)
+        assert known(engine) == learned
+
+
 @pytest.mark.parametrize("kind", ["the target's", "permuted", "sentencepiece"])
 def test_a_draft_model_of_any_vocabulary(
     tmp_path: Path, draft_path: Path, plain_answers: Reference, kind: str
@@ -164,6 +188,13 @@ def test_other_options(saved: Saved, options: dict[str, Any], why: str) -> None:
         assert notice.startswith(f"The session in {path} is decoded again: ")
         assert re.search(why, notice)
         assert engine.generate("Once", max_tokens=3).stats.cached_tokens == 0
+
+
+def test_another_model(saved: Saved, draft_path: Path) -> None:
+    path, _, _ = saved
+    with localspec.load(draft_path, draft="none", options=OPTIONS) as engine:
+        (notice,) = engine.open_session(path).notices
+        assert notice.endswith(f"is decoded again: it is of {paths.EMBEDDED_TARGET}.")
 
 
 def test_the_same_name_and_another_file(tmp_path: Path, target_path: Path) -> None:
@@ -254,6 +285,14 @@ def test_something_else_is_never_replaced(engine: Engine, tmp_path: Path) -> Non
     assert path.read_text().startswith("# notes")
 
 
+def test_a_full_disk(engine: Engine, tmp_path: Path) -> None:
+    engine.generate(STORY, max_tokens=3)
+    with files_of_at_most(100_000), pytest.raises(SessionError, match="Free some space"):
+        engine.save_session(tmp_path / "a.session")
+    assert list(tmp_path.iterdir()) == []
+    assert engine.generate(STORY, max_tokens=3).stats.cached_tokens > 300
+
+
 # The conversations that are kept by themselves
 
 
@@ -325,6 +364,15 @@ def test_the_least_recently_used_one_goes() -> None:
             for path in conversation_files.folder().iterdir()
         ]
     assert sorted(re.findall("([A-G]) went", b"|".join(first).decode())) == ["A", "C", "D"]
+
+
+@pytest.mark.usefixtures("home")
+def test_one_that_is_too_large_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "localspec"), opened(prompt_cache=200_000) as engine:
+        for prompt in stories(2):
+            assert ask(engine, prompt).stats.notices == []
+    assert "are more than is kept" in caplog.text
+    assert not conversation_files.folder().exists()
 
 
 @pytest.mark.usefixtures("home")
