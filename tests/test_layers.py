@@ -193,7 +193,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "pairing": (1_180, 70),
     "parallel_engine": (150, 10),
     "paths": (50, 10),
-    "policy": (2_800, 140),  # knows what a change of a pass's size costs
+    "policy": (2_750, 140),
     "prompting": (1_660, 55),  # the readers of answers came from the server
     "quality": (450, 20),
     "race": (450, 30),

@@ -30,7 +30,7 @@ class CostCurve:
         pace: how much slower than the table the machine is at present.
         baseline: of plain passes; None where none ran since the pace was set.
         change: seconds that a pass takes longer behind one of another size, for which llama.cpp
-            builds its graph again; at the table's pace, and not part of the table.
+            builds its graph anew; at the table's pace, and not part of the table.
         version: counts the changes that are worth working out costs anew for.
         two_lengths: whether passes were measured at two lengths of context.
     """
@@ -55,6 +55,7 @@ class CostCurve:
     PAIR_RATE, PAIRS, MOST = 0.02, 6, 0.3
     """Of pairs of plain passes that tell what a change costs: weight of one after many, count of
     "nothing" at first, and the most that is believed, in plain passes."""
+    ENOUGH = 2  # pairs that are asked for where they do not come by themselves
 
     def __init__(self) -> None:
         self.version = 0
@@ -96,7 +97,7 @@ class CostCurve:
         """Take over calibrated seconds by size, and of a change. The first length of context makes
         the table, another one what the cache costs."""
         if change is not None:
-            self.change, self._pairs = max(0.0, change), self.PAIRS
+            self.change, self._pairs = max(0.0, change), self.ENOUGH
         if not self._table:
             self._length = context
         both = {n: seconds for n, seconds in measured.items() if n in self._table}
@@ -130,15 +131,22 @@ class CostCurve:
             return self.seconds(1, context) * min(self.pace, self._confirmed)
         return self.baseline.now * self.seconds(1, context)
 
+    @property
+    def open(self) -> bool:
+        """Whether another plain pass is needed, to understand the latest one."""
+        if self._first is not None and self._pairs < self.ENOUGH:
+            return True
+        return self.baseline is not None and self.baseline.open
+
     def doubtful(self, context: int) -> bool:
         """Whether a plain pass has to confirm the baseline: others moved the pace far, or there
         were only others for long; or the latest was strange, at another length, or of another
         session."""
-        if self._stale or self._unconfirmed >= self.OVERDUE:
+        if self._stale or self._unconfirmed >= self.OVERDUE or self.open:
             return True
         tolerance = self.TOLERANCE
         if self.baseline is not None:
-            if self.baseline.open or abs(context - self._plain_at) >= 2 * self.APART:
+            if abs(context - self._plain_at) >= 2 * self.APART:
                 return True
             tolerance = max(tolerance, self.NOISY * self.baseline.noise)
         return abs(math.log(self.pace / self._confirmed)) > tolerance
@@ -225,7 +233,7 @@ class CostCurve:
         curve._table, curve._known = stored.sizes, sorted(stored.sizes)
         curve._slope, curve._length = stored.cached, stored.length
         curve.two_lengths, curve._stale = stored.two_lengths, bool(stored.sizes)
-        curve.change, curve._pairs = stored.change, cls.PAIRS
+        curve.change, curve._pairs = stored.change, cls.ENOUGH
         return curve
 
     def _set(self, n: int, seconds: float) -> None:

@@ -281,7 +281,10 @@ class Policy(Drafter):
 
     @property
     def native_seconds(self) -> float:
-        return sum((model.native_seconds for model in self._models), 0.0)
+        seconds = 0.0  # what is looked up takes none
+        for source in self._models:
+            seconds += source.native_seconds
+        return seconds
 
     def begin(self, prompt: Sequence[int]) -> None:
         for source in self._sources:
@@ -314,7 +317,7 @@ class Policy(Drafter):
         lost = self._settle(step, known)
         target.observe(1 + nodes, held, step.target_seconds, alike=alike)
         told = target.baseline
-        if not nodes and (told is None or not told.open):
+        if not nodes and not target.open:
             plain = target.plain(held)
             fell = told is not None and told.fell
             profile.budget.prove(known if fell else plain, plain, self.statement)

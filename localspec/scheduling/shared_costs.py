@@ -77,6 +77,10 @@ class SharedCurve(CostCurve):
     def __bool__(self) -> bool:
         return bool(self._real)
 
+    @property
+    def open(self) -> bool:
+        return self._real.open if self.answers == 1 else super().open
+
     def doubtful(self, context: int) -> bool:
         if self.answers == 1:
             return self._real.doubtful(context)

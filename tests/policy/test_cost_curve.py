@@ -193,12 +193,30 @@ def test_plain_passes_confirm_the_pace() -> None:
     assert curve.plain(0) == pytest.approx(TILES[1], rel=0.1)
 
 
-def test_measured_change_of_size_is_no_part_of_a_plain_pass() -> None:
+def test_plain_passes_behind_larger_ones_come_in_twos_at_first() -> None:
+    """The second tells what the first took longer, which is no plain decoding's."""
+    curve = curve_of(TILES)
+    curve.observe(1, 0, TILES[1])
+    for pair in range(30):
+        curve.observe(4, 0, TILES[4])
+        curve.observe(1, 0, 1.04 * TILES[1], alike=False)
+        assert curve.doubtful(0) == (pair < CostCurve.ENOUGH)
+        curve.observe(1, 0, TILES[1])
+        assert not curve.doubtful(0)
+    for _ in range(20):
+        curve.observe(4, 0, TILES[4])
+        curve.observe(1, 0, 1.04 * TILES[1], alike=False)
+        assert not curve.doubtful(0)
+    assert curve.plain(0) == pytest.approx(TILES[1], rel=0.01)
+
+
+def test_measured_change_of_size_needs_no_pairs() -> None:
     curve = CostCurve()
     curve.learn(TILES, 0, change=0.2)
     curve.observe(1, 0, TILES[1])
     for size in (4, 1, 4, 1):
         curve.observe(size, 0, TILES[size] + 0.2, alike=False)
+        assert not curve.doubtful(0)
     assert curve.plain(0) == pytest.approx(TILES[1])
     assert curve.seconds(4, 0) == pytest.approx(TILES[4]), "the table has passes in a row"
 
