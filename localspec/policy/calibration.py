@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from statistics import median
 from time import perf_counter
 from typing import Protocol
 
@@ -24,10 +23,9 @@ LONG_PROMPT = 300  # tokens of a prompt after which that can be measured as well
 
 STEADY = 1.3  # the first sizes, measured once more at the end, may be slower by so much
 AGAIN = 0.01  # seconds for that, if the passes are so short
-PLAIN_ROW, ROW, BRIEF = 4, 2, 0.02
-"""Passes in a row, plain ones and others, where one takes fewer seconds. After one of another size
-llama.cpp builds the graph of a pass anew, and its CUDA backend replays a graph from the third pass
-on."""
+IN_A_ROW, BRIEF = 4, 0.02
+"""Plain passes in a row, where one takes fewer seconds. After one of another size llama.cpp builds
+the graph of a pass anew, and its CUDA backend replays a graph from the third pass on."""
 SIMILAR = 1.6  # a stored curve may differ by so much from what is measured in a moment
 REPEATED = 2  # times that a calibration is repeated because the machine was busy
 SHARE = 0.01  # of the seconds that answers take, what comparing a stored curve may take
@@ -80,7 +78,6 @@ def calibrate(passes: MeasuredCache, curve: CostCurve, budget: float) -> bool:
     filler = passes.filler(max(SIZES))
     near: dict[int, float] = {}
     far: dict[int, float] = {}
-    changes: list[float] = []
     try:
         # The first passes allocate, and page the weights in.
         passes.extend(filler[: min(4, passes.capacity // 2)], 1)
@@ -90,10 +87,10 @@ def calibrate(passes: MeasuredCache, curve: CostCurve, budget: float) -> bool:
         sizes = [n for n in SIZES if n <= passes.max_draft + 1 and n + held <= passes.capacity]
         if not sizes:
             return True  # no room to draft in, either
-        measure(passes, filler, sizes[:CORE], near, deadline, ROUNDS, changes)
+        measure(passes, filler, sizes[:CORE], near, deadline, ROUNDS)
         # A GPU's first pass of a size may load kernels, which takes as long as the pass.
         rounds = ROUNDS if near[max(near)] < BRIEF else 1
-        measure(passes, filler, sizes[CORE:], near, deadline, rounds, changes)
+        measure(passes, filler, sizes[CORE:], near, deadline, rounds)
         again: dict[int, float] = {}
         # A pass of some microseconds meets more hiccups, and is soon done again.
         rounds = max(ROUNDS, min(30, round(AGAIN / near[sizes[0]])))
@@ -113,7 +110,7 @@ def calibrate(passes: MeasuredCache, curve: CostCurve, budget: float) -> bool:
     finally:
         passes.clear()
     curve.forget()
-    curve.learn(near, held, median(changes) if changes else None)
+    curve.learn(near, held)
     steady = all(near[n] * STEADY > again[n] for n in again)
     if all(n in far for n in FAR[:2]):
         curve.learn(far, length)
@@ -158,28 +155,22 @@ def measure(
     best: dict[int, float],
     deadline: float,
     rounds: int = 1,
-    changes: list[float] | None = None,
 ) -> None:
-    """Fastest pass of each size after what the cache holds now; `changes` takes what first ones
-    behind another size took longer than those after them."""
+    """Fastest pass of each size after what the cache holds now."""
     held = len(passes.tokens)
     for _ in range(rounds):
         for n in sizes:
             known = best.get(n) or min((s / k for k, s in best.items()), default=0.0) * n
             if perf_counter() + known > deadline and len(best) >= 2:
                 return
-            row: list[float] = []
-            while len(row) < (PLAIN_ROW if n == 1 else ROW):
+            for _ in range(IN_A_ROW if n == 1 else 1):
                 before = passes.native_seconds
                 passes.extend(filler[:n], n)
-                row.append(passes.native_seconds - before)
+                seconds = passes.native_seconds - before
+                best[n] = min(best.get(n, seconds), seconds)
                 passes.truncate(held)
-                if row[-1] > BRIEF:
+                if seconds > BRIEF:
                     break
-            seconds = min(row)
-            best[n] = min(best.get(n, seconds), seconds)
-            if len(row) > 1 and changes is not None:
-                changes.append(row[0] - min(row[1:]))
 
 
 class Calibration:

@@ -29,8 +29,6 @@ class CostCurve:
     Attributes:
         pace: how much slower than the table the machine is at present.
         baseline: of plain passes; None where none ran since the pace was set.
-        change: seconds that a pass takes longer behind one of another size, for which llama.cpp
-            builds its graph anew; at the table's pace, and not part of the table.
         version: counts the changes that are worth working out costs anew for.
         two_lengths: whether passes were measured at two lengths of context.
     """
@@ -52,10 +50,6 @@ class CostCurve:
     """Relative uncertainty of a(n) and of b(n), for sharing out an error between them."""
     TYPICAL = 4.0  # tokens of a pass in which b₁ · n is about b₀
     LEAST = 1e-7  # seconds of a pass, at least
-    PAIR_RATE, PAIRS, MOST = 0.02, 6, 0.3
-    """Of pairs of plain passes that tell what a change costs: weight of one after many, count of
-    "nothing" at first, and the most that is believed, in plain passes."""
-    ENOUGH = 2  # pairs that are asked for where they do not come by themselves
 
     def __init__(self) -> None:
         self.version = 0
@@ -74,8 +68,6 @@ class CostCurve:
         self._seen: dict[int, int] = {}
         self._passes = 0
         self._stale = False  # of an earlier session
-        self.change = 0.0
-        self._pairs = 0
         self.set_pace(1.0)
         self.version += 1
 
@@ -85,19 +77,14 @@ class CostCurve:
         self.baseline: Baseline | None = None
         self._plain_at = 0  # tokens of context of the latest plain pass
         self._unconfirmed = 0  # passes over several tokens since the latest plain one
-        self._first: float | None = None  # the latest pass, a plain one behind another size
 
     def knows(self, n: int) -> bool:
         """Whether a pass over n tokens was ever measured."""
         return n in self._table
 
-    def learn(
-        self, measured: Mapping[int, float], context: int, change: float | None = None
-    ) -> None:
-        """Take over calibrated seconds by size, and of a change. The first length of context makes
-        the table, another one what the cache costs."""
-        if change is not None:
-            self.change, self._pairs = max(0.0, change), self.ENOUGH
+    def learn(self, measured: Mapping[int, float], context: int) -> None:
+        """Take over calibrated seconds by size. The first length of context makes the table,
+        another one what the cache costs."""
         if not self._table:
             self._length = context
         both = {n: seconds for n, seconds in measured.items() if n in self._table}
@@ -131,43 +118,36 @@ class CostCurve:
             return self.seconds(1, context) * min(self.pace, self._confirmed)
         return self.baseline.now * self.seconds(1, context)
 
-    @property
-    def open(self) -> bool:
-        """Whether another plain pass is needed, to understand the latest one."""
-        if self._first is not None and self._pairs < self.ENOUGH:
-            return True
-        return self.baseline is not None and self.baseline.open
-
     def doubtful(self, context: int) -> bool:
         """Whether a plain pass has to confirm the baseline: others moved the pace far, or there
         were only others for long; or the latest was strange, at another length, or of another
         session."""
-        if self._stale or self._unconfirmed >= self.OVERDUE or self.open:
+        if self._stale or self._unconfirmed >= self.OVERDUE:
             return True
         tolerance = self.TOLERANCE
         if self.baseline is not None:
-            if abs(context - self._plain_at) >= 2 * self.APART:
+            if self.baseline.open or abs(context - self._plain_at) >= 2 * self.APART:
                 return True
             tolerance = max(tolerance, self.NOISY * self.baseline.noise)
         return abs(math.log(self.pace / self._confirmed)) > tolerance
 
     def observe(self, n: int, context: int, seconds: float, *, alike: bool = True) -> None:
-        """Learn from a live pass. `alike`: whether the one before it was of the same size."""
+        """Learn from a live pass. `alike`: whether the one before a plain pass was plain as
+        well."""
         if seconds <= 0.0:
             return
         if not self._table:
             self.learn({n: seconds}, context)
             return
-        self._compare(n, context, seconds, alike=alike)
-        if not alike:
-            seconds = max(0.5 * seconds, seconds - self.change * self.pace)
         near, expected, rate = self._near(n), self.seconds(n, context), self.PACE_RATE
         if n == 1:
             rate = self.PLAIN_RATE if self.doubtful(context) else rate
             if self.baseline is None:
                 self.baseline = Baseline(min(self.pace, self._confirmed))
-            self.baseline.observe(seconds / expected)
+            seconds *= self.baseline.observe(seconds / expected, alike=alike) * expected / seconds
             self._plain_at, self._stale = context, False
+        elif self.baseline is not None:
+            self.baseline.interrupt()
         off = math.log(seconds / (expected * self.pace))
         self.pace *= math.exp(rate * _clipped(off, self.PACE_CLIP))
         if n == 1:
@@ -198,28 +178,14 @@ class CostCurve:
             factor = self.pace**self.SETTLE
             for size, before in list(self._table.items()):
                 self._move(size, before + (factor - 1.0) * self.seconds(size, context))
-            self.change *= factor
             self.pace /= factor
             self._confirmed /= factor
             self.version += 1
         if self.baseline is not None:
             self.baseline.now = plain / self.seconds(1, self._plain_at)
 
-    def _compare(self, n: int, context: int, seconds: float, *, alike: bool) -> None:
-        """Learn what a change costs from two plain passes, the first of them behind another size:
-        they run at nearly the same pace."""
-        first, self._first = self._first, seconds if n == 1 and not alike else None
-        if first is None or n != 1 or not alike:
-            return
-        self._pairs += 1
-        most = self.MOST * self.seconds(1, context)
-        rate = max(self.PAIR_RATE, 1.0 / (self._pairs + self.PAIRS))
-        self.change += rate * (_clipped((first - seconds) / self.pace, most) - self.change)
-        self.change = max(0.0, self.change)
-
     def as_dict(self) -> dict[str, Any]:
         return {
-            "change": self.change,
             "sizes": {str(n): self._table[n] for n in self._known},
             "cached": list(self._slope),
             "length": self._length,
@@ -233,7 +199,6 @@ class CostCurve:
         curve._table, curve._known = stored.sizes, sorted(stored.sizes)
         curve._slope, curve._length = stored.cached, stored.length
         curve.two_lengths, curve._stale = stored.two_lengths, bool(stored.sizes)
-        curve.change, curve._pairs = stored.change, cls.ENOUGH
         return curve
 
     def _set(self, n: int, seconds: float) -> None:

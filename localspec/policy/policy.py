@@ -17,7 +17,7 @@ from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.sources import LookupSource, ModelSource
 from localspec.decoding.stats import AccountStatement
-from localspec.decoding.tree import ROOT, TokenTree
+from localspec.decoding.tree import ROOT
 from localspec.policy import reasons
 from localspec.policy.acceptance_estimator import AcceptanceEstimator
 from localspec.policy.asking import Asking
@@ -50,13 +50,12 @@ class Policy(Drafter):
     RATE_KEEP = 0.97  # weight of the past in the running tokens per second, per step
     BEYOND = 12
     """Tokens of a looked up chain after the best end so far: passes of some sizes are bargains."""
-    DOUBTFUL, FAINT = 0.1, 0.05
+    DOUBTFUL, FAINT = 0.2, 0.05
     """Least probability of a first prediction, and of reaching a later one."""
     SURELY = 0.9
     LONGEST_PLANNING = 1e-3  # seconds; a step whose planning seems to take longer was interrupted
     SHORT, LONGEST_REST = 3e-3, 16
     """Seconds of a pass beside which planning shows; most steps in a row that are not planned."""
-    LEAST_CHANGE = 0.005  # of a plain pass, what changing the size of passes takes to be counted
     OPENING, SHARE = 3.0, 0.03
     """Plain passes that one answer may lose at first, and the share of the tokens so far."""
 
@@ -85,10 +84,7 @@ class Policy(Drafter):
         self._estimators: list[AcceptanceEstimator] = []
         self._steps = self._idle = self._rest = self._tokens_said = 0
         self._tokens = self._seconds = 0.0
-        self._size = 0  # tokens of the target's last pass; 0 for those of a prompt
-        self._stayed = (
-            0.0  # seconds that passes of that size took beyond plain ones, without drafts
-        )
+        self._plain_before = False  # whether the last pass of the target was over one token
         self._costs: tuple[object, list[float]] = (None, [])
         # Of the step under way.
         self._looked: list[Looked] = []
@@ -119,7 +115,7 @@ class Policy(Drafter):
         plain = target.plain(held)
         if target.doubtful(held) or profile.budget.exposed(plain):
             return CONFIRMING
-        seconds = self._with_change(self._verifying(held, plain, room), target.change)
+        seconds = self._verifying(held, plain, room)
         if not self._seconds:
             # Eight steps of plain decoding: where every answer begins.
             self._tokens, self._seconds = 8.0, 8.0 * seconds[1]
@@ -148,7 +144,7 @@ class Policy(Drafter):
                 continue
             best, gain = asking, max(advantage, 0.0)
         if best is None and self._situation == 0:
-            return self._undrafted(session, seconds, target.change, covered=covered)
+            return self._undrafted(seconds[1], covered=covered)
         self._idle = 0
         if best is None:
             return Plan(AUTO, room, reason=reasons.COPYING)
@@ -183,34 +179,18 @@ class Policy(Drafter):
                 self._lookup_worth = best
                 self._situation = SURE if first >= self.SURELY else LOOKED_UP
 
-    def _undrafted(
-        self, session: Session, seconds: list[float], change: float, *, covered: bool
-    ) -> Plan:
+    def _undrafted(self, plain: float, *, covered: bool) -> Plan:
         """Nothing is drafted: why, and for how long nothing is planned either."""
         if not covered:
             self.statement.refused += 1
-            plan = UNCOVERED
-        elif self._models:
-            plan = LOSING
-        elif any(looked.expected for looked in self._looked):
-            plan = UNLIKELY
-        else:
-            plan = Plan(None, reason=self._nothing)
-        if session.constraint is None and self._stays(seconds, change):
-            return Plan(AUTO, reason=plan.reason)
-        if covered:
-            self._idle += 1
-            if seconds[1] < self.SHORT:
-                self._rest = min(self._idle // 2, self.LONGEST_REST)
-        return plan
-
-    def _stays(self, seconds: list[float], change: float) -> bool:
-        """Whether passes stay at the last draft's size without one: until that has cost as much as
-        a change to plain passes and back (the ski rental problem, Karlin et al. 1988)."""
-        if not 1 < self._size < len(seconds):
-            return False
-        self._stayed += max(0.0, seconds[self._size] - seconds[1])
-        return self._stayed < 2.0 * change
+            return UNCOVERED
+        self._idle += 1
+        if plain < self.SHORT:
+            self._rest = min(self._idle // 2, self.LONGEST_REST)
+        if self._models:
+            return LOSING
+        looked_up = any(looked.expected for looked in self._looked)
+        return UNLIKELY if looked_up else Plan(None, reason=self._nothing)
 
     def _verifying(self, held: int, plain: float, most: int) -> list[float]:
         """Seconds of steps by their tokens, up to `most` + 1, at the table's pace; worked out anew
@@ -228,24 +208,11 @@ class Policy(Drafter):
         found[1] = (plain + self._profile.step_overhead) / target.pace
         return found
 
-    def _with_change(self, seconds: list[float], change: float) -> list[float]:
-        """Those of passes behind the last one. A draft of another size takes longer, and so does
-        the plain pass that will follow some day, unless that is owed already."""
-        if change < self.LEAST_CHANGE * seconds[1]:
-            return seconds
-        more, size = change if self._size != 1 else 2.0 * change, self._size
-        changed = [0.0, seconds[1], *(each + more for each in seconds[2:])]
-        if 1 < size < len(changed):
-            changed[size] = seconds[size]
-        return changed
-
     # Draft.
 
     def draft(self, session: Session, plan: Plan) -> Draft:
         worth, asking = self._worth, self._asking
         assert worth is not None
-        if not plan.depth:
-            return Draft(_filled(TokenTree(), self._size, session), plan.reason)
         growing = self._growing = Growing(
             session,
             self._looked,
@@ -264,12 +231,8 @@ class Policy(Drafter):
             if joint is not None:
                 granted, each = joint
                 seconds = [0.0, *(seconds[1] + n * each for n in range(granted + 1))]
-        tree, size = growing.selected(granted), self._size
-        fills = 0 < len(tree) < size - 1 < len(seconds) - 1 and session.constraint is None
-        if fills and seconds[size] < seconds[len(tree) + 1]:
-            _filled(tree, size, session)
+        tree = growing.selected(granted)
         verifying = seconds[len(tree) + 1]
-        self._stayed = 0.0
         passes = [] if asking is None else [asking.seconds(size) for size in growing.sizes]
         # Of asking, its first pass not taken off.
         value = growing.tokens - worth.rate * (verifying + sum(passes[1:]))
@@ -304,8 +267,7 @@ class Policy(Drafter):
 
     def observe(self, step: Step) -> None:
         nodes = len(step.draft.tree.tokens)
-        before, self._size = self._size, 0 if step.reads_prompt else 1 + nodes
-        alike = before == self._size
+        alike, self._plain_before = self._plain_before, not (step.reads_prompt or nodes)
         self._tokens_said += len(step.tokens)
         self._profile.said += len(step.tokens)
         # The prompt's pass is over many tokens, and its time is no step's.
@@ -313,20 +275,20 @@ class Policy(Drafter):
             return
         profile, held = self._profile, step.context_length
         target, asking, growing = self._target.curve, self._asking, self._growing
-        known = target.plain(held)
-        lost = self._settle(step, known)
+        before = target.plain(held)
+        lost = self._settle(step, before)
         target.observe(1 + nodes, held, step.target_seconds, alike=alike)
         told = target.baseline
-        if not nodes and not target.open:
+        if not nodes and (told is None or not told.open):
             plain = target.plain(held)
             fell = told is not None and told.fell
-            profile.budget.prove(known if fell else plain, plain, self.statement)
+            profile.budget.prove(before if fell else plain, plain, self.statement)
         profile.spent(step.seconds - step.target_seconds - step.draft_seconds, nodes)
         self._tokens = self._tokens * self.RATE_KEEP + len(step.tokens)
         self._seconds = self._seconds * self.RATE_KEEP + step.seconds / target.pace
-        for model in self._models if known else ():
+        for model in self._models if before else ():
             saved = -lost if asking is not None and asking.source is model else 0.0
-            profile.source(model).earned(saved / known, len(step.tokens))
+            profile.source(model).earned(saved / before, len(step.tokens))
         if asking is not None and growing is not None and growing.sizes:
             if set(growing.sizes) == {1}:
                 seconds = step.draft_seconds / len(growing.sizes)
@@ -380,13 +342,6 @@ def _check(looked: Looked, tokens: Sequence[int]) -> None:
         looked.estimator.learn(prediction.features, right)
         if not right:
             return
-
-
-def _filled(tree: TokenTree, size: int, session: Session) -> TokenTree:
-    """Padding until a pass is over so many tokens."""
-    while len(tree) + 1 < size:
-        tree.pad(session.context[-1], tree.tip())
-    return tree
 
 
 RESTING = Plan(None, reason=reasons.RESTING)

@@ -119,13 +119,7 @@ class PairProfile:
         table."""
         costs, pace = source.costs, self.target.pace
         relative, each = costs.pace / pace, self.row_overhead / pace
-        # A draft is made by passes over one token: another size is changed to, and back.
-        changes = 2.0 * costs.change
-
-        def seconds(n: int) -> float:
-            return (costs.seconds(n, context) + (changes if n > 1 else 0.0)) * relative + each
-
-        return seconds
+        return lambda n: costs.seconds(n, context) * relative + each
 
     def as_dict(self) -> dict[str, Any]:
         return {

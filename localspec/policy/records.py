@@ -25,10 +25,8 @@ class _Record(BaseModel):
 
 
 class CurveRecord(_Record):
-    """Seconds by size with an empty cache, what a cached token adds: b₀ and b₁, and a change of
-    size."""
+    """Seconds by size with an empty cache, and what a cached token adds: b₀ and b₁."""
 
-    change: NonNegativeFloat
     sizes: dict[PositiveInt, PositiveFloat]
     cached: tuple[NonNegativeFloat, NonNegativeFloat]
     length: NonNegativeInt

@@ -67,19 +67,15 @@ class SharedCurve(CostCurve):
         )
         self.pace = self._real.pace
         if self.answers == 1:
-            self.baseline, self.change = self._real.baseline, self._real.change
+            self.baseline = self._real.baseline
         else:
-            self.baseline, self.change = None, 0.0
+            self.baseline = None
             if self._costs.confirmed:
                 self.baseline = self._costs.baselines.get(self.answers)
         self.version = (self._real.version * 64 + self.answers) * 1024 + min(1023, self._others)
 
     def __bool__(self) -> bool:
         return bool(self._real)
-
-    @property
-    def open(self) -> bool:
-        return self._real.open if self.answers == 1 else super().open
 
     def doubtful(self, context: int) -> bool:
         if self.answers == 1:

@@ -46,7 +46,6 @@ class Machine:
         pace: factor of every pass, by what passes have been made.
         dearer: factor of passes over n > 1 tokens, by n and the passes made.
         changed: factor of a plain pass behind one of another size.
-        change: T(1) that any pass takes longer behind one of another size.
         reads: tokens of the draft model's passes in the step under way.
     """
 
@@ -56,7 +55,6 @@ class Machine:
     pace: Callable[[int], float] = lambda passes: 1.0
     dearer: Callable[[int, int], float] = lambda n, passes: 1.0
     changed: float = 1.0
-    change: float = 0.0
     clock: Clock = field(default_factory=Clock)
     passes: int = 0
     before: int = 0
@@ -74,10 +72,9 @@ class Machine:
 
     def target(self, n: int) -> float:
         before, self.before = self.before, n
-        more = self.change * self.one * self.pace(self.passes) * (before != n)
         if n == 1:
-            return self.plain * (1.0 if before == 1 else self.changed) + more
-        return self.curve(n) * self.pace(self.passes) * self.dearer(n, self.passes) + more
+            return self.plain * (1.0 if before == 1 else self.changed)
+        return self.curve(n) * self.pace(self.passes) * self.dearer(n, self.passes)
 
     def calibrated(self, sizes: Sequence[int]) -> tuple[Sequence[int], list[float]]:
         """T(n) of these sizes."""

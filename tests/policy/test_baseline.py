@@ -57,3 +57,43 @@ def test_noise_is_no_licence() -> None:
     after(1.0, 0.5, 0.5, baseline=baseline)
     assert baseline.now == pytest.approx(0.5)
     assert baseline.fell
+
+
+# Plain passes behind drafts take longer than plain decoding's: pairs of plain passes tell by how
+# much, as both run at nearly the same time.
+
+
+def pairs(longer: float, paces: np.ndarray, noise: np.ndarray) -> float:
+    """What a pass behind a draft that took 1 counts as, after pairs at these paces."""
+    baseline = Baseline()
+    for pace, (first, second) in zip(paces, noise, strict=True):
+        baseline.interrupt()
+        baseline.observe(float(pace * longer * first), alike=False)
+        baseline.observe(float(pace * second))
+    return baseline.observe(1.0, alike=False)
+
+
+def noise(count: int, sigma: float) -> np.ndarray:
+    return np.exp(sigma * np.random.default_rng(5).standard_normal((count, 2)))
+
+
+@pytest.mark.parametrize("longer", [1.0, 1.02, 1.05])
+def test_pairs_tell_it_whatever_the_pace_does(longer: float) -> None:
+    """A machine that is three times slower now and then, and drifts meanwhile."""
+    paces = np.where(np.arange(80) % 20 < 5, 3.0, 1.0) * np.linspace(1.0, 1.5, 80)
+    assert pairs(longer, paces, noise(80, 0.01)) == pytest.approx(1.0 / longer, abs=0.006)
+
+
+def test_plain_passes_never_look_slower_than_they_were() -> None:
+    assert pairs(0.9, np.ones(20), np.ones((20, 2))) == 1.0
+
+
+def test_seconds_of_pairs_are_asked_for_until_it_is_known() -> None:
+    baseline = Baseline()
+    for _ in range(Baseline.ENOUGH):
+        baseline.observe(1.02, alike=False)
+        assert baseline.open
+        baseline.observe(1.0)
+        assert not baseline.open
+    baseline.observe(1.02, alike=False)
+    assert not baseline.open

@@ -130,39 +130,6 @@ def test_fastest_round_counts(context: Context) -> None:
     context.clear()
 
 
-class Rebuilding:
-    """A cache whose passes take longer behind one of another size."""
-
-    capacity, max_draft, recurrent = 256, 32, False
-
-    def __init__(self) -> None:
-        self.tokens: list[int] = []
-        self.native_seconds, self._before = 0.0, 0
-
-    def filler(self, count: int) -> list[int]:
-        return [1] * count
-
-    def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
-        changed, self._before = len(tokens) != self._before, len(tokens)
-        self.native_seconds += 0.001 * (1.0 + 0.1 * len(tokens)) + 0.0004 * changed
-        self.tokens += tokens
-        return np.zeros((outputs, 1), np.float32)
-
-    def truncate(self, length: int) -> None:
-        del self.tokens[length:]
-
-    def clear(self) -> None:
-        self.tokens.clear()
-
-
-def test_change_of_size_is_measured_apart() -> None:
-    curve = CostCurve()
-    calibrate(Rebuilding(), curve, AMPLE)
-    assert curve.change == pytest.approx(0.0004)
-    assert curve.seconds(1, 0) == pytest.approx(0.0011)
-    assert curve.seconds(8, 0) == pytest.approx(0.0018)
-
-
 def test_recurrent_model_is_measured_without_a_second_context(tmp_path: Path) -> None:
     path = ggufs.tiny_hybrid(tmp_path / "hybrid.gguf")
     with Model(path, ModelOptions()) as model:

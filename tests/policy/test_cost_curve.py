@@ -9,6 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from localspec.policy.baseline import Baseline
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
 from localspec.policy.records import CurveRecord
@@ -200,7 +201,7 @@ def test_plain_passes_behind_larger_ones_come_in_twos_at_first() -> None:
     for pair in range(30):
         curve.observe(4, 0, TILES[4])
         curve.observe(1, 0, 1.04 * TILES[1], alike=False)
-        assert curve.doubtful(0) == (pair < CostCurve.ENOUGH)
+        assert curve.doubtful(0) == (pair < Baseline.ENOUGH)
         curve.observe(1, 0, TILES[1])
         assert not curve.doubtful(0)
     for _ in range(20):
@@ -208,39 +209,6 @@ def test_plain_passes_behind_larger_ones_come_in_twos_at_first() -> None:
         curve.observe(1, 0, 1.04 * TILES[1], alike=False)
         assert not curve.doubtful(0)
     assert curve.plain(0) == pytest.approx(TILES[1], rel=0.01)
-
-
-def test_measured_change_of_size_needs_no_pairs() -> None:
-    curve = CostCurve()
-    curve.learn(TILES, 0, change=0.2)
-    curve.observe(1, 0, TILES[1])
-    for size in (4, 1, 4, 1):
-        curve.observe(size, 0, TILES[size] + 0.2, alike=False)
-        assert not curve.doubtful(0)
-    assert curve.plain(0) == pytest.approx(TILES[1])
-    assert curve.seconds(4, 0) == pytest.approx(TILES[4]), "the table has passes in a row"
-
-
-@pytest.mark.parametrize("longer", [0.0, 0.02, 0.2])
-def test_pairs_tell_what_a_change_takes_whatever_the_pace_does(longer: float) -> None:
-    """On a machine that is three times slower now and then, and drifts meanwhile."""
-    paces = np.where(np.arange(120) % 20 < 5, 3.0, 1.0) * np.linspace(1.0, 1.5, 120)
-    noise = np.exp(0.01 * np.random.default_rng(5).standard_normal((120, 2)))
-    curve = curve_of({1: 1.0, 4: 1.7})
-    for pace, (first, second) in zip(paces, noise, strict=True):
-        curve.observe(4, 0, float(pace) * (1.7 + longer), alike=False)
-        curve.observe(1, 0, float(pace * first) * (1.0 + longer), alike=False)
-        curve.observe(1, 0, float(pace * second))
-    assert curve.change == pytest.approx(longer, rel=0.2, abs=0.02)
-
-
-def test_change_of_size_never_makes_a_pass_quicker() -> None:
-    curve = curve_of(TILES)
-    for _ in range(20):
-        curve.observe(4, 0, TILES[4])
-        curve.observe(1, 0, 0.9 * TILES[1], alike=False)
-        curve.observe(1, 0, TILES[1])
-    assert curve.change == 0.0
 
 
 def test_curve_of_an_earlier_session_says_nothing_of_todays_pace() -> None:

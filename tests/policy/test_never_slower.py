@@ -167,15 +167,6 @@ def test_plain_passes_that_take_longer_behind_drafts_are_no_measure(longer: floa
     assert profile.target.plain(there) == pytest.approx(machine.one, rel=0.005)
 
 
-@pytest.mark.parametrize("change", [0.05, 0.3])
-@pytest.mark.parametrize("name", sorted(TEXTS))
-def test_changes_of_size_are_charged(name: str, change: float) -> None:
-    """A pass behind one of another size takes longer, as llama.cpp builds its graph anew."""
-    machine = Machine((1.0, 1.0, 1.5, 1.7, 2.1, 2.3, 2.7, 3.0), price=0.1, change=change)
-    _, run = answers(machine, TEXTS[name], lengths=(600, 600))
-    assert run.worst <= foreseeable(machine, run)
-
-
 segments = st.lists(
     st.tuples(st.integers(1, 80), st.sampled_from([1.0, 1.1, 1.4, 2.0, 3.0])),
     min_size=1,

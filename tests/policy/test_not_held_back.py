@@ -13,7 +13,6 @@ import pytest
 
 from localspec.policy.budget import Budget
 from localspec.policy.cost_curve import CostCurve
-from localspec.policy.profile import PairProfile
 from tests.policy.adversaries import Figures, Machine, Text, answers
 from tests.policy.measuring import SHAPES, TILES
 
@@ -96,20 +95,6 @@ def test_drafts_that_are_partly_right_under_noise(shape: tuple[float, ...], gree
             found.append(held / free)
         # One run of a few hundred tokens is luck by up to a fifth either way.
         assert statistics.mean(found) >= 0.93, (right, price, sigma, found)
-
-
-def test_size_that_costs_nothing_is_kept() -> None:
-    """Where two tokens take what one takes, and changing the size of passes takes a fifth of that,
-    passes stay at two tokens: drafts are right now and then, and each would pay for two changes."""
-    machine = Machine((1.0, 1.0, 1.8, 2.6), one=0.01, change=0.2)
-    text = Text(lambda at: int(at.random.random() < 0.3), lambda at: at.random.random() < 0.8)
-    profile = PairProfile()
-    profile.target.learn({n: machine.curve(n) for n in (1, 2, 3, 4, 8)}, 0, change=0.002)
-    _, run = answers(machine, text, lengths=(900,), model=None, calibrated=False, profile=profile)
-    assert run.speed_up > 1.175
-    unproposed = [step for step in run.steps if len(step.tree) and not step.drafted]
-    assert unproposed, "passes were filled up"
-    assert all(step.why_not_drafted for step in unproposed)
 
 
 class MeasuredInAnotherMoment(Machine):
