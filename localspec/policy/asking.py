@@ -44,7 +44,7 @@ class Asking:
     def advantage(self, situation: int, rate: float) -> float:
         """Tokens that asking it gains over what it costs."""
         price = self.one + self.missed / self.HORIZON
-        return self.profile.gains[situation].mean - rate * price
+        return self.profile.gains[situation].hoped - rate * price
 
     def chosen(self, step: int, rate: float, *, pays: bool) -> None:
         """It is asked at this step."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,9 +17,15 @@ class Gain:
     for."""
 
     LATEST, EARLIER = 12.0, 6.0  # observations that count, at most; and those of earlier answers
+    BONUS = 0.15  # tokens, over the root of the count (Lattimore & Szepesvári 2020, chapter 7)
 
     def __init__(self, mean: float = 0.75, count: float = 1.0) -> None:
         self.mean, self.count = mean, count
+
+    @property
+    def hoped(self) -> float:
+        """Upper confidence bound."""
+        return self.mean + self.BONUS / math.sqrt(self.count)
 
     def begin(self) -> None:
         """A new answer."""

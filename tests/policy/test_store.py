@@ -70,7 +70,7 @@ def test_everything_comes_back() -> None:
             found, known = there.estimators[kind], here.estimators[kind]
             assert found.predict(features) == known.predict(features)
             assert found.seen == 3
-        assert there.gains[2].mean == here.gains[2].mean
+        assert there.gains[2].hoped == here.gains[2].hoped
         assert there.saved == here.saved is not None
         assert there.costs.seconds(1, 0) == 0.002
     assert again.target.seconds(2, 0) == profile.target.seconds(2, 0)
