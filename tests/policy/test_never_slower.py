@@ -261,7 +261,8 @@ def test_noise_costs_nothing_on_top() -> None:
 def test_several_answers_share_one_fund() -> None:
     """And a pair that is stored and taken up again begins with what it had."""
     machine = Machine(SHAPES["tiles"])
-    profile, first = answers(machine, TEXTS["right when not drafted"])
+    # So long that one answer may risk all of it.
+    profile, first = answers(machine, TEXTS["right when not drafted"], lengths=(1000,))
     spent = profile.budget.fund
     assert spent is not None
     assert spent < 0.1 * most(machine)
