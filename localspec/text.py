@@ -10,6 +10,8 @@ from localspec.errors import UsageError
 # A model, or a file name, must not be able to steer the terminal it is shown on.
 _HARMLESS = dict.fromkeys([*range(0x20), 0x7F, *range(0x80, 0xA0)], "\ufffd")
 _HARMLESS |= {ord("\n"): "\n", ord("\t"): "\t", ord("\r"): ""}
+# Nor turn the direction of what is shown after it.
+_HARMLESS |= dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd")
 
 _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?([KMGT]?i?B?)", re.IGNORECASE)
 _UNITS = {

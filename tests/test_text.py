@@ -12,6 +12,11 @@ def test_what_a_terminal_would_obey_is_replaced() -> None:
     assert harmless("\x1b[31mred\x07 \x9bé\x7f") == "\ufffd[31mred\ufffd \ufffdé\ufffd"
 
 
+@pytest.mark.parametrize("mark", ["\u202a", "\u202e", "\u2066", "\u2069"])
+def test_what_turns_the_direction_of_text_is_replaced(mark: str) -> None:
+    assert harmless(f"a{mark}b\u200fc") == "a\ufffdb\u200fc", "but not what Arabic text needs"
+
+
 def test_lines_and_tabs_stay() -> None:
     assert harmless("one\r\n\ttwo\n") == "one\n\ttwo\n"
 

@@ -56,14 +56,14 @@ class Format:
         self._end(completion)
 
     def _kept(self, pieces: Sequence[Piece]) -> dict[str, str]:
-        told = {
+        parts = {
             "text": "".join(map(as_text, pieces)),
             "reasoning": "".join(one.text for one in pieces if isinstance(one, Thought)),
         }
-        self._said = {name: said + told[name] for name, said in self._said.items()}
-        return told
+        self._said = {name: said + parts[name] for name, said in self._said.items()}
+        return parts
 
-    def _part(self, told: Mapping[str, str], chunk: Chunk) -> None:
+    def _part(self, parts: Mapping[str, str], chunk: Chunk) -> None:
         """Text and reasoning that a chunk brought."""
 
     def _end(self, completion: Completion) -> None:
@@ -77,14 +77,14 @@ class TextFormat(Format):
     """The text as it comes, and a newline at the end where it has none; reasoning on standard
     error, dim."""
 
-    def _part(self, told: Mapping[str, str], chunk: Chunk) -> None:
+    def _part(self, parts: Mapping[str, str], chunk: Chunk) -> None:
         quiet = self._console.quiet
-        if told["reasoning"] and not quiet:
-            self._console.say(told["reasoning"], dim=True, end="")
-        if told["text"]:
-            if self._said["reasoning"] and self._said["text"] == told["text"] and not quiet:
+        if parts["reasoning"] and not quiet:
+            self._console.say(parts["reasoning"], dim=True, end="")
+        if parts["text"]:
+            if self._said["reasoning"] and self._said["text"] == parts["text"] and not quiet:
                 self._console.say("\n")
-            self._console.answer(told["text"])
+            self._console.answer(parts["text"])
 
     def _end(self, completion: Completion) -> None:
         self._end_line()
@@ -134,9 +134,9 @@ class JsonLines(Format):
             seed=stats.seed,
         )
 
-    def _part(self, told: Mapping[str, str], chunk: Chunk) -> None:
+    def _part(self, parts: Mapping[str, str], chunk: Chunk) -> None:
         tokens = {"token_ids": chunk.token_ids, "sources": chunk.sources}
-        self._event("chunk", **_named(told), **tokens)
+        self._event("chunk", **_named(parts), **tokens)
 
     def _end(self, completion: Completion) -> None:
         self._event(
@@ -157,9 +157,9 @@ class JsonLines(Format):
         self._console.answer_json({"event": name, **values})
 
 
-def _named(told: Mapping[str, str]) -> dict[str, str]:
+def _named(parts: Mapping[str, str]) -> dict[str, str]:
     """Reasoning is named only where there is some."""
-    return {name: said for name, said in told.items() if said or name == "text"}
+    return {name: said for name, said in parts.items() if said or name == "text"}
 
 
 def _nothing() -> Completion:
