@@ -2,28 +2,34 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
+from localspec.decoding.interfaces import HIDDEN_BEFORE
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.errors import NativeError
+from localspec.errors import NativeError, UsageError
 from localspec.llama import sequence_state
-from localspec.llama.batch import Batch, PassPart, chain
-from localspec.llama.context_params import MAX_LEAVES, MAX_SNAPSHOT_DRAFT, MAX_TREE, context_params
-from localspec.llama.hidden import HiddenStates
+from localspec.llama.batch import PassPart, chain
+from localspec.llama.context_params import MAX_SNAPSHOT_DRAFT, MAX_TREE
 from localspec.llama.model import Model
-from localspec.llama.native_context import NativeCache, NativeContext
+from localspec.llama.native_context import CacheFull, NativeCache
 from localspec.llama.options import LEAST_CHUNK, ModelOptions
 from localspec.llama.pictures import PicturePart
 from localspec.llama.sequence_state import SavedStates, State
 from localspec.llama.sequences import GrownTree, Sequences
+from localspec.llama.shared_context import SharedContext
 
+Passes: TypeAlias = Callable[[PassPart], tuple[Rows, float]]
+"""Decodes a part, perhaps beside others; its rows, and its share of the seconds."""
 REST = LEAST_CHUNK - 1
 
 
 class Context(NativeCache):
-    """The KV cache of one text and of a draft tree behind it.
+    """The KV cache of one text and of a draft tree behind it: all of a native context, or one
+    answer's lot of a shared one (`of`).
 
     A tree is decoded in one pass (`branch`, then `keep`) or grows level by level (`grow`, then
     `settle`). `flag`: two characters that outlive the context, set by `cancel`.
@@ -32,7 +38,11 @@ class Context(NativeCache):
         max_leaves, max_draft: most branches and tokens of a tree.
         recurrent: whether the memory, or a part, cannot be cut back token by token.
         restores: whether cutting back may cost a pass.
+        lot: its sequence ids in `shared`.
+        common: another text with the same first tokens, and how many.
     """
+
+    _native: SharedContext
 
     def __init__(
         self,
@@ -41,63 +51,125 @@ class Context(NativeCache):
         *,
         flag: ctypes.Array[ctypes.c_char] | None = None,
     ) -> None:
-        stop = ctypes.create_string_buffer(2) if flag is None else flag
-        params = context_params(model, options, stop)
-        native = NativeContext(model, params, stop, f"{options.context or 'default'} tokens")
-        leaves = 1 if model.recurrent else MAX_LEAVES
+        shared = SharedContext(model, replace(options, parallel=1), flag=flag)
         try:
-            self._batch = Batch(native.batch, leaves)
-            hidden = HiddenStates(model, native.handle)
-            self._set_up(native, Sequences(native.memory, leaves), hidden)
+            self._set_up(shared, shared.lot(0))
         except BaseException:
-            native.close()
+            shared.close()
             raise
-        # What was asked for is what is promised; there may be more cells.
-        self.capacity = min(native.cells, options.context or native.cells)
 
-    def _set_up(self, native: NativeContext, sequences: Sequences, hidden: HiddenStates) -> None:
-        self.model = model = native.model
+    @classmethod
+    def of(
+        cls,
+        shared: SharedContext,
+        lot: Sequences,
+        passes: Passes | None = None,
+        chunk: Callable[[], int] | None = None,
+        make_room: Callable[[], bool] | None = None,
+    ) -> Context:
+        """Over a lot of a shared context, which closes by itself. `passes` makes its passes,
+        prompts in chunks of up to `chunk` tokens; of hidden states there are layer inputs only. A
+        scheduler may change `capacity`. `make_room`: see `set_state`."""
+        made = cls.__new__(cls)
+        made._set_up(shared, lot)
+        made._owns = False
+        made._passes, made._chunk, made._make_room = passes, chunk, make_room
+        return made
+
+    def _set_up(self, shared: SharedContext, lot: Sequences) -> None:
+        self.model = model = shared.model
+        self.capacity = shared.capacity
         self.tokens = []
         self.native_seconds = 0.0
         self.watch = None
-        self._native, self._sequences, self._hidden = native, sequences, hidden
-        self._snapshots = native.snapshots
+        self._native = self.shared = shared
+        self.lot = lot
+        self.common: tuple[object, int] = None, 0
+        self._owns = True
+        self._passes: Passes | None = None
+        self._chunk: Callable[[], int] | None = None
+        self._make_room: Callable[[], bool] | None = None
+        self._snapshots = shared.snapshots
         self.recurrent = model.recurrent
         self.restores = model.recurrent and not self._snapshots
-        self.max_leaves = sequences.count
+        self.max_leaves = lot.count
         self.max_draft = MAX_TREE
         if model.recurrent:
             self.max_draft = self._snapshots or MAX_SNAPSHOT_DRAFT
         # Tokens that the last pass left snapshots for; a snapshot serves once.
         self._undoable = 0
-        self._saved = SavedStates(native.handle)
+        self._saved = SavedStates(shared.handle)
         self._grown = GrownTree()
         self._leaves: tuple[list[list[int]], int] = [], 1  # of the tree that `branch` decoded last
+        self._layers: tuple[int, ...] = ()  # whose hidden states are wanted
+        self._states: dict[int, Rows] = {}  # of the last pass
+        self._before: list[dict[int, Rows]] | None = None  # while they are gathered
+
+    def close(self) -> None:
+        if self._owns:
+            super().close()
+
+    @property
+    def held(self) -> int:
+        """Cells of its tokens, shared ones too, and of a tree."""
+        return len(self.tokens) + len(self._grown)
 
     def told(self) -> list[str]:
         """Drains notices for the user about its passes."""
         return []
+
+    def begin_with(self, source: int, tokens: Sequence[int], text: object = None) -> None:
+        """Take over the first tokens of another sequence, which belongs to `text`; no cell is
+        copied. It is empty before."""
+        assert not self.tokens, "it holds another text"
+        if tokens:
+            self.shared.share(source, self.lot.first, len(tokens))
+            self.tokens += tokens
+            self.common = text, len(tokens)
 
     # Hidden states.
 
     def want_hidden(self, layers: tuple[int, ...]) -> None:
         """Collect hidden states of layers 0 … `model.layers` in later passes; see `hidden`. A
         NativeError if llama.cpp does not provide them for this architecture."""
-        self._gives_hidden = self._gives_hidden or bool(layers)
-        self._hidden.want(layers)
+        if layers == self._layers:
+            return
+        if self._passes is not None and self.model.layers in layers:
+            raise UsageError(
+                "A drafter that reads the last hidden state cannot serve answers in parallel. "
+                "Open the model with parallel=1, or choose another drafter."
+            )
+        self._native.hidden.want(layers)
+        self._layers = layers
 
     def hidden(self, outputs: int) -> dict[int, Rows]:
         """Hidden states of the last `outputs` tokens of the last pass, by layer: float32 [outputs,
-        width], copies. Layer i is its input, `model.layers` the output norm's result."""
-        return self._hidden.rows(self._last_pass, outputs)
+        width]. Layer i is its input, `model.layers` the output norm's result."""
+        return {layer: self._states[layer][-outputs:] for layer in self._layers}
 
     def gather_hidden(self) -> None:
         """Keep layer inputs of tokens without logits from now on, for `gathered`."""
-        self._hidden.gather()
+        self._before = []
 
     def gathered(self) -> dict[int, Rows]:
         """Ends that: by layer, float32 [k, width] of the latest such tokens, in order."""
-        return self._hidden.gathered()
+        parts, self._before = self._before or [], None
+        return {
+            layer: np.concatenate([part[layer] for part in parts])[-HIDDEN_BEFORE:]
+            for layer in (parts[0] if parts else ())
+        }
+
+    def _gather(self, silent: int) -> None:
+        """After a pass over a chain, whose first `silent` tokens gave no logits."""
+        parts, inputs = (
+            self._before,
+            [layer for layer in self._layers if layer != self.model.layers],
+        )
+        if parts is None or not silent or not inputs:
+            return
+        parts.append({layer: self._states[layer][:silent] for layer in inputs})
+        while sum(len(part[inputs[0]]) for part in parts[1:]) >= HIDDEN_BEFORE:
+            del parts[0]
 
     # Passes.
 
@@ -155,9 +227,9 @@ class Context(NativeCache):
         leaves = tree.leaf_numbers()
         count = 1 + max(numbers[-1] for numbers in leaves)
         self._leaves = leaves, count
-        held, first = len(self.tokens), self._sequences.first
+        held, first = len(self.tokens), self.lot.first
         for leaf in range(1, count):
-            self._sequences.share(leaf, held)
+            self.lot.share(leaf, held)
         ids = [range(first, first + count), *([first + n for n in numbers] for numbers in leaves)]
         positions = [held, *(held + depth for depth in tree.depths)]
         rows = self._decode_part(PassPart([*pending, *tree.tokens], positions, ids, 1 + len(tree)))
@@ -175,11 +247,11 @@ class Context(NativeCache):
                     self.tokens += tree.tokens[len(path) :]
                     self.truncate(kept)
                 else:
-                    self._sequences.cut(kept)
+                    self.lot.cut(kept)
             return
         leaves, count = self._leaves
         winner = leaves[path[-1]][0] if path else 0
-        self._sequences.keep(winner, held, kept, count)
+        self.lot.keep(winner, held, kept, count)
         self.tokens += [tree.tokens[node] for node in path]
 
     def grow(
@@ -204,9 +276,8 @@ class Context(NativeCache):
             del self.tokens[len(self.tokens) - len(tokens) :]
             grown.chain(tokens)
         else:
-            sequences = self._sequences
-            positions, numbers = grown.grow(tokens, parents, behind=held, sequences=sequences)
-            ids = [(sequences.first + number,) for number in numbers]
+            positions, numbers = grown.grow(tokens, parents, behind=held, sequences=self.lot)
+            ids = [(self.lot.first + number,) for number in numbers]
             rows = self._decode_part(PassPart(tokens, positions, ids, len(tokens)))
         self._undoable = 0
         return rows
@@ -225,7 +296,7 @@ class Context(NativeCache):
             self.truncate(held + len(path))
             return
         winner = grown.sequences[path[-1]] if path else 0
-        self._sequences.keep(winner, held, held + len(path), grown.leaves)
+        self.lot.keep(winner, held, held + len(path), grown.leaves)
         self.tokens += [grown.tokens[node] for node in path]
 
     def show(self, part: PicturePart) -> None:
@@ -244,7 +315,7 @@ class Context(NativeCache):
             self._native.see_all(all_of_a_pass=True)
         try:
             for start in range(0, len(ids), most):
-                self._decode(self._batch.rows(rows[start : start + most]), 0)
+                self._decode(self._native.filled.rows(rows[start : start + most]), 0)
                 self.tokens += ids[start : start + most]
         finally:
             if not part.causal:
@@ -262,14 +333,15 @@ class Context(NativeCache):
         if drop <= 0:
             return
         if not self.recurrent:
-            self._sequences.cut(length)
-        elif drop <= self._undoable and self._sequences.remove(0, length):
+            self.lot.cut(length)
+        elif drop <= self._undoable and self.lot.remove(0, length):
             self._undoable = 0
             self._saved.cut(length)
         else:
             self._restore(length)
             return
         del self.tokens[length:]
+        self.common = self.common[0], min(self.common[1], length)
 
     def checkpoint(self) -> None:
         """Make `truncate` to here or later cheap. May be called after every token."""
@@ -280,57 +352,77 @@ class Context(NativeCache):
         """Drop what an interrupted pass left behind `tokens`, and a grown tree."""
         self._grown = GrownTree()
         if not self.recurrent:
-            self._sequences.cut(len(self.tokens))
+            self.lot.cut(len(self.tokens))
         elif self._native.length(0) != len(self.tokens):
             self._restore(len(self.tokens))
 
     def state(self) -> State:
         """The memory of `tokens` as bytes; a NativeError if llama.cpp does not provide it."""
         self.discard_branches()
-        return sequence_state.copied(self._native.handle)
+        return sequence_state.copied(self._native.handle, self.lot.first)
 
     def set_state(self, tokens: Sequence[int], state: State) -> None:
-        """Hold these tokens instead. Empty, with a NativeError, if the state does not fit."""
+        """Hold these tokens instead. Empty, with a NativeError, if the state does not fit: a
+        CacheFull where `make_room`, which frees cells of others, cannot free any."""
         self.clear()
-        if len(tokens) > self.capacity or not sequence_state.put(self._native.handle, state):
+        fits = len(tokens) <= self.capacity
+        while not (fits and sequence_state.put(self._native.handle, state, self.lot.first)):
             self.clear()
-            raise NativeError("llama.cpp does not take the memory of another session.")
+            if self._make_room is None:
+                raise NativeError("llama.cpp does not take the memory of another session.")
+            if not (fits and self._make_room()):
+                raise CacheFull("There is no room for the memory of another session.")
         self.tokens += tokens
 
     def clear(self) -> None:
-        self._sequences.clear()
+        self.lot.clear()
         self.tokens.clear()
+        self.common = None, 0
         self._grown = GrownTree()
         self._undoable = 0
         self._saved.forget()
 
     def _most(self) -> int:
         most = self._native.batch
+        if self._chunk is not None:
+            return min(most, self._chunk())
         return most if self.watch is None else self.watch.chunk(len(self.tokens), most)
 
     def _decode_chain(self, tokens: Sequence[int], outputs: int) -> Rows:
-        if self._gives_hidden and self._hidden.final and 0 < outputs < len(tokens):
+        if self._native.hidden.final and 0 < outputs < len(tokens):
             # Every token of the pass that makes final states is an output, and those are few.
             self._decode_chain(tokens[:-outputs], 0)
             tokens = tokens[-outputs:]
-        held, first = len(self.tokens), self._sequences.first
-        rows = self._decode_part(chain(tokens, outputs, held, first))
-        if self._gives_hidden:
-            self._hidden.passed(len(tokens) - outputs)
+        held = len(self.tokens)
+        rows = self._decode_part(chain(tokens, outputs, held, self.lot.first))
+        if self._before is not None:
+            self._gather(len(tokens) - outputs)
         self.tokens += tokens
         if self._snapshots:
             self._undoable = min(self._snapshots, len(tokens) - 1)
         return rows
 
     def _decode_part(self, part: PassPart) -> Rows:
-        return self._decode(self._batch.fill((part,)), part.outputs)
+        native, outputs = self._native, part.outputs
+        if self._passes is not None:
+            if self._layers:
+                self._states = {}
+                part = part._replace(inputs=self._states)
+            rows, seconds = self._passes(part)
+            self.native_seconds += seconds
+            return rows
+        native.hidden.prepare(outputs > 0)
+        rows = self._decode(native.filled.fill((part,)), outputs)
+        if self._layers:
+            self._states = native.hidden.rows(0, len(part.tokens), outputs)
+        return rows
 
     def _drop_failed(self) -> None:
         self.discard_branches()
 
     def _restore(self, length: int) -> None:
         held = self._saved.restore(length)
-        if held is None or not self._sequences.remove(0, held):
+        if held is None or not self.lot.remove(0, held):
             self.clear()
             return
         self._undoable = 0

@@ -9,7 +9,7 @@ import llama_cpp
 import numpy as np
 from llama_cpp import llama_cpp_ext
 
-from localspec.decoding.interfaces import HIDDEN_BEFORE, NEXTN
+from localspec.decoding.interfaces import NEXTN
 from localspec.decoding.sampling import Rows
 from localspec.errors import NativeError
 from localspec.llama.model import Model
@@ -77,36 +77,30 @@ def _layer_getter() -> Any:
 
 
 class HiddenStates:
-    """Layer inputs and the output norm's result of a context's passes. `layers`: what is wanted;
-    `final`: whether that has the latter, for which every token has to be an output."""
+    """Layer inputs and the output norm's result of a context's passes. `final`: whether the latter
+    is wanted, for which every token has to be an output."""
 
     def __init__(self, model: Model, context: Any) -> None:
         self._model = model
         self._context = context
-        self.layers: tuple[int, ...] = ()
-        self._tapped: set[int] = set()
         self._given: set[int] = set()  # that llama.cpp gives out, wanted or not
         self._on = False
-        self._before: list[dict[int, Rows]] | None = None  # while they are gathered
         self.final = False
 
-    def want(self, layers: tuple[int, ...]) -> None:
-        if layers == self.layers:
-            return
-        most = self._model.layers
-        if not all(0 <= layer <= most for layer in layers if layer != NEXTN):
-            raise ValueError(f"layers {layers} of a model that has {most}")
-        require(self._model, {*layers} - self._given)
-        taps = {*layers} - {most}
-        for layer in taps - self._given:
+    def want(self, layers: Iterable[int]) -> None:
+        wanted, most = {*layers}, self._model.layers
+        if not all(0 <= layer <= most for layer in wanted if layer != NEXTN):
+            raise ValueError(f"layers {sorted(wanted)} of a model that has {most}")
+        require(self._model, wanted - self._given)
+        # They stay on: llama.cpp reserves its buffers anew for each change, which takes longer than
+        # many passes of a small model, and what it copies by itself takes next to nothing.
+        for layer in wanted - {most} - self._given:
             if layer == NEXTN:  # of every token, whether it is an output or not
                 llama_cpp_ext.llama_set_embeddings_nextn(self._context, True, False)
             else:
                 _layer_setter()(self._context, layer, True)
-        # They stay on: llama.cpp reserves its buffers anew for each change, which takes longer than
-        # many passes of a small model, and what it copies by itself takes next to nothing.
-        self._given |= taps
-        self.layers, self._tapped, self.final = layers, taps, most in layers
+            self._given.add(layer)
+        self.final = most in wanted
 
     def prepare(self, outputs: bool) -> None:
         """Call before each pass: final states need outputs."""
@@ -115,44 +109,21 @@ class HiddenStates:
             llama_cpp.llama_set_embeddings(self._context, on)
             self._on = on
 
-    def rows(self, tokens: int, outputs: int) -> dict[int, Rows]:
-        """Of the last `outputs` of the last pass's `tokens`; copies."""
-        first = tokens - outputs
-        found = self.tapped(first, outputs)
-        if self.final:
-            address = _final_address(self._context, first)
-            found[self._model.layers] = _copied(address, outputs, self._model.output_width)
-        return found
-
-    def tapped(self, first: int, count: int) -> dict[int, Rows]:
-        """Layer inputs of some tokens of the last pass, outputs or not; copies."""
+    def rows(self, first: int, count: int, outputs: int = 0) -> dict[int, Rows]:
+        """Layer inputs of some tokens of the last pass, outputs or not, and final states of the
+        last `outputs` of them; copies."""
         found: dict[int, Rows] = {}
-        for layer in self._tapped:
+        model, context = self._model, self._context
+        for layer in self._given:
             if layer == NEXTN:
-                address, width = _nextn_address(self._context), self._model.output_width
+                address, width = _nextn_address(context), model.output_width
             else:
-                address, width = _layer_getter()(self._context, layer), self._model.width
+                address, width = _layer_getter()(context, layer), model.width
             found[layer] = _copied(address, count, width, skip=first)
+        if self.final and outputs:
+            address = _final_address(context, first + count - outputs)
+            found[model.layers] = _copied(address, outputs, model.output_width)
         return found
-
-    def gather(self) -> None:
-        self._before = []
-
-    def passed(self, silent: int) -> None:
-        """Call after each pass over a chain; its first `silent` tokens gave no logits."""
-        if self._before is None or not silent or not self._tapped:
-            return
-        parts = self._before
-        parts.append(self.tapped(0, silent))
-        while sum(len(next(iter(part.values()))) for part in parts[1:]) >= HIDDEN_BEFORE:
-            del parts[0]
-
-    def gathered(self) -> dict[int, Rows]:
-        parts, self._before = self._before or [], None
-        return {
-            layer: np.concatenate([part[layer] for part in parts])[-HIDDEN_BEFORE:]
-            for layer in (parts[0] if parts else ())
-        }
 
 
 # Not a quick call: on a GPU it waits for the pass.

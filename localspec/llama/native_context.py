@@ -12,7 +12,6 @@ import numpy as np
 from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, ModelInvalid, NativeError
 from localspec.llama import compute_thread, library
-from localspec.llama.hidden import HiddenStates
 from localspec.llama.model import Model
 
 _FULL, _ABORTED = 1, 2
@@ -168,9 +167,6 @@ class NativeCache:
     native_seconds: float
     watch: PassWatch | None
     _native: NativeContext
-    _hidden: HiddenStates
-    _gives_hidden = False  # whether it was ever asked to
-    _last_pass = 0  # tokens
 
     @property
     def handle(self) -> Any:
@@ -201,9 +197,6 @@ class NativeCache:
 
     def _decode(self, batch: Any, outputs: int) -> Rows:
         """Run a llama_batch and wait for its logits; nothing of it stays if it raises."""
-        if self._gives_hidden:
-            self._hidden.prepare(outputs > 0)
-        self._last_pass = int(batch.n_tokens)
         started = perf_counter()
         try:
             address = self._native.run(batch)
@@ -214,7 +207,7 @@ class NativeCache:
         seconds = perf_counter() - started
         self.native_seconds += seconds
         if self.watch is not None:
-            self.watch.passed(self._last_pass, len(self.tokens), seconds)
+            self.watch.passed(int(batch.n_tokens), len(self.tokens), seconds)
         return self._native.logits(address, outputs)
 
     def _drop_failed(self) -> None:

@@ -1,18 +1,16 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 from localspec.decoding.sampling import Rows
 from localspec.errors import NativeError
-from localspec.llama import sequence_state
 from localspec.llama.batch import Batch, PassPart
 from localspec.llama.context_params import MAX_LEAVES, MAX_TREE, context_params
 from localspec.llama.hidden import HiddenStates
 from localspec.llama.model import Model
-from localspec.llama.native_context import CacheFull, NativeContext
+from localspec.llama.native_context import NativeContext
 from localspec.llama.options import ModelOptions
-from localspec.llama.sequence_state import State
 from localspec.llama.sequences import Sequences, sequence_copy, sequence_remove
 
 BRANCH_IDS = 64
@@ -24,47 +22,62 @@ ROWS_EACH = 4
 
 
 class SharedContext(NativeContext):
-    """One KV cache for several answers, in shared passes.
+    """One KV cache for `options.parallel` answers, in shared passes.
 
     Each answer has a lot of sequence ids, for its text and branches; ids for kept texts follow.
-    Nothing may touch it while a pass runs. A NativeError without room, or for recurrent memory.
+    Nothing may touch it while a pass runs. A NativeError without room, or for several answers over
+    recurrent memory. `flag`: two characters that outlive the context, set by `cancel`.
 
     Attributes:
         answers: count of lots; `leaves` sequence ids of each.
         capacity: most tokens of an answer, prompt included. There are `cells` times as many, for
             all texts together, shared tokens counted once.
         batch: most tokens of a pass; `rows` the most rows of logits.
+        hidden: states of its passes.
     """
 
-    def __init__(self, model: Model, options: ModelOptions, *, cells: int = 1) -> None:
-        if model.recurrent:
+    def __init__(
+        self,
+        model: Model,
+        options: ModelOptions,
+        *,
+        cells: int = 1,
+        flag: ctypes.Array[ctypes.c_char] | None = None,
+    ) -> None:
+        self.answers = answers = options.parallel
+        several = answers > 1
+        if several and model.recurrent:
             raise NativeError(
                 f"{model.path.name} has a recurrent memory, which cannot serve answers in parallel."
             )
-        self.answers = answers = options.parallel
-        self.leaves = max(2, min(MAX_LEAVES, BRANCH_IDS // answers))
-        self.kept = max(KEPT_IDS, 2 * answers)
+        self.leaves = 1 if model.recurrent else max(2, min(MAX_LEAVES, BRANCH_IDS // answers))
+        self.kept = max(KEPT_IDS, 2 * answers) if several else 0
         ids = answers * self.leaves + self.kept
-        self.rows = max(ids, MAX_TREE + 1 + ROWS_EACH * answers)
-        stop = ctypes.create_string_buffer(2)
+        self.rows = max(ids, MAX_TREE + 1 + (ROWS_EACH * answers if several else 0))
+        stop = ctypes.create_string_buffer(2) if flag is None else flag
         params = context_params(model, options, stop, sequences=ids, rows=self.rows)
-        params.n_ctx *= cells
-        super().__init__(model, params, stop, f"{int(params.n_ctx)} tokens for {answers} answers")
+        wanted = f"{options.context or 'default'} tokens"
+        if several:
+            params.n_ctx *= cells
+            wanted = f"{int(params.n_ctx)} tokens for {answers} answers"
+        super().__init__(model, params, stop, wanted)
+        # What was asked for is what is promised; there may be more cells.
         self.capacity = min(self.cells // cells, options.context or self.cells // cells)
-        self._filled = Batch(self.batch, self.leaves)
-        self._taps = HiddenStates(model, self.handle)
-
-    def want_inputs(self, layers: Iterable[int]) -> None:
-        """Provide inputs of these layers too; a NativeError as for `Context.want_hidden`."""
-        self._taps.want(tuple(sorted({*self._taps.layers, *layers})))
+        try:
+            self.filled = Batch(self.batch, self.leaves)
+            self.hidden = HiddenStates(model, self.handle)
+        except BaseException:
+            self.close()
+            raise
 
     def lot(self, number: int) -> Sequences:
         """The sequence ids of one answer."""
-        return Sequences(self.memory, self.leaves, number * self.leaves)
+        first = number * self.leaves if self.answers > 1 else None
+        return Sequences(self.memory, self.leaves, first)
 
-    def kept_id(self, number: int) -> int:
+    def kept_lot(self, number: int) -> Sequences:
         """The sequence id of a kept text, 0 … `kept` - 1."""
-        return self.answers * self.leaves + number
+        return Sequences(self.memory, 1, self.answers * self.leaves + number)
 
     def share(self, source: int, destination: int, length: int) -> None:
         """Have a sequence begin with another's first tokens, without copying."""
@@ -76,12 +89,12 @@ class SharedContext(NativeContext):
     def decode(self, parts: Sequence[PassPart]) -> list[Rows]:
         """One pass over at most `batch` tokens and `rows` outputs. For each part float32 [outputs,
         vocabulary], views that the next pass overwrites. Raises as `NativeContext.run`."""
-        address = self.run(self._filled.fill(parts))
+        address = self.run(self.filled.fill(parts))
         rows = self.logits(address, sum(part.outputs for part in parts))
         found, token, row = [], 0, 0
         for part in parts:
             if part.inputs is not None:
-                part.inputs.update(self._taps.tapped(token, len(part.tokens)))
+                part.inputs.update(self.hidden.rows(token, len(part.tokens)))
             found.append(rows[row : row + part.outputs])
             token, row = token + len(part.tokens), row + part.outputs
         return found
@@ -98,42 +111,3 @@ class SharedContext(NativeContext):
                     starts[sequence] = min(position, starts.get(sequence, position))
             for sequence, start in starts.items():
                 sequence_remove(self.memory, sequence, start, -1)
-
-
-class KeptSequence:
-    """A sequence of a `SharedContext` that belongs to no answer; `number`: 0 … `shared.kept` - 1.
-    `make_room` frees cells; False if there are none to free."""
-
-    def __init__(
-        self, shared: SharedContext, number: int, make_room: Callable[[], bool] = lambda: False
-    ) -> None:
-        self._shared, self._make_room = shared, make_room
-        self.id = shared.kept_id(number)
-        self.tokens: list[int] = []
-
-    @property
-    def capacity(self) -> int:
-        return self._shared.capacity
-
-    def share(self, source: int, tokens: Sequence[int]) -> None:
-        """Hold the first tokens of another sequence; no cell is copied."""
-        self._shared.share(source, self.id, len(tokens))
-        self.tokens = [*tokens]
-
-    def state(self) -> State:
-        return sequence_state.copied(self._shared.handle, self.id)
-
-    def set_state(self, tokens: Sequence[int], state: State) -> None:
-        """As `Context.set_state`; CacheFull if there are too few cells."""
-        self.clear()
-        while len(tokens) > self.capacity or not sequence_state.put(
-            self._shared.handle, state, self.id
-        ):
-            self.clear()
-            if len(tokens) > self.capacity or not self._make_room():
-                raise CacheFull("There is no room for the memory of another session.")
-        self.tokens = [*tokens]
-
-    def clear(self) -> None:
-        self._shared.drop(self.id)
-        self.tokens = []

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from localspec.llama.seat_cache import SeatCache
-from localspec.llama.shared_context import KeptSequence, SharedContext
+from localspec.llama.context import Context
+from localspec.llama.shared_context import SharedContext
 from localspec.llama.target import shared_prefix
 from localspec.sessions.conversation_files import StoredTexts
 
@@ -16,8 +16,8 @@ class _Text:
     """`number` of its sequences, in both caches."""
 
     number: int
-    target: KeptSequence
-    draft: KeptSequence | None
+    target: Context
+    draft: Context | None
 
     @property
     def drafted(self) -> list[int]:
@@ -41,7 +41,7 @@ class KeptTexts:
     def __len__(self) -> int:
         return len(self._texts)
 
-    def keep(self, cache: SeatCache, draft: SeatCache | None) -> None:
+    def keep(self, cache: Context, draft: Context | None) -> None:
         """Keep what an answer holds, instead of the text that it continues."""
         tokens = cache.tokens
         drafted = [] if draft is None else draft.tokens
@@ -55,9 +55,9 @@ class KeptTexts:
             if shared == len(text.target.tokens):
                 self._drop(text)
         text = self._opened()
-        text.target.share(cache.lot.first, tokens)
+        text.target.begin_with(cache.lot.first, tokens)
         if text.draft is not None and draft is not None and drafted:
-            text.draft.share(draft.lot.first, drafted)
+            text.draft.begin_with(draft.lot.first, drafted)
         self._texts.append(text)
 
     def recall(self, prompt: Sequence[int], room: int, *, drafted: bool) -> list[str]:
@@ -67,7 +67,7 @@ class KeptTexts:
             return []
         opened: list[_Text] = []
 
-        def target() -> tuple[KeptSequence, KeptSequence | None]:
+        def target() -> tuple[Context, Context | None]:
             opened.append(self._opened())
             return opened[0].target, opened[0].draft if drafted else None
 
@@ -78,17 +78,17 @@ class KeptTexts:
                 self._drop(text)
         return notes
 
-    def begin(self, prompt: Sequence[int], cache: SeatCache, draft: SeatCache | None) -> int:
+    def begin(self, prompt: Sequence[int], cache: Context, draft: Context | None) -> int:
         """Let empty caches share what a prompt, without its last token, has in common with a kept
         text; returns how many tokens that is in the target's."""
         length, text = self._best(prompt, lambda text: text.target.tokens)
         if text is not None:
             self._used(text)
-            cache.begin_with(text.target.id, prompt[:length], text)
+            cache.begin_with(text.target.lot.first, prompt[:length], text)
         if draft is not None and self._draft is not None:
             drafted, text = self._best(prompt, lambda text: text.drafted)
             if text is not None and text.draft is not None:
-                draft.begin_with(text.draft.id, prompt[:drafted], text)
+                draft.begin_with(text.draft.lot.first, prompt[:drafted], text)
         return length
 
     def known(self, prompt: Sequence[int]) -> int:
@@ -127,9 +127,12 @@ class KeptTexts:
         draft = self._draft
         return _Text(
             number,
-            KeptSequence(self._target, number, self.drop_oldest),
-            None if draft is None else KeptSequence(draft, number, self.drop_oldest),
+            self._kept(self._target, number),
+            None if draft is None else self._kept(draft, number),
         )
+
+    def _kept(self, shared: SharedContext, number: int) -> Context:
+        return Context.of(shared, shared.kept_lot(number), make_room=self.drop_oldest)
 
     def _best(
         self, prompt: Sequence[int], tokens: Callable[[_Text], list[int]]

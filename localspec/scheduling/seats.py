@@ -14,7 +14,6 @@ from localspec.drafters.trained_head import TrainedHead
 from localspec.llama.batch import PassPart
 from localspec.llama.context import Context
 from localspec.llama.context_params import MAX_TREE
-from localspec.llama.seat_cache import SeatCache
 from localspec.llama.shared_context import SharedContext
 from localspec.llama.target import LlamaTarget, shared_prefix
 from localspec.scheduling.kept_texts import KeptTexts
@@ -69,25 +68,24 @@ class SharedSeat(Seat):
             an answer that reuses nothing leaves nothing either.
     """
 
-    cache: SeatCache
-
     def __init__(
         self,
         number: int,
         passes: SharedPasses,
         target: SharedContext,
         draft: SharedContext | None,
-        make_model: Callable[[SeatCache], DraftModel],
+        make_model: Callable[[Context], DraftModel],
         head: TrainedHead | None,
     ) -> None:
         self._passes = passes
         self.task: Task | None = None
-        cache = SeatCache(target, number, partial(self._decode, Wait.TARGET), self._chunk)
-        self.draft_cache: SeatCache | None = None
+        decode = partial(self._decode, Wait.TARGET)
+        cache = Context.of(target, target.lot(number), decode, self._chunk)
+        self.draft_cache: Context | None = None
         model = None
         if draft is not None:
             decode = partial(self._decode, Wait.DRAFT)
-            self.draft_cache = SeatCache(draft, number, decode, self._chunk)
+            self.draft_cache = Context.of(draft, draft.lot(number), decode, self._chunk)
             model = make_model(self.draft_cache)
         super().__init__(cache, Parts(model, head=head))
         self.target = SeatTarget(self)
@@ -201,7 +199,7 @@ class Seats:
         self,
         target: SharedContext,
         draft: SharedContext | None,
-        make_model: Callable[[SeatCache], DraftModel],
+        make_model: Callable[[Context], DraftModel],
         *,
         chunk: int,
         piece: int | None = None,

@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from localspec.drafters.mapped_cache import MappedCache
 from localspec.errors import NativeError, SessionError
+from localspec.llama.context import Context
 from localspec.llama.native_context import CacheFull
-from localspec.llama.sequence_state import State
 from localspec.policy.profile import PairProfile
 from localspec.sessions.session_file import FORMAT, Damaged, Part, SessionFile, write
 
 TARGET, DRAFT = "target", "draft"
 _ALIGNMENT = f"{DRAFT}.held", f"{DRAFT}.stops"
-
-
-class StatefulCache(Protocol):
-    """A cache whose memory can be had as bytes, such as `localspec.llama.context.Context`."""
-
-    tokens: list[int]
-
-    @property
-    def capacity(self) -> int: ...
-
-    def state(self) -> State: ...
-
-    def set_state(self, tokens: Sequence[int], state: State) -> None: ...
-
-    def clear(self) -> None: ...
 
 
 class CacheStates:
@@ -41,8 +26,8 @@ class CacheStates:
 
     def __init__(
         self,
-        target: StatefulCache,
-        draft: StatefulCache | None,
+        target: Context,
+        draft: Context | None,
         mapped: MappedCache | None,
         profile: PairProfile,
         identity: Mapping[str, Any],
@@ -148,7 +133,7 @@ class CacheStates:
             return "the draft model's vocabulary is treated otherwise (--cross-vocabulary)"
         return None
 
-    def _put(self, file: SessionFile, of: str, cache: StatefulCache) -> None:
+    def _put(self, file: SessionFile, of: str, cache: Context) -> None:
         tokens = file.part(f"{of}.tokens").tolist()
         state = file.part(of) if tokens else None
         mapped = self._mapped if of == DRAFT else None

@@ -17,9 +17,10 @@ from localspec import paths
 from localspec.errors import SessionError
 from localspec.files import remove_abandoned
 from localspec.identity import fingerprint
+from localspec.llama.context import Context
 from localspec.llama.native_context import CacheFull
 from localspec.policy.profile import PairProfile
-from localspec.sessions.cache_states import TARGET, CacheStates, StatefulCache
+from localspec.sessions.cache_states import TARGET, CacheStates
 from localspec.sessions.session_file import Part, SessionFile, discard, write
 
 LEAST = 256
@@ -134,7 +135,7 @@ class StoredTexts:
         self._writer = ThreadPoolExecutor(1, "localspec-texts")
         self._known: list[list[int]] = []
 
-    def write(self, target: StatefulCache, draft: StatefulCache | None) -> None:
+    def write(self, target: Context, draft: Context | None) -> None:
         if len(target.tokens) < LEAST or target.tokens in self._known:
             return
         try:
@@ -156,7 +157,7 @@ class StoredTexts:
         prompt: Sequence[int],
         known: int,
         room: int,
-        target: Callable[[], tuple[StatefulCache, StatefulCache | None]],
+        target: Callable[[], tuple[Context, Context | None]],
     ) -> list[str]:
         """Have caches, made by `target`, hold a text of at most `room` tokens that a prompt begins
         with, if that is enough more than the `known` ones. Returns notices."""
@@ -171,5 +172,5 @@ class StoredTexts:
     def close(self) -> None:
         self._writer.shutdown()
 
-    def _states(self, target: StatefulCache, draft: StatefulCache | None) -> CacheStates:
+    def _states(self, target: Context, draft: Context | None) -> CacheStates:
         return CacheStates(target, draft, None, self._profile, self._identity)

@@ -12,7 +12,7 @@ import pytest
 
 import localspec
 from localspec import DraftMismatch, ModelInvalid, ModelOptions, NativeError
-from localspec.llama import context, model
+from localspec.llama import model, shared_context
 from localspec.llama.model import Model
 from tests.support import ggufs, retokenised
 
@@ -92,7 +92,7 @@ def test_model_whose_facts_cannot_be_read(
 def test_context_that_cannot_be_set_up(
     part: str, error: BaseException, alive: Alive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context, part, raises(error))
+    monkeypatch.setattr(shared_context, part, raises(error))
     with pytest.raises(type(error)):
         localspec.load(draft=None, options=OPTIONS)
 

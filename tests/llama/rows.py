@@ -7,7 +7,6 @@ import numpy as np
 from localspec.decoding.sampling import Rows
 from localspec.llama.batch import PassPart
 from localspec.llama.context import Context
-from localspec.llama.seat_cache import SeatCache
 from localspec.llama.shared_context import SharedContext
 
 NOISE = 0.3
@@ -25,10 +24,13 @@ def distance(a: Rows, b: Rows) -> float:
     return float(np.abs(a - b).max())
 
 
-def seats(shared: SharedContext) -> list[SeatCache]:
+def seats(shared: SharedContext) -> list[Context]:
     """One for each answer, whose passes are not shared."""
 
     def passes(part: PassPart) -> tuple[Rows, float]:
         return shared.decode([part])[0], 0.0
 
-    return [SeatCache(shared, n, passes, lambda: shared.batch) for n in range(shared.answers)]
+    return [
+        Context.of(shared, shared.lot(n), passes, lambda: shared.batch)
+        for n in range(shared.answers)
+    ]

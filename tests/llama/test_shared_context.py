@@ -49,10 +49,11 @@ def test_a_text_that_begins_like_another_shares_its_cells(
     common = [1, *range(300, 579)]
     first, *others = seats(shared)
     first.extend(common)
-    shared.share(first.lot.first, shared.kept_id(0), len(common))
+    kept = shared.kept_lot(0).first
+    shared.share(first.lot.first, kept, len(common))
     first.extend([5] * 20)
     for number, cache in enumerate(others):
-        cache.begin_with(shared.kept_id(0), common)
+        cache.begin_with(kept, common)
         row = cache.extend([50 + number] * 20)[-1].copy()
         assert distance(row, fresh(reference, [*common, *[50 + number] * 20])) < NOISE
     first.clear()

@@ -15,7 +15,7 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.sequence_state import positions
-from localspec.llama.shared_context import KeptSequence, SharedContext
+from localspec.llama.shared_context import SharedContext
 from tests.support.ggufs import tiny_hybrid, tiny_mamba
 
 
@@ -52,8 +52,8 @@ def test_of_one_of_several_sequences(model: Model) -> None:
         for number, count in ((0, 20), (1, 10)):
             part = PassPart([*range(40, 40 + count)], range(count), ((number * shared.leaves,),), 1)
             shared.decode([part])
-        kept = KeptSequence(shared, 0)
-        kept.share(shared.leaves, [*range(40, 50)])
+        kept = Context.of(shared, shared.kept_lot(0))
+        kept.begin_with(shared.leaves, [*range(40, 50)])
         found = positions(kept.state())
     assert found is not None
     assert found.tolist() == [*range(10)]
