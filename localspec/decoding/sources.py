@@ -143,19 +143,16 @@ class ModelSource(Source, ABC):
 
     Attributes:
         greedy: whether it chooses its tokens where the answer is sampled, too.
+        cache: what its cost is measured of: a `localspec.policy.calibration.MeasuredCache`.
     """
 
     greedy: bool
+    cache: Any
 
     @property
     def credit(self) -> str:
         """The name under which its proposals are counted."""
         return self.name
-
-    @property
-    @abstractmethod
-    def passes(self) -> Any:
-        """What its cost is measured of: a `localspec.policy.calibration.MeasuredCache`."""
 
     @abstractmethod
     def reads(self, prompt: Sequence[int], known: int) -> int:

@@ -6,12 +6,14 @@ level, and nothing in it is read twice."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from localspec.decoding.sampling import Row, Rows
 from localspec.decoding.sources import Drafted
 from localspec.decoding.tree import ROOT
-from localspec.drafters.draft_cache import DraftCache
+
+if TYPE_CHECKING:
+    from localspec.drafters.draft_model import DraftModel
 
 
 class RowsAhead(NamedTuple):
@@ -35,7 +37,7 @@ class RowsAhead(NamedTuple):
 class ChainPasses:
     """Of a draft that is one branch; `ahead`: rows that are known already."""
 
-    def __init__(self, model: DraftCache, ahead: RowsAhead | None = None) -> None:
+    def __init__(self, model: DraftModel, ahead: RowsAhead | None = None) -> None:
         self._model = model
         self._rows: Rows | None = None if ahead is None else ahead.rows
         self._expected = [] if ahead is None else ahead.expected
@@ -77,7 +79,7 @@ class ChainPasses:
 
 
 class TreePasses:
-    def __init__(self, model: DraftCache) -> None:
+    def __init__(self, model: DraftModel) -> None:
         self._model = model
         self._grown: dict[int, int] = {ROOT: ROOT}  # nodes of the model's tree, by candidate
         self._rows: dict[int, Row] = {}
@@ -136,7 +138,7 @@ class TreePasses:
         return self._rows[node]
 
 
-def _primes(model: DraftCache, draft: Drafted, node: int, unread: int) -> list[int]:
+def _primes(model: DraftModel, draft: Drafted, node: int, unread: int) -> list[int]:
     primes = draft.primes(node, unread)
     if primes:
         room = model.room(draft.session.context) - len(draft.path(node))

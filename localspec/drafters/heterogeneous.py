@@ -52,8 +52,8 @@ class HeterogeneousDraftModel(DraftModel):
         cache.by_text = self._by_text()
 
     @property
-    def suffix(self) -> str:
-        return ":text" if self.mapped.by_text else ":shared"
+    def credit(self) -> str:
+        return f"{self.name}:text" if self.mapped.by_text else f"{self.name}:shared"
 
     @property
     def summary(self) -> str:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from localspec.decoding.sampling import Row
-from localspec.drafters.draft_cache import DraftCache
 from localspec.drafters.draft_passes import RowsAhead
 from localspec.errors import Cancelled
+
+if TYPE_CHECKING:
+    from localspec.drafters.draft_model import DraftModel
 
 FARTHEST = 8
 """Most rows read ahead."""
@@ -20,7 +23,7 @@ FARTHEST = 8
 class ParallelReader:
     """Reads rows along the most probable tokens, as if all that is drafted were accepted."""
 
-    def __init__(self, model: DraftCache) -> None:
+    def __init__(self, model: DraftModel) -> None:
         self._model = model
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="localspec-parallel")
         self._enough = Event()

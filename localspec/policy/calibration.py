@@ -247,5 +247,5 @@ class Calibration:
     def _curves(
         self, target: MeasuredCache, models: Sequence[ModelSource]
     ) -> list[tuple[MeasuredCache, CostCurve]]:
-        of_models = [(model.passes, self._profile.source(model).costs) for model in models]
+        of_models = [(model.cache, self._profile.source(model).costs) for model in models]
         return [(target, self._profile.target), *of_models]

@@ -32,7 +32,7 @@ def answer(model: HeterogeneousDraftModel, target: ToyModel, count: int = 40) ->
 def test_shared_tokens_serve_where_the_draft_model_has_nearly_all() -> None:
     model = draft_model(spelled="other ids")
     assert model.draws(greedy=False)
-    assert model.suffix == ":shared"
+    assert model.credit == "model:shared"
     assert model.summary == (
         "different vocabulary: 100 % of tokens shared, drafting on the shared ones"
     )
@@ -43,13 +43,13 @@ def test_text_serves_where_it_lacks_many() -> None:
     model = draft_model()
     assert not model.draws(greedy=True)
     assert model.mapped.chosen
-    assert model.suffix == ":text"
+    assert model.credit == "model:text"
     assert model.summary == "different vocabulary: 75 % of tokens shared, drafting through text"
 
 
 def test_user_has_the_last_word() -> None:
-    assert draft_model("shared").suffix == ":shared"
-    assert draft_model("text", "other ids").suffix == ":text"
+    assert draft_model("shared").credit == "model:shared"
+    assert draft_model("text", "other ids").credit == "model:text"
 
 
 def test_written_tokens_are_chosen_only_where_much_is_lacking() -> None:
@@ -66,14 +66,14 @@ def test_way_follows_what_came_true() -> None:
     model = draft_model()
     for _ in range(6):
         answer(model, says_ab)
-    assert model.suffix == ":text", "every token was one that it put together"
+    assert model.credit == "model:text", "every token was one that it put together"
     model = draft_model()
     model._lacks = 0.1  # as if the sample had said so: then the prompts do not
     for _ in range(12):
         answer(model, says_a_b)
         model._lacks = 0.1
     model.draws(greedy=True)
-    assert model.suffix == ":shared", "what it put together was never right"
+    assert model.credit == "model:shared", "what it put together was never right"
 
 
 @pytest.mark.parametrize("way", ["text", "shared"])
