@@ -181,7 +181,7 @@ class NgramSource(CopyingSource):
 
     def others(self, place: Any, most: int) -> list[tuple[int, float]]:
         automaton = self._index.automaton
-        best = automaton.best(place.match)
+        best = next(automaton.chain(place.match), None)
         total = 2 if best is None else max(2, best[3])
         found = automaton.continuations(place.match, most)
         return [(token, min(0.5, times / (total + 1))) for token, times in found]

@@ -71,14 +71,14 @@ class SuffixAutomaton:
             length = self._length[state]
         return Match(self._next[state][token], length + 1)
 
-    def continuations(self, match: Match, most: int, shortest: int = 1) -> list[tuple[int, int]]:
+    def continuations(self, match: Match, most: int) -> list[tuple[int, int]]:
         """What may follow a match: up to `most` pairs of token and count.
 
         Those of the longest match come first, by count, the most recent first among equals; then
-        those of its shorter endings, down to `shortest` tokens."""
+        those of its shorter endings."""
         found: dict[int, int] = {}
         state, length = match
-        while length >= shortest and state != START and len(found) < most:
+        while length and state != START and len(found) < most:
             for token, count in self._likeliest(state, most):
                 if len(found) == most:
                     break
@@ -87,15 +87,12 @@ class SuffixAutomaton:
             length = self._length[state]
         return list(found.items())
 
-    def best(self, match: Match, shortest: int = 1) -> tuple[int, int, int, int] | None:
-        """The token that most likely follows a match, length of the ending it followed, how often
-        it did, and how often anything did; None where nothing is known."""
-        return next(self.chain(match, shortest), None)
-
-    def chain(self, match: Match, shortest: int = 1) -> Iterator[tuple[int, int, int, int]]:
-        """`best`, and what follows that, for as long as anything is known; on demand."""
+    def chain(self, match: Match) -> Iterator[tuple[int, int, int, int]]:
+        """What most likely follows a match, and what follows that, for as long as anything is
+        known; on demand. Of each the token, length of the ending it followed, how often it did, and
+        how often anything did."""
         state, length = match
-        while length >= shortest and state != START:
+        while length and state != START:
             options = self._next[state]
             if not options:
                 state = self._link[state]

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import greenlet
 
@@ -19,17 +19,8 @@ from localspec.errors import Cancelled, EngineBusy
 from localspec.llama import compute_thread
 from localspec.scheduling.task import AHEAD, Request, Task, Wait
 
-
-class Passes(Protocol):
-    """See `localspec.scheduling.shared_passes.SharedPasses`."""
-
-    def look(self, request: Request) -> None:
-        """Finish a request that needs no pass."""
-        ...
-
-    def serve(self) -> bool:
-        """Make a pass for those who wait; False if nobody does."""
-        ...
+if TYPE_CHECKING:
+    from localspec.scheduling.shared_passes import SharedPasses
 
 
 class Scheduler:
@@ -60,7 +51,7 @@ class Scheduler:
         self.clock = clock
         self.tasks: list[Task] = []
         self.waiting: deque[Task] = deque()
-        self.passes: Passes | None = None
+        self.passes: SharedPasses | None = None
         self.ahead = AHEAD
         self._awake = False
         # Held while it is told, or asked, who runs: else the next task might be interrupted.

@@ -121,6 +121,7 @@ class SharedPasses:
     # For the scheduler.
 
     def look(self, request: Request) -> None:
+        """Finish a request that needs no pass."""
         if request.wait is Wait.ROOM and self._first(request):
             if self._fits(request):
                 request.finish()
@@ -128,6 +129,7 @@ class SharedPasses:
                 self._displace_paused(request.task)
 
     def serve(self) -> bool:
+        """Make a pass for those who wait; False if nobody does."""
         self._asked = [request for request in self._asked if not request.done]
         for task in self._scheduler.tasks:
             if task.request is not None and task.request.wait is Wait.ALONE:
@@ -237,7 +239,6 @@ class SharedPasses:
 
     @staticmethod
     def _displace(task: Task) -> None:
-        assert task.seat is not None
         task.seat.displace()
         request = task.request
         if request is not None and request.wait is Wait.TARGET and not request.done:

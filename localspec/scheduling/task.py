@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from localspec.decoding.sampling import Rows
 from localspec.errors import LocalspecError
@@ -30,19 +30,6 @@ class Wait(Enum):
     ROOM = 3  # cells of the target's cache
     ALONE = 4  # that nobody else has rows of a pass to look at
     READER = 5  # that its items are read
-
-
-class Place(Protocol):
-    """A task's part of a shared cache; `localspec.scheduling.seats.SharedSeat`."""
-
-    @property
-    def cells(self) -> int:
-        """Tokens that it holds and does not share."""
-        ...
-
-    def displace(self) -> None:
-        """Let go of them."""
-        ...
 
 
 class Displaced(LocalspecError):
@@ -96,6 +83,7 @@ class Task:
     Its arguments are those of `Scheduler.submit`; with `ahead` 0 each item is made when asked for.
 
     Attributes:
+        seat: a `localspec.scheduling.seats.SharedSeat`, where several answers share a cache.
         request: what it waits for, None while it runs.
         lost: seconds that it waited, but for its share of passes.
         waited: seconds between request and rows, by `Wait.DRAFT` and `Wait.TARGET`.
@@ -118,7 +106,7 @@ class Task:
     ) -> None:
         self.tokens, self.work, self.may_wait, self.owner = tokens, work, wait, owner
         self._ahead, self._wake, self._told = ahead, wake, told
-        self.seat: Place | None = None
+        self.seat: Any = None
         self.greenlet: greenlet | None = None
         self.request: Request | None = None
         self.cancelled = False

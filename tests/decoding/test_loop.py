@@ -6,7 +6,6 @@ the committed text, and is committed or rolled back before the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -24,19 +23,16 @@ from localspec.decoding.interfaces import (
     Planner,
 )
 from localspec.decoding.loop import speculate
-from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import SamplingParams
-from localspec.decoding.sources import Source
 from localspec.policy.fixed import Fixed, Never
 from tests.decoding.exact import DRAFTERS
-from tests.decoding.steps import CYCLE, LIVELY, OTHER, run
+from tests.decoding.steps import CYCLE, LIVELY, run
 from tests.support.drafting import ToyDrafter
 from tests.support.toys import (
     AS_IS,
     GREEDY,
     START,
-    ToyModel,
     ToyTarget,
     chosen_chain,
     session_of,
@@ -50,21 +46,6 @@ for_drafters = pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS.k
 # Caches.
 
 
-@for_drafters
-@pytest.mark.parametrize("width", [1, 3])
-@pytest.mark.parametrize("rule", [SpeculativeSampling(), BlockVerification(), BestLossless()])
-def test_cache_holds_all_but_the_last_token_after_every_step(
-    make: Callable[[ToyModel], Source], width: int, rule: AcceptanceRule
-) -> None:
-    for seed in range(10):
-        session = session_of([0, 1, 2, 0, START], count=30, random=SeededRandom(seed))
-        source = make(OTHER)
-        source.begin(session.context)
-        plan = Plan(source.name, depth=3, width=width)
-        steps = run(session, ToyTarget(LIVELY), source, plan, rule)
-        assert [token for step in steps for token in step.tokens] == session.context[5:]
-
-
 @pytest.mark.parametrize("tokens", [[1, 2, 0, 1, 2], [2, 0, 1, 2, 0]])
 @pytest.mark.parametrize("end", [0, 1, 2])
 def test_cache_is_cut_where_an_end_token_cuts_the_draft(tokens: list[int], end: int) -> None:
@@ -75,26 +56,6 @@ def test_cache_is_cut_where_an_end_token_cuts_the_draft(tokens: list[int], end: 
     assert session.context == wanted
     assert target.cache == wanted[:-1]
     assert session.finish == "stop"
-
-
-@pytest.mark.parametrize("after", [1, 2, 3])
-@for_drafters
-def test_generation_that_is_closed_early_leaves_clean_caches(
-    make: Callable[[ToyModel], Source], after: int
-) -> None:
-    session = session_of([0, 1, 2, 0, START], count=30)
-    target, source = ToyTarget(LIVELY), make(OTHER)
-    source.begin(session.context)
-    plan, rule = Plan(source.name, depth=3), BestLossless()
-    planner = Fixed(plan, target.limits, trees=rule.trees)
-    steps = drive(session, speculate(session, ToyDrafter(source), planner, rule), target)
-    for _ in range(after):
-        next(steps)
-    steps.close()
-    assert target.cache == session.context[:-1]
-    assert session.finish is None
-    run(session, target, source, plan, rule)
-    assert len(session.context) == 35
 
 
 @pytest.mark.parametrize("drafts", [True, False])

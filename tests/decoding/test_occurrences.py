@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.decoding.occurrences import NONE, Occurrences, PenaltyWindow
-from tests.support.toys import GREEDY, examples, session_of
+from localspec.decoding.occurrences import Occurrences, PenaltyWindow
+from tests.support.toys import examples
 
 SIZE = 7
 tokens = st.lists(st.integers(0, SIZE - 1), max_size=12)
@@ -47,25 +45,3 @@ def test_window_counts_what_lies_within_it_while_the_text_grows(
         text += new
         for path in [*paths, []]:
             assert counted(window.behind(path)) == slow(text, path, last)
-
-
-@pytest.mark.parametrize("last", [-1, 4])
-def test_what_was_found_stays_as_it_is(last: int) -> None:
-    """A later look, or a text that grows, does not change it."""
-    text = [1, 2]
-    window = PenaltyWindow(text, last, SIZE)
-    found = window.behind([2])
-    text += [2, 2, 2]
-    window.behind([1, 1])
-    assert counted(found) == {1: 1, 2: 2}
-
-
-def test_session_looks_back_from_the_committed_text_and_a_path() -> None:
-    for last, wanted in ((-1, {0: 1, 1: 3, 2: 2}), (2, {1: 1, 2: 1})):
-        params = replace(GREEDY, presence_penalty=0.5, penalty_last_n=last)
-        session = session_of([0, 1], size=SIZE, params=params)
-        assert counted(session.recent()) == {0: 1, 1: 1}
-        session.extend([1, 2], None)
-        assert counted(session.recent([1, 2])) == wanted
-        assert counted(session.recent()) == slow(session.context, (), last)
-    assert session_of([0, 1], size=SIZE, params=GREEDY).recent([1]) is NONE

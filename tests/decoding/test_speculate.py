@@ -8,7 +8,7 @@ import pytest
 
 from localspec.decoding.acceptance import GreedyMatch
 from localspec.decoding.driver import drive
-from localspec.decoding.interfaces import Commit, PassRequest, PassResult, Plan, Step
+from localspec.decoding.interfaces import PassRequest, PassResult, Plan, Step
 from localspec.decoding.loop import speculate
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
@@ -21,25 +21,6 @@ from tests.support.toys import GREEDY, ToySource, ToyTarget, chosen_chain, sessi
 
 def a_session(count: int = 9) -> Session:
     return session_of([0], size=CYCLE.size, params=GREEDY, count=count)
-
-
-def test_each_step_is_a_pass_a_commit_and_the_step() -> None:
-    session, target = a_session(), ToyTarget(CYCLE)
-    planner = Fixed(Plan("toy", depth=3), target.limits, trees=True)
-    requests = speculate(session, ToyDrafter(chosen_chain([2, 0, 2])), planner, GreedyMatch())
-    events: list[PassRequest | Commit | Step] = []
-    result: PassResult | None = None
-    while session.finish is None or not isinstance(events[-1], Step):
-        event = requests.send(result)
-        events.append(event)
-        result = target.forward(event) if isinstance(event, PassRequest) else None
-        if isinstance(event, Commit):
-            target.commit(event.tree, event.path)
-    assert [type(event) for event in events] == [PassRequest, Commit, Step] * 4
-    steps = [event for event in events if isinstance(event, Step)]
-    assert [step.tokens for step in steps] == [[1], [2, 0, 1], [2, 0, 1], [2, 0]]
-    commits = [list(event.path) for event in events if isinstance(event, Commit)]
-    assert commits == [[], [0, 1], [0, 1], [0]], "the last token stays out of the caches"
 
 
 def test_nothing_is_asked_for_where_the_generation_has_ended() -> None:

@@ -73,23 +73,12 @@ def test_tip_is_where_the_first_children_lead_and_the_first_leaf(tree: TokenTree
         assert tree.leaf_numbers()[tree.tip()] == [0]
 
 
-@examples(50)
-@given(tree=trees())
-def test_chain_is_a_tree_without_siblings(tree: TokenTree) -> None:
-    assert tree.is_chain() == (tree.parents == list(range(ROOT, len(tree) - 1)))
-
-
 def test_chain_of_tokens_is_chosen_and_not_drawn() -> None:
     tree = TokenTree.chain([5, 6, 5], "ngram")
     assert (tree.tokens, tree.parents, tree.depths) == ([5, 6, 5], [ROOT, 0, 1], [1, 2, 3])
     assert (tree.proposals, tree.sources) == ([None] * 3, ["ngram"] * 3)
     assert tree.tip() == 2
     assert tree.leaf_numbers() == [[0], [0], [0]]
-
-
-def test_empty_tree_is_plain_decoding() -> None:
-    tree = TokenTree()
-    assert (len(tree), tree.tip(), tree.is_chain(), tree.leaf_numbers()) == (0, ROOT, True, [])
 
 
 # Padding.

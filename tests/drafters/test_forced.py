@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
-from localspec.drafters.forced import ForcedSource
 from localspec.llama.grammar import Grammar
 from localspec.llama.model import Model
 from localspec.llama.vocabulary import Vocabulary
 from tests.support.retokenised import sentencepiece
-from tests.support.toys import session_of
 
 SCHEMA = (
     '{"type": "object", "properties": {"a long name": {"enum": ["of a fox"]}}, '
@@ -50,21 +48,6 @@ def test_a_vocabulary_that_begins_texts_with_a_space(draft_path: Path, tmp_path:
     with Model(sentencepiece(tmp_path / "spm.gguf", draft_path), ModelOptions()) as model:
         grammar = Grammar.from_regex(model.vocabulary, "the old fox sleeps")
         assert texts(model.vocabulary, grammar.forced()) == "the old fox sleeps"
-
-
-def test_places(vocabulary: Vocabulary) -> None:
-    source = ForcedSource()
-    grammar = Grammar.from_regex(vocabulary, "the old fox sleeps|a")
-    session = session_of([0], size=vocabulary.size, constraint=grammar)
-    assert list(source.expected(source.place(session_of([0])))) == []
-    assert list(source.expected(source.place(session))) == []
-    grammar.advance(vocabulary.tokenize_bytes(b"the")[0])
-    place = source.place(session)
-    assert texts(vocabulary, list(place)).startswith("he old" if len(place) > 9 else " old")
-    first, *more = source.expected(place)
-    assert [one.features[1] for one in more] == [0.0] * (len(more) - 1) + [1.0]
-    assert source.follow(place, first.token) == place[1:]
-    assert source.follow(place, 1) == ()
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -70,18 +70,6 @@ def test_proposals_keep_to_the_plan(text: list[int], depth: int, width: int, eag
         assert followed in joined, "it followed that ending before"
 
 
-def test_index_starts_anew_with_another_text() -> None:
-    index = NgramIndex()
-    index.begin([1, 2, 3, 4, 1, 2])
-    assert index.automaton.match().length == 2
-    index.begin([5, 6, 1, 2])
-    assert index.automaton.match().length == 0
-    index.begin([5, 6])
-    assert index.automaton.match().length == 0
-    index.begin([5, 6, 5])
-    assert index.automaton.match().length == 1
-
-
 @examples(50)
 @given(text=texts, cuts=st.lists(st.integers(1, 30), max_size=4))
 def test_index_is_the_same_however_the_text_came_in(text: list[int], cuts: list[int]) -> None:

@@ -21,8 +21,7 @@ from localspec.retrieval.datastore import Datastore
 from localspec.retrieval.learning import LearnedVocabulary, forget, learn
 from localspec.retrieval.manifest import root
 from tests.decoding.exact import EXACT
-from tests.drafters.composed import MODEL, counting, gap_and_drafts
-from tests.policy.measuring import SHAPES, profile_of
+from tests.drafters.composed import MODEL, gap_and_drafts
 from tests.support.greedy import CLEAR
 from tests.support.learned import learned
 from tests.support.sessions import make_drafts_cheap
@@ -80,24 +79,6 @@ def test_places_follow_what_is_imagined() -> None:
     assert dict(source.others(place, 4)).keys() == {3, 8}
 
 
-def test_auto_uses_it_where_it_pays() -> None:
-    steps, _ = counting(Drafting(), Parts(datastore=learned(list(range(50, 100)))))
-    inside = [step for step in steps if 55 <= step.context_length < 95]
-    assert len(inside) < 20, "of forty tokens"
-    assert sum(step.sources.count("retrieval") for step in inside) > 25
-
-
-def test_auto_drops_it_where_it_does_not_pay() -> None:
-    """It is always wrong; and where passes cost too much it is not used though it is right."""
-    wrong = learned(*([token, 0] for token in range(200)))
-    steps, _ = counting(Drafting(), Parts(datastore=wrong))
-    assert sum(step.drafted for step in steps[:30]) > 0, "it was believed at first"
-    assert sum(step.drafted for step in steps[60:]) == 0
-    right = learned(list(range(50, 100)))
-    steps, _ = counting(Drafting(), Parts(datastore=right), "ruinous")
-    assert sum(step.drafted for step in steps) == 0
-
-
 def test_without_anything_learned_it_takes_no_part_and_says_what_to_do() -> None:
     for parts in (Parts(), Parts(datastore=Datastore(lambda: "nothing", 10))):
         assert {source.name for source in sources(parts)[0]} == {"ngram", "grammar"}
@@ -113,18 +94,6 @@ def test_without_anything_learned_it_takes_no_part_and_says_what_to_do() -> None
             )
     source: LookupSource = RetrievalSource(learned([1, 2]))
     assert isinstance(source, LookupSource)
-
-
-def test_a_profile_that_knows_no_retrieval_is_read() -> None:
-    profile = profile_of(SHAPES["flat"], None)
-    source = RetrievalSource(learned([1, 2]))
-    stored = profile.as_dict()
-    assert "retrieval" not in stored["sources"]
-    again = PairProfile()
-    again.restore(stored)
-    assert again.source(source).estimators["greedy"].predict((1.0, 2.0, 0.0, 0.0, 0.0)) > 0
-    assert "retrieval" in again.as_dict()["sources"]
-    PairProfile().restore(again.as_dict())
 
 
 @pytest.mark.parametrize("width", [None, 1, 2])

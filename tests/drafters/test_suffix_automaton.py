@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.drafters.suffix_automaton import START, SuffixAutomaton
+from localspec.drafters.suffix_automaton import SuffixAutomaton
 from tests.support.toys import examples
 
 texts = st.lists(st.integers(0, 2), max_size=24) | st.lists(st.integers(0, 1), max_size=24)
@@ -64,12 +64,12 @@ def test_followed_match_is_the_longest_ending_of_what_was_imagined(
 
 
 @examples(200)
-@given(text=texts, shortest=st.integers(1, 4))
-def test_a_chain_is_the_best_one_followed_again_and_again(text: list[int], shortest: int) -> None:
+@given(text=texts)
+def test_a_chain_is_the_best_one_followed_again_and_again(text: list[int]) -> None:
     automaton = automaton_of(text)
-    match, chain = automaton.match(), automaton.chain(automaton.match(), shortest)
+    match, chain = automaton.match(), automaton.chain(automaton.match())
     for _ in range(12):
-        best = automaton.best(match, shortest)
+        best = next(automaton.chain(match), None)
         assert next(chain, None) == best
         if best is None:
             break
@@ -77,14 +77,9 @@ def test_a_chain_is_the_best_one_followed_again_and_again(text: list[int], short
 
 
 @examples(200)
-@given(
-    text=texts,
-    beyond=st.lists(st.integers(0, 2), max_size=4),
-    shortest=st.integers(1, 4),
-    most=st.integers(1, 5),
-)
+@given(text=texts, beyond=st.lists(st.integers(0, 2), max_size=4), most=st.integers(1, 5))
 def test_continuations_are_what_followed_the_ending_and_then_its_shorter_endings(
-    text: list[int], beyond: list[int], shortest: int, most: int
+    text: list[int], beyond: list[int], most: int
 ) -> None:
     automaton = automaton_of(text)
     match = automaton.match()
@@ -93,25 +88,16 @@ def test_continuations_are_what_followed_the_ending_and_then_its_shorter_endings
     whole = [*text, *beyond]
     longest: dict[int, int] = {}
     """Of each possible continuation, the length of the longest ending that it followed."""
-    for length in range(match.length, shortest - 1, -1):
+    for length in range(match.length, 0, -1):
         for token in followers(text, whole[len(whole) - length :]):
             longest.setdefault(token, length)
 
-    found = automaton.continuations(match, most, shortest)
+    found = automaton.continuations(match, most)
     tokens = [token for token, _ in found]
     assert len(tokens) == len(set(tokens)) == min(most, len(longest))
     lengths = [longest[token] for token in tokens]
     assert lengths == sorted(longest.values(), reverse=True)[:most]
     assert all(count >= 1 for _, count in found)
-
-
-def test_text_without_repeats_matches_nothing() -> None:
-    for text in ([], [1], [1, 2, 3]):
-        automaton = automaton_of(text)
-        match = automaton.match()
-        assert (match.state, match.length) == (START, 0)
-        assert automaton.continuations(match, 5) == []
-        assert automaton.follow(match, 9).length == 0
 
 
 def fibonacci(n: int) -> list[int]:
@@ -145,19 +131,6 @@ def test_automaton_grows_linearly(make: Callable[[int], list[int]], n: int) -> N
     assert sum(len(counts or {}) for counts in automaton._follows) <= 3 * n
 
 
-def test_long_copies_are_followed_to_their_end() -> None:
-    passage = random.Random(5).choices(range(40), k=3000)
-    automaton = automaton_of([*passage, 99, *passage[:20]])
-    match, copied = automaton.match(), passage[:20]
-    assert match.length == 20
-    while len(copied) < len(passage):
-        (token, _) = automaton.continuations(match, 1)[0]
-        copied.append(token)
-        match = automaton.follow(match, token)
-    assert copied == passage
-    assert match.length == len(passage)
-
-
 @examples(200)
 @given(text=texts, beyond=st.lists(st.integers(0, 2), max_size=4))
 def test_best_is_the_most_frequent_continuation(text: list[int], beyond: list[int]) -> None:
@@ -165,7 +138,7 @@ def test_best_is_the_most_frequent_continuation(text: list[int], beyond: list[in
     match = automaton.match()
     for token in beyond:
         match = automaton.follow(match, token)
-    best, found = automaton.best(match), automaton.continuations(match, 9)
+    best, found = next(automaton.chain(match), None), automaton.continuations(match, 9)
     if best is None:
         assert found == []
         return

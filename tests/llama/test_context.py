@@ -10,7 +10,6 @@ from localspec import Cancelled, NativeError
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.context import Context
-from localspec.llama.context_params import MAX_LEAVES
 from tests.llama.rows import NOISE, distance
 
 
@@ -71,17 +70,6 @@ def test_every_node_of_a_tree_sees_its_ancestors_and_nothing_else(
         assert distance(rows[node + 1], reference[-1]) < NOISE
 
 
-def test_the_widest_tree_fits(context: Context, tokens: list[int]) -> None:
-    tree = TokenTree()
-    for token in range(10, 10 + MAX_LEAVES):
-        tree.add(token + 100, tree.add(token, ROOT, "test"), "test")
-    context.extend(tokens)
-    rows = context.branch([42], tree)
-    assert rows.shape[0] == 1 + 2 * MAX_LEAVES
-    context.keep(tree, [2, 3])
-    assert context.tokens == [*tokens, 42, tree.tokens[2], tree.tokens[3]]
-
-
 def test_a_full_cache_is_an_error_that_changes_nothing(context: Context, tokens: list[int]) -> None:
     full = (tokens * 40)[:510]
     context.extend(full)
@@ -124,11 +112,3 @@ def test_cancel_in_a_tree_leaves_the_cache_as_it_was(context: Context, tokens: l
     assert context.tokens == tokens
     row = context.extend([42])[-1].copy()
     assert distance(row, rows_after(context, tokens, [42])[-1]) < NOISE
-
-
-def test_logits_are_views_of_native_memory(context: Context, tokens: list[int]) -> None:
-    rows = context.extend(tokens)
-    assert not rows.flags.owndata
-    before = rows[-1].copy()
-    context.extend([42])
-    assert distance(rows[-1], before) > 0  # overwritten by the next pass, as documented

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import llama_cpp
 import pytest
 
 from localspec import Cancelled, ModelOptions, NativeError
@@ -54,26 +53,6 @@ def test_each_node_reads_its_path_and_nothing_else(
     assert context.tokens == tokens
     for node, row in enumerate(rows):
         assert distance(row, fresh(reference, [*tokens, *tree.path_tokens(node)])) < NOISE
-
-
-def test_nodes_are_decoded_once(
-    context: Context, tokens: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sizes = []
-    decode = Context._decode
-
-    def counted(self: Context, batch: object, outputs: int) -> Rows:
-        assert isinstance(batch, llama_cpp.llama_batch)
-        sizes.append(int(batch.n_tokens))
-        return decode(self, batch, outputs)
-
-    context.extend(tokens)
-    monkeypatch.setattr(Context, "_decode", counted)
-    context.grow([5, 6], [ROOT, ROOT])
-    context.grow([7, 8, 9], [1, 1, 0])
-    context.settle([1, 3])
-    context.extend([10])
-    assert sizes == [2, 3, 1]
 
 
 def test_misuse_is_refused_before_llama_cpp_sees_it(context: Context, tokens: list[int]) -> None:

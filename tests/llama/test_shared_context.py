@@ -31,17 +31,6 @@ def chain(tokens: list[int], sequence: int, start: int = 0) -> PassPart:
     return PassPart(tokens, range(start, start + len(tokens)), ((sequence,),), 1)
 
 
-def test_parts_of_one_pass_are_those_of_passes_of_their_own(
-    shared: SharedContext, reference: Context
-) -> None:
-    texts = [[1, 100, 200, 300], [1, 555], [1, 7, 8, 9, 10, 11, 12]]
-    leaves = shared.leaves
-    rows = shared.decode([chain(text, n * leaves) for n, text in enumerate(texts)])
-    rows = [found[-1].copy() for found in rows]
-    for text, row in zip(texts, rows, strict=True):
-        assert distance(row, fresh(reference, text)) < NOISE
-
-
 def test_a_text_that_begins_like_another_shares_its_cells(
     shared: SharedContext, reference: Context
 ) -> None:

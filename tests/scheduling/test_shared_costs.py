@@ -100,43 +100,6 @@ def test_the_more_answers_the_fewer_drafts() -> None:
     assert lengths[-1] == 0
 
 
-def test_drafts_share_the_rows_that_pay() -> None:
-    """All planned before any of them asked for rows; there are not enough for all."""
-    table = Table(4, {n: 1.0 + 0.05 * n + 0.01 * n * n for n in (1, 2, 4, 8, 16, 24, 32, 64)})
-    bids = [Bid([chance**n for n in range(1, 9)], 0, 40.0, 1e9) for chance in (0.9, 0.8, 0.5)]
-    requests = [
-        Request(task, Wait.BID, bid=bid) for task, bid in zip(table.tasks, bids, strict=False)
-    ]
-    table.costs.grant(requests, [request(table.tasks[3], 3)])
-    counts = [one.granted[0] for one in requests]
-    assert counts == sorted(counts, reverse=True)
-    assert counts[0] > counts[2]
-    rows = sum(counts)
-    assert 3 < rows < 24
-    each = requests[0].granted[1]
-    assert each * rows == pytest.approx(
-        table.seconds(6 + rows) - table.seconds(6) + rows * table.profile.row_overhead
-    )
-    # One more of the likeliest left would cost more than it brings.
-    left = max(bid.reaches[count] for bid, count in zip(bids, counts, strict=True) if count < 8)
-    assert left < 40.0 * (table.seconds(7 + rows) - table.seconds(6 + rows) + 1e-3)
-
-
-def test_alone_the_answer_decides_itself() -> None:
-    def bid() -> Bid:
-        raise AssertionError("nobody is asked")
-
-    assert Table(1).target().granted(0, bid) is None
-
-
-def test_rows_that_cost_nothing_are_all_that_is_granted() -> None:
-    """A pass over four is cheaper than one over three."""
-    table = Table(3)
-    requests = [Request(one, Wait.BID, bid=Bid([0.3], 0, 40.0, 1e9)) for one in table.tasks]
-    table.costs.grant(requests, [])
-    assert sum(one.granted[0] for one in requests) == 1
-
-
 def test_shares_add_up_and_those_who_draft_pay_for_it() -> None:
     table = Table(3)
     requests = [request(task, n) for task, n in zip(table.tasks, (1, 1, 6), strict=True)]
@@ -245,11 +208,6 @@ def test_a_pass_that_is_cheap_at_one_size_is_filled_by_all() -> None:
     further = [0.0, *[2.0] * 8, 4.0]
     assert share_out(bids[:1], further)[0] == [0]
     assert share_out(bids, further) == ([2, 2, 2, 2], 0.25)
-
-
-def test_the_likelier_drafts_have_the_rows() -> None:
-    bids = [Bid([0.9, 0.8, 0.7], 0, 1.0, UNBOUND), Bid([0.75, 0.3], 0, 1.0, UNBOUND)]
-    assert share_out(bids, [0.0, 0.1, 0.2, 0.3, 5.0])[0] == [2, 1]
 
 
 def test_what_was_drawn_is_verified() -> None:
