@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from localspec.decoding.sampling import Row
-from localspec.drafters.draft_passes import RowsAhead
+from localspec.drafters.draft_model import DraftModel, RowsAhead
 from localspec.errors import Cancelled
-
-if TYPE_CHECKING:
-    from localspec.drafters.draft_model import DraftModel
 
 FARTHEST = 8
 """Most rows read ahead."""

@@ -11,16 +11,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import Any
 
 import greenlet
 
 from localspec.errors import Cancelled, EngineBusy
 from localspec.llama import compute_thread
 from localspec.scheduling.task import AHEAD, Request, Task, Wait
-
-if TYPE_CHECKING:
-    from localspec.scheduling.shared_passes import SharedPasses
 
 
 class Scheduler:
@@ -34,7 +31,7 @@ class Scheduler:
     Attributes:
         tasks, waiting: those that run, and those without a seat, the oldest first.
         ahead: items that further tasks may make before they are read.
-        passes: where several share passes, else None.
+        passes: `SharedPasses`, where several share passes, else None.
     """
 
     def __init__(
@@ -51,7 +48,7 @@ class Scheduler:
         self.clock = clock
         self.tasks: list[Task] = []
         self.waiting: deque[Task] = deque()
-        self.passes: SharedPasses | None = None
+        self.passes: Any = None
         self.ahead = AHEAD
         self._awake = False
         # Held while it is told, or asked, who runs: else the next task might be interrupted.

@@ -16,8 +16,7 @@ from localspec.decoding.loop import speculate
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
-from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.draft_passes import RowsAhead
+from localspec.drafters.draft_model import DraftModel, RowsAhead
 from localspec.drafters.parallel import ParallelReader
 from localspec.errors import Cancelled
 from localspec.policy.reasons import LEADING
