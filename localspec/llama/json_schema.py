@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
 from typing import Any
 from urllib.parse import unquote
 
@@ -54,6 +56,9 @@ _IDLE: dict[str, tuple[tuple[str, ...], tuple[bool, ...]]] = {
 """Keywords without effect unless one of these stands beside them, or with such a value."""
 _MAPS = frozenset(["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"])
 _DATA = frozenset(["const", "enum", "default", "examples", "required"])
+_BOUNDS = {"minimum": math.inf, "exclusiveMinimum": math.inf} | dict.fromkeys(
+    ("maximum", "exclusiveMaximum"), -math.inf
+)
 _OF_OBJECTS = frozenset(["properties", "required", "additionalProperties", "patternProperties"])
 _OPEN = frozenset(["additionalProperties", "patternProperties", "propertyNames", "minProperties"])
 _BARE = frozenset(["type", "properties", "title", "description", "$schema"])
@@ -170,6 +175,11 @@ def grammar_of(schema: Mapping[str, Any]) -> str:
                 "The JSON schema uses 'minProperties', which cannot be enforced beyond the "
                 "properties that are required and one more. Name them in 'required'."
             )
+        if isinstance(part, dict) and (number := _inexact(part)) is not None:
+            raise UsageError(
+                f"The JSON schema has the number {str(number)[:40]}, which cannot be enforced to "
+                "its last digit. Make it a string, or leave it out and check the answer for it."
+            )
     _, grammar, cause = _compiled_apart(bounded)
     if cause is not None:
         raise cause
@@ -183,7 +193,7 @@ def enforceable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     try:
         bounded = _bounded(intended(schema, of_objects=True))
         bounded, _, cause = _compiled_apart(bounded)
-        if cause is not None or any(map(_is_uncounted, _parts(bounded))):
+        if cause is not None or any(_is_uncounted(p) or _inexact(p) for p in _parts(bounded)):
             bounded = _mapped(bounded, lambda part: _loosened(part, left_out))
             cause = _compiled(bounded)[1]
     except RecursionError:
@@ -281,7 +291,35 @@ def _without_idle(part: dict[str, Any]) -> dict[str, Any]:
             continue
         counts = key.startswith(("min", "max")) and isinstance(value, float)
         found[key] = int(value) if counts and value.is_integer() else value
+        if key in _BOUNDS and type(value) is int and 1 << 53 < abs(value) < 1 << 63:
+            found[key] = _inside(value, _BOUNDS[key])
     return found
+
+
+def _inside(bound: int, limit: float) -> int:
+    """The integer nearest to a bound, towards the limit, that a double holds: llguidance reads
+    bounds as such."""
+    found = float(bound)
+    if (found < bound) if limit > bound else (found > bound):
+        found = math.nextafter(found, limit)
+    return int(found)
+
+
+def _inexact(part: Any) -> object:
+    """A number that is to be the answer, where llguidance would write another one: it reads them
+    as doubles, and decimals to some fifteen digits."""
+    if isinstance(part, dict):
+        for value in _parts([part.get("const"), part.get("enum")]):
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            if isinstance(value, int) and not 1 << 53 < abs(value) < 1 << 64:
+                exact = abs(value) < 1 << 64
+            else:
+                _, digits, exponent = Decimal(str(value)).normalize().as_tuple()
+                exact = len(digits) <= 15 and -20 <= int(exponent) <= 20
+            if not exact:
+                return value
+    return None
 
 
 def _is_uncounted(part: Any) -> bool:
@@ -298,6 +336,8 @@ def _loosened(part: dict[str, Any], left_out: set[str]) -> dict[str, Any]:
     gone = part.keys() & _UNENFORCED
     if _is_uncounted(part):
         gone |= {"minProperties"}
+    if _inexact(part) is not None:
+        gone |= part.keys() & {"const", "enum"}
     if part.get("format") in _UNENFORCED_FORMATS:
         gone |= {"format"}
     for name in ("minProperties", "maxProperties", "pattern", "patternProperties", "multipleOf"):

@@ -57,6 +57,12 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         ({"type": "string", "maxLength": 2000}, [f'"{"a" * 2000}"'], [f'"{"a" * 2001}"']),
         ({"type": "integer", "minimum": 3, "exclusiveMaximum": 12}, ["3", "11"], ["2", "12"]),
         ({"type": "number", "multipleOf": 0.5}, ["1.5", "2"], ["1.2"]),
+        (
+            {"type": "integer", "minimum": 2**53 + 1, "maximum": 2**53 + 9},
+            ["9007199254740994", "9007199254741000"],
+            ["9007199254740992", "9007199254741002"],
+        ),
+        ({"enum": [123456789012345, 0.1, 2**53]}, ["123456789012345", "0.1"], ["123456789012344"]),
         ({"type": "string", "format": "date"}, ['"2026-11-25"'], ['"2026-13-25"']),
         ({"type": "string", "format": "of-our-own"}, ['"x"'], ["1"]),
         ({"patternProperties": {"^n": {"type": "null"}}}, ['{"n1":null}'], ['{"n1":1}']),
@@ -96,6 +102,10 @@ def test_answers(vocabulary: Vocabulary, schema: Any, right: list[str], wrong: l
         ({"enum": []}, "No answer can match"),
         ({"type": "integer", "minimum": 3, "maximum": 2}, "No answer can match"),
         ({"type": "nonsense"}, "Invalid type: nonsense"),
+        ({"enum": [123456789012345678, 123456789012345679]}, "number 12345678901234567"),
+        ({"properties": {"a": {"const": {"b": [2**53 + 1]}}}}, "number 9007199254740993,"),
+        ({"const": 123456789.12345679}, "number 123456789.12345679,"),
+        ({"const": 2**70}, "number 1180591620717411303424,"),
         (False, "No answer can match"),
         ([], "an object"),
         ({"enum": [f"{i}" for i in range(30_000)]}, "too large"),
@@ -166,6 +176,9 @@ def test_tools_keep_what_can_be_enforced() -> None:
         "dependentRequired": {"a": ["b"]},
     }
     assert enforceable(hard) == (kept, ["dependentRequired", "not", "pattern"])
+    large = {"properties": {"a": {"type": "integer", "enum": [2**53 + 1, 2]}}}
+    kept["properties"] = {"a": {"type": "integer"}}
+    assert enforceable(large) == (kept, ["enum"])
     assert enforceable({"properties": {"a": {"$ref": "#/no"}}})[0] == {"type": "object"}
 
 
