@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -63,9 +65,9 @@ def text_or_file(value: str, option: str, *, inline: bool) -> str:
     Raises:
         UsageError: there is no such file, or it is not text.
     """
-    require_utf8(value, option)
+    text = require_utf8(value, option)
     if inline and not value.startswith("@"):
-        return value
+        return text
     path = Path(value.removeprefix("@")).expanduser()
     try:
         return decoded(read_file(path, streams=True), str(path))
@@ -98,12 +100,15 @@ def read_json_schema(value: str | None) -> str | None:
 
 
 def require_utf8(text: str, what: str) -> str:
-    """The text; raises UsageError with the place of the first byte that is not UTF-8."""
-    try:
+    """The text, also where the locale is not UTF-8 and its bytes are; raises UsageError with the
+    place of the first byte that is not."""
+    with suppress(UnicodeEncodeError):
         text.encode()
-    except UnicodeEncodeError as error:
-        raise not_utf8(what, len(text[: error.start].encode())) from None
-    return text
+        return text
+    try:
+        return os.fsencode(text).decode()
+    except UnicodeDecodeError as error:
+        raise not_utf8(what, error.start) from None
 
 
 def standard_input() -> TextIO | None:

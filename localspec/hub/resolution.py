@@ -101,7 +101,7 @@ def _whole(path: Path) -> Path:
     if missing:
         raise ModelNotFound(
             f"Of the {len(parts)} parts of this model, {listed([p.name for p in missing])} "
-            f"{'is' if len(missing) == 1 else 'are'} not in {_shown(path.parent)}. "
+            f"{'is' if len(missing) == 1 else 'are'} not in '{_shown(path.parent)}'. "
             "Put all parts into one folder."
         )
     return parts[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,7 +40,9 @@ def takes_own_mtp(
     """Whether the reference means MTP layers in the target's own file."""
     if reference is None or options.rpc or options.draft_adapters or options.mmproj is not None:
         return False
-    meant = reference in (AUTO, SELF) or Path(reference).resolve() == target.resolve()
+    meant = reference in (AUTO, SELF)
+    with suppress(OSError, ValueError):  # mostly it names no file
+        meant = meant or target.samefile(reference)
     return meant and has_mtp(target)
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from localspec.cli.verbs import VERBS, built
 from localspec.settings import Settings
 from tests.cli.conftest import Cli, Result
+from tests.cli.process import LOCALSPEC, environment, finished
 
 EXAMPLES = 150
 AFTER = {"run": ["hi"], "race": ["hi"], "pull": ["--offline", "none/at-all"], "rm": ["none.gguf"]}
@@ -141,6 +142,19 @@ def test_odd_files(cli: Cli, odd_files: Path, option: str, name: str) -> None:
     result = cli("run", "-n", "1", "--temp", "0", option, name, "hi")
     assert result.code in CODES - {0} or (option == "--session" and name == "none/at/all")
     assert "Internal error" not in result.err
+
+
+def test_where_no_locale_is_utf_8() -> None:
+    env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    text = 'root ::= "☃ é"'
+    result = finished("run", "-q", "--grammar", text, "☃?", env=environment(**env))
+    assert (result.stdout, result.stderr) == ("☃ é\n", "")
+
+
+def test_a_folder_that_is_gone(tmp_path: Path) -> None:
+    gone = ("sh", "-c", f'cd {tmp_path} && rmdir {tmp_path} && exec "$@"', "sh", *LOCALSPEC)
+    result = finished("run", "-q", "-d", "none", "-n", "2", "hi", command=gone)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_a_text_may_come_from_the_pipe_of_a_shell(cli: Cli) -> None:
