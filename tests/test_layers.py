@@ -201,7 +201,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "retrieval": (760, 45),
     "scheduling": (1_500, 50),
     "self_draft": (550, 20),
-    "server": (5_170, 210),
+    "server": (5_220, 210),
     "sessions": (630, 30),
     "settings": (200, 10),
     "stream": (250, 10),

@@ -153,6 +153,11 @@ class Answers:
                 self.messages[number].logprobs += part.logprobs
                 yield part
 
+    def thought_tokens(self, number: int) -> int:
+        """Tokens of the thoughts in an answer, whatever it was drafted by."""
+        tokenize = self.engine.model.vocabulary.tokenize
+        return len(tokenize(self.messages[number].thought, special=False, add_bos=False))
+
     def close(self) -> None:
         for task in self._tasks:
             task.cancel()

@@ -24,7 +24,7 @@ from localspec.server.openai.messages import (
 )
 from localspec.server.reply import Event, NamedEvents
 from localspec.server.service import Service
-from localspec.server.tools import Tool, ToolChoice, chosen
+from localspec.server.tools import Tool, ToolChoice, chosen, without_hosted
 from localspec.server.wire import Record, Sampling, sampling_of, schema_of, stops_of
 
 
@@ -32,11 +32,13 @@ class Source(Record):
     type: str
     media_type: str = ""
     data: str = ""
+    content: str | list[Block] = ""
 
 
 class Block(Record):
     type: str
-    source: Source | None = None
+    source: Source | str | None = None
+    title: str | None = None
     text: str | None = None
     thinking: str | None = None
     id: str | None = None
@@ -52,9 +54,10 @@ class AnthropicMessage(Record):
 
 
 class AnthropicTool(Record):
+    type: str | None = None
     name: Annotated[str, Field(min_length=1, max_length=128)]
     description: str | None = None
-    input_schema: dict[str, Any]
+    input_schema: dict[str, Any] | None = None
 
 
 class Conversation(Record):
@@ -77,7 +80,10 @@ class Conversation(Record):
         return found
 
     def choice(self) -> ToolChoice:
-        tools = [Tool.of(one.name, one.description, one.input_schema) for one in self.tools or ()]
+        own = [one for one in self.tools or () if one.type in (None, "custom")]
+        tools = [Tool.of(one.name, one.description, one.input_schema) for one in own]
+        hosted = [one.type for one in self.tools or () if one.type and one.type != "custom"]
+        tools = without_hosted(tools, hosted)
         choice = self.tool_choice or {"type": "auto"}
         several = choice.get("disable_parallel_tool_use") is False
         return chosen(tools, choice, several=several)
@@ -117,7 +123,7 @@ def _content(blocks: Sequence[Block]) -> Content:
     found = []
     for block in blocks:
         if block.type == "image":
-            source = block.source
+            source = block.source if isinstance(block.source, Source) else None
             data = source and source.data and f"data:{source.media_type};base64,{source.data}"
             found.append(ContentPart(type="image_url", image_url=data or None))
         else:
@@ -137,14 +143,19 @@ def _text(content: str | Sequence[Block]) -> str:
     for block in content:
         if block.type in ("thinking", "redacted_thinking"):
             continue
-        if block.type == "document" and block.source and block.source.type == "text":
-            found.append(block.source.data)
-            continue
-        if block.type != "text":
+        source = block.source
+        if block.type == "document" and isinstance(source, Source) and source.type == "text":
+            found.append(source.data)
+        elif block.type == "document" and isinstance(source, Source) and source.type == "content":
+            found.append(_text(source.content))
+        elif block.type == "search_result":
+            found += [block.title or "", _text(block.content or "")]
+        elif block.type == "text":
+            found.append(block.text or "")
+        else:
             raise ApiError(
                 400, f"The model reads text only, and there is a '{block.type[:40]}' block."
             )
-        found.append(block.text or "")
     return "\n".join(found)
 
 

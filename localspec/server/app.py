@@ -124,7 +124,9 @@ def build(common: Common) -> ASGIApp:
         refused = ApiError(405, "That method is not for this.")
         if getattr(error, "status_code", 404) == 404:
             refused = ApiError(404, "There is no such endpoint. See docs/serve.md.")
-        return failure(request.url.path, refused)
+        response = failure(request.url.path, refused)
+        response.headers.update(getattr(error, "headers", None) or {})  # Allow
+        return response
 
     async def not_offered(request: Request) -> Response:
         path = request.url.path

@@ -70,7 +70,7 @@ def parsed(body: bytes, record: type[Wire]) -> Wire:
             range(len(places)), key=lambda n: (places[n][:1] == places[0][:1], len(places[n]))
         )
         name = ".".join(places[best])[:200]
-        why = f"{name or 'The body'}: {errors[best]['msg']}."
+        why = f"{name or 'The body'}: {errors[best]['msg'].partition(' or instance of')[0]}."
         raise ApiError(400, why, param=name or None) from None
 
 

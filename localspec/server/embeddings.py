@@ -39,16 +39,12 @@ class OllamaRequest(Record):
     input: str | list[str] = ""
     prompt: str = ""
     truncate: bool | None = None
+    dimensions: int | None = None
 
 
 async def openai(service: Service, wanted: EmbeddingsRequest) -> Any:
     model = await service.open_model(wanted.model)
-    if wanted.dimensions not in (None, model.output_width):
-        raise ApiError(
-            400,
-            f"The model's vectors have {model.output_width} numbers. Leave dimensions out.",
-            param="dimensions",
-        )
+    _require_width(model, wanted.dimensions)
     vectors, count = await _vectors(service, model, wanted.input)
     data = [
         {"object": "embedding", "index": number, "embedding": _encoded(vector, wanted)}
@@ -70,6 +66,7 @@ async def llama_cpp(service: Service, wanted: LlamaRequest) -> Any:
 async def ollama(service: Service, wanted: OllamaRequest) -> Any:
     started = time.monotonic()
     model = await service.open_model(wanted.model)
+    _require_width(model, wanted.dimensions)
     cut = wanted.truncate is not False
     vectors, count = await _vectors(service, model, wanted.input or [], cut=cut)
     return {
@@ -83,8 +80,19 @@ async def ollama(service: Service, wanted: OllamaRequest) -> Any:
 
 async def ollama_single(service: Service, wanted: OllamaRequest) -> Any:
     model = await service.open_model(wanted.model)
+    if not wanted.prompt:  # which loads the model
+        return {"embedding": []}
     (vector,), _ = await _vectors(service, model, wanted.prompt, cut=True)
     return {"embedding": vector.tolist()}
+
+
+def _require_width(model: Model, dimensions: int | None) -> None:
+    if dimensions not in (None, model.output_width):
+        raise ApiError(
+            400,
+            f"The model's vectors have {model.output_width} numbers. Leave dimensions out.",
+            param="dimensions",
+        )
 
 
 async def _vectors(

@@ -161,6 +161,7 @@ class ModelHost:
         return self.offer.path if self.model is None else self.model.path
 
     def goes_by(self, name: str) -> bool:
+        name = name.removesuffix(":latest")  # ollama's clients may add it
         file = () if self.path is None or self.offer.aliases else (self.path.stem,)
         return name in (self.name, self.offer.reference, *self.offer.aliases, *file)
 

@@ -41,6 +41,17 @@ class Tool:
         return {"type": "function", "function": function}
 
 
+def without_hosted(tools: list[Tool], hosted: Sequence[str]) -> list[Tool]:
+    """The client's own tools. Types of those that its usual provider runs are logged; an ApiError
+    where there are no others."""
+    if hosted and not tools:
+        why = f"Tools of type '{hosted[0][:40]}' are not known here, and there are no others."
+        raise ApiError(400, why, param="tools")
+    if hosted:
+        logger.warning("tools are left out, of type %s", ", ".join(hosted))
+    return tools
+
+
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
     tools: tuple[Tool, ...] = ()

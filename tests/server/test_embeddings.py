@@ -109,6 +109,8 @@ def test_answers_do_not_change_beside_them(server: Running) -> None:
         ("/api/embed", {"input": "fox " * 3000}, 200),
         ("/api/embed", {"input": "fox " * 3000, "truncate": False}, 400),
         ("/api/embed", {}, 200),
+        ("/api/embed", {"input": "x", "dimensions": 3}, 400),
+        ("/api/embeddings", {"prompt": ""}, 200),
     ],
 )
 def test_what_can_be_asked(server: Running, path: str, body: dict[str, Any], status: int) -> None:

@@ -269,6 +269,83 @@ def test_thoughts_of_earlier_turns_reach_it_in_anthropics_format_too(families: R
     assert counted(thought, call) > counted(call)
 
 
+def test_thoughts_of_earlier_turns_reach_it_in_responses_too(families: Running) -> None:
+    thought = {"type": "reasoning", "summary": [], "content": []}
+    told = {"type": "reasoning_text", "text": "I should look first."}
+    call = {"type": "function_call", "call_id": "1", "name": "weather", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "1", "output": "5"}
+
+    def counted(*items: Any) -> int:
+        body = {"model": "qwen3", "input": [*ASK, *items], "max_output_tokens": 1}
+        return int(families.post("/v1/responses", body).json["usage"]["input_tokens"])
+
+    without = counted(call, result)
+    assert counted(thought | {"content": [told]}, call, result) > without
+    assert counted(thought, call, result, thought) == without
+
+
+HOSTED: Any = [{"type": "web_search_20250305", "name": "web_search"}]
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "tool"),
+    [
+        (
+            "/v1/responses",
+            {"input": ASK, "max_output_tokens": 60, "tool_choice": "required"},
+            {"type": "function", "name": "now"},
+        ),
+        (
+            "/v1/messages",
+            {"messages": ASK, "max_tokens": 60, "tool_choice": {"type": "any"}},
+            {"name": "now", "input_schema": {"type": "object"}},
+        ),
+    ],
+)
+def test_tools_that_the_usual_provider_runs_are_left_out(
+    families: Running, path: str, asked: Any, tool: Any
+) -> None:
+    body = {"model": "llama2", **asked}
+    found = families.post(path, {**body, "tools": [*HOSTED, tool]}).json
+    (call,) = found.get("output") or found["content"]
+    assert call["name"] == "now"
+    reply = families.post(path, {**body, "tools": HOSTED})
+    assert (reply.status, "web_search_20250305" in reply.body.decode()) == (400, True)
+
+
+@pytest.mark.parametrize("asked", [{}, {"tools": [{"type": "function", "name": "now"}]}])
+def test_what_is_cut_off_is_incomplete(families: Running, asked: Any) -> None:
+    choice = {"tool_choice": "required"} if asked else {}
+    for most, status in ((12, "incomplete"), (60, "completed")):
+        body = {"model": "llama2", "input": ASK, "max_output_tokens": most, **asked, **choice}
+        if status == "completed" and not asked:
+            continue  # a model without training says no end
+        (item,) = families.post("/v1/responses", body).json["output"]
+        (*_, last) = families.post("/v1/responses", {**body, "stream": True}).events
+        (same,) = last["response"]["output"]
+        assert item["status"] == same["status"] == last["response"]["status"] == status
+
+
+@pytest.mark.parametrize(("model", "thinks"), [("qwen3.5", True), ("llama2", False)])
+def test_tokens_of_thoughts_are_counted(families: Running, model: str, thinks: bool) -> None:
+    told = chat(families, model).json["usage"]
+    body = {"model": model, "input": ASK, "max_output_tokens": 24}
+    same = families.post("/v1/responses", body).json["usage"]["output_tokens_details"]
+    number = told["completion_tokens_details"]["reasoning_tokens"]
+    assert number == same["reasoning_tokens"]
+    assert (number > 0) == thinks
+    assert number <= told["completion_tokens"]
+
+
+def test_a_method_that_is_not_for_it_names_the_one_that_is(families: Running) -> None:
+    reply = families.request("PUT", "/v1/chat/completions", {})
+    assert (reply.status, reply.headers["allow"]) == (405, "POST")
+
+
+def test_ollamas_clients_may_add_a_tag(families: Running) -> None:
+    assert chat(families, "qwen3:latest", max_tokens=1).json["model"] == "qwen3"
+
+
 def test_channels_without_tools(families: Running) -> None:
     said = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>A"
     asked: Any = {"grammar": f"root ::= {json.dumps(said)}", "max_tokens": 99}
@@ -511,11 +588,22 @@ def test_ollamas_logprobs_and_thoughts(families: Running) -> None:
     assert counts[1] > counts[0]
 
 
-def test_a_document_that_is_text_is_read(families: Running) -> None:
-    source = {"type": "text", "media_type": "text/plain", "data": "A fox ran over the hill."}
+FOX: Any = [{"type": "text", "text": "FOX"}]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "document", "source": {"type": "text", "data": "FOX"}},
+        {"type": "document", "source": {"type": "content", "content": FOX}},
+        {"type": "search_result", "source": "x", "title": "", "content": FOX},
+    ],
+    ids=str,
+)
+def test_a_document_that_is_text_is_read(families: Running, block: Any) -> None:
     counts = []
     for data in ("", "A fox ran over the hill."):
-        block = {"type": "document", "source": source | {"data": data}}
-        body = {"model": "chatml", "messages": [{"role": "user", "content": [block]}]}
+        content = [json.loads(json.dumps(block).replace("FOX", data))]
+        body = {"model": "chatml", "messages": [{"role": "user", "content": content}]}
         counts.append(families.post("/v1/messages/count_tokens", body).json["input_tokens"])
     assert counts[1] >= counts[0] + 5

@@ -288,7 +288,10 @@ class ChatReply(Reply):
         return "tool_calls" if self.calls(number) else "stop"
 
     def _usage(self) -> dict[str, Any]:
-        return usage([stream.stats for stream in self.answers.streams])
+        found = usage([stream.stats for stream in self.answers.streams])
+        thoughts = sum(map(self.answers.thought_tokens, range(len(self.answers.streams))))
+        found["completion_tokens_details"]["reasoning_tokens"] = thoughts
+        return found
 
 
 def _delta(piece: Piece, calls: Sequence[Call]) -> dict[str, Any]:

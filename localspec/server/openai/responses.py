@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from localspec.prompting.pieces import CallArguments, CallBegins, Piece, Text, Thought
@@ -15,7 +15,7 @@ from localspec.server.failures import ApiError
 from localspec.server.openai.messages import Content, FunctionCall, Message, ToolCall, messages_of
 from localspec.server.reply import Event, NamedEvents
 from localspec.server.service import Service
-from localspec.server.tools import Tool, chosen
+from localspec.server.tools import Tool, chosen, without_hosted
 from localspec.server.wire import Record, Sampling, sampling_of, schema_of
 
 
@@ -50,6 +50,7 @@ class ResponsesRequest(Sampling):
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
     background: bool | None = None
+    metadata: dict[str, Any] | None = None
 
     def messages(self) -> list[Message]:
         for name in ("previous_response_id", "conversation", "background"):
@@ -61,13 +62,17 @@ class ResponsesRequest(Sampling):
                 )
         items = [Item(content=self.input)] if isinstance(self.input, str) else self.input
         found: list[Message] = []
-        for message in (message for item in items for message in _messages(item)):
+        for message in map(_message, items):
             last = found[-1] if found else None
-            if message.tool_calls and last is not None and last.role == "assistant":
-                calls = [*(last.tool_calls or ()), *message.tool_calls]  # of one turn
-                found[-1] = last.model_copy(update={"tool_calls": calls})
-            else:
-                found.append(message)
+            if last is not None and last.role == message.role == "assistant":
+                calls = [*(last.tool_calls or ()), *(message.tool_calls or ())]
+                if _is_thought(last) or message.tool_calls:  # of one turn
+                    both = {"content": last.content or message.content, "tool_calls": calls or None}
+                    thought = last.reasoning_content or message.reasoning_content
+                    message = message.model_copy(update={**both, "reasoning_content": thought})
+                    found.pop()
+            found.append(message)
+        found = [message for message in found if not _is_thought(message)]
         if not found:
             raise ApiError(400, "The input is empty.", param="input")
         if self.instructions:
@@ -75,25 +80,32 @@ class ResponsesRequest(Sampling):
         return found
 
     def functions(self) -> list[Tool]:
-        found = []
-        for tool in self.tools or ():
-            if tool.type != "function" or not tool.name:
-                raise ApiError(400, "Only tools of type 'function' are known.", param="tools")
-            found.append(Tool.of(tool.name, tool.description, tool.parameters))
-        return found
+        own = [tool for tool in self.tools or () if tool.type == "function"]
+        if not all(tool.name for tool in own):
+            raise ApiError(400, "A function has no name.", param="tools")
+        found = [Tool.of(tool.name or "", tool.description, tool.parameters) for tool in own]
+        hosted = [tool.type for tool in self.tools or () if tool.type != "function"]
+        return without_hosted(found, hosted)
 
 
-def _messages(item: Item) -> Iterator[Message]:
+def _message(item: Item) -> Message:
     kind = item.type or "message"
     if kind == "message":
-        yield Message(role=item.role or "user", content=item.content or "")
-    elif kind == "function_call":
+        return Message(role=item.role or "user", content=item.content or "")
+    if kind == "function_call":
         function = FunctionCall(name=item.name or "", arguments=item.arguments or "{}")
-        yield Message(role="assistant", tool_calls=[ToolCall(id=item.call_id, function=function)])
-    elif kind == "function_call_output":
-        yield Message(role="tool", content=item.output or "", tool_call_id=item.call_id)
-    elif kind != "reasoning":
-        raise ApiError(400, f"Items of type '{kind[:40]}' are not known here.", param="input")
+        return Message(role="assistant", tool_calls=[ToolCall(id=item.call_id, function=function)])
+    if kind == "function_call_output":
+        return Message(role="tool", content=item.output or "", tool_call_id=item.call_id)
+    if kind == "reasoning":
+        parts = item.content if isinstance(item.content, list) else ()
+        thought = "\n".join(part.text or "" for part in parts)
+        return Message(role="assistant", reasoning_content=thought)
+    raise ApiError(400, f"Items of type '{kind[:40]}' are not known here.", param="input")
+
+
+def _is_thought(message: Message) -> bool:
+    return message.content is None and not message.tool_calls
 
 
 async def responses(service: Service, wanted: ResponsesRequest) -> NamedEvents:
@@ -127,7 +139,7 @@ class ResponseReply(NamedEvents):
             "created_at": int(time.time()),
             "model": answers.model,
             "instructions": wanted.instructions,
-            "metadata": {},
+            "metadata": wanted.metadata or {},
             "parallel_tool_calls": bool(wanted.parallel_tool_calls),
             "temperature": wanted.temperature,
             "top_p": wanted.top_p,
@@ -157,7 +169,8 @@ class ResponseReply(NamedEvents):
             yield self._of_part(f"response.{part['type']}.delta", delta=piece.text)
 
     def end(self) -> Iterable[Event]:
-        yield from self._close()
+        cut = self.stream.finish_reason == "length"
+        yield from self._close("incomplete" if cut else "completed")
         response = self._response()
         yield self._event(f"response.{response['status']}", response=response)
 
@@ -188,7 +201,7 @@ class ResponseReply(NamedEvents):
             item["content"] = [part]
             yield self._of_part("response.content_part.added", part=part)
 
-    def _close(self) -> Iterable[Event]:
+    def _close(self, status: str = "completed") -> Iterable[Event]:
         item = self._item
         if item is None:
             return
@@ -200,7 +213,7 @@ class ResponseReply(NamedEvents):
             (part,) = item["content"]
             yield self._of_part(f"response.{part['type']}.done", text=part["text"])
             yield self._of_part("response.content_part.done", part=part)
-        item["status"] = "completed"
+        item["status"] = status
         yield self._event("response.output_item.done", output_index=len(self._done), item=item)
         self._done.append(item)
         self._item = None
@@ -224,7 +237,7 @@ class ResponseReply(NamedEvents):
             "input_tokens": stats.prompt_tokens,
             "input_tokens_details": {"cached_tokens": stats.cached_tokens},
             "output_tokens": stats.generated_tokens,
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": self.answers.thought_tokens(0)},
             "total_tokens": stats.prompt_tokens + stats.generated_tokens,
         }
         return {
