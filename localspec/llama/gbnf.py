@@ -24,7 +24,7 @@ _TOKEN = re.compile(
     re.DOTALL | re.ASCII,
 )
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))|(.)", re.S)
-_LETTERS = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "[": "[", "]": "]"}
+_LETTERS = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "[": "[", "]": "]", "-": "-"}
 
 
 @dataclass(slots=True)
@@ -135,13 +135,13 @@ def _item(found: re.Match[str], line: int) -> _Item:
     if found[0] in (".", "[^]"):
         return _Item(text="/(?s:.)/")
     negated = found[0].startswith("[^")
-    letters = _letters(found[0][1 + negated : -1], line)
+    letters = _letters(found[0][1 + negated : -1], line, hyphen=_TO)
     shown, at = "", 0
     while at < len(letters):
-        shown += _escaped(letters[at])
+        shown += _escaped(letters[at][0])
         if letters[at + 1 : at + 2] == [_TO] and at + 2 < len(letters):
-            shown += "-" + _escaped(letters[at + 2])
-            if letters[at] > letters[at + 2]:
+            shown += "-" + _escaped(letters[at + 2][0])
+            if letters[at][0] > letters[at + 2][0]:
                 raise _invalid(f"a range in {found[0]} in line {line} goes backwards")
             at += 2
         at += 1
@@ -150,11 +150,11 @@ def _item(found: re.Match[str], line: int) -> _Item:
     return _Item(text=f"/[{'^' * negated}{shown}]/")
 
 
-_TO = "-"
-"""Of a range; an escaped one is another string, see `_letters`."""
+_TO = "--"
+"""The hyphen of a range, which is not escaped."""
 
 
-def _letters(text: str, line: int) -> list[str]:
+def _letters(text: str, line: int, *, hyphen: str = "-") -> list[str]:
     found = []
     for one in _ESCAPE.finditer(text):
         *codes, escaped, plain = one.groups()
@@ -164,7 +164,7 @@ def _letters(text: str, line: int) -> list[str]:
         letter = chr(int(code, 16)) if code else plain or _LETTERS.get(escaped)
         if letter is None:
             raise _invalid(f"{one[0]!r} in line {line} escapes nothing")
-        found.append(letter)
+        found.append(hyphen if plain == "-" else letter)
     return found
 
 
@@ -225,5 +225,5 @@ class _Writer:
         else:
             text = item.text or self._names[item.rule or ""]
         for repeated in item.repeated:
-            text = f"({text}){repeated}"
+            text = '""' if repeated == "{0,0}" else f"({text}){repeated}"
         return text
