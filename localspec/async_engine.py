@@ -6,8 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from localspec.async_stream import AsyncStream
@@ -21,7 +20,7 @@ from localspec.prompting.prompt import Prompt, Tokens
 from localspec.prompting.template import Message
 from localspec.sessions.sessions import OpenedSession
 from localspec.stream import Completion
-from localspec.worker_threads import awaited, call, off_the_loop
+from localspec.worker_threads import call, in_a_thread, off_the_loop
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # of Python itself from 3.11 on
@@ -52,12 +51,7 @@ class AsyncEngine:
     async def __aenter__(self) -> AsyncEngine:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -121,12 +115,10 @@ class AsyncEngine:
         await self._in_turn(lambda: self.engine.save_session(path, conversation))
 
     async def _in_turn(self, task: Callable[[], Result]) -> Result:
-        def begin(work: Callable[[], object]) -> None:
-            with self._state:
-                self._check_open()
-                self._threads.submit(work)
-
-        return await awaited(begin, task)
+        with self._state:
+            self._check_open()
+            done = self._threads.submit(task)
+        return await asyncio.wrap_future(done)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -164,18 +156,12 @@ class Loading:
         self._engine = await self._opened()
         return self._engine
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._engine is not None
         await self._engine.aclose()
 
     async def _opened(self) -> AsyncEngine:
         loop, given_up = asyncio.get_running_loop(), threading.Event()
-        loaded: Future[Engine] = Future()
 
         def report(fraction: float) -> None:
             if given_up.is_set():
@@ -183,12 +169,7 @@ class Loading:
             if self._progress is not None:
                 call(loop, self._progress, fraction)
 
-        def work() -> Engine:
-            try:
-                loaded.set_result(self._opening(report))
-            except BaseException as error:
-                loaded.set_exception(error)
-            return loaded.result()
+        loaded, thread = in_a_thread("localspec-load", lambda: self._opening(report))
 
         def free() -> None:
             """What was loaded for nobody."""
@@ -196,11 +177,13 @@ class Loading:
                 loaded.result().close()
 
         try:
-            return AsyncEngine(await off_the_loop("localspec-load", work))
+            engine = AsyncEngine(await asyncio.wrap_future(loaded))
         except asyncio.CancelledError:
             given_up.set()
-            threading.Thread(target=free, name="localspec-close").start()
+            in_a_thread("localspec-close", free)
             raise
+        thread.join()
+        return engine
 
 
 def load_async(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
-from types import TracebackType
 from typing import Any
 
 from localspec.decoding.stats import GenerationStats
@@ -38,12 +37,7 @@ class AsyncStream:
     async def __aenter__(self) -> AsyncStream:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import NamedTuple
 
 from localspec.decoding import repetition
@@ -106,12 +105,7 @@ class Stream(Iterator[Chunk]):
     def __enter__(self) -> Stream:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

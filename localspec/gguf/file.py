@@ -98,14 +98,6 @@ class Array:
             raw = b"".join(self.raw[index * size : (index + 1) * size] for index in indices)
         return Array(raw, self.kind, len(indices))
 
-    def head(self, count: int) -> bytes:
-        """The bytes of the first elements."""
-        if count >= self.length:
-            return self.raw
-        if self.strings:
-            return self.raw[: self._offsets()[count]]
-        return self.raw[: count * struct.calcsize("<" + NUMBERS[self.kind])]
-
     def _offsets(self) -> list[int]:
         if self._starts is None:
             starts, at, unpack = [], 0, _U64.unpack_from

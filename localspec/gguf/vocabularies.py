@@ -147,11 +147,11 @@ def compare(
     mine, other = target.tokens, draft.tokens
     if mine is None or other is None:
         return VocabularyComparison(None, None, 0)
-    count = min(len(mine), len(other))
     controls: TokenDifference | None = None
     n_controls = 0
-    for token in range(_first_unequal(mine, other, count), count):
-        if target.bytes_of(token) == draft.bytes_of(token):
+    pairs = () if mine.raw == other.raw else zip(mine.all_bytes(), other.all_bytes(), strict=False)
+    for token, (one, another) in enumerate(pairs):
+        if one == another or target.bytes_of(token) == draft.bytes_of(token):
             continue
         found = TokenDifference(token, target.text(token), draft.text(token))
         if not (target.control(token) and draft.control(token)):
@@ -164,22 +164,6 @@ def compare(
                 found = TokenDifference(token, target.text(token), "none")
                 return VocabularyComparison(found, controls, n_controls)
     return VocabularyComparison(None, controls, n_controls)
-
-
-def _first_unequal(mine: Array, other: Array, count: int) -> int:
-    """The first element that differs; bytes are compared in bulk."""
-    a, b = memoryview(mine.head(count)), memoryview(other.head(count))
-    if a == b:
-        return count
-    low, high = 0, count  # the first `low` are equal, the first `high` are not
-    while high - low > 1:
-        middle = (low + high) // 2
-        size = len(mine.head(middle))
-        if size == len(other.head(middle)) and a[:size] == b[:size]:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 def shared_text(target: VocabularyFacts, draft: VocabularyFacts) -> float:

@@ -14,8 +14,7 @@ from localspec.gguf.mtp import has_mtp
 from localspec.hub import resolution
 from localspec.llama import devices, library
 from localspec.llama.options import AUTO, ModelOptions
-from localspec.pairing.auto import choose
-from localspec.pairing.choice import Choice
+from localspec.pairing.auto import Choice, choose
 from localspec.pairing.trained import best_for
 from localspec.self_draft.recipe import SELF, Wish
 

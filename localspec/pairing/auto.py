@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from localspec import paths
 from localspec.errors import LocalspecError
-from localspec.files import read_file, write_atomically
 from localspec.gguf.dimensions import Extras
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
@@ -19,15 +16,28 @@ from localspec.hub import catalog
 from localspec.hub.local import LocalModel, local_models
 from localspec.hub.places import EMBEDDED, SELF_MADE
 from localspec.hub.reference import DEMO
-from localspec.identity import file_identity, fingerprint
+from localspec.identity import file_identity
 from localspec.llama import kernels_file
 from localspec.llama.options import ModelOptions
-from localspec.pairing.choice import Choice
+from localspec.llama.outcomes import Outcomes
 from localspec.pairing.forecast import Forecast, forecast
 from localspec.pairing.memory import PairUse
 from localspec.pairing.recommendations import Recommendation, of_target
 from localspec.pairing.rules import PairVerdict, judge_files
 from localspec.text import printable
+
+choices = Outcomes("auto", 200)
+"""What was chosen, by all that it depends on but free memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A draft (None: the n-gram alone), and why, half a sentence or empty. `passing`: it holds only
+    as long as memory is short."""
+
+    draft: Path | None
+    why: str
+    passing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +116,6 @@ def real_path(path: Path) -> Path:
         return path
 
 
-FORMAT = 2
-
-logger = logging.getLogger("localspec.pairing")
-
-
 def choose(
     target: Path, options: ModelOptions, *, accelerated: bool = False, device_free: int = 0
 ) -> Choice:
@@ -119,19 +124,21 @@ def choose(
     try:
         models = local_models()
         known = of_target(target, options)
-        signature = _signature(target, models, known, options, accelerated)
+        facts = _facts(target, models, known, options, accelerated)
     except OSError:  # the target is not there; opening it reports that
         return Choice(None, "the target cannot be read")
-    remembered = _remembered(target, signature)
-    if remembered is not None:
-        return remembered
+    remembered = choices.of(facts)
+    if remembered is not None and isinstance(draft := remembered.get("draft"), str | None):
+        why = printable(str(remembered.get("why")), 600)
+        return Choice(None if draft is None else Path(draft), why)
     try:
         file = read_gguf(target)
     except LocalspecError:
         return Choice(None, "the target cannot be read")
     choice = decide(file, models, known, options, accelerated=accelerated, device_free=device_free)
     if not choice.passing:
-        _remember(target, signature, choice)
+        draft = None if choice.draft is None else str(choice.draft)
+        choices.keep(facts, {"draft": draft, "why": choice.why})
     return choice
 
 
@@ -217,30 +224,26 @@ def _draft_to_get(name: str) -> str | None:
     return f"get one with: localspec pull {drafts[0]}" if drafts else None
 
 
-def _signature(
+def _facts(
     target: Path,
     models: Sequence[LocalModel],
     known: Sequence[Recommendation],
     options: ModelOptions,
     accelerated: bool,
-) -> str:
-    """Changes with everything that the choice depends on, but for free memory."""
+) -> dict[str, Any]:
     opened = [str(one.path) for one in options.adapters]
     opened += [] if options.mmproj is None else [str(options.mmproj)]
-    return fingerprint(
-        {
-            "format": FORMAT,
-            "target": file_identity(target),
-            "models": [[str(m.path), m.size, _changed(m.path), m.problem] for m in models],
-            "known": [[str(one.draft), one.speed_up] for one in known],
-            "context": options.context,
-            "accelerated": accelerated,
-            "kernels": options.kernels,
-            "crosses": options.cross_vocabulary,
-            "remote": bool(options.rpc),
-            "extras": [[path, _changed(Path(path))] for path in opened],
-        }
-    )
+    return {
+        "target": [str(real_path(target)), file_identity(target)],
+        "models": [[str(m.path), m.size, _changed(m.path), m.problem] for m in models],
+        "known": [[str(one.draft), one.speed_up] for one in known],
+        "context": options.context,
+        "accelerated": accelerated,
+        "kernels": options.kernels,
+        "crosses": options.cross_vocabulary,
+        "remote": bool(options.rpc),
+        "extras": [[path, _changed(Path(path))] for path in opened],
+    }
 
 
 def _changed(path: Path) -> int:
@@ -248,30 +251,3 @@ def _changed(path: Path) -> int:
         return path.stat().st_mtime_ns
     except OSError:
         return 0
-
-
-def _file(target: Path) -> Path:
-    name = fingerprint({"target": str(real_path(target))})[:24]
-    return paths.cache_folder() / "auto" / f"{name}.json"
-
-
-def _remembered(target: Path, signature: str) -> Choice | None:
-    try:
-        stored = json.loads(read_file(_file(target)))
-        if stored["signature"] != signature:
-            return None
-        draft = stored["draft"]
-        return Choice(None if draft is None else Path(draft), printable(stored["why"], 600))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
-
-
-def _remember(target: Path, signature: str, choice: Choice) -> None:
-    path = _file(target)
-    draft = None if choice.draft is None else str(choice.draft)
-    try:
-        write_atomically(
-            path, json.dumps({"signature": signature, "draft": draft, "why": choice.why})
-        )
-    except (OSError, ValueError) as error:
-        logger.info("the choice cannot be kept in %s: %s", path, error)

@@ -30,6 +30,7 @@ from localspec.self_draft.making import _record_of
 from localspec.self_draft.recipe import Wish
 from tests.engine.test_greedy_equality import WAYS
 from tests.support.adapters import RANK, lora
+from tests.support.gguf_files import written
 from tests.support.ggufs import tiny_llama
 from tests.support.greedy import COUNT, Reference, divergence, gap_shifts, most_partings
 from tests.support.heads import weights
@@ -207,11 +208,7 @@ def _flat(path: Path, base: Path) -> Path:
     width = read_gguf(base).tensors[0].shape[0]
     for which, shape in (("a", (3, RANK, width)), ("b", (3, width, RANK))):
         writer.add_tensor(f"blk.0.attn_q.weight.lora_{which}", np.zeros(shape, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return written(writer, path)
 
 
 def _cut(path: Path, base: Path) -> Path:

@@ -17,7 +17,7 @@ from localspec.policy.asking import Asking
 from localspec.policy.reasons import LEADING, LOSING
 from tests.engine.conftest import TINY_OPTIONS, ModelFiles
 from tests.engine.test_exact_distribution import PROMPT, SIZES, check_every_outcome
-from tests.support import ggufs, retokenised
+from tests.support import ggufs, inside, retokenised
 from tests.support import greedy as greedily
 from tests.support.greedy import divergence, greedy
 from tests.support.sessions import make_drafts_cheap
@@ -93,7 +93,7 @@ def test_greedy_output_equals_plain_decoding(
             for by, drafting in WAYS.items():
                 # The draft model reads the prompt once for all; the target in one chunk each time,
                 # as in the reference, for in other chunks it rounds otherwise.
-                engine._target._context.clear()
+                inside.contexts(engine)[0].clear()
                 stream = engine.stream(text, max_tokens=COUNT, sampling=GREEDY, drafting=drafting)
                 got = [token for chunk in stream for token in chunk.token_ids]
                 for source, figures in stream.stats.by_drafter.items():
@@ -247,7 +247,7 @@ def test_characters_of_several_tokens(drafts: dict[str, Path], name: str, prompt
         wanted = engine.generate(prompt, max_tokens=12, sampling=GREEDY, drafting=plain)
         assert got.text == wanted.text
         assert got.stats.drafted > 0
-        model = engine._parts.model
+        model = inside.parts(engine).model
         assert isinstance(model, HeterogeneousDraftModel)
         mapped = model.mapped
         vocabulary = engine.model.vocabulary
@@ -274,7 +274,7 @@ def test_costs_are_those_of_target_tokens(
     for name in ("permuted", "bytes"):
         with localspec.load(draft=drafts[name], options=options) as engine:
             engine.generate(PROMPT, max_tokens=2, sampling=GREEDY)
-            curve, model = engine.draft_costs, engine._parts.model
+            curve, model = engine.draft_costs, inside.parts(engine).model
             assert curve
             assert model is not None
             seconds.append(model.cache.native_seconds)

@@ -28,6 +28,7 @@ from localspec.drafters.lookahead import LookaheadSource
 from localspec.policy.profile import PairProfile
 from tests.decoding.exact import gap
 from tests.policy.timed import Clock
+from tests.support import inside
 from tests.support.sessions import a_session, make_drafts_cheap, steps
 from tests.support.toys import EnumeratingSource, enumerate_outcomes
 
@@ -71,10 +72,10 @@ def rounding(engine: Engine, sampling: SamplingParams, expected: Mapping[Pair, f
     firsts, tree = sorted({first for first, _ in expected}), TokenTree()
     for token in firsts:
         tree.add(token, ROOT, "test")
-    engine._target.reuse(prompt)
-    rows = engine._target.forward(PassRequest(prompt, tree)).rows
+    inside.target(engine).reuse(prompt)
+    rows = inside.target(engine).forward(PassRequest(prompt, tree)).rows
     p, *follow = [sampler.distribution(row) for row in rows]
-    engine._target.rollback(prompt)
+    inside.target(engine).rollback(prompt)
     found: dict[Pair, float] = {
         (first, second): p.prob(first) * q.prob(second)
         for first, q in zip(firsts, follow, strict=True)

@@ -28,6 +28,7 @@ from localspec.loading.same_bits import (
     largest_equal_pass,
 )
 from localspec.parallel_engine import ParallelEngine
+from tests.support import inside
 from tests.support.adapters import lora
 from tests.support.ggufs import tiny_llama
 
@@ -93,7 +94,8 @@ def test_with_kernels_nothing_is_given_up(kernels: None) -> None:
     with localspec.load(options=replace(OPTIONS, parallel=2)) as engine:
         assert isinstance(engine, ParallelEngine)
         assert engine.notices == ()
-        assert (engine._limits.max_draft, engine._limits.max_leaves) == (MAX_TREE, MAX_LEAVES)
+        limits = inside.limits(engine)
+        assert (limits.max_draft, limits.max_leaves) == (MAX_TREE, MAX_LEAVES)
         assert kv_types(OPTIONS, engine.model) == ("f16", "f16")
 
 
@@ -154,8 +156,8 @@ def test_passes_that_round_the_same_are_more_than_without(stock: Engine) -> None
             assert context.tokens == []
             context.close()
     assert largest[0] > largest[1] == 1
-    assert stock._limits.max_draft == largest[0] - 1
-    assert stock._limits.max_leaves == 1
+    assert inside.limits(stock).max_draft == largest[0] - 1
+    assert inside.limits(stock).max_leaves == 1
 
 
 class Rounding:

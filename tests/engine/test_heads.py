@@ -23,7 +23,7 @@ from localspec.tui.rendering.palette import Palette
 from tests.engine.conftest import TINY_OPTIONS
 from tests.engine.test_exact_distribution import PROMPT, check_every_outcome
 from tests.policy.timed import Clock
-from tests.support import block_heads, ggufs, heads, mtp
+from tests.support import block_heads, ggufs, heads, inside, mtp
 from tests.support.agreed_time import DRAFT_SECONDS, agree_on_time
 from tests.support.greedy import plain_text
 from tests.support.sessions import a_session, make_drafts_cheap, steps
@@ -212,15 +212,16 @@ def test_auto_leaves_it_where_it_does_not_pay(headed: Engine, told: Told, clock:
 
 
 def fed_head(engine: Engine) -> FedHead:
-    assert isinstance(engine._parts.head, FedHead)
-    return engine._parts.head
+    head = inside.parts(engine).head
+    assert isinstance(head, FedHead)
+    return head
 
 
 @of_kinds(*FED)
 def test_its_cache_is_the_text_and_nothing_else(headed: Engine, kind: Kind, told: Told) -> None:
     """After an answer that was cut short as well, and in the conversation that follows."""
     cache, drafting = fed_head(headed).cache, drafting_of(kind, CHAIN)
-    headed._target.forget()
+    inside.target(headed).forget()
     fed_head(headed).forget()  # another test may have left it without states
     stream = headed.stream(told.prompts[1], max_tokens=30, sampling=GREEDY, drafting=drafting)
     for chunk in stream:
@@ -241,7 +242,7 @@ def test_it_picks_up_where_the_target_decoded_without_it(
     headed: Engine, kind: Kind, told: Told
 ) -> None:
     """Of text that was read while nobody asked for hidden states it knows nothing."""
-    headed._target.forget()
+    inside.target(headed).forget()
     fed_head(headed).forget()
     assert said(headed, told.prompts[0], Drafting(drafter="none"))[0] == told.answers[0]
     tokens, accepted = said(headed, told.prompts[0], drafting_of(kind, CHAIN))

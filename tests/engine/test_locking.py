@@ -10,6 +10,7 @@ import pytest
 
 from localspec import Drafting, Engine, EngineBusy, SamplingParams
 from localspec.drafters.composition import sources
+from tests.support import inside
 from tests.support.greedy import CLEAR
 
 GREEDY = SamplingParams(temperature=0)
@@ -27,10 +28,10 @@ def test_engine_is_free_again_if_closing_an_answer_raises(
     stream = engine.stream(CLEAR, max_tokens=8, sampling=GREEDY)
     next(stream)
     with monkeypatch.context() as patch:
-        patch.setattr(engine._target, "rollback", fails)
+        patch.setattr(inside.target(engine), "rollback", fails)
         with pytest.raises(KeyboardInterrupt):
             stream.close()
-    assert not engine._scheduler.tasks
+    assert not inside.scheduler(engine).tasks
     assert engine.generate(CLEAR, max_tokens=8, sampling=GREEDY).text == wanted
 
 
@@ -38,7 +39,7 @@ def test_an_answer_that_only_waits_changes_nothing(engine: Engine) -> None:
     """What is learned of the conversation that runs is shared; another one must not drop it."""
     running = engine.stream(CLEAR, max_tokens=8, sampling=GREEDY)
     next(running)
-    lookups, models = sources(engine._parts)
+    lookups, models = sources(inside.parts(engine))
     estimators = [
         estimator
         for source in (*lookups, *models)
@@ -71,7 +72,7 @@ def test_a_late_cancel_does_not_stop_the_next_answer(
         next(second)
         begun.set()
 
-    context = engine._contexts[0]
+    context = inside.contexts(engine)[0]
     cancel = context.cancel
 
     def slowly() -> None:

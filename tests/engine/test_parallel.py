@@ -22,7 +22,7 @@ from localspec.drafters.registry import REGISTRY, Parts, Registration
 from localspec.llama import library
 from localspec.parallel_engine import ParallelEngine
 from localspec.stream import Stream
-from tests.support import ggufs
+from tests.support import ggufs, inside
 from tests.support.greedy import COUNT, Reference, divergence, most_partings, turned
 from tests.support.sessions import make_drafts_cheap
 from tests.support.together import together
@@ -67,14 +67,14 @@ def ask(engine: Engine, prompt: str, drafting: Drafting, count: int = COUNT) -> 
 
 def all_free(engine: ParallelEngine) -> bool:
     """Whether nobody has a seat, and no seat holds a cell."""
-    seats = engine._seats
+    seats = inside.seats(engine)
     lots = [cache.lot for seat in seats.all for cache in (seat.cache, seat.draft_cache) if cache]
     held = [
-        engine._seats.shared[number % 2].length(lot.first + leaf)
+        seats.shared[number % 2].length(lot.first + leaf)
         for number, lot in enumerate(lots)
         for leaf in range(seats.shared[0].leaves)
     ]
-    return not engine._scheduler.tasks and set(held) == {0}
+    return not inside.scheduler(engine).tasks and set(held) == {0}
 
 
 @pytest.mark.parametrize("way", sorted(WAYS))
@@ -107,7 +107,7 @@ def test_eight_answers_say_what_each_says_alone(
 def test_passes_are_shared(parallel: ParallelEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight answers of 24 tokens: not much more than 24 passes in all."""
     sizes = []
-    target = parallel._seats.shared[0]
+    target = inside.seats(parallel).shared[0]
     decode = target.decode
 
     def counted(parts: Sequence[Any]) -> Any:
@@ -199,7 +199,9 @@ def failing_progress(engine: Engine, *_: object) -> None:
 def failing_sampler(engine: Engine, patch: pytest.MonkeyPatch) -> None:
     FailingSampler.rows = 0
     stream = engine.stream("Tom ran", max_tokens=COUNT, sampling=SamplingParams(seed=3))
-    stream._session.sampler = FailingSampler(SamplingParams(seed=3), engine.model.vocabulary.size)
+    inside.session(stream).sampler = FailingSampler(
+        SamplingParams(seed=3), engine.model.vocabulary.size
+    )
     stream.completion()
 
 
@@ -211,7 +213,7 @@ def failing_grammar(engine: Engine, patch: pytest.MonkeyPatch) -> None:
             raise Fault
 
     next(stream)
-    stream._session.constraint = Failing()
+    inside.session(stream).constraint = Failing()
     stream.completion()
 
 

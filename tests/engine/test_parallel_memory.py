@@ -16,6 +16,7 @@ from localspec.parallel_engine import ParallelEngine
 from tests.engine.conftest import ModelFiles
 from tests.engine.test_memory import ALLOWED
 from tests.engine.test_parallel import all_free
+from tests.support import inside
 from tests.support.agreed_time import agree_on_time
 from tests.support.together import together
 
@@ -72,8 +73,9 @@ def test_nothing_grows_over_answers_of_which_some_are_cancelled(
         assert staying_threads() == threads
         assert counts["cancelled"] > 10
         assert counts["accepted"] > ANSWERS
-        kept = engine._seats.kept
-        assert len(kept) <= engine._seats.shared[0].kept
+        seats = inside.seats(engine)
+        kept, target = seats.kept, seats.shared[0]
+        assert len(kept) <= target.kept
         kept.clear()
-        used = range(AT_ONCE * engine._seats.shared[0].leaves + engine._seats.shared[0].kept)
-        assert {shared.length(n) for shared in engine._seats.shared for n in used} == {0}
+        used = range(AT_ONCE * target.leaves + target.kept)
+        assert {shared.length(n) for shared in seats.shared for n in used} == {0}

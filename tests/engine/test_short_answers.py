@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -10,6 +10,7 @@ import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
 from localspec.drafters.composition import sources
 from localspec.policy.reasons import TOO_SHORT
+from tests.support import inside
 from tests.support.sessions import SIZES, FollowingCosts, make_drafts_cheap
 
 GREEDY = SamplingParams(temperature=0)
@@ -22,15 +23,20 @@ def engine() -> Iterator[Engine]:
     # Exactly plain decoding's text, as some of these answers have near ties.
     with localspec.load(options=ModelOptions(context=512, threads=1, exact=True)) as opened:
         make_drafts_cheap(opened)
-        for source in sources(opened._parts)[1]:
+        for source in sources(inside.parts(opened))[1]:
             costs = opened.profile.source(source).costs = FollowingCosts(opened.profile.target)
             costs.learn({n: 0.004 * n for n in SIZES}, 0)  # a fifth of the target's, for each
         yield opened
 
 
+def known(engine: Engine) -> Sequence[int]:
+    model = inside.parts(engine).model
+    assert model is not None
+    return model.cache.tokens
+
+
 def read(engine: Engine) -> int:
-    assert engine._parts.model is not None
-    return len(engine._parts.model.cache.tokens)
+    return len(known(engine))
 
 
 def said(engine: Engine, text: str, count: int, drafting: Drafting | None = None) -> str:
@@ -56,8 +62,7 @@ def test_what_it_missed_is_read_when_the_conversation_goes_on(engine: Engine) ->
     longer = other + short
     with engine.stream(longer, max_tokens=60, sampling=GREEDY) as stream:
         drafted = stream.completion().text
-        known = engine._parts.model.cache.tokens if engine._parts.model is not None else []
-        assert list(known[: len(stream.prompt)]) == list(stream.prompt)
+        assert list(known(engine)[: len(stream.prompt)]) == list(stream.prompt)
     assert drafted == said(engine, longer, 60, PLAIN)
     assert said(engine, STORY, 40) == said(engine, STORY, 40, PLAIN)
 

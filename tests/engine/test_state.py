@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import pytest
 
 from localspec import Cancelled, Drafting, Engine, ModelOptions, SamplingParams
-from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.registry import REGISTRY, Parts, Registration
 from localspec.llama.context import Context
+from tests.support import inside
 from tests.support.greedy import Reference, greedy, require_same_text
 from tests.support.sessions import a_session, steps
 
@@ -62,7 +62,7 @@ def drafting(request: pytest.FixtureRequest) -> Drafting:
 
 
 def caches(engine: Engine) -> list[list[int]]:
-    return [context.tokens for context in engine._contexts]
+    return [context.tokens for context in inside.contexts(engine)]
 
 
 def check_and_continue(
@@ -72,7 +72,7 @@ def check_and_continue(
     for cache in caches(engine):
         assert cache == session.context[: len(cache)]
         assert len(cache) < len(session.context)
-    for context in engine._contexts:
+    for context in inside.contexts(engine):
         context.resume()
     left = len(uninterrupted.prompt) + COUNT - len(session.context)
     further = a_session(engine, session.context, left, GREEDY)
@@ -152,7 +152,7 @@ def test_after_an_exception_between_verify_and_commit(
 ) -> None:
     session, run = start(engine, uninterrupted, drafting, 3)
     with monkeypatch.context() as patch:
-        patch.setattr(engine._target, "commit", lambda tree, path: 1 / 0)
+        patch.setattr(inside.target(engine), "commit", lambda tree, path: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             next(run)  # type: ignore[call-overload]
     # The loop had committed the tokens already; the cache lags behind, and never disagrees.
@@ -170,17 +170,15 @@ def test_after_cancel_in_mid_step(
     """The abort flag goes up before the n-th native pass, be it the draft's or the target's."""
     session, run = start(engine, uninterrupted, drafting, 2)
     left = passes
-    decode = Context._decode
 
-    def cancelled_in_time(context: Context, batch: object, outputs: int) -> Rows:
+    def cancel_in_time(context: Context, _: object) -> None:
         nonlocal left
         if left == 0:
             context.cancel()
         left -= 1
-        return decode(context, batch, outputs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Context, "_decode", cancelled_in_time)
+        inside.before_each_pass(patch, cancel_in_time)
         with pytest.raises(Cancelled):
             for _ in run:  # type: ignore[attr-defined]
                 pass

@@ -81,7 +81,7 @@ def test_arrays_are_decoded_one_element_at_a_time(tmp_path: Path) -> None:
     found = file.array("t")
     assert found is not None
     assert (len(found), found[2], found[-1], list(found)) == (4, "né", "\x1b[31m", texts)
-    assert (found.bytes_of(2), found.head(2)) == ("né".encode(), text("a") + text(""))
+    assert found.bytes_of(2) == "né".encode()
     assert found == file.array("same") != file.array("broken")
     with pytest.raises(IndexError):
         found[4]

@@ -6,7 +6,7 @@ import os
 import random
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,11 @@ def steps_of(path: Path, count: int, question: Callable[[Statements], object]) -
     connection.close()
     assert steps
     return steps
+
+
+def writing(history: History) -> AbstractContextManager[object]:
+    """Holds up whatever is to be written."""
+    return history._writing
 
 
 def writer_of(history: History) -> Statements:

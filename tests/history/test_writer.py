@@ -14,7 +14,7 @@ from localspec.chat.conversation import ASSISTANT, STREAMING, USER, Conversation
 from localspec.history.history import History
 from localspec.history.trouble import KEPT_AGAIN
 from localspec.history.writer import HistoryWriter
-from tests.history.histories import conversation_of, locked, rows
+from tests.history.histories import conversation_of, locked, rows, writing
 
 SOON = 30.0
 """Seconds; far more than anything here takes."""
@@ -61,7 +61,7 @@ def test_what_is_told_is_what_it_was_when_it_was_told(
     """Held up in the middle, so that everything changes before it is written."""
     release = threading.Event()
     conversation = conversation_of("one")
-    with history._writing:
+    with writing(history):
         holding = threading.Thread(target=release.wait)
         holding.start()
         answer = conversation.add(ASSISTANT, "half", state="stopped")
@@ -90,7 +90,7 @@ def test_of_a_growing_answer_the_newest_state_is_written(
     answer = Message("a" * 32, conversation.tip, ASSISTANT, "", 5.0, state=STREAMING)
     conversation.insert(answer)
     assert writer.sent(conversation, conversation.path()[0]).result(SOON)
-    with history._writing:
+    with writing(history):
         for number in range(500):
             answer.content += f"{number} "
             writer.streaming(conversation.id, answer)
@@ -154,7 +154,7 @@ def test_deleted_it_stays_deleted(history: History, writer: HistoryWriter) -> No
     conversation = conversation_of("one")
     assert writer.sent(conversation, conversation.path()[0]).result(SOON)
     answer = conversation.add(ASSISTANT, "half", state=STREAMING)
-    with history._writing:
+    with writing(history):
         writer.streaming(conversation.id, answer)
         removed = writer.delete([conversation.id])
         writer.streaming(conversation.id, answer)

@@ -13,12 +13,11 @@ import pytest
 import localspec
 from localspec import Drafting, ModelOptions, SamplingParams
 from localspec.decoding.interfaces import PassRequest
-from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
-from tests.support import ggufs
+from tests.support import ggufs, inside
 
 NOISE = 0.02
 MAKERS = {"mamba": ggufs.tiny_mamba, "hybrid": ggufs.tiny_hybrid}
@@ -122,13 +121,11 @@ class Counted:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.saved: list[int] = []
         self.read = 0
-        decode = Context._decode
 
-        def counted(context: Context, batch: llama_cpp.llama_batch, outputs: int) -> Rows:
+        def count(_: object, batch: llama_cpp.llama_batch) -> None:
             self.read += int(batch.n_tokens)
-            return decode(context, batch, outputs)
 
-        patch.setattr(Context, "_decode", counted)
+        inside.before_each_pass(patch, count)
         for name in ("llama_state_seq_get_data", "llama_state_seq_get_data_ext"):
             patch.setattr(llama_cpp, name, self._counting(getattr(llama_cpp, name)))
 

@@ -15,8 +15,7 @@ from localspec.gguf.reader import read_gguf
 from localspec.hub.local import LocalModel, local_models
 from localspec.llama.options import ModelOptions as Options
 from localspec.pairing import auto, forecast
-from localspec.pairing.auto import _draft_to_get, choose, decide
-from localspec.pairing.choice import Choice
+from localspec.pairing.auto import Choice, _draft_to_get, choose, decide
 from localspec.pairing.forecast import ON_DEVICE, STOCK, Forecast, best, curve
 from localspec.pairing.memory import PairUse
 from localspec.pairing.recommendations import Recommendation, folder, of_target, store

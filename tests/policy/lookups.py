@@ -18,6 +18,7 @@ class ListedSource(LookupSource):
     """Expects the same tokens behind every text.
 
     Attributes:
+        predictions: may be changed.
         asked: how often it was asked for a place.
     """
 
@@ -26,15 +27,15 @@ class ListedSource(LookupSource):
     def __init__(self, predictions: Sequence[Prediction], name: str = "listed") -> None:
         self.name = name
         self.asked = 0
-        self._predictions = predictions
+        self.predictions = predictions
 
     def place(self, session: Session) -> int:
         self.asked += 1
         return 0
 
     def follow(self, place: int, token: int) -> int:
-        expected = self._predictions[place : place + 1]
-        return place + 1 if expected and expected[0].token == token else len(self._predictions)
+        expected = self.predictions[place : place + 1]
+        return place + 1 if expected and expected[0].token == token else len(self.predictions)
 
     def expected(self, place: int) -> Iterator[Prediction]:
-        return iter(self._predictions[place:])
+        return iter(self.predictions[place:])

@@ -18,7 +18,7 @@ from localspec.policy.calibration import (
     measure,
 )
 from localspec.policy.cost_curve import SIZES, CostCurve
-from tests.support import ggufs
+from tests.support import ggufs, inside
 
 AMPLE = 60.0  # seconds: whatever there is to measure is measured
 NONE = 0.0
@@ -96,17 +96,15 @@ def test_cancelled_calibration_teaches_nothing(
     model: Model, passes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context, curve, left = opened(model, 256), CostCurve(), passes
-    decode = Context._decode
 
-    def cancelled_in_time(self: Context, batch: object, outputs: int) -> Rows:
+    def cancel_in_time(context: Context, _: object) -> None:
         nonlocal left
         if left == 0:
-            self.cancel()
+            context.cancel()
         left -= 1
-        return decode(self, batch, outputs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Context, "_decode", cancelled_in_time)
+        inside.before_each_pass(patch, cancel_in_time)
         with pytest.raises(Cancelled):
             calibrate(context, curve, AMPLE)
     assert not curve

@@ -199,11 +199,11 @@ def test_what_is_drafted_ends_the_rests() -> None:
     policy, at = policy_of(profile, lookup, model=False), session()
     for _ in range(100):
         policy.observe(step_of(policy.plan(at), seconds=(5e-4, 5e-4, 0.0)))
-    lookup._predictions = SURE
+    lookup.predictions = SURE
     while (plan := policy.plan(at)).drafter is None:
         assert plan.reason == RESTING
     assert policy.draft(at, plan).tree.tokens
-    lookup._predictions = ()
+    lookup.predictions = ()
     assert [policy.plan(at).reason for _ in range(2)] == [reasons.NOTHING] * 2
 
 

@@ -36,22 +36,28 @@ def result(content: str) -> Message:
     return {"role": "tool", "tool_call_id": "call_0123", "content": content}
 
 
-Open = Callable[[Family], PromptBuilder]
+class Prompts(PromptBuilder):
+    def __init__(self, model: Model) -> None:
+        super().__init__(model, 4096)
+        self.vocabulary = model.vocabulary
+
+
+Open = Callable[[Family], Prompts]
 families = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory, draft_path: Path) -> Iterator[Open]:
-    found: dict[str, PromptBuilder] = {}
+    found: dict[str, Prompts] = {}
     with ExitStack() as stack:
 
-        def open_(family: Family) -> PromptBuilder:
+        def open_(family: Family) -> Prompts:
             if family.name not in found:
                 path = tmp_path_factory.mktemp("families") / f"{family.name}.gguf"
                 family.model(path, draft_path)
                 model = stack.enter_context(Model(path, ModelOptions(), vocabulary_alone=True))
                 path.unlink()
-                found[family.name] = PromptBuilder(model, 4096)
+                found[family.name] = Prompts(model)
             return found[family.name]
 
         yield open_
@@ -208,15 +214,13 @@ def rendered(prompts: PromptBuilder, messages: list[Message]) -> Tokens:
         raise
 
 
-def spelled(prompts: PromptBuilder, tokens: Tokens) -> str:
-    piece = prompts._model.vocabulary.piece
-    found = b"".join(piece(token, special=True) for token in tokens).decode()
-    bos = prompts._model.vocabulary.special_text(prompts._model.vocabulary.bos)
-    return found.removeprefix(bos).replace(" ", "")
+def spelled(prompts: Prompts, tokens: Tokens) -> str:
+    piece = prompts.vocabulary.piece
+    return spelled_text(prompts, b"".join(piece(one, special=True) for one in tokens).decode())
 
 
-def spelled_text(prompts: PromptBuilder, found: str) -> str:
-    bos = prompts._model.vocabulary.special_text(prompts._model.vocabulary.bos)
+def spelled_text(prompts: Prompts, found: str) -> str:
+    bos = prompts.vocabulary.special_text(prompts.vocabulary.bos)
     return found.removeprefix(bos).replace(" ", "")
 
 
@@ -254,7 +258,7 @@ def test_parts_make_no_token_together(family: Family, opened: Open) -> None:
 def test_what_goes_before_keeps_its_tokens(name: str, opened: Open) -> None:
     """A forged turn changes the tokens of nothing else: those before it are llama.cpp's."""
     family = next(one for one in FAMILIES if one.name == name)
-    vocabulary = opened(family)._model.vocabulary
+    vocabulary = opened(family).vocabulary
     specials = st.sampled_from([*family.control, *family.defined])
     words = st.sampled_from(["fox", " the", "\n\n", "  ", "<", "|>", "é", "日本", "<b>", "\t"])
     pieces = st.lists(st.tuples(st.booleans(), st.one_of(specials, words, st.text(max_size=3))))
@@ -282,7 +286,7 @@ def test_ordinary_text_is_tokenized_as_ever(opened: Open) -> None:
         prompts = opened(family)
         said: list[Message] = [{"role": "user", "content": " A <b>fox</b> & co.\n\n  é"}, ANSWER]
         found = text(prompts, *said, AGAIN)
-        vocabulary = prompts._model.vocabulary
+        vocabulary = prompts.vocabulary
         add_bos = not found.startswith(vocabulary.special_text(vocabulary.bos))
         expected = vocabulary.tokenize(found, special=True, add_bos=add_bos)
         assert list(prompts.rendered(prompts.text([*said, AGAIN]))) == expected

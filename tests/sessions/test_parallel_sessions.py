@@ -13,6 +13,7 @@ from localspec.parallel_engine import ParallelEngine
 from localspec.sessions import conversation_files
 from tests.sessions.test_session_file import files_of_at_most
 from tests.sessions.test_sessions import check_same, home, stories  # noqa: F401
+from tests.support import inside
 from tests.support.greedy import Reference
 from tests.support.sessions import make_drafts_cheap
 from tests.support.together import together
@@ -56,7 +57,7 @@ def test_texts_come_back_after_the_end_of_the_engine_and_share_both_memories(
             assert now.stats.cached_tokens == now.stats.prompt_tokens - 1
             assert now.stats.notices == []
             check_same(engine, before, now, plain_answers.noise)
-        drafts = [text.drafted for text in engine._seats.kept._texts]
+        drafts = [text.drafted for text in inside.seats(engine).kept._texts]
         assert all(len(drafted) > conversation_files.LEAST for drafted in drafts)
     assert files() == 3, "nothing is written twice"
 

@@ -16,7 +16,7 @@ from localspec.drafters.composition import sources
 from localspec.sessions import conversation_files
 from localspec.sessions.session_file import SessionFile, write
 from tests.sessions.test_session_file import files_of_at_most
-from tests.support import ggufs, retokenised
+from tests.support import ggufs, inside, retokenised
 from tests.support.greedy import Reference
 from tests.support.sessions import make_drafts_cheap
 
@@ -45,7 +45,7 @@ def opened(draft: Path | str | None = "auto", **options: Any) -> Engine:
 
 
 def caches(engine: Engine) -> list[list[int]]:
-    return [list(context.tokens) for context in engine._contexts]
+    return [list(context.tokens) for context in inside.contexts(engine)]
 
 
 def turns(engine: Engine, drafting: Drafting, save: Path | None = None) -> list[Any]:
@@ -100,7 +100,7 @@ def test_it_goes_on_as_the_one_that_was_never_interrupted(
 
 def test_what_was_learned_comes_back(tmp_path: Path) -> None:
     def known(engine: Engine) -> list[Any]:
-        lookups, models = sources(engine._parts)
+        lookups, models = sources(inside.parts(engine))
         profile = engine.profile
         return [
             [e.as_dict() for e in profile.source(s).estimators.values()]
@@ -114,7 +114,7 @@ def test_what_was_learned_comes_back(tmp_path: Path) -> None:
     with opened() as engine:
         assert known(engine) != learned
         engine.open_session(path)
-        engine._sessions.recall([1, *SessionFile(path).part("target.tokens")])
+        inside.sessions(engine).recall([1, *SessionFile(path).part("target.tokens")])
         assert caches(engine)[0] == [], "another text"
         goes_on(engine, messages, PLAIN)
         assert known(engine) == learned
@@ -134,7 +134,7 @@ def test_a_draft_model_of_any_vocabulary(
         wanted = goes_on(engine, messages, drafting)
     with opened(draft) as engine:
         assert engine.open_session(path).notices == ()
-        engine._sessions.recall(engine._prompts.tokens(messages, 60, "error", wanted.stats))
+        inside.sessions(engine).recall(engine.prompts.tokens(messages, 60, "error", wanted.stats))
         assert caches(engine) == kept
         again = goes_on(engine, messages, drafting)
         check_same(engine, wanted, again, plain_answers.noise)

@@ -9,6 +9,7 @@ import numpy as np
 from gguf import GGUFWriter
 
 from localspec.gguf.reader import read_gguf
+from tests.support.gguf_files import written
 
 RANK = 4
 
@@ -46,8 +47,4 @@ def lora(
                     writer.add_tensor(name, matrix.astype(np.float32))
     for name, shape in (more or {}).items():
         writer.add_tensor(name, np.zeros(shape, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return written(writer, path)

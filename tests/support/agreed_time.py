@@ -16,6 +16,7 @@ from localspec.llama.native_context import NativeCache
 from localspec.llama.shared_context import SharedContext
 from localspec.parallel_engine import ParallelEngine
 from tests.policy.timed import Clock
+from tests.support import inside
 from tests.support.sessions import make_drafts_cheap, target_seconds
 
 DRAFT_SECONDS = 0.001  # of a pass of the draft model, over however many tokens
@@ -42,11 +43,11 @@ def agree_on_time(engine: Engine) -> Clock:
     clock = SharedClock()
     costs: tuple[Callable[[int], float], ...] = (target_seconds, lambda tokens: DRAFT_SECONDS)
     if isinstance(engine, ParallelEngine):
-        engine._scheduler.clock = clock
-        for shared, cost in zip(engine._seats.shared, costs, strict=False):
+        inside.scheduler(engine).clock = clock
+        for shared, cost in zip(inside.seats(engine).shared, costs, strict=False):
             _shared_passes_take(shared, clock, cost)
     else:
-        for context, cost in zip(engine._contexts, costs, strict=False):
+        for context, cost in zip(inside.contexts(engine), costs, strict=False):
             if isinstance(context, NativeCache):  # Medusa's has no passes
                 _passes_take(context, clock, cost)
     make_drafts_cheap(engine, draft=DRAFT_SECONDS)

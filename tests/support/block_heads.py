@@ -17,6 +17,7 @@ import numpy.typing as npt
 from gguf import GGUFWriter
 
 from localspec import paths
+from tests.support.gguf_files import written
 from tests.support.heads import LAYERS, copy_vocabulary, weights
 
 _Matrix = npt.NDArray[np.float32]
@@ -144,11 +145,7 @@ def block(
     for name, tensor in found.items():
         if name != without:
             writer.add_tensor(name, np.ascontiguousarray(tensor))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return written(writer, path)
 
 
 def _directions(embeddings: _Matrix) -> _Matrix:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from gguf import GGUFReader
+from gguf import GGUFReader, GGUFWriter
 
 
 class _Reader(GGUFReader):  # type: ignore[misc]
@@ -25,3 +25,12 @@ def gguf_file(path: Path) -> GGUFReader:
 @lru_cache(8)
 def _read(path: Path, changed: int, size: int) -> GGUFReader:
     return _Reader(path)
+
+
+def written(writer: GGUFWriter, path: Path) -> Path:
+    """The file, with all that was added to it."""
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path

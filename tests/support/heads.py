@@ -18,7 +18,7 @@ from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import dequantize
 
 from localspec import paths
-from tests.support.gguf_files import gguf_file
+from tests.support.gguf_files import gguf_file, written
 
 LAYERS = (1, 3, 5)  # layers of the embedded target (it has six) whose inputs the heads read
 FIRM = 40.0  # how much stronger what follows is than the state
@@ -116,11 +116,7 @@ def eagle(
         )
     elif output:
         writer.add_tensor("output.weight", embeddings)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return written(writer, path)
 
 
 def copy_vocabulary(writer: GGUFWriter, source: Path) -> None:
@@ -176,8 +172,4 @@ def medusa(
         writer.add_tensor(f"medusa.{head}.output.weight", rows[ids] if cut else rows)
     if cut:
         writer.add_tensor("d2t", np.array(ids, np.int64))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return written(writer, path)

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 from gguf import GGUFWriter
 
+from tests.support.gguf_files import written
+
 SIDE, PATCH = 32, 8
 POSITIONS = (SIDE // PATCH) ** 2  # that an image has, whatever its size
 
@@ -80,8 +82,4 @@ def projector(
     for name, columns, size in (("mm.0", dim, 1.0), ("mm.2", width, gain)):
         matrix(name, width, columns, size=size)
         writer.add_tensor(f"{name}.bias", np.zeros(width, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return written(writer, path)

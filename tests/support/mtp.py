@@ -19,6 +19,7 @@ import numpy.typing as npt
 from gguf import GGUFWriter, LlamaFileType
 
 from tests.support import ggufs
+from tests.support.gguf_files import written
 
 DIM, HEADS, FF, LAYERS = 64, 2, 128, 2
 HEAD = DIM // HEADS
@@ -125,16 +126,16 @@ class _File:
     ) -> None:
         self._ahead = None if seed is None else np.random.default_rng(seed)
         self.path, self.dim, self.layers, self.without = path, dim, layers, without
-        vocabulary = ggufs._vocabulary(swap=swap)
+        vocabulary = ggufs.vocabulary(swap=swap)
         name = f"tiny-{architecture}"
-        self.writer: GGUFWriter = ggufs._writer(
+        self.writer: GGUFWriter = ggufs.new_writer(
             path, architecture, name, LlamaFileType.MOSTLY_F16, vocabulary
         )
         sizes = {
             "context_length": 512,
             "embedding_length": dim,
             "block_count": layers + count,
-            "vocab_size": ggufs._embedded_vocab_size(),
+            "vocab_size": ggufs.embedded_tokens(),
             "feed_forward_length": FF,
             "attention.head_count": HEADS,
             "attention.head_count_kv": HEADS,
@@ -148,13 +149,13 @@ class _File:
         self.writer.add_float32(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5)
         self.writer.add_float32(f"{architecture}.rope.freq_base", 10000.0)
         self._random = np.random.default_rng(0)
-        self.embeddings = self.draw(ggufs._embedded_vocab_size(), dim, _LOGITS)
+        self.embeddings = self.draw(ggufs.embedded_tokens(), dim, _LOGITS)
         self.add("token_embd.weight", self.embeddings)
         self.add("output_norm.weight", np.ones(dim, np.float32))
 
     def draw(self, rows: int, columns: int, gain: float) -> _Matrix:
         """A random matrix; the layers before the MTP layer are the same whatever that is."""
-        return ggufs._f32_matrix(self._random, rows, columns, gain)
+        return ggufs.f32_matrix(self._random, rows, columns, gain)
 
     def add(self, name: str, tensor: npt.NDArray[Any]) -> None:
         if name != self.without:
@@ -214,4 +215,4 @@ class _File:
                 self.add(f"{block}.{name}.weight", np.ones(self.dim // HEADS, np.float32))
 
     def finish(self) -> Path:
-        return ggufs._finish(self.writer, self.path)
+        return written(self.writer, self.path)

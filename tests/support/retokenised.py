@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, TokenType
 
-from tests.support.gguf_files import gguf_file
+from tests.support.gguf_files import gguf_file, written
 
 _EMBEDDINGS = "token_embd.weight"
 _SPECIAL = 5  # the embedded vocabulary begins with so many control tokens
@@ -194,11 +194,7 @@ def _finish(writer: GGUFWriter, path: Path, reader: GGUFReader, rows: Sequence[i
         quantized = data.dtype == np.uint8
         kind = GGMLQuantizationType(tensor.tensor_type) if quantized else None
         writer.add_tensor(tensor.name, np.ascontiguousarray(data), raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return written(writer, path)
 
 
 def _tokens(reader: GGUFReader) -> list[str]:

@@ -16,6 +16,7 @@ from localspec.decoding.session import Session
 from localspec.drafters.composition import compose, sources
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
+from tests.support import inside
 
 
 def a_session(
@@ -54,18 +55,18 @@ def steps(
         make_drafts_cheap(engine)
     planner, drafter = compose(
         drafting,
-        engine._parts,
+        inside.parts(engine),
         profile or engine.profile,
-        engine._limits,
+        inside.limits(engine),
         greedy=greedy,
         trees=rule.trees,
         coupled=rule.coupled,
         cannot=None,
     )
-    engine._target.reuse(session.context)
+    inside.target(engine).reuse(session.context)
     drafter.begin(session.context)
     requests = speculate(session, drafter, planner, rule, clock=clock)
-    return drive(session, requests, engine._target)
+    return drive(session, requests, inside.target(engine))
 
 
 class AgreedCosts(CostCurve):
@@ -120,6 +121,6 @@ def make_drafts_cheap(engine: Engine, *, draft: float = 0.001) -> None:
     profile.step_overhead = profile.row_overhead = profile.OVERHEAD_RATE = 0.0
     target = profile.target = AgreedCosts()
     target.learn({n: target_seconds(n) for n in SIZES}, 0)
-    for source in sources(engine._parts)[1]:
+    for source in sources(inside.parts(engine))[1]:
         costs = profile.source(source).costs = FollowingCosts(target)
         costs.learn(dict.fromkeys(SIZES, draft), 0)

@@ -17,6 +17,7 @@ from localspec.decoding.stats import GenerationStats
 from localspec.parallel_engine import ParallelEngine
 from localspec.prompting.detokenizer import Detokenizer
 from localspec.scheduling.task import Task
+from tests.support import inside
 
 Result = TypeVar("Result")
 PATIENCE = 300.0  # seconds until a test that hangs fails
@@ -72,4 +73,4 @@ def seated(
         with closing(engine.begin(answer, task)) as steps:
             reading(steps)
 
-    assert list(engine._scheduler.submit(session.context, work).items()) == []
+    assert list(inside.scheduler(engine).submit(session.context, work).items()) == []

@@ -16,6 +16,7 @@ from localspec.decoding.random_source import RandomSource
 from localspec.decoding.sampling import Constraint, Row, top_ids
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.target import LlamaTarget
+from tests.support import inside
 
 
 class AlwaysAccepts(SpeculativeSampling):
@@ -128,7 +129,7 @@ class MovesABit(LlamaTarget):
 
 def with_target(patch: pytest.MonkeyPatch, engine: Engine, kind: type[LlamaTarget]) -> None:
     """Have another target answer the engine's passes."""
-    patch.setattr(engine._seat, "target", kind(engine._contexts[0]))
+    patch.setattr(inside.seat(engine), "target", kind(inside.contexts(engine)[0]))
 
 
 class Anything:

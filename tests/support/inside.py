@@ -1,0 +1,68 @@
+"""The inside of an engine: what tests let fail, slow down or count, and what no answer shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from localspec import Engine, Stream
+from localspec.decoding.interfaces import Limits
+from localspec.decoding.sampling import Rows
+from localspec.decoding.session import Session
+from localspec.drafters.registry import Parts
+from localspec.llama.context import Context
+from localspec.llama.target import LlamaTarget
+from localspec.parallel_engine import ParallelEngine
+from localspec.scheduling.scheduler import Scheduler
+from localspec.scheduling.seats import Seat, Seats
+from localspec.sessions.sessions import Sessions
+
+
+def session(stream: Stream) -> Session:
+    return stream._session
+
+
+def seat(engine: Engine) -> Seat:
+    return engine._seat
+
+
+def target(engine: Engine) -> LlamaTarget:
+    return seat(engine).target
+
+
+def limits(engine: Engine) -> Limits:
+    return seat(engine).limits
+
+
+def parts(engine: Engine) -> Parts:
+    return seat(engine).parts
+
+
+def contexts(engine: Engine) -> list[Any]:
+    """The target's, and the draft model's or a head's where there is one."""
+    return engine._contexts
+
+
+def scheduler(engine: Engine) -> Scheduler:
+    return engine._scheduler
+
+
+def sessions(engine: Engine) -> Sessions:
+    return engine._sessions
+
+
+def seats(engine: ParallelEngine) -> Seats:
+    return engine._seats
+
+
+def before_each_pass(patch: pytest.MonkeyPatch, do: Callable[[Context, Any], object]) -> None:
+    """Have `do` called with the context and the batch of every pass."""
+    decode = Context._decode
+
+    def watched(context: Context, batch: Any, outputs: int) -> Rows:
+        do(context, batch)
+        return decode(context, batch, outputs)
+
+    patch.setattr(Context, "_decode", watched)
