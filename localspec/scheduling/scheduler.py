@@ -164,27 +164,26 @@ class Scheduler:
 
     def _run_tasks(self) -> None:
         """Run every task up to where it waits."""
-        self._begin_tasks()
         ran = True
         while ran:
+            self._begin_tasks()
             ran = False
             for task in [*self.tasks]:
                 if self._ready(task):
                     self._resume(task)
                     ran = True
-            self._begin_tasks()
 
     def _begin_tasks(self) -> None:
-        while self.waiting and len(self.tasks) < self._seats and not self.waiting[0].cancelled:
-            task = self.waiting.popleft()
-            task.greenlet = greenlet.greenlet(task.work)
-            with self._changing:
-                self.tasks.append(task)
-                self._take(task)
         for task in [*self.waiting]:
             if task.cancelled:
                 self.waiting.remove(task)
                 task.end(Cancelled("Stopped on request."))
+            elif len(self.tasks) < self._seats:
+                self.waiting.remove(task)
+                task.greenlet = greenlet.greenlet(task.work)
+                with self._changing:
+                    self.tasks.append(task)
+                    self._take(task)
             elif not task.may_wait:
                 self.waiting.remove(task)
                 task.end(

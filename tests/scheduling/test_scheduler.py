@@ -324,6 +324,19 @@ def test_who_would_wait_for_itself_or_may_not_wait_is_told() -> None:
     assert read(holds) == [*range(AHEAD + 1)]
 
 
+def test_who_waits_behind_one_that_was_cancelled_begins() -> None:
+    """Both are submitted, and the first is cancelled, before the scheduler looks."""
+    table, hold = Table(seats=1), threading.Event()
+    compute_thread.post(partial(hold.wait, PATIENCE))
+    first, second = (table.scheduler.submit([0], lambda task: task.put(1)) for _ in range(2))
+    table.scheduler.cancel(first)
+    hold.set()
+    compute_thread.call(lambda: None)  # behind the scheduler's look
+    assert second.over
+    assert read(second) == [1]
+    assert isinstance(first.error, Cancelled)
+
+
 def test_a_failing_part_is_found_and_the_others_are_served() -> None:
     table = Table()
 
