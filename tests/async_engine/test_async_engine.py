@@ -308,6 +308,7 @@ async def test_a_hundred_that_are_left_leave_nothing_behind(
                 await anext(aiter(stream))
     assert await said(answering, PROMPT, 24) == alone(PROMPT, 24)
     assert threads() == ["localspec-async"]
+    gc.collect()
     assert sum(isinstance(one, localspec.AsyncStream) for one in gc.get_objects()) < 5
 
 
