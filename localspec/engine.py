@@ -423,7 +423,7 @@ class Engine(Generating):
         """Empty the caches; returns how many tokens the target's held."""
 
         def work() -> int:
-            held = self._target.held
+            held = len(self._seat.cache.tokens)
             self._sessions.leave()
             self._empty()
             return held
@@ -445,7 +445,7 @@ class Engine(Generating):
 
         def work() -> int:
             self._sessions.save(Path(path), conversation)
-            return self._target.held
+            return len(self._seat.cache.tokens)
 
         return self._call(work)
 

@@ -42,7 +42,7 @@ class Generating:
         try:
             for step in steps:
                 stats.threads = self._threads.why
-                stats.notices += seat.target.told()
+                stats.notices += seat.cache.told()
                 if answer.session.finish is None:
                     self._scheduler.put(task, answer.piece(step))
                 else:
@@ -169,7 +169,7 @@ class Generating:
         return self._calibration.before(seat.cache, models, prompt, known, whole=whole)
 
     def _empty(self) -> None:
-        self._seat.target.forget()
+        self._seat.cache.clear()
         parts = self._seat.parts
         if parts.model is not None:
             parts.model.cache.truncate(0)

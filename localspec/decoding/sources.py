@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
+from localspec.decoding.caches import Cache
 from localspec.decoding.sampling import Row, Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
@@ -143,11 +144,11 @@ class ModelSource(Source, ABC):
 
     Attributes:
         greedy: whether it chooses its tokens where the answer is sampled, too.
-        cache: what its cost is measured of: a `localspec.policy.calibration.MeasuredCache`.
+        cache: what its cost is measured of.
     """
 
     greedy: bool
-    cache: Any
+    cache: Cache
 
     @property
     def credit(self) -> str:

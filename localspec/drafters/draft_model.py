@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from localspec.decoding.caches import BranchingCache, Cache
 from localspec.decoding.sampling import Row, Rows
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Drafted, DraftPasses, ModelSource
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.drafters.draft_cache import BranchingCache, Cache
 from localspec.drafters.excerpt import SINKS, Excerpt, left_out_of
 
 PRIORS = {
@@ -61,7 +61,6 @@ class DraftModel(ModelSource):
         reads_along: whether it can read expected tokens of others in the same pass.
     """
 
-    cache: Cache
     name = "model"
     greedy = False
     priors: Mapping[str, tuple[float, ...]] = PRIORS

@@ -8,9 +8,9 @@ from time import perf_counter
 
 import numpy as np
 
+from localspec.decoding.caches import Cache
 from localspec.decoding.sampling import Row, Rows
 from localspec.drafters.byte_vocabulary import CLOSES, OPENS
-from localspec.drafters.draft_cache import Cache
 from localspec.drafters.vocabulary_map import FLOOR, VocabularyMap
 
 MOST_ROWS = 64
@@ -24,7 +24,7 @@ _SPACE = b" \t\r\n"
 
 
 class MappedCache:
-    """Implements `localspec.drafters.draft_cache.Cache` in target ids over a draft model's cache.
+    """Implements `localspec.decoding.caches.Cache` in target ids over a draft model's cache.
 
     The draft model reads its own tokens of the same text. Where a target token ends inside a word,
     its last ones are read anew as the word goes on. Where it expects the rest of a longer token,

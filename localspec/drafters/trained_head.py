@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from localspec.decoding.caches import Cache
 from localspec.decoding.sampling import Row, Rows
 from localspec.decoding.sources import Drafted, DraftPasses
-from localspec.drafters.draft_cache import Cache
 from localspec.drafters.draft_model import DraftModel
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ class BlockShape:
 
 
 class BlockCache(HeadCache):
-    """See `HeadCache`. `extend` and `truncate` also serve `policy.calibration.MeasuredCache`."""
+    """See `HeadCache`. `extend` and `truncate` also serve `policy.calibration`."""
 
     sequences = 1
     max_draft = 64

@@ -105,7 +105,7 @@ class NativeContext:
     def run(self, batch: Any) -> int:
         """One pass over a llama_batch; the address of its logits, for `logits`. On CacheFull
         nothing was read; on Cancelled and NativeError some tokens may have been."""
-        if self.apart:
+        if self.apart or compute_thread.is_current():
             status = llama_cpp.llama_decode(self.handle, batch)
         else:
             status = compute_thread.call(llama_cpp.llama_decode, self.handle, batch)

@@ -20,10 +20,6 @@ class LlamaTarget:
         self._pictures: Sequence[Picture] = ()
 
     @property
-    def native_seconds(self) -> float:
-        return self._context.native_seconds
-
-    @property
     def why_not_draft(self) -> str | None:
         """Why this model is not drafted for, None if it is."""
         if not self._context.max_draft:
@@ -34,10 +30,6 @@ class LlamaTarget:
             "the memory of this recurrent model cannot be cut back token by token, and llama.cpp "
             "keeps no snapshots of it"
         )
-
-    def told(self) -> list[str]:
-        """Drains notices for the user about its passes."""
-        return self._context.told()
 
     def look(self, pictures: Sequence[Picture]) -> None:
         """The pictures of prompts to come."""
@@ -54,13 +46,6 @@ class LlamaTarget:
                 kept = picture.start
         self._context.truncate(kept)
         return len(self._context.tokens)
-
-    @property
-    def held(self) -> int:
-        return len(self._context.tokens)
-
-    def forget(self) -> None:
-        self._context.clear()
 
     def holds_of(self, prompt: Sequence[int]) -> int:
         """Tokens of a prompt that are in the cache."""

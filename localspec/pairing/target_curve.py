@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from localspec.decoding.caches import Cache
 from localspec.pairing.forecast import DEEPEST
-from localspec.policy.calibration import MeasuredCache, calibrate
+from localspec.policy.calibration import calibrate
 from localspec.policy.cost_curve import CostCurve
 
 
-def measured_curve(passes: MeasuredCache, seconds: float) -> tuple[float, ...]:
+def measured_curve(passes: Cache, seconds: float) -> tuple[float, ...]:
     """T(n) ÷ T(1), n = 1 … DEEPEST + 1, in about `seconds`; raises as `Context.extend`. The cache,
     with room for 16 tokens or more, is left empty."""
     costs = CostCurve()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Protocol
 
-from localspec.decoding.sampling import Rows
+from localspec.decoding.caches import Cache
 from localspec.decoding.sources import ModelSource
 from localspec.policy.cost_curve import SIZES, CostCurve
 from localspec.policy.profile import PairProfile
@@ -31,41 +30,7 @@ REPEATED = 2  # times that a calibration is repeated because the machine was bus
 SHARE = 0.01  # of the seconds that answers take, what comparing a stored curve may take
 
 
-class MeasuredCache(Protocol):
-    """A model's passes, and the cache they fill."""
-
-    tokens: list[int]
-
-    @property
-    def capacity(self) -> int: ...
-
-    @property
-    def max_draft(self) -> int: ...
-
-    @property
-    def recurrent(self) -> bool:
-        """Whether cutting it back may lose everything."""
-        ...
-
-    @property
-    def native_seconds(self) -> float: ...
-
-    def filler(self, count: int) -> list[int]:
-        """So many tokens that cost what those of a text cost."""
-        ...
-
-    def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
-        """Append tokens; logits after the last `outputs` of them."""
-        ...
-
-    def truncate(self, length: int) -> None:
-        """Drop the tokens from `length` on."""
-        ...
-
-    def clear(self) -> None: ...
-
-
-def calibrate(passes: MeasuredCache, curve: CostCurve, budget: float) -> bool:
+def calibrate(passes: Cache, curve: CostCurve, budget: float) -> bool:
     """Measure T(n) within `budget` seconds, the most telling sizes first, each by its fastest
     round.
 
@@ -117,7 +82,7 @@ def calibrate(passes: MeasuredCache, curve: CostCurve, budget: float) -> bool:
     return steady
 
 
-def calibrate_far(passes: MeasuredCache, curve: CostCurve) -> None:
+def calibrate_far(passes: Cache, curve: CostCurve) -> None:
     """Measure what the cache adds after the text that it holds, which stays."""
     held = len(passes.tokens)
     far: dict[int, float] = {}
@@ -128,7 +93,7 @@ def calibrate_far(passes: MeasuredCache, curve: CostCurve) -> None:
     curve.learn({n: seconds / curve.pace for n, seconds in far.items()}, held)
 
 
-def agrees(passes: MeasuredCache, curve: CostCurve) -> bool:
+def agrees(passes: Cache, curve: CostCurve) -> bool:
     """Whether a curve of an earlier session still fits at two points. The cache is left empty."""
     passes.clear()
     if passes.capacity <= 16:
@@ -149,7 +114,7 @@ def agrees(passes: MeasuredCache, curve: CostCurve) -> bool:
 
 
 def measure(
-    passes: MeasuredCache,
+    passes: Cache,
     filler: list[int],
     sizes: list[int],
     best: dict[int, float],
@@ -187,7 +152,7 @@ class Calibration:
 
     def before(
         self,
-        target: MeasuredCache,
+        target: Cache,
         models: Sequence[ModelSource],
         prompt: Sequence[int],
         known: int,
@@ -223,7 +188,7 @@ class Calibration:
 
     def behind(
         self,
-        target: MeasuredCache,
+        target: Cache,
         models: Sequence[ModelSource],
         prompt: Sequence[int],
         read: Callable[[], object],
@@ -245,7 +210,7 @@ class Calibration:
         return spent
 
     def _curves(
-        self, target: MeasuredCache, models: Sequence[ModelSource]
-    ) -> list[tuple[MeasuredCache, CostCurve]]:
+        self, target: Cache, models: Sequence[ModelSource]
+    ) -> list[tuple[Cache, CostCurve]]:
         of_models = [(model.cache, self._profile.source(model).costs) for model in models]
         return [(target, self._profile.target), *of_models]

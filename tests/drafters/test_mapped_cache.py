@@ -44,7 +44,7 @@ class Reader:
         self.fails = False
         self._vocabulary = vocabulary
         self._text = text
-        self._recurrent = recurrent
+        self.recurrent = recurrent
 
     def spelled(self) -> bytes:
         found = b"".join(self._vocabulary.spelled[token] for token in self.tokens)
@@ -67,10 +67,16 @@ class Reader:
 
     def truncate(self, length: int) -> None:
         if length < len(self.tokens):
-            del self.tokens[0 if self._recurrent else length :]
+            del self.tokens[0 if self.recurrent else length :]
 
     def checkpoint(self) -> None:
         pass
+
+    def clear(self) -> None:
+        self.tokens.clear()
+
+    def filler(self, count: int) -> list[int]:
+        return [0] * count
 
     def _row(self) -> list[float]:
         size = len(self._vocabulary.spelled)

@@ -177,6 +177,9 @@ class Striding:
     def clear(self) -> None:
         self.tokens.clear()
 
+    def checkpoint(self) -> None:
+        pass
+
 
 def test_a_plain_pass_follows_another_one_and_a_verifying_pass_does_not() -> None:
     passes, curve = Striding(), CostCurve()

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from localspec.decoding.caches import Cache
 from localspec.drafters.byte_vocabulary import ByteVocabulary, control
-from localspec.drafters.draft_cache import Cache
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.mapped_cache import MappedCache
 from localspec.drafters.vocabulary_map import VocabularyMap

@@ -217,7 +217,7 @@ class ToyTarget:
 
 
 class ToyCache:
-    """A `draft_model.Cache` over a toy model.
+    """A `Cache` over a toy model.
 
     Attributes:
         decoded: everything that was ever decoded, each token with the text before it.
@@ -232,7 +232,7 @@ class ToyCache:
         self.tokens: list[int] = []
         self.native_seconds = 0.0
         self.decoded: list[tuple[int, ...]] = []
-        self._recurrent = recurrent
+        self.recurrent = recurrent
         self._checkpoint = 0
         self._rows: Rows = np.empty((0, model.size), np.float32)
 
@@ -253,7 +253,7 @@ class ToyCache:
     def truncate(self, length: int) -> None:
         if length >= len(self.tokens):
             return
-        if self._recurrent:
+        if self.recurrent:
             length = self._checkpoint if self._checkpoint <= length else 0
         del self.tokens[length:]
         self._checkpoint = min(self._checkpoint, length)
@@ -270,7 +270,7 @@ class ToyCache:
 
 
 class BranchingToyCache(ToyCache):
-    """A `draft_model.BranchingCache` over a toy model.
+    """A `BranchingCache` over a toy model.
 
     Attributes:
         widest: most nodes that one pass decoded.

@@ -1,4 +1,4 @@
-"""The KV cache of a draft model; `localspec.llama.context.Context` is one."""
+"""The KV cache of a model, as drafting and measuring use it: `localspec.llama.context.Context`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ class Cache(Protocol):
     tokens: what the cache holds.
     capacity: tokens it can hold.
     max_draft: most tokens of a pass whose rows are wanted, the first one aside.
+    recurrent: whether cutting it back may lose everything.
     """
 
     tokens: list[int]
@@ -24,7 +25,14 @@ class Cache(Protocol):
     def max_draft(self) -> int: ...
 
     @property
+    def recurrent(self) -> bool: ...
+
+    @property
     def native_seconds(self) -> float: ...
+
+    def filler(self, count: int) -> list[int]:
+        """So many tokens that cost what those of a text cost."""
+        ...
 
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
         """Append tokens; logits after the last `outputs` of them, valid until the next pass."""
@@ -37,6 +45,8 @@ class Cache(Protocol):
     def checkpoint(self) -> None:
         """Make `truncate` to at least the present length possible for any memory."""
         ...
+
+    def clear(self) -> None: ...
 
 
 @runtime_checkable
