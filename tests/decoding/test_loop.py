@@ -46,18 +46,6 @@ for_drafters = pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS.k
 # Caches.
 
 
-@pytest.mark.parametrize("tokens", [[1, 2, 0, 1, 2], [2, 0, 1, 2, 0]])
-@pytest.mark.parametrize("end", [0, 1, 2])
-def test_cache_is_cut_where_an_end_token_cuts_the_draft(tokens: list[int], end: int) -> None:
-    session = cycling(ends=lambda token: token == end)
-    target = ToyTarget(CYCLE)
-    run(session, target, chosen_chain(tokens), Plan("toy", depth=5))
-    wanted = [0, *[1, 2, 0][: [1, 2, 0].index(end) + 1]]
-    assert session.context == wanted
-    assert target.cache == wanted[:-1]
-    assert session.finish == "stop"
-
-
 @pytest.mark.parametrize("drafts", [True, False])
 def test_source_is_told_what_every_step_committed_and_how_the_text_ended(drafts: bool) -> None:
     """One that no plan asked for as well: it has to know the text when one does."""

@@ -7,21 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from localspec.decoding.acceptance import GreedyMatch
-from localspec.decoding.driver import drive
-from localspec.decoding.interfaces import PROMPT, TARGET, Draft, Plan, Planner
-from localspec.decoding.loop import speculate
+from localspec.decoding.interfaces import PROMPT, TARGET, Draft, Plan
 from localspec.decoding.session import Session
 from localspec.decoding.stats import DrafterStats, GenerationStats
 from localspec.decoding.tree import PADDING, ROOT, TokenTree
-from localspec.policy.fixed import Fixed, Never
 from tests.decoding.steps import CYCLE, run, step_of
-from tests.support.drafting import ToyDrafter
 from tests.support.toys import (
     GREEDY,
     ToySource,
     ToyTarget,
-    chosen_chain,
     session_of,
 )
 
@@ -155,24 +149,3 @@ def test_padding_that_is_accepted_by_luck_is_the_targets() -> None:
 
 
 # The loop.
-
-
-@pytest.mark.parametrize("drafted", [False, True])
-def test_stats_of_the_loop_agree_with_its_text(drafted: bool) -> None:
-    session, target = session_of([0], size=3, params=GREEDY, count=13), ToyTarget(CYCLE)
-    fixed = Fixed(Plan("toy", depth=3), target.limits, trees=True)
-    planner: Planner = fixed if drafted else Never("turned off")
-    stats = GenerationStats()
-    drafter = ToyDrafter(chosen_chain([2, 0, 2]))
-    for step in drive(session, speculate(session, drafter, planner, GreedyMatch()), target):
-        stats.add(step)
-    assert stats.generated_tokens == len(session.context) - 1 == 13
-    assert sum(stats.accepted_per_position) == stats.accepted
-    assert sum(stats.tested_per_position) == stats.tested
-    if drafted:
-        # 1 | 2 0 +1 | 2 0 +1 … : the third token of a draft is wrong; the last draft has two.
-        assert (stats.target_passes, stats.drafted, stats.tested, stats.accepted) == (5, 11, 11, 8)
-        assert stats.reasons == {}
-    else:
-        assert (stats.target_passes, stats.drafted) == (13, 0)
-        assert stats.reasons == {"turned off": 12}

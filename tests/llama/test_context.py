@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
-from localspec import Cancelled, NativeError
+from localspec import NativeError
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.context import Context
@@ -79,36 +77,3 @@ def test_a_full_cache_is_an_error_that_changes_nothing(context: Context, tokens:
     reference = rows_after(context, full, [5])[-1]
     context.truncate(510)
     assert distance(context.extend([5])[-1], reference) < NOISE
-
-
-def test_cancel_from_another_thread_stops_inside_a_chunk(
-    context: Context, tokens: list[int]
-) -> None:
-    long = (tokens * 40)[:500]
-    chunks = 0
-
-    def report(done: int, total: int) -> None:
-        nonlocal chunks
-        chunks += 1
-        thread = threading.Thread(target=context.cancel)
-        thread.start()
-        thread.join()
-
-    with pytest.raises(Cancelled):
-        context.extend(long, 1, report)
-    assert chunks == 1
-    assert context.tokens == long[:128]
-    context.resume()
-    row = context.extend(long[128:])[-1].copy()
-    assert distance(row, rows_after(context, long)[-1]) < NOISE
-
-
-def test_cancel_in_a_tree_leaves_the_cache_as_it_was(context: Context, tokens: list[int]) -> None:
-    context.extend(tokens)
-    context.cancel()
-    with pytest.raises(Cancelled):
-        context.branch([42], a_tree(tokens[:3]))
-    context.resume()
-    assert context.tokens == tokens
-    row = context.extend([42])[-1].copy()
-    assert distance(row, rows_after(context, tokens, [42])[-1]) < NOISE

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec import Cancelled, ModelOptions, NativeError
+from localspec import ModelOptions, NativeError
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.context import Context
@@ -87,19 +87,6 @@ def test_a_full_cache_drops_the_tree_and_nothing_else(
         context.grow([7, 8, 9], [0, 1, 1])
     assert context.tokens == full
     assert distance(context.extend([42])[-1].copy(), fresh(reference, [*full, 42])) < NOISE
-
-
-def test_a_cancelled_level_drops_the_tree_and_nothing_else(
-    context: Context, reference: Context, tokens: list[int]
-) -> None:
-    context.extend(tokens)
-    context.grow([5, 6], [ROOT, ROOT])
-    context.cancel()
-    with pytest.raises(Cancelled):
-        context.grow([7, 8], [0, 1])
-    context.resume()
-    assert context.tokens == tokens
-    assert distance(context.extend([42])[-1].copy(), fresh(reference, [*tokens, 42])) < NOISE
 
 
 @pytest.mark.parametrize("make", [ggufs.tiny_mamba, ggufs.tiny_hybrid])

@@ -12,16 +12,15 @@ import numpy as np
 import pytest
 
 from localspec.decoding.sampling import Rows
-from localspec.errors import Cancelled, EngineBusy, NativeError
+from localspec.errors import Cancelled, NativeError
 from localspec.llama import compute_thread
 from localspec.llama.batch import PassPart
-from localspec.llama.native_context import CacheFull
 from localspec.policy.worth import Bid
 from localspec.scheduling import shared_passes
 from localspec.scheduling.next_pass import Cache
 from localspec.scheduling.scheduler import Scheduler
 from localspec.scheduling.shared_passes import SharedPasses
-from localspec.scheduling.task import AHEAD, Displaced, Request, Task, Wait
+from localspec.scheduling.task import AHEAD, Request, Task, Wait
 from tests.support.together import together
 
 PATIENCE = 60.0  # seconds until a test that hangs fails
@@ -257,29 +256,6 @@ def test_a_cancelled_task_leaves_and_the_others_go_on() -> None:
     assert table.target.passes == [[10, 20], [11], [12]]
 
 
-def test_a_cancel_reaches_who_waits_for_a_seat_or_a_reader() -> None:
-    table = Table(seats=1)
-
-    def unread(task: Task) -> None:
-        while True:
-            table.scheduler.put(task, 0)
-
-    holds = table.scheduler.submit([0], unread)
-    found: list[object] = []
-
-    def waits() -> None:
-        task = table.scheduler.submit([0], unread)
-        table.scheduler.cancel(task)
-        found.append(read(task))
-
-    thread = threading.Thread(target=waits, daemon=True)
-    thread.start()
-    thread.join(PATIENCE)
-    assert isinstance(found[0], Cancelled)
-    table.scheduler.cancel(holds)
-    assert isinstance(read(holds), Cancelled)
-
-
 def test_in_turns_an_item_is_made_when_it_is_asked_for() -> None:
     table, made = Table(), list[int]()
     table.scheduler.ahead = 0
@@ -299,29 +275,6 @@ def test_in_turns_an_item_is_made_when_it_is_asked_for() -> None:
             break
     table.scheduler.cancel(task)
     task.wait()
-
-
-def test_who_would_wait_for_itself_or_may_not_wait_is_told() -> None:
-    table = Table(seats=1)
-
-    def unread(task: Task) -> None:
-        for number in range(AHEAD + 1):
-            table.scheduler.put(task, number)
-
-    me = threading.get_ident()
-    holds = table.scheduler.submit([0], unread, owner=me)
-    with pytest.raises(EngineBusy, match="another stream open"):
-        table.scheduler.submit([0], unread, owner=me)
-    found: list[object] = []
-
-    def refused() -> None:
-        found.append(read(table.scheduler.submit([0], unread, wait=False)))
-
-    thread = threading.Thread(target=refused, daemon=True)
-    thread.start()
-    thread.join(PATIENCE)
-    assert isinstance(found[0], EngineBusy)
-    assert read(holds) == [*range(AHEAD + 1)]
 
 
 def test_who_waits_behind_one_that_was_cancelled_begins() -> None:
@@ -349,56 +302,6 @@ def test_a_failing_part_is_found_and_the_others_are_served() -> None:
     assert isinstance(got[1], NativeError)
     assert got[2] == [2.0]
     assert table.target.undone == [[0, 1, 2], [1]]
-
-
-@pytest.mark.parametrize("kept", [2, 0])
-def test_a_full_cache_drops_what_is_kept_and_then_the_youngest(kept: int) -> None:
-    left, full = [kept], [3]
-
-    def make_room() -> bool:
-        left[0] -= 1
-        return left[0] >= 0
-
-    def fails(parts: Sequence[PassPart]) -> Exception | None:
-        full[0] -= 1
-        return CacheFull("full") if full[0] > 0 else None
-
-    table = Table(make_room=make_room)
-    table.target.fails = fails
-    displaced = []
-
-    def answer(task: Task, token: int) -> None:
-        try:
-            table.decode(task, token)
-        except Displaced:
-            displaced.append(token)
-            assert task.seat is not None
-            assert task.seat.cells == 0
-
-    old, young = table.run(lambda task: answer(task, 1), lambda task: answer(task, 2))
-    assert young == []
-    if kept:
-        assert old == displaced == []
-        assert table.target.passes == [[1, 2]]
-    else:
-        assert displaced == [2]
-        assert isinstance(old, CacheFull), "alone it does not fit either"
-
-
-def test_who_was_displaced_waits_until_there_is_room() -> None:
-    table, order = Table(), list[str]()
-
-    def old(task: Task) -> None:
-        for _ in range(3):
-            table.decode(task, 1)
-        order.append("old")
-
-    def young(task: Task) -> None:
-        table.passes.wait_for_room(task, 40)
-        order.append("room")
-
-    assert table.run(old, young, cells=[80, 0]) == [[], []]
-    assert order == ["old", "room"]
 
 
 def test_cells_of_a_paused_answer_are_given_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -437,27 +340,3 @@ def test_measured_passes_wait_until_others_have_looked_at_their_rows() -> None:
     assert table.run(measure, measure, look) == [[], [], []]
     assert order == ["looked", "measured", "measured"]
     assert table.target.passes == [[1, 1, 2], [7, 8], [7, 8]]
-
-
-def test_closing_ends_those_who_run_and_those_who_wait() -> None:
-    table = Table(seats=1)
-
-    def unread(task: Task) -> None:
-        while True:
-            table.scheduler.put(task, 0)
-
-    running, found = table.scheduler.submit([0], unread), list[object]()
-    begun = threading.Event()
-
-    def waits() -> None:
-        task = table.scheduler.submit([0], unread)
-        begun.set()
-        found.append(read(task))
-
-    thread = threading.Thread(target=waits, daemon=True)
-    thread.start()
-    assert begun.wait(PATIENCE)
-    table.scheduler.close()
-    thread.join(PATIENCE)
-    assert isinstance(found[0], Cancelled)
-    assert isinstance(read(running), Cancelled)
