@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from localspec.decoding.sampling import Rows
 
 
 class Cache(Protocol):
-    """Attributes:
-    tokens: what the cache holds.
-    capacity: tokens it can hold.
-    max_draft: most tokens of a pass whose rows are wanted, the first one aside.
-    recurrent: whether cutting it back may lose everything.
+    """One behind whose tokens a tree can grow also has `max_leaves`, `grow` and `settle`, as a
+    `Context`.
+
+    Attributes:
+        tokens: what the cache holds.
+        capacity: tokens it can hold.
+        max_draft: most tokens of a pass whose rows are wanted, the first one aside.
+        recurrent: whether cutting it back may lose everything.
     """
 
     tokens: list[int]
@@ -47,21 +50,3 @@ class Cache(Protocol):
         ...
 
     def clear(self) -> None: ...
-
-
-@runtime_checkable
-class BranchingCache(Cache, Protocol):
-    """A cache behind whose tokens a tree of up to `max_leaves` branches can grow."""
-
-    @property
-    def max_leaves(self) -> int: ...
-
-    def grow(
-        self, tokens: Sequence[int], parents: Sequence[int], pending: Sequence[int] = ()
-    ) -> Rows:
-        """See `localspec.llama.context.Context.grow`."""
-        ...
-
-    def settle(self, path: Sequence[int] = ()) -> None:
-        """End the tree: the nodes of a path join `tokens`, the others are dropped."""
-        ...

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from localspec.decoding.caches import BranchingCache, Cache
+from localspec.decoding.caches import Cache
 from localspec.decoding.sampling import Row, Rows
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Drafted, DraftPasses, ModelSource
@@ -79,7 +79,7 @@ class DraftModel(ModelSource):
         self.cache = cache
         self._window = window
         self._left_out = 0
-        self._branching = cache if isinstance(cache, BranchingCache) else None
+        self._branching: Any = cache if hasattr(cache, "grow") else None
         self.vocabulary = vocabulary
         self._agreed = 0
         self._grown: list[tuple[int, int]] = []  # parent and token of each node
@@ -104,7 +104,8 @@ class DraftModel(ModelSource):
     def branches(self) -> int:
         if self.reader is not None or self._branching is None:  # the reader goes on from a chain
             return 1
-        return self._branching.max_leaves
+        leaves: int = self._branching.max_leaves
+        return leaves
 
     def start(self, draft: Drafted) -> DraftPasses:
         if draft.branching and self.branches > 1:
@@ -213,7 +214,7 @@ class DraftModel(ModelSource):
         self, tokens: Sequence[int], parents: Sequence[int], pending: Sequence[int] = ()
     ) -> Rows:
         assert self._branching is not None, "it has a single branch"
-        rows = self._branching.grow(tokens, parents, pending)
+        rows: Rows = self._branching.grow(tokens, parents, pending)
         self._grown += zip(parents, tokens, strict=True)
         return self._cut(rows)
 

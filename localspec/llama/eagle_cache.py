@@ -29,7 +29,7 @@ _MTP = 1  # LLAMA_CONTEXT_TYPE_MTP
 
 
 class EagleCache(HeadCache):
-    """Implements `localspec.decoding.caches.BranchingCache`; `tokens` includes drafted ones.
+    """Implements `localspec.decoding.caches.Cache`; `tokens` includes drafted ones.
     The first token has no pair."""
 
     max_draft = PIECE - 1

@@ -270,7 +270,7 @@ class ToyCache:
 
 
 class BranchingToyCache(ToyCache):
-    """A `BranchingCache` over a toy model.
+    """A `Cache` with trees over a toy model.
 
     Attributes:
         widest: most nodes that one pass decoded.
