@@ -16,7 +16,7 @@ from localspec.decoding.sampling import Row, Rows
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Drafted, DraftPasses, ModelSource
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.drafters.excerpt import SINKS, Excerpt, left_out_of
+from localspec.drafters.excerpt import SINKS, excerpt, left_out_of
 
 PRIORS = {
     "greedy": (0.16, 1.43, 0.51, 0.45),
@@ -154,9 +154,9 @@ class DraftModel(ModelSource):
             beyond: tokens that are imagined to follow, until the next `sync`.
             whole: the row behind the last token is known.
         """
+        context = excerpt(context, self._left_out)
         if self._grown:
-            self._settle(self.text(context))
-        context = self.text(context)
+            self._settle(context)
         held, known = self.cache.tokens, len(context)
         most = min(len(held), known + len(beyond) - (0 if whole else 1))
         agreed = min(self._agreed, most)
@@ -173,18 +173,14 @@ class DraftModel(ModelSource):
         self._left_out = 0
         self.cache.truncate(0)
 
-    def text(self, context: Sequence[int]) -> Sequence[int]:
-        """What it reads of a text."""
-        return Excerpt(context, self._left_out) if self._left_out else context
-
     def to_read(self, context: Sequence[int]) -> Sequence[int]:
-        """The same before reading to the end of the text, which may leave out more of it."""
+        """What it reads of a text; before reading to its end, for which more may be left out."""
         if self._begins_anew(context):
             assert self._window is not None
             self.cache.truncate(min(len(self.cache.tokens), SINKS))
             self._left_out = len(context) - self._window - SINKS
             self._agreed = min(self._agreed, len(self.cache.tokens))
-        return self.text(context)
+        return excerpt(context, self._left_out)
 
     def held(self, context: Sequence[int]) -> int:
         if self._begins_anew(context):

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.mapped_cache import MappedCache
-
-if TYPE_CHECKING:
-    from localspec.drafters.vocabulary_map import VocabularyMap
-    from localspec.llama.context import Context
 
 
 class HeterogeneousDraftModel(DraftModel):
@@ -108,18 +103,3 @@ class HeterogeneousDraftModel(DraftModel):
                 self._compared += 1
                 came = context[place]
                 self._won += int(written == came) - int(shared == came)
-
-
-def draft_model(
-    cache: Context, vocabulary_map: VocabularyMap | None, *, way: str, size: int
-) -> DraftModel:
-    """The draft model over its cache.
-
-    Args:
-        vocabulary_map: where its tokens are not the target's, which are `size`.
-        way: see `ModelOptions.cross_vocabulary`.
-    """
-    if vocabulary_map is None:
-        return DraftModel(cache, size)
-    mapped = MappedCache(cache, vocabulary_map, recurrent=cache.model.recurrent)
-    return HeterogeneousDraftModel(mapped, size, way=way)

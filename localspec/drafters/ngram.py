@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
@@ -82,25 +82,14 @@ class Chain:
             n += 1
 
 
-class Place(Protocol):
-    """The end of the text and what was imagined behind it.
-
-    Attributes:
-        chain: predictions; what is expected here is behind the first `passed`.
-    """
-
-    chain: Chain
-    passed: int
-
-    def followed(self, token: int) -> Place: ...
-
-
 class CopyingSource(LookupSource):
     """Copies what followed an earlier occurrence of the text's ending.
 
-    Its tokens are chosen: q is 1, and a token is accepted with probability p."""
+    Its tokens are chosen: q is 1, and a token is accepted with probability p. A place has a `chain`
+    of predictions, of which those behind the first `passed` are expected there, and `followed`, the
+    place behind a token."""
 
-    _place: Place | None = None  # the end of the committed text, while that stays
+    _place: Any = None  # the end of the committed text, while that stays
     _placed = 0  # tokens of that text
     _streak = 0  # tokens in a row, up to its end, that were predicted
 
@@ -124,7 +113,7 @@ class CopyingSource(LookupSource):
         return self._place
 
     @abstractmethod
-    def place_behind(self, context: Sequence[int], streak: int) -> Place:
+    def place_behind(self, context: Sequence[int], streak: int) -> Any:
         """The end of the committed text."""
 
     def follow(self, place: Any, token: int) -> Any:

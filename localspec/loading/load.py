@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.heterogeneous import draft_model
+from localspec.drafters.heterogeneous import HeterogeneousDraftModel
+from localspec.drafters.mapped_cache import MappedCache
 from localspec.drafters.options import Drafting
 from localspec.drafters.parallel import ParallelReader
 from localspec.drafters.registry import Parts
@@ -270,7 +271,10 @@ def _seats(target: Cache, drafts: Drafts, options: ModelOptions) -> Seat | Seats
     size = target.model.vocabulary.size
 
     def model(cache: Context) -> DraftModel:
-        return draft_model(cache, drafts.vocabulary_map, way=options.cross_vocabulary, size=size)
+        if drafts.vocabulary_map is None:
+            return DraftModel(cache, size)
+        mapped = MappedCache(cache, drafts.vocabulary_map, recurrent=cache.model.recurrent)
+        return HeterogeneousDraftModel(mapped, size, way=options.cross_vocabulary)
 
     if isinstance(target, SharedContext):
         assert draft is None or isinstance(draft, SharedContext)

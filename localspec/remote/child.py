@@ -15,7 +15,6 @@ from threading import RLock
 from typing import Any, BinaryIO
 
 from localspec.decoding.sampling import Rows
-from localspec.decoding.tree import TokenTree
 from localspec.llama import devices, library
 from localspec.llama.adapters import Adapter
 from localspec.llama.context import Context
@@ -28,17 +27,6 @@ FACTS = ("recurrent", "trained_context", "layers", "width", "output_width", "siz
 LIMITS = ("capacity", "recurrent", "restores", "max_leaves", "max_draft")
 SILENCE = 20
 """Seconds until a connection whose other end is silent is given up."""
-
-
-def flat(tree: TokenTree) -> tuple[list[int], list[int]]:
-    return tree.tokens, tree.parents
-
-
-def _tree(tokens: Sequence[int], parents: Sequence[int]) -> TokenTree:
-    tree = TokenTree()
-    for token, parent in zip(tokens, parents, strict=True):
-        tree.add(token, parent, "")
-    return tree
 
 
 class Child:
@@ -62,19 +50,12 @@ class Child:
         if number is None:
             return getattr(self, f"_{name}")(*arguments)
         context = self._contexts[number]
-        value: Any = None
         if name == "extend":
             tokens, outputs, reports = arguments
-            rows = context.extend(tokens, outputs, self._progress if reports else None)
-            value = self._share(rows)
-        elif name == "branch":
-            pending, tree = arguments
-            value = self._share(context.branch(pending, _tree(*tree)))
-        elif name == "keep":
-            tree, path = arguments
-            context.keep(_tree(*tree), path)
-        else:
-            value = getattr(context, name)(*arguments)
+            arguments = tokens, outputs, self._progress if reports else None
+        value = getattr(context, name)(*arguments)
+        if name in ("extend", "branch"):
+            value = self._share(value)
         if name == "close":
             del self._contexts[number]
         return value, self._change(number, context)

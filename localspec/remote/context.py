@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from copy import copy
 from time import monotonic, perf_counter, sleep
 from typing import Any, NoReturn
 
@@ -14,7 +15,6 @@ from localspec.errors import Cancelled, ServerUnreachable, UsageError
 from localspec.llama.context import Context
 from localspec.llama.options import ModelOptions
 from localspec.llama.sequence_state import State
-from localspec.remote.child import flat
 from localspec.remote.model import RemoteModel
 from localspec.remote.process import ChildLost, ChildProcess
 
@@ -90,10 +90,10 @@ class RemoteContext(Context):
         return self._pass("extend", list(tokens), outputs, reports, progress=progress)
 
     def branch(self, pending: Sequence[int], tree: TokenTree) -> Rows:
-        return self._pass("branch", list(pending), flat(tree))
+        return self._pass("branch", list(pending), _bare(tree))
 
     def keep(self, tree: TokenTree, path: Sequence[int]) -> None:
-        self._or_empty("keep", flat(tree), list(path))
+        self._or_empty("keep", _bare(tree), list(path))
 
     def truncate(self, length: int) -> None:
         if length < len(self.tokens):
@@ -203,3 +203,10 @@ class RemoteContext(Context):
         )
         self.tokens[same:] = rest
         return value
+
+
+def _bare(tree: TokenTree) -> TokenTree:
+    """Without what its tokens were drawn from, which may be much."""
+    bare = copy(tree)
+    bare.proposals = []
+    return bare

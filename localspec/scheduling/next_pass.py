@@ -3,31 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
-from localspec.decoding.sampling import Rows
-from localspec.llama.batch import PassPart
+from localspec.llama.shared_context import SharedContext
 from localspec.scheduling.task import Request, Wait
 
 CHUNK = 64  # default tokens of prompts in a pass beside steps
-
-
-class Cache(Protocol):
-    """Where passes are made; `localspec.llama.shared_context.SharedContext`."""
-
-    @property
-    def batch(self) -> int: ...
-
-    @property
-    def rows(self) -> int: ...
-
-    def decode(self, parts: Sequence[PassPart]) -> list[Rows]: ...
-
-    def undo(self, parts: Sequence[PassPart]) -> None: ...
-
-    def cancel(self) -> None: ...
-
-    def resume(self) -> None: ...
 
 
 class NextPass:
@@ -39,7 +19,9 @@ class NextPass:
         longest: tokens that a pass of the target can have.
     """
 
-    def __init__(self, caches: Mapping[Wait, Cache], *, chunk: int, piece: int | None) -> None:
+    def __init__(
+        self, caches: Mapping[Wait, SharedContext], *, chunk: int, piece: int | None
+    ) -> None:
         self._caches, self.chunk = caches, chunk
         self.longest = caches[Wait.TARGET].batch
         self.piece = min(self.longest, piece or self.longest)

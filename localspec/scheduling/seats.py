@@ -17,7 +17,6 @@ from localspec.llama.context_params import MAX_TREE
 from localspec.llama.shared_context import SharedContext
 from localspec.llama.target import LlamaTarget, shared_prefix
 from localspec.scheduling.kept_texts import KeptTexts
-from localspec.scheduling.next_pass import Cache
 from localspec.scheduling.scheduler import Scheduler
 from localspec.scheduling.shared_passes import SharedPasses
 from localspec.scheduling.task import Displaced, Task, Wait
@@ -206,7 +205,7 @@ class Seats:
         make_head: Callable[[], TrainedHead] | None = None,
     ) -> None:
         self.kept = KeptTexts(target, draft)
-        caches: dict[Wait, Cache] = {Wait.TARGET: target}
+        caches: dict[Wait, SharedContext] = {Wait.TARGET: target}
         if draft is not None:
             caches[Wait.DRAFT] = draft
         self.scheduler = Scheduler(

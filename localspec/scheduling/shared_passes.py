@@ -11,8 +11,9 @@ from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, NativeError
 from localspec.llama.batch import PassPart
 from localspec.llama.native_context import CacheFull
+from localspec.llama.shared_context import SharedContext
 from localspec.policy.worth import Bid
-from localspec.scheduling.next_pass import CHUNK, Cache, NextPass
+from localspec.scheduling.next_pass import CHUNK, NextPass
 from localspec.scheduling.pass_costs import SharedCosts
 from localspec.scheduling.scheduler import Scheduler
 from localspec.scheduling.task import Displaced, Request, Task, Wait
@@ -34,7 +35,7 @@ class SharedPasses:
     def __init__(
         self,
         scheduler: Scheduler,
-        caches: dict[Wait, Cache],
+        caches: dict[Wait, SharedContext],
         *,
         cells: int,
         chunk: int = CHUNK,

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from localspec.decoding.acceptance import AcceptanceRule, GreedyMatch, SpeculativeSampling
 from localspec.decoding.interfaces import Plan
@@ -17,7 +15,7 @@ from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.sources import Source
 from localspec.decoding.tree import ROOT
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.excerpt import NEEDLE, SINKS, Excerpt, left_out_of
+from localspec.drafters.excerpt import NEEDLE, SINKS, excerpt, left_out_of
 from localspec.drafters.named import Staged
 from tests.decoding.steps import run
 from tests.support.drafting import cascade_of
@@ -28,7 +26,6 @@ from tests.support.toys import (
     ToyCache,
     ToyModel,
     ToyTarget,
-    examples,
     session_of,
 )
 
@@ -57,30 +54,10 @@ def is_excerpt(held: Sequence[int], text: Sequence[int]) -> bool:
 # The excerpt.
 
 
-@given(st.integers(0, 9), st.integers(1, 12), st.integers(-25, 25), st.integers(-25, 25))
-@examples(300)
-def test_excerpt_is_the_list_without_what_is_left_out(
-    left_out: int, behind: int, start: int, stop: int
-) -> None:
-    text = [*range(SINKS + left_out + behind)]
-    whole = [*text[:SINKS], *text[SINKS + left_out :]]
-    excerpt = Excerpt(text, left_out)
-    assert list(excerpt) == whole
-    assert len(excerpt) == len(whole)
-    assert list(excerpt[start:stop]) == whole[start:stop]
-    assert list(excerpt[start:]) == whole[start:]
-    assert list(excerpt[:stop]) == whole[:stop]
-    if -len(whole) <= start < len(whole):
-        assert excerpt[start] == whole[start]
-    else:
-        with pytest.raises(IndexError):
-            excerpt[start]
-
-
 @pytest.mark.parametrize("left_out", [0, 1, 30, 255])
 def test_what_was_left_out_is_found_again(left_out: int) -> None:
     text = words(300)
-    held = [*Excerpt(text, left_out)]
+    held = [*excerpt(text, left_out)]
     assert left_out_of(text, held) == left_out
     assert left_out_of(tuple(text), held[: SINKS + NEEDLE]) == left_out
     assert left_out_of(text, held[:SINKS]) == 0

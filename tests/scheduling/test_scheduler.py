@@ -17,7 +17,6 @@ from localspec.llama import compute_thread
 from localspec.llama.batch import PassPart
 from localspec.policy.worth import Bid
 from localspec.scheduling import shared_passes
-from localspec.scheduling.next_pass import Cache
 from localspec.scheduling.scheduler import Scheduler
 from localspec.scheduling.shared_passes import SharedPasses
 from localspec.scheduling.task import AHEAD, Request, Task, Wait
@@ -75,7 +74,7 @@ class Table:
 
     def __init__(self, seats: int = 8, **options: Any) -> None:
         self.draft, self.target = NotedCache(), NotedCache()
-        caches: dict[Wait, Cache] = {Wait.DRAFT: self.draft, Wait.TARGET: self.target}
+        caches: dict[Wait, Any] = {Wait.DRAFT: self.draft, Wait.TARGET: self.target}
         self.cells: dict[Task, int] = {}
         self.scheduler = Scheduler(seats, take=self._take)
         self.passes = SharedPasses(self.scheduler, caches, cells=100, **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -31,7 +32,8 @@ class Table:
         self.costs = SharedCosts(self.profile)
         self.profile.target.learn({n: 0.025 * cost for n, cost in costs.items()}, 0)
         scheduler = Scheduler(answers)
-        self.passes = SharedPasses(scheduler, {Wait.TARGET: NotedCache()}, cells=100)
+        caches: dict[Wait, Any] = {Wait.TARGET: NotedCache()}
+        self.passes = SharedPasses(scheduler, caches, cells=100)
         self.tasks = scheduler.tasks
         for _ in range(answers):
             self.tasks.append(Task((), lambda task: None, wait=True, wake=lambda: None))
