@@ -18,7 +18,7 @@ class Cancellable(Protocol):
     def cancel(self) -> None: ...
 
 
-class EngineThread:
+class EngineThread(threading.Thread):
     """Does tasks in the order in which they were submitted, and can cancel them. One thread submits
     and cancels, its signal handlers included: they could wait for a lock in vain."""
 
@@ -28,10 +28,7 @@ class EngineThread:
         self._submitted = self._running = self._cancelled = 0
         self._cancellable: Cancellable | None = None
         # A daemon, so that no failure of the main thread could leave the process hanging on it.
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
+        super().__init__(name=name, daemon=True)
 
     def submit(self, task: Task, *, failed: Failure) -> None:
         """Queue a task; `failed` is called in the thread with whatever it raises."""
@@ -48,12 +45,6 @@ class EngineThread:
     def finish(self) -> None:
         """End when all that was submitted is done."""
         self._tasks.put(None)
-
-    def join(self, timeout: float | None = None) -> None:
-        self._thread.join(timeout)
-
-    def is_alive(self) -> bool:
-        return self._thread.is_alive()
 
     # For the task that runs
 
@@ -80,7 +71,7 @@ class EngineThread:
         finally:
             self._cancellable = None
 
-    def _run(self) -> None:
+    def run(self) -> None:
         while (submitted := self._tasks.get()) is not None:
             self._running, task, failed = submitted
             try:

@@ -1,19 +1,4 @@
-"""The exceptions of localspec.
-
-    LocalspecError            exit code 1   root of the tree
-    ├── UsageError            exit code 2   invalid option, grammar, schema or prompt
-    ├── ModelNotFound         exit code 3   no file for the reference
-    ├── ModelInvalid          exit code 4   not a model that generates text
-    ├── DraftMismatch         exit code 5   the draft model does not fit the model
-    ├── ContextOverflow       exit code 6   the prompt does not fit the context
-    ├── EngineBusy            exit code 1   another generation is running
-    ├── HistoryError          exit code 1   the history cannot be read or written
-    ├── DatastoreError        exit code 1   learned texts cannot be read or written
-    ├── SessionError          exit code 1   a session file cannot be read or written
-    ├── TraceError            exit code 1   a recording for training cannot be read or written
-    ├── NativeError           exit code 1   llama.cpp refused a pass or an allocation
-    ├── ServerUnreachable     exit code 1   an RPC server does not answer
-    └── Cancelled             exit code 130 stopped on request
+"""The exceptions of localspec, all of them LocalspecErrors.
 
 A message has one sentence with the cause and one with the next step. Imports nothing, so that every
 module can import it.

@@ -80,8 +80,7 @@ def place(file: GGUFFile, use: Use, layers: int) -> Placement:
     everything = model.n_layers + 1
     layers = everything if layers < 0 else min(layers, everything)
     first = max(0, model.n_layers - (layers - 1)) if layers else model.n_layers
-    host = MemoryNeed(compute=model.besides())
-    device = MemoryNeed()
+    host, device = [MemoryNeed(compute=model.besides())], list[MemoryNeed]()
 
     def there(tensor: TensorInfo) -> bool:
         layer = model.layer_of(tensor)
@@ -91,30 +90,22 @@ def place(file: GGUFFile, use: Use, layers: int) -> Placement:
 
     for tensor in file.tensors:
         if there(tensor):
-            device += MemoryNeed(tensor.size)
+            device.append(MemoryNeed(tensor.size))
         else:
-            host += _kept(tensor, model, use, output=not layers)
+            host.append(_kept(tensor, model, use, output=not layers))
     # An adapter's matrices lie beside those that they change, read and not mapped.
     for tensor in (one for adapter in use.extras.adapters for one in adapter.tensors):
-        if there(tensor):
-            device += MemoryNeed(tensor.size)
-        else:
-            host += MemoryNeed(tensor.size)
+        (device if there(tensor) else host).append(MemoryNeed(tensor.size))
     for layer, size in enumerate(model.kv()):
-        if layer >= first:
-            device += MemoryNeed(kv=size)
-        else:
-            host += MemoryNeed(kv=size)
-    if not layers:
-        host += MemoryNeed(compute=model.compute()) + projector
-    else:
+        (device if layer >= first else host).append(MemoryNeed(kv=size))
+    (device if layers else host).extend((MemoryNeed(compute=model.compute()), projector))
+    if layers:
         # Tied embeddings are there twice when the output is on a device.
-        weights = model.embedding_bytes if model.tied else 0
-        device += MemoryNeed(weights, compute=model.compute()) + projector
-        host += MemoryNeed(compute=use.batch * model.width * 4)
+        device.append(MemoryNeed(model.embedding_bytes if model.tied else 0))
+        host.append(MemoryNeed(compute=use.batch * model.width * 4))
     if use.mmap:  # metadata lie in the mapping as well
-        host += MemoryNeed(max(0, file.size - file.weight_bytes))
-    return Placement(layers, host, device)
+        host.append(MemoryNeed(max(0, file.size - file.weight_bytes)))
+    return Placement(layers, sum(host, MemoryNeed()), sum(device, MemoryNeed()))
 
 
 def _projector(extras: Extras) -> MemoryNeed:

@@ -188,8 +188,9 @@ async def test_answers_come_in_the_order_in_which_they_were_asked_for(
 async def test_one_that_is_not_read_stands_still(answering: AsyncEngine) -> None:
     async with answering.stream(PROMPT, max_tokens=200, sampling=GREEDY) as stream:
         async for _ in stream:
-            await until(lambda: inside.scheduler(answering.engine).tasks[0].idle)
-            assert inside.scheduler(answering.engine).tasks[0]._items.qsize() == AHEAD
+            running = inside.scheduler(answering.engine).tasks
+            await until(lambda running=running: running[0].idle)
+            assert inside.unread(running[0]) == AHEAD
             break
 
 

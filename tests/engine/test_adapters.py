@@ -29,6 +29,7 @@ from localspec.pairing import recommendations
 from localspec.self_draft.making import _record_of
 from localspec.self_draft.recipe import Wish
 from tests.engine.test_greedy_equality import WAYS
+from tests.support import inside
 from tests.support.adapters import RANK, lora
 from tests.support.gguf_files import written
 from tests.support.ggufs import tiny_llama
@@ -171,7 +172,7 @@ def test_what_is_known_of_a_model_is_kept_apart(
     for number, choice in enumerate(choices):
         options = ModelOptions(context=256, lora=choice)
         with localspec.load(options=options) as engine:
-            profiles.append(engine._store.path)
+            profiles.append(inside.profile_file(engine))
             if number == 1:
                 engine.generate(STORY, max_tokens=4, drafting=Drafting(drafter="none"))
                 engine.save_session(session)

@@ -10,6 +10,7 @@ import localspec
 from localspec import Engine, ModelOptions, SamplingParams
 from localspec.llama import library, thread_counts
 from localspec.policy.threads import Threads
+from tests.support import inside
 from tests.support.greedy import CLEAR
 from tests.support.sessions import make_drafts_cheap
 
@@ -67,8 +68,8 @@ def test_threads_are_left_alone_where_a_device_computes_all_layers(
     monkeypatch.setattr(library, "accelerated", lambda: True)
     with localspec.load(draft=None, options=ModelOptions(context=256, gpu_layers=layers)) as engine:
         assert engine.model.layers < 9
-        assert (len(engine._threads.counts) > 1) is moves
+        assert (len(inside.threads(engine).counts) > 1) is moves
         assert ("a device computes" in engine.threads) is not moves
         assert engine.model.on_device is not moves
-        chunk = engine._threads.chunk("target", 0, 512)
+        chunk = inside.threads(engine).chunk("target", 0, 512)
     assert chunk == 512, "a device reads prompts fastest as a whole"

@@ -15,7 +15,7 @@ from localspec.gguf.reader import read_gguf
 from localspec.hub.local import LocalModel, local_models
 from localspec.llama.options import ModelOptions as Options
 from localspec.pairing import auto, forecast
-from localspec.pairing.auto import Choice, _draft_to_get, choose, decide
+from localspec.pairing.auto import Choice, choose, decide
 from localspec.pairing.forecast import ON_DEVICE, STOCK, Forecast, best, curve
 from localspec.pairing.memory import PairUse
 from localspec.pairing.recommendations import Recommendation, folder, of_target, store
@@ -248,6 +248,11 @@ def test_the_embedded_target_keeps_its_own_without_looking_around(
         assert (engine.why_draft, engine.why_no_draft) == (None, None)
 
 
-def test_the_draft_to_download_is_named() -> None:
-    assert _draft_to_get("Qwen3-8B-Q4_K_M") == "get one with: localspec pull qwen3-0.6b"
-    assert _draft_to_get("my-own-model") is None
+def test_the_draft_to_download_is_named(here: Path) -> None:
+    for name, get in (
+        ("Qwen3-8B-Q4_K_M", "get one with: localspec pull qwen3-0.6b"),
+        ("my-own-model", "name one with --draft"),
+    ):
+        target = model(here / f"{name}.gguf")
+        assert decided(target).why.endswith(get)
+        target.unlink()

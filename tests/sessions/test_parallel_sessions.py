@@ -57,7 +57,7 @@ def test_texts_come_back_after_the_end_of_the_engine_and_share_both_memories(
             assert now.stats.cached_tokens == now.stats.prompt_tokens - 1
             assert now.stats.notices == []
             check_same(engine, before, now, plain_answers.noise)
-        drafts = [text.drafted for text in inside.seats(engine).kept._texts]
+        drafts = inside.drafts_of_kept_texts(engine)
         assert all(len(drafted) > conversation_files.LEAST for drafted in drafts)
     assert files() == 3, "nothing is written twice"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from localspec.drafters.registry import Parts
 from localspec.llama.context import Context
 from localspec.llama.target import LlamaTarget
 from localspec.parallel_engine import ParallelEngine
+from localspec.policy.threads import Threads
 from localspec.scheduling.scheduler import Scheduler
 from localspec.scheduling.seats import Seat, Seats
+from localspec.scheduling.task import Task
 from localspec.sessions.sessions import Sessions
 
 
@@ -55,6 +58,24 @@ def sessions(engine: Engine) -> Sessions:
 
 def seats(engine: ParallelEngine) -> Seats:
     return engine._seats
+
+
+def threads(engine: Engine) -> Threads:
+    return engine._threads
+
+
+def profile_file(engine: Engine) -> Path:
+    return engine._store.path
+
+
+def drafts_of_kept_texts(engine: ParallelEngine) -> list[Sequence[int]]:
+    """Tokens of the draft model, of each text that is kept."""
+    return [text.drafted for text in seats(engine).kept._texts]
+
+
+def unread(task: Task) -> int:
+    """Items that were put ahead of the reader."""
+    return task._items.qsize()
 
 
 def before_each_pass(patch: pytest.MonkeyPatch, do: Callable[[Context, Any], object]) -> None:
