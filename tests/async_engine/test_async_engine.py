@@ -26,7 +26,7 @@ from localspec import (
     load_async,
 )
 from localspec.async_engine import Loading
-from localspec.scheduling.task import AHEAD
+from localspec.scheduling.task import AHEAD, Task
 from tests.support import inside
 from tests.support.sessions import make_drafts_cheap
 
@@ -186,11 +186,13 @@ async def test_answers_come_in_the_order_in_which_they_were_asked_for(
 
 
 async def test_one_that_is_not_read_stands_still(answering: AsyncEngine) -> None:
+    def running() -> list[Task]:
+        return inside.scheduler(answering.engine).tasks
+
     async with answering.stream(PROMPT, max_tokens=200, sampling=GREEDY) as stream:
         async for _ in stream:
-            running = inside.scheduler(answering.engine).tasks
-            await until(lambda running=running: running[0].idle)
-            assert inside.unread(running[0]) == AHEAD
+            await until(lambda: running()[0].idle)
+            assert inside.unread(running()[0]) == AHEAD
             break
 
 
