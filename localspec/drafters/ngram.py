@@ -6,13 +6,15 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.sources import LookupSource, Prediction
 from localspec.drafters.suffix_automaton import Match, SuffixAutomaton
 from localspec.policy.acceptance_estimator import logit
+
+Item = TypeVar("Item")
 
 PRIORS = {
     "greedy": (-0.74, 0.36, 1.11, 0.59),
@@ -60,16 +62,16 @@ class NgramIndex:
         self.automaton.extend(self._expected)
 
 
-class Chain:
-    """Predictions behind a place, computed once and on demand."""
+class Chain(Generic[Item]):
+    """What an iterator gives, computed once and on demand; `known`: what was."""
 
     __slots__ = ("_further", "known")
 
-    def __init__(self, further: Iterator[Prediction]) -> None:
+    def __init__(self, further: Iterator[Item]) -> None:
         self._further = further
-        self.known: list[Prediction] = []
+        self.known: list[Item] = []
 
-    def behind(self, n: int) -> Iterator[Prediction]:
+    def behind(self, n: int) -> Iterator[Item]:
         """All but the first n."""
         known = self.known
         while True:
@@ -128,7 +130,7 @@ class _Place:
     __slots__ = ("_automaton", "chain", "match", "passed")
 
     def __init__(
-        self, automaton: SuffixAutomaton, match: Match, chain: Chain, passed: int = 0
+        self, automaton: SuffixAutomaton, match: Match, chain: Chain[Prediction], passed: int = 0
     ) -> None:
         self._automaton, self.match = automaton, match
         self.chain, self.passed = chain, passed

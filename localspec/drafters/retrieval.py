@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import count
+from itertools import chain
 from typing import Any
 
 from localspec.decoding.sources import Prediction
@@ -39,30 +39,15 @@ class _Place:
         known: StoredOccurrences | None = None,
     ) -> None:
         self._snapshot, self._size, self.tail, self._streak = snapshot, size, tail, streak
-        self._searched = snapshot.longest(tail)
-        self._endings: list[StoredOccurrences] = []
-        self._known = known
+        # Where the longest ending occurs, and shorter ones: each takes equally long.
+        self._endings = Chain(snapshot.longest(tail))
+        self._known = [] if known is None else [known]
         self.chain = Chain(self._predictions())
-
-    def endings(self) -> Iterator[StoredOccurrences]:
-        """Where the longest ending occurs, and shorter ones, on demand: each takes equally long."""
-        for number in count():
-            while number >= len(self._endings):
-                found = next(self._searched, None)
-                if found is None:
-                    return
-                self._endings.append(found)
-            yield self._endings[number]
 
     @cached_property
     def best(self) -> tuple[StoredOccurrences, dict[int, StoredOccurrences]] | None:
-        if self._known is not None:
-            followers = self._known.followers()
-            if followers:
-                return self._known, followers
-        for occurrences in self.endings():
-            followers = occurrences.followers()
-            if followers:
+        for occurrences in chain(self._known, self._endings.behind(0)):
+            if followers := occurrences.followers():
                 return occurrences, followers
         return None
 
@@ -76,7 +61,7 @@ class _Place:
         return _Place(self._snapshot, self._size, tail, streak, known)
 
     def others(self) -> Iterator[tuple[int, float]]:
-        for occurrences in self.endings():
+        for occurrences in self._endings.behind(0):
             for token, following in occurrences.followers().items():
                 if token < self._size:
                     yield token, min(0.5, following.total / (max(2, occurrences.total) + 1))
