@@ -161,10 +161,8 @@ class Context(NativeCache):
 
     def _gather(self, silent: int) -> None:
         """After a pass over a chain, whose first `silent` tokens gave no logits."""
-        parts, inputs = (
-            self._before,
-            [layer for layer in self._layers if layer != self.model.layers],
-        )
+        parts = self._before
+        inputs = [layer for layer in self._layers if layer != self.model.layers]
         if parts is None or not silent or not inputs:
             return
         parts.append({layer: self._states[layer][:silent] for layer in inputs})
