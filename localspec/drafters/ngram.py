@@ -14,7 +14,7 @@ from localspec.decoding.sources import LookupSource, Prediction
 from localspec.drafters.suffix_automaton import Match, SuffixAutomaton
 from localspec.policy.acceptance_estimator import logit
 
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 
 PRIORS = {
     "greedy": (-0.74, 0.36, 1.11, 0.59),
@@ -62,16 +62,16 @@ class NgramIndex:
         self.automaton.extend(self._expected)
 
 
-class Chain(Generic[Item]):
+class Chain(Generic[_Item]):
     """What an iterator gives, computed once and on demand; `known`: what was."""
 
     __slots__ = ("_further", "known")
 
-    def __init__(self, further: Iterator[Item]) -> None:
+    def __init__(self, further: Iterator[_Item]) -> None:
         self._further = further
-        self.known: list[Item] = []
+        self.known: list[_Item] = []
 
-    def behind(self, n: int) -> Iterator[Item]:
+    def behind(self, n: int) -> Iterator[_Item]:
         """All but the first n."""
         known = self.known
         while True:
