@@ -71,7 +71,7 @@ def doctor(context: typer.Context) -> int:
         console.answer_json(doctor_report.as_json(findings))
     else:
         console.answer(doctor_report.as_text(findings))
-    if findings.measurements is not None and (findings.measurements.partial or work.stop.is_set()):
+    if findings.measurements is not None and (findings.measurements.partial or work.stopped):
         raise Cancelled("Interrupted; the report covers the results so far.")
     failed = [check for check in findings.checks if check.verdict == "fail"]
     if not failed:
@@ -201,7 +201,7 @@ def _measure(
             engine,
             checkup.QUICK if quick else checkup.LONG,
             tell=lambda text: console.progress(f"calibrating: {text}"),
-            stopped=work.stop.is_set,
+            stopped=lambda: work.stopped,
         )
     cost = checkup.cost_check(findings.measurements)
     if cost is not None:

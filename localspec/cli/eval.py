@@ -104,7 +104,7 @@ def _examined(context: typer.Context, console: Console, suite: str, work: Work) 
     if suite == "humaneval" and not programs.network_is_off():
         console.notice("Programs of the model are run with the network on: 'unshare' cannot.")
 
-    with opening.load(lambda fraction: work.tell(f"loading: {fraction:.0%}")) as engine:
+    with work.load(opening) as engine:
         console.notices(engine.notices)
         outcome = SuiteOutcome({"plain": Way()} | {name: Way(name not in LOSSY) for name in ways})
         seed = 1 if opening.sampling.seed is None else opening.sampling.seed

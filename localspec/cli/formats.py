@@ -5,47 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from localspec import Chunk, Completion, GenerationStats
+from localspec import Chunk, Completion, Engine, GenerationStats
 from localspec.cli.output import Console
-from localspec.cli.worker import Finished, Ready
 from localspec.errors import Cancelled, describe
 from localspec.prompting.pieces import Piece, Plain, Reader, Thought, as_text
 
 
 class Format:
-    """Prints an answer's events; `opened` and `outcome` are the first and the last.
-
-    `failed` may replace the rest at any time.
-    """
-
-    opened: Ready | None = None
-    outcome: Finished | None = None
-    answering = False
+    """Prints an answer. `failed` may replace the rest at any time."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._reader: Reader = Plain()
         self._said = {"text": "", "reasoning": ""}
+        self._models: dict[str, str | None] = {"model": None, "draft": None}
 
-    def handle(self, event: Ready | Chunk | Finished) -> None:
-        if isinstance(event, Ready):
-            self.opened = event
-            self._console.notices(event.notices)
-            self.ready(event)
-        elif isinstance(event, Finished):
-            self.outcome = event
-            self.finished(event.completion)
-        else:
-            self.answering = True
-            self._console.erase_progress()
-            self.chunk(event)
-
-    def ready(self, ready: Ready) -> None:
-        """The models are open."""
-        self._reader = ready.reader
+    def ready(self, engine: Engine, stats: GenerationStats, reader: Reader) -> None:
+        """The models are open, and the prompt is tokenized."""
+        self._reader = reader
+        draft = None if engine.draft is None else str(engine.draft.path)
+        self._models = {"model": str(engine.model.path), "draft": draft}
 
     def chunk(self, chunk: Chunk) -> None:
         """A part of the answer."""
+        self._console.erase_progress()
         self._part(self._kept(self._reader.push(chunk.text)), chunk)
 
     def finished(self, completion: Completion) -> None:
@@ -107,8 +90,7 @@ class JsonObject(Format):
         found = {
             **_named(self._said),
             "finish_reason": completion.finish_reason,
-            "model": None if self.opened is None else self.opened.model,
-            "draft": None if self.opened is None else self.opened.draft,
+            **self._models,
             "stats": completion.stats.as_dict(),
         }
         self._console.answer_json(found)
@@ -121,18 +103,10 @@ class JsonObject(Format):
 class JsonLines(Format):
     """One object per line and event: start, chunk …, end; or error."""
 
-    def ready(self, ready: Ready) -> None:
-        super().ready(ready)
-        stats = ready.stats
-        self._event(
-            "start",
-            model=ready.model,
-            draft=ready.draft,
-            prompt_tokens=stats.prompt_tokens,
-            rule=stats.rule,
-            lossless=stats.lossless,
-            seed=stats.seed,
-        )
+    def ready(self, engine: Engine, stats: GenerationStats, reader: Reader) -> None:
+        super().ready(engine, stats, reader)
+        names = ("prompt_tokens", "rule", "lossless", "seed")
+        self._event("start", **self._models, **{name: getattr(stats, name) for name in names})
 
     def _part(self, parts: Mapping[str, str], chunk: Chunk) -> None:
         tokens = {"token_ids": chunk.token_ids, "sources": chunk.sources}

@@ -13,6 +13,7 @@ import typer
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console, OutputLost
 from localspec.cli.shared_options import ANSWER, DRAFT_MODEL, DRAFTING, MODEL, SAMPLING
+from localspec.cli.working import working
 from localspec.errors import Cancelled, UsageError
 from localspec.text import harmless
 
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 
     from rich.console import Console as RichConsole
 
+    from localspec import Engine
     from localspec.cli.race_view import RaceView
-    from localspec.cli.race_worker import Raced, RaceWorker
+    from localspec.cli.racing import Raced
     from localspec.cli.request import AnswerRequest
-    from localspec.cli.worker import Ready
     from localspec.race.turns import Lap
 
 EXAMPLES = """\
@@ -103,19 +104,15 @@ def race(context: typer.Context, prompt: Prompt = None) -> int:
         params["temperature"] = 0.0
     try:
         from localspec.cli.input_texts import require_texts
-        from localspec.cli.race_worker import RaceWorker
 
         request = _request(params)
         further = require_texts(params["then"], "--then")
-        worker = RaceWorker(
-            request, params["scale"], further, shows_progress=console.shows_progress
-        )
         shown = _Shown(request, further, console, live=console.draws and not params["json"])
-        shown.follow(worker)
+        found = shown.follow(params["scale"])
     except KeyboardInterrupt:
         raise Cancelled("Interrupted before the race began.") from None
-    shown.tell(as_json=bool(params["json"]))
-    interrupted = any(outcome.interrupted for outcome in shown.raced.outcomes)
+    shown.tell(found, as_json=bool(params["json"]))
+    interrupted = any(outcome.interrupted for outcome in found.outcomes)
     return Cancelled.exit_code if interrupted else 0
 
 
@@ -132,9 +129,7 @@ def _request(params: dict[str, Any]) -> AnswerRequest:
 
 
 class _Shown:
-    """A race on the screen; `raced` is its result."""
-
-    raced: Raced
+    """A race on the screen."""
 
     def __init__(
         self, request: AnswerRequest, further: Sequence[str], console: Console, *, live: bool
@@ -144,78 +139,76 @@ class _Shown:
         self._console = console
         self._live = live
         self._screen: Any = None
-        self._ready: Ready | None = None
         self._view: RaceView | None = None
         self._begun = False
         self._due = 0.0
 
-    def follow(self, worker: RaceWorker) -> None:
-        try:
-            worker.follow(
-                self._console,
-                self._handle,
-                writing=lambda: self._live and self._begun,
-                restore=_RESTORE if self._live else "",
-            )
-        except BaseException:
-            self._leave()
-            if self._live and self._begun:  # what was on the screen
-                with suppress(OutputLost):
-                    self._draw_all("")
-            raise
-        self._leave()
+    def follow(self, scale: str | None) -> Raced:
+        from localspec.cli.racing import raced
 
-    def tell(self, *, as_json: bool) -> None:
+        restore = _RESTORE.encode() if self._live else b""
+        interrupted = "Interrupted before the race began."
+        with working(self._console, interrupted, restore=restore) as work:
+
+            def show(lap: Lap) -> None:
+                work.writing = self._live
+                self._begun = True
+                assert self._view is not None
+                self._view.add(lap)
+                self._draw()
+
+            try:
+                return raced(
+                    self._request, scale, self._further, work, begin=self._begin, show=show
+                )
+            except BaseException:
+                self._leave()
+                if self._live and self._begun:  # what was on the screen
+                    with suppress(OutputLost):
+                        self._draw_all("")
+                raise
+            finally:
+                self._leave()
+
+    def tell(self, found: Raced, *, as_json: bool) -> None:
         from localspec.race import race_line
         from localspec.race.race_outcome import speed_up
 
-        outcomes, ready = self.raced.outcomes, self._ready
-        assert ready is not None
+        outcomes = found.outcomes
         # The same may befall several answers.
         self._console.notices(
             dict.fromkeys(n for each in outcomes for n in each.localspec.stats.notices)
         )
-        summary = race_line.summary(outcomes, self.raced.calibration_seconds)
+        summary = race_line.summary(outcomes, found.calibration_seconds)
         if as_json:
-            found = {
+            result = {
                 "prompt": self._request.prompt,
-                "model": ready.model,
-                "draft": ready.draft,
-                "calibration_seconds": self.raced.calibration_seconds,
+                "model": found.model,
+                "draft": found.draft,
+                "calibration_seconds": found.calibration_seconds,
                 **outcomes[0].as_dict(),
             }
             if self._further:
                 asked = [self._request.prompt, *self._further]
-                found["questions"] = [
+                result["questions"] = [
                     {"prompt": question, **outcome.as_dict()}
                     for question, outcome in zip(asked, outcomes, strict=False)
                 ]
-                found["speed_up_of_all"] = speed_up(outcomes)
-            self._console.answer_json(found)
+                result["speed_up_of_all"] = speed_up(outcomes)
+            self._console.answer_json(result)
         elif self._live:
             self._draw_all(summary)
         else:
             self._console.answer(f"{race_line.texts(outcomes, self._further)}\n{summary}\n")
 
-    def _handle(self, event: Ready | Lap | Raced) -> None:
+    def _begin(self, engine: Engine, notices: list[str]) -> None:
         from localspec.cli.race_view import RaceView
-        from localspec.cli.race_worker import Raced
-        from localspec.cli.worker import Ready
 
-        if isinstance(event, Raced):
-            self.raced = event
-            return
-        if isinstance(event, Ready):
-            self._ready = event
-            sampling = self._request.opening.sampling
-            parts = [event.model_name, f"draft {event.draft_name}" if event.draft_name else ""]
-            parts.append("greedy" if sampling.greedy else f"temperature {sampling.temperature:g}")
-            title = " · ".join(filter(None, parts))
-            self._view = RaceView(self._request.prompt, title, self._further)
-            self._console.notices(event.notices)
-        elif self._view is not None:
-            self._begun = True
-            self._view.add(event)
+        sampling, draft = self._request.opening.sampling, engine.draft
+        parts = [engine.model.name, *([] if draft is None else [f"draft {draft.name}"])]
+        parts.append("greedy" if sampling.greedy else f"temperature {sampling.temperature:g}")
+        self._view = RaceView(self._request.prompt, " · ".join(parts), self._further)
+        self._console.notices(notices)
         self._draw()
 
     def _draw(self) -> None:

@@ -47,19 +47,7 @@ class ModelRequest:
     draft: str
     offline: bool | None
     options: ModelOptions
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpeningOptions(ModelRequest):
-    """Models, and how to answer; see `Engine.stream`.
-
-    `given_sampling`: the sampling parameters that were given, for programs with other defaults.
-    """
-
-    drafting: Drafting
-    sampling: SamplingParams
-    given_sampling: Mapping[str, float | int]
-    max_tokens: int | None
+    drafting: Drafting | None = None
 
     def load(self, progress: Callable[[float], None]) -> Engine:
         """Raises as `localspec.load` does."""
@@ -73,6 +61,19 @@ class OpeningOptions(ModelRequest):
             progress=progress,
             offline=self.offline,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpeningOptions(ModelRequest):
+    """Models, and how to answer; see `Engine.stream`.
+
+    `given_sampling`: the sampling parameters that were given, for programs with other defaults.
+    """
+
+    drafting: Drafting
+    sampling: SamplingParams
+    given_sampling: Mapping[str, float | int]
+    max_tokens: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +94,11 @@ class AnswerRequest:
     @property
     def max_tokens(self) -> int:
         return self.opening.max_tokens or LONGEST
+
+    @property
+    def free(self) -> bool:
+        """Whether no grammar restricts the answer."""
+        return self.grammar is self.json_schema is self.regex is None
 
 
 def read_request(params: Mapping[str, Any]) -> AnswerRequest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,10 +20,12 @@ from localspec.cli.shared_options import (
     SAMPLING,
     SESSION,
 )
+from localspec.cli.working import working
 from localspec.errors import Cancelled, UsageError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
 if TYPE_CHECKING:
+    from localspec.cli.answering import Answered
     from localspec.cli.formats import Format
 
 EXAMPLES = """\
@@ -87,24 +90,19 @@ def run(context: typer.Context, prompt: Prompt = None) -> int:
 
     from localspec.cli import formats
 
-    kind = (
-        formats.JsonObject
-        if params["json"]
-        else formats.JsonLines
-        if params["jsonl"]
-        else formats.TextFormat
-    )
-    form: Format = kind(console)
+    kind: type[Format] = formats.TextFormat
+    if params["json"] or params["jsonl"]:
+        kind = formats.JsonObject if params["json"] else formats.JsonLines
+    form = kind(console)
+    shows_figures = kind is formats.TextFormat and not console.quiet
+    loading = "Interrupted while the model was loading."
     try:
+        from localspec.cli.answering import answered
         from localspec.cli.request import read_request
-        from localspec.cli.worker import Worker
 
-        worker = Worker(
-            read_request(params),
-            shows_progress=console.shows_progress,
-            shows_figures=kind is formats.TextFormat and not console.quiet,
-        )
-        worker.follow(console, form.handle, writing=lambda: form.answering)
+        request = read_request(params)
+        with working(console, loading, failed=partial(_tell, form)) as work:
+            found = answered(request, work, form, measure=shows_figures)
     except ReaderGone as gone:
         if not console.quiet:
             console.say(f"localspec: {str(gone).rstrip('.')}, so the answer stops here.")
@@ -118,7 +116,7 @@ def run(context: typer.Context, prompt: Prompt = None) -> int:
     except Exception as error:
         _tell(form, error)
         raise
-    return _report(console, form, stats=bool(params["stats"]))
+    return _report(console, found, stats=bool(params["stats"]), line=shows_figures)
 
 
 def _tell(form: Format, error: Exception) -> None:
@@ -127,31 +125,27 @@ def _tell(form: Format, error: Exception) -> None:
         form.failed(error)
 
 
-def _report(console: Console, form: Format, *, stats: bool) -> int:
+def _report(console: Console, found: Answered, *, stats: bool, line: bool) -> int:
     from localspec.cli import answer_report
-    from localspec.cli.formats import TextFormat
 
-    ready, finished = form.opened, form.outcome
-    assert ready is not None
-    assert finished is not None
-    completion = finished.completion
+    completion = found.completion
     interrupted = completion.finish_reason == "cancelled"
     console.notices(completion.stats.notices)
     if stats:
         lines = answer_report.table(
             completion.stats,
-            finished.figures,
-            model=ready.model_name,
-            draft=ready.draft_name,
+            found.figures,
+            model=found.model,
+            draft=found.draft,
             finish=completion.finish_reason,
         )
         console.say(lines, dim=True)
-    elif isinstance(form, TextFormat) and not console.quiet:
-        line = answer_report.line(
-            finished.figures,
-            draft=ready.draft_name,
+    elif line:
+        text = answer_report.line(
+            found.figures,
+            draft=found.draft,
             interrupted=interrupted,
-            built_in=ready.built_in,
+            built_in=found.built_in,
         )
-        console.say(line, dim=True)
+        console.say(text, dim=True)
     return Cancelled.exit_code if interrupted else 0

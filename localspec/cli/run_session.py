@@ -9,7 +9,7 @@ from typing import Any
 from localspec import Engine
 from localspec.errors import SessionError, UsageError
 
-Prompt = str | list[dict[str, str]]
+Prompt = str | list[dict[str, Any]]
 
 
 class RunSession:

@@ -94,7 +94,6 @@ def _report(console: Console, certificate: Certificate, params: dict[str, Any]) 
 def _examined(
     context: typer.Context, console: Console, models: ModelRequest, work: Work
 ) -> Certificate:
-    from localspec import load
     from localspec.verify import effort
     from localspec.verify.examination import begun, examine
 
@@ -102,13 +101,7 @@ def _examined(
     chosen = effort.QUICK if params["quick"] else effort.USUAL
     chosen = effort.THOROUGH if params["thorough"] else chosen
 
-    with load(
-        models.model,
-        draft=models.draft,
-        options=models.options,
-        offline=models.offline,
-        progress=lambda fraction: work.tell(f"loading: {fraction:.0%}"),
-    ) as engine:
+    with work.load(models) as engine:
         console.notices(engine.notices)
         work.tell("reading the files")
         certificate = begun(engine, models.options, chosen, console.command)

@@ -1,47 +1,109 @@
-"""A verb that computes in the main thread: Ctrl+C, crashes and progress."""
+"""A verb that computes: Ctrl+C, crashes and progress."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import Event
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Protocol
 
 from localspec.cli import crashes
 from localspec.cli.interrupts import on_interrupt
 from localspec.cli.output import Console
-from localspec.errors import Cancelled
+from localspec.errors import Cancelled, NativeError
+
+if TYPE_CHECKING:
+    from localspec import Engine
+    from localspec.cli.request import ModelRequest
+
+
+class Cancellable(Protocol):
+    def cancel(self) -> None: ...
 
 
 class Work:
+    """What runs in the main thread. Passes have a thread of their own, so signals get through.
+
+    Attributes:
+        stopped: whether Ctrl+C was pressed.
+        writing: whether progress would erase a part of standard output.
+    """
+
     def __init__(self, console: Console) -> None:
-        self._console = console
-        self.stop = Event()
+        self.console = console
+        self.stopped = self.writing = False
+        self._running: tuple[Cancellable, ...] = ()
 
     def tell(self, text: str) -> None:
         """Show progress; KeyboardInterrupt after Ctrl+C.
 
         Not for callbacks of llama.cpp, in which the exception would be lost.
         """
-        if self.stop.is_set():
+        if self.stopped:
             raise KeyboardInterrupt
-        self._console.progress(text)
+        self.console.progress(text)
+
+    def load(self, opening: ModelRequest) -> Engine:
+        """Raises as `localspec.load`, and as `tell`."""
+        from localspec.self_draft.recipe import is_self
+
+        what = "loading the model"
+        if is_self(opening.draft):
+            what += " (finding a draft in its own file takes some minutes, once)"
+        self.tell(what)
+        return opening.load(lambda done: self.tell(f"{what}: {done:.0%}" if done else what))
+
+    @contextmanager
+    def cancels(self, *running: Cancellable) -> Iterator[None]:
+        """Ctrl+C cancels these, also if it came before."""
+        self._running = running
+        try:
+            if self.stopped:
+                self.interrupt()
+            yield
+        finally:
+            self._running = ()
+
+    def interrupt(self) -> None:
+        """Stop as soon as possible; may be called from a signal handler."""
+        self.stopped = True
+        for each in self._running:
+            each.cancel()
+        if not self.writing:
+            with suppress(RuntimeError):  # it interrupted a write on the same stream
+                self.console.progress("stopping; press Ctrl+C again to exit at once", at_once=True)
 
 
 @contextmanager
-def working(console: Console, interrupted: str) -> Iterator[Work]:
+def working(
+    console: Console,
+    interrupted: str,
+    *,
+    failed: Callable[[NativeError], object] = lambda error: None,
+    restore: bytes = b"",
+) -> Iterator[Work]:
     """A KeyboardInterrupt inside becomes `Cancelled(interrupted)`.
 
-    The first Ctrl+C only sets `stop`; the second leaves the process.
+    Args:
+        failed: called before the process ends where llama.cpp aborts.
+        restore: sent to standard output before a second Ctrl+C leaves the process.
     """
     from localspec.llama import library
 
+    over = False
+
+    def abort(error: NativeError) -> None:
+        if not over:
+            failed(error)
+            console.last_words(error)
+
     crashes.watch()
-    library.on_abort(console.last_words)
+    library.on_abort(abort)
     work = Work(console)
     try:
-        with on_interrupt(work.stop.set):
+        with on_interrupt(work.interrupt, restore):
             yield work
     except KeyboardInterrupt:
         raise Cancelled(interrupted) from None
     finally:
+        over = True
         console.erase_progress()

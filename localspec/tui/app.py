@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult, SystemCommand
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.message import Message as TextualMessage
 from textual.screen import ModalScreen, Screen
@@ -23,14 +23,11 @@ from localspec.errors import Cancelled, LocalspecError, UsageError
 from localspec.history.writer import HistoryWriter
 from localspec.hub.packages import default_reference
 from localspec.tui import preferences
-from localspec.tui.control import switches
+from localspec.tui.control import message_actions, switches
 from localspec.tui.control.command_actions import CommandActions
 from localspec.tui.control.conversation_display import ConversationDisplay
 from localspec.tui.control.conversation_list import ConversationList
-from localspec.tui.control.dialogs import Dialogs
 from localspec.tui.control.host import HEIGHTS, WIDTHS, Host
-from localspec.tui.control.keys import KEYS
-from localspec.tui.control.message_actions import MessageActions
 from localspec.tui.control.panels import Panels
 from localspec.tui.rendering.message_lines import prepare
 from localspec.tui.rendering.palette import Palette
@@ -81,7 +78,24 @@ class ChatApp(Host):
     TITLE = "localspec"
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
-    BINDINGS: ClassVar[list[BindingType]] = [*KEYS]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f1", "keys", "Keys", show=False, priority=True),
+        Binding("escape", "stop", "Stop", show=False),
+        Binding("ctrl+n", "new", "New", priority=True),
+        Binding("ctrl+o", "command('model')", "Model", priority=True),
+        Binding("ctrl+t", "tokens", "Tokens", priority=True),
+        Binding("ctrl+g", "figures", "Figures", priority=True),
+        Binding("ctrl+b", "sidebar", "List", priority=True),
+        Binding("ctrl+f", "search", "Search", priority=True, show=False),
+        Binding("ctrl+r", "command('regenerate')", "Again", priority=True, show=False),
+        Binding("ctrl+s", "command('set')", "Settings", show=False),
+        Binding("f2", "command('why')", "Why this speed", show=False),
+        Binding("question_mark", "keys", "Keys", show=False),
+        Binding("ctrl+c", "interrupt", "Copy, stop, or leave", show=False, priority=True),
+        # In the input it takes back what was written, as long as there is something.
+        Binding("ctrl+z", "suspend_process", "Suspend", show=False),
+        Binding("ctrl+q", "quit", "Quit", priority=True),
+    ]
 
     def __init__(
         self,
@@ -108,8 +122,7 @@ class ChatApp(Host):
         self.panels = Panels(self)
         self.store = HistoryWriter(_history, on_trouble=self._tell_from_thread)
         self.conversation_list = ConversationList(self)
-        self.dialogs = Dialogs(self, self.conversation_list)
-        self.conversation_display = ConversationDisplay(self, self.dialogs, self.conversation_list)
+        self.conversation_display = ConversationDisplay(self, self.conversation_list)
         self.engine = BackgroundEngine(
             lambda event: self.post_message(EngineEvent(event)),
             options=options,
@@ -128,11 +141,8 @@ class ChatApp(Host):
             session.begun(begun) if session else begun,
         )
         self._chosen: PairReference | None = None
-        self._message_actions = MessageActions(self, self.dialogs)
         self._commands = CommandActions(
             self,
-            self.dialogs,
-            self._message_actions,
             self.conversation_list,
             self.conversation_display,
         )
@@ -220,10 +230,12 @@ class ChatApp(Host):
             self.tell("An answer is still coming. Wait for it, or stop it with Esc.", error=True)
             return
         self.prompt.accepted(text)
-        self._send(commands.unescaped(text), *self.composer.taken())
+        self.send(commands.unescaped(text), *self.composer.taken())
 
     @work(group="send")
-    async def _send(self, text: str, attached: list[Attachment], instead_of: str | None) -> None:
+    async def send(
+        self, text: str, attached: Sequence[Attachment], instead_of: str | None = None
+    ) -> None:
         try:
             await self.conversing.send(text, attached, instead_of=instead_of)
         except LocalspecError as error:
@@ -243,7 +255,7 @@ class ChatApp(Host):
 
     @on(Transcript.Act)
     def _act(self, event: Transcript.Act) -> None:
-        self.attempt(partial(self._message_actions.run, event.action, event.message))
+        self.attempt(partial(message_actions.run, self, event.action, event.message))
 
     @on(Sidebar.Chosen)
     def _conversation_chosen(self, event: Sidebar.Chosen) -> None:
@@ -259,7 +271,7 @@ class ChatApp(Host):
 
     @on(Sidebar.DeleteWanted)
     def _delete_wanted(self, event: Sidebar.DeleteWanted) -> None:
-        self.dialogs.delete(event.conversation)
+        self.conversation_list.delete(event.conversation)
 
     @on(Transcript.Resized)
     def _resized(self) -> None:

@@ -118,19 +118,18 @@ def test_what_there_is_stays_and_the_figures_say_interrupted(long_model: Path) -
 STUBBORN = """
 import sys, threading
 import localspec
-from localspec.cli import main, worker
+from localspec.cli import main
 
-def load(*_, **__):
+def load(*_, progress, **__):
     print("loading", file=sys.stderr, flush=True)
+    try:
+        while True:
+            progress(0.5)
+    except KeyboardInterrupt:
+        print("cancelled", file=sys.stderr, flush=True)
     threading.Event().wait()
 
-cancel = worker.Worker.cancel
-
-def seen(self):
-    cancel(self)
-    print("cancelled", file=sys.stderr, flush=True)
-
-localspec.load, worker.Worker.cancel = load, seen
+localspec.load = load
 sys.exit(main.main(["run", "hi"]))
 """
 

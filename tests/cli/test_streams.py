@@ -121,15 +121,15 @@ def test_on_a_terminal_the_figures_are_set_apart() -> None:
 
 SLOW = """
 import sys, localspec
-from localspec.cli import main, output, worker
+from localspec.cli import main, output
 
-def load(*arguments, progress, **options):
+def slow(*arguments, load=localspec.load, progress, **options):
     for percent in (10, 50):
         progress(percent / 100)
-    return localspec.load(*arguments, **options)
+    return load(*arguments, **options)
 
 output._QUIET_SECONDS = output._REDRAW_SECONDS = 0
-worker.load = load
+localspec.load = slow
 sys.exit(main.main(sys.argv[1:]))
 """
 

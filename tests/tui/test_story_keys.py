@@ -10,7 +10,7 @@ from textual.widgets import OptionList
 from localspec.errors import Cancelled
 from localspec.tui.screens.keys_screen import KeysScreen
 from localspec.tui.screens.settings_screen import SettingsScreen
-from localspec.tui.widgets.completion_list import Completions
+from localspec.tui.widgets.composer import Completions
 from tests.tui.pilots import Chat, chat, option_texts
 from tests.tui.scripted import Hold, Says, Scripted
 

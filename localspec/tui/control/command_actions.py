@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 from localspec.chat.attachments import read_attachment
 from localspec.chat.conversation import ASSISTANT, USER, Message
 from localspec.errors import UsageError
-from localspec.tui.control import switches
+from localspec.tui.control import message_actions, switches
 from localspec.tui.control.conversation_display import ConversationDisplay
 from localspec.tui.control.conversation_list import ConversationList
-from localspec.tui.control.dialogs import Dialogs
 from localspec.tui.control.host import Host
-from localspec.tui.control.message_actions import MessageActions
 from localspec.tui.session import commands
 from localspec.tui.session.commands import MAX_TOKENS, Command
 from localspec.tui.session.events import PairReference
@@ -36,14 +34,10 @@ class CommandActions:
     def __init__(
         self,
         host: Host,
-        dialogs: Dialogs,
-        message_actions: MessageActions,
         conversation_list: ConversationList,
         conversation_display: ConversationDisplay,
     ) -> None:
         self._host = host
-        self._dialogs = dialogs
-        self._message_actions = message_actions
         self._conversation_list = conversation_list
         self._conversation_display = conversation_display
         self._models: list[LocalModel] | None = None
@@ -129,7 +123,7 @@ class CommandActions:
 
     def _edit(self, _argument: str) -> None:
         mine = self._last(lambda m: m.role == USER, "There is no message to edit yet. Write one.")
-        self._message_actions.edit(mine)
+        message_actions.edit(self._host, mine)
 
     def _branch(self, argument: str) -> None:
         conversing = self._host.conversing
@@ -154,9 +148,9 @@ class CommandActions:
             lambda m: m.role == ASSISTANT and bool(m.content), "There is no answer to copy yet."
         )
         if argument == "code":
-            self._message_actions.copy_code(answer)
+            message_actions.copy_code(self._host, answer)
         elif argument in ("", "answer"):
-            self._message_actions.copy(answer)
+            message_actions.copy(self._host, answer)
         else:
             raise UsageError("/copy takes answer, code, or conversation.")
 
@@ -186,13 +180,13 @@ class CommandActions:
         self._host.sidebar.search_for(argument)
 
     def _delete(self, _argument: str) -> None:
-        self._dialogs.delete(self._host.conversing.conversation.id)
+        self._conversation_list.delete(self._host.conversing.conversation.id)
 
     def _why(self, _argument: str) -> None:
         answer = self._last(
             lambda m: m.role == ASSISTANT and bool(m.stats), "There is no answer to explain yet."
         )
-        self._message_actions.explain(answer)
+        message_actions.explain(self._host, answer)
 
     def _tokens(self, argument: str) -> None:
         modes = {"on": (True, False), "off": (False, False), "rejected": (True, True)}

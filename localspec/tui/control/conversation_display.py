@@ -16,7 +16,6 @@ from localspec.chat.figures import Figures, Totals
 from localspec.paths import EMBEDDED_TARGET, embedded
 from localspec.text import harmless
 from localspec.tui.control.conversation_list import ConversationList
-from localspec.tui.control.dialogs import Dialogs
 from localspec.tui.control.host import Host
 from localspec.tui.control.pacing import RedrawBudget
 from localspec.tui.rendering.palette import Palette
@@ -43,10 +42,9 @@ class ConversationDisplay:
         resident: bytes of memory of this process.
     """
 
-    def __init__(self, host: Host, dialogs: Dialogs, conversation_list: ConversationList) -> None:
+    def __init__(self, host: Host, conversation_list: ConversationList) -> None:
         self.doing: str | None = None
         self._host = host
-        self._dialogs = dialogs
         self._conversation_list = conversation_list
         self._budget = RedrawBudget()
         self._timer: Timer | None = None
@@ -108,7 +106,26 @@ class ConversationDisplay:
         self._conversation_list.list()
 
     def overflowed(self, error: str) -> None:
-        self._dialogs.overflow(error)
+        conversing = self._host.conversing
+        conversation = conversing.overfull or conversing.conversation
+        answers = [
+            ("drop", "Go on without the oldest turns"),
+            ("anew", "Begin a new conversation with this message"),
+            ("leave", "Leave it as it is"),
+        ]
+
+        def answered(answer: str) -> None:
+            if answer == "drop":
+                if conversing.conversation is not conversation:
+                    self._host.show(conversation)
+                conversing.drop_oldest()
+            elif answer == "anew":
+                last = conversation.path()[-1]
+                self._host.show(self._host.new_conversation())
+                self._host.send(last.content, last.attachments)
+
+        text = f"The conversation has outgrown the context. {error}"
+        self._host.ask(text, answers, answered)
 
     def tell(self, text: str, *, error: bool = False) -> None:
         self._host.tell(text, error=error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -82,6 +83,28 @@ class ConversationList:
                 self._back(partial(show, found))
 
         self._in_thread("take", ask)
+
+    def delete(self, conversation: str) -> None:
+        """Delete a conversation, if the user confirms it."""
+        answers = [("keep", "Keep it"), ("delete", "Delete it")]
+
+        def answered(answer: str) -> None:
+            if answer == "delete":
+                self._host.run_worker(self._delete(conversation), group="delete")
+
+        self._host.ask("Delete this conversation? It cannot be brought back.", answers, answered)
+
+    async def _delete(self, conversation: str) -> None:
+        conversing = self._host.conversing
+        conversing.forget(conversation)
+        try:
+            await asyncio.wrap_future(self._host.store.delete([conversation]))
+        except LocalspecError as error:
+            self._host.tell(str(error), error=True)
+            return
+        if conversing.conversation.id == conversation:
+            self._host.show(self._host.new_conversation())
+        self.list()
 
     def _open(self, kept: Conversation | None, resume: bool) -> None:
         if kept is not None:

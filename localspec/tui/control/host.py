@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from textual.app import App
 from textual.widget import Widget
 from textual.widgets import Static
 
-from localspec.chat.conversation import Conversation
+from localspec.chat.conversation import Attachment, Conversation
 from localspec.errors import LocalspecError
 from localspec.history.writer import HistoryWriter
 from localspec.text import harmless
 from localspec.tui import preferences
 from localspec.tui.preferences import Preferences
+from localspec.tui.screens.question import QuestionScreen
 from localspec.tui.session.conversing import Conversing
 from localspec.tui.session.events import PairReference
 from localspec.tui.widgets.composer import Composer
@@ -79,6 +81,17 @@ class Host(App[None]):
         except LocalspecError as error:
             self.tell(str(error), error=True)
 
+    def ask(
+        self, text: str, answers: Sequence[tuple[str, str]], then: Callable[[str], object]
+    ) -> None:
+        """Ask a question; `then` gets the id of the chosen answer, and nothing for Escape."""
+
+        def answered(answer: str | None) -> None:
+            if answer is not None:
+                self.attempt(partial(then, answer))
+
+        self.push_screen(QuestionScreen(text, answers), answered)
+
     def copy(self, text: str) -> None:
         self.copy_to_clipboard(text)
         self.tell(f"Copied {len(text):,} characters.")
@@ -92,6 +105,12 @@ class Host(App[None]):
         self, conversation: Conversation, message: str | None = None, *, uncover: bool = True
     ) -> None:
         """Show this conversation and message; `uncover` to write in it at once."""
+        raise NotImplementedError
+
+    def send(
+        self, text: str, attached: Sequence[Attachment], instead_of: str | None = None
+    ) -> object:
+        """Send a message, as a branch of that one."""
         raise NotImplementedError
 
     def listed(self) -> None:

@@ -2,21 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import OptionList, Static, TextArea
+from textual.widgets.option_list import Option
 
 from localspec.chat.conversation import Attachment
 from localspec.text import harmless
+from localspec.tui.rendering.palette import Palette
 from localspec.tui.session import commands
-from localspec.tui.widgets.completion_list import Completions
+from localspec.tui.session.commands import CommandCompletion
 from localspec.tui.widgets.prompt_input import PromptInput
 
 Known = Mapping[str, Callable[[], Iterable[str]]]
 """As for `commands.complete`."""
+
+
+class Completions(OptionList, can_focus=False):
+    """Shows completions, one of them chosen; the keys stay with the input."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, compact=True)
+        self._all: Sequence[CommandCompletion] = ()
+        self.display = False
+
+    def offer(self, completions: Sequence[CommandCompletion]) -> None:
+        self._all = completions
+        self.display = bool(completions)
+        self.clear_options()
+        if not completions:
+            return
+        palette = Palette.of(self.app)
+        width = max(len(c.label) for c in completions) + 2
+        for completion in completions:
+            text = Text(completion.label.ljust(width), palette.style("accent"), no_wrap=True)
+            text.append(completion.about, palette.faint)
+            self.add_option(Option(text))
+        self.highlighted = 0
+
+    def move(self, step: int) -> None:
+        if step < 0:
+            self.action_cursor_up()
+        else:
+            self.action_cursor_down()
+
+    @property
+    def chosen(self) -> CommandCompletion | None:
+        """What Enter would take."""
+        return None if self.highlighted is None else self._all[self.highlighted]
 
 
 class Composer(Vertical):
@@ -124,7 +161,7 @@ class Composer(Vertical):
         # In the input's own turn: a message that its parent has it send would end at the parent.
         self.prompt.call_later(self.prompt.action_send)
 
-    def _offer(self, offered: list[commands.CommandCompletion]) -> None:
+    def _offer(self, offered: list[CommandCompletion]) -> None:
         self.query_one(Completions).offer(offered)
         self.prompt.completing = bool(offered)
 

@@ -1,0 +1,139 @@
+"""One answer to a request, on an open engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from localspec import Completion, Engine, GenerationStats, Stream, paths
+from localspec.chat.figures import Figures, Meter, baseline, measure_baseline
+from localspec.cli import request as requests
+from localspec.cli.formats import Format
+from localspec.cli.request import AnswerRequest, uses_model
+from localspec.cli.run_session import Prompt, RunSession
+from localspec.cli.working import Work
+from localspec.errors import UsageError
+from localspec.prompting.detokenizer import OPENS
+
+
+class Answered(NamedTuple):
+    """An answer, complete or cancelled; `figures` compare it with plain decoding."""
+
+    completion: Completion
+    figures: Figures
+    model: str
+    draft: str | None
+    built_in: bool
+
+
+def answered(request: AnswerRequest, work: Work, form: Format, *, measure: bool) -> Answered:
+    """Open the models, answer, and print it in that format. `measure` the speed-up."""
+    with work.load(request.opening) as engine:
+        prompt, notices = prompt_of(request, engine)
+        session = None
+        if request.session is not None:
+            session = RunSession(engine, request.session)
+            prompt, notices = session.behind(prompt), [*notices, *session.notices]
+        console = work.console
+
+        def reading(done: int, total: int) -> None:
+            console.progress(f"reading the prompt: {done / total:.0%}")
+
+        stream = stream_of(request, engine, prompt, reading)
+        meter = Meter(stream.stats, engine.plain_seconds, engine.context_length)
+        thinks = _thinks(request, engine, prompt)
+        console.notices(all_notices(request, engine, stream.stats, notices))
+        form.ready(engine, stream.stats, engine.prompts.reader(prompt, thinks=thinks))
+        with stream, work.cancels(stream):
+            for chunk in stream:
+                work.writing = True
+                form.chunk(chunk)
+                if chunk.step is not None:
+                    meter.add(chunk.step)
+        assert stream.finish_reason is not None
+        cut = stream.finish_reason == "length" and not stream.truncated
+        if cut and request.opening.max_tokens is None:
+            stream.stats.notices.append(
+                f"The answer is cut off at {requests.LONGEST:,} tokens. Give -n N for a longer one."
+            )
+        if session is not None:
+            begins = f"{OPENS}\n" if thinks else ""
+            stream.stats.notices += session.keep(prompt, begins + stream.text)
+        meter.baseline = baseline(engine)
+        if measure and stream.finish_reason != "cancelled":
+            console.progress("measuring plain llama.cpp, once")
+            meter.baseline = measure_baseline(engine, request.opening.options)
+        completion = Completion(stream.text, stream.finish_reason, stream.stats)
+        form.finished(completion)
+        return Answered(
+            completion,
+            meter.figures(),
+            engine.model.name,
+            None if engine.draft is None else engine.draft.name,
+            engine.model.path == paths.embedded(paths.EMBEDDED_TARGET),
+        )
+
+
+def stream_of(
+    request: AnswerRequest,
+    engine: Engine,
+    prompt: Prompt,
+    progress: Callable[[int, int], None] | None = None,
+) -> Stream:
+    return engine.stream(
+        prompt,
+        max_tokens=request.max_tokens,
+        stop=request.stop,
+        sampling=request.opening.sampling,
+        grammar=request.grammar,
+        json_schema=request.json_schema,
+        regex=request.regex,
+        thinks=_thinks(request, engine, prompt),
+        progress=progress,
+    )
+
+
+def _thinks(request: AnswerRequest, engine: Engine, prompt: Prompt) -> bool | None:
+    return engine.prompts.thinks(prompt, free=request.free)
+
+
+def prompt_of(request: AnswerRequest, engine: Engine) -> tuple[Prompt, list[str]]:
+    """The prompt to stream, and notices about it."""
+    if request.raw:
+        return request.prompt, []
+    if engine.model.chat_template is None:
+        name = engine.model.path.name
+        if request.system is not None:
+            raise UsageError(
+                f"{name} has no chat template that --system could go into. "
+                "Leave it out, or begin the prompt with that text."
+            )
+        if request.images:
+            raise UsageError(f"{name} has no chat template that --image could go into.")
+        return request.prompt, [f"{name} has no chat template; the prompt is passed as it is."]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": request.prompt}]
+    if request.images:
+        shown = [{"type": "image", "image": image} for image in request.images]
+        messages[0]["content"] = [*shown, {"type": "text", "text": request.prompt}]
+    if request.system is not None:
+        messages.insert(0, {"role": "system", "content": request.system})
+    return messages, []
+
+
+def all_notices(
+    request: AnswerRequest, engine: Engine, stats: GenerationStats, more: list[str]
+) -> list[str]:
+    """Of the models, `more`, and of how tokens are drafted."""
+    opening = request.opening
+    drafter = opening.drafting.drafter
+    notices = [*engine.notices, *more]
+    if engine.draft is not None and not uses_model(drafter):
+        notices.append(f"The draft model is not used: drafter '{drafter}' does without it.")
+    why = engine.why_no_draft or engine.why_draft
+    if opening.draft == "auto" and why is not None and opening.named:
+        notices.append(f"-d auto: {why}.")
+    if engine.draft is not None and uses_model(drafter) and stats.vocabulary is not None:
+        notices.append(f"The draft model has a {stats.vocabulary}.")
+    if not stats.lossless:
+        notices.append(f"Rule '{stats.rule}' is lossy: it can change the output.")
+    return notices

@@ -1,0 +1,184 @@
+"""Both answers of a race, in turns."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from localspec import Engine, SamplingParams, Stream
+from localspec.cli.answering import all_notices, prompt_of, stream_of
+from localspec.cli.request import AnswerRequest, OpeningOptions
+from localspec.cli.working import Work
+from localspec.errors import UsageError
+from localspec.loading.beside import load_beside
+from localspec.race.race_outcome import LaneResult, Proof, RaceOutcome, decided_by_logits, parting
+from localspec.race.raced_conversation import RacedConversation
+from localspec.race.turns import (
+    LOCALSPEC,
+    PLAIN,
+    LaneAnswer,
+    Lap,
+    RaceLane,
+    RaceProgress,
+    take_turns,
+)
+
+_WARM_UP_TOKENS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Raced:
+    """The result.
+
+    Attributes:
+        outcomes: one for each question that both lanes came to; at least one.
+        calibration_seconds: spent before the race.
+        model, draft: paths.
+    """
+
+    outcomes: tuple[RaceOutcome, ...]
+    calibration_seconds: float
+    model: str
+    draft: str | None
+
+
+def raced(
+    request: AnswerRequest,
+    scale: str | None,
+    further: Sequence[str],
+    work: Work,
+    *,
+    begin: Callable[[Engine, list[str]], object],
+    show: Callable[[Lap], object],
+) -> Raced:
+    """Run one race.
+
+    Args:
+        scale: a pair of `localspec.bench.scale` instead of the request's models.
+        further: questions after the first; each lane continues from its own answers.
+        begin: called with the engine and notices when the models are open.
+        show: called with each turn.
+    """
+    options = request.opening.options
+    with (
+        work.load(_opening(request, scale, work)) as engine,
+        load_beside(engine, options) as beside,
+    ):
+        for each in (beside, engine):
+            each.take_turns()
+        prompt, notices = prompt_of(request, engine)
+        if further and isinstance(prompt, str):
+            raise UsageError(
+                "--then continues a conversation, but this prompt is plain text: the model "
+                "has no chat template, or --raw leaves it out. Leave out --then."
+            )
+        provable = _provable(request, engine, work)
+        measured = _warm_up(beside, work) + _warm_up(engine, work)
+        conversations = [
+            RacedConversation(partial(stream_of, request, each), prompt, further)
+            for each in (beside, engine)
+        ]
+        stats = conversations[LOCALSPEC].streams[0].stats
+        begin(engine, all_notices(request, engine, stats, [*beside.notices, *notices]))
+        lanes = [RaceLane(number, each) for number, each in enumerate(conversations)]
+        # Of each question by itself: its lanes begin at 0.
+        progress: defaultdict[int, RaceProgress] = defaultdict(RaceProgress)
+        with work.cancels(*conversations):
+            for lap in take_turns(lanes):
+                began = lanes[lap.lane].answers[lap.question].began
+                progress[lap.question].add(replace(lap, seconds=lap.seconds - began))
+                show(lap)
+        outcomes: list[RaceOutcome] = []
+        for question, answers in enumerate(zip(*(each.answers for each in lanes), strict=False)):
+            streams = [each.streams[question] for each in conversations]
+            alike = all(each.equal for each in outcomes)
+            found = _compared(request, (beside, engine), streams, answers, alike=alike)
+            outcomes.append(replace(found, lead=progress[question].lead()))
+        if provable:
+            outcomes = _proved(engine, conversations[LOCALSPEC].streams, outcomes, work)
+        measured += sum(s.stats.calibration_seconds for s in conversations[LOCALSPEC].streams)
+        draft = None if engine.draft is None else str(engine.draft.path)
+        return Raced(tuple(outcomes), measured, str(engine.model.path), draft)
+
+
+def _opening(request: AnswerRequest, scale: str | None, work: Work) -> OpeningOptions:
+    opening = request.opening
+    if scale is None:
+        return opening
+    from localspec.bench.scale import scaled_pair
+
+    work.tell(f"looking for the models of scale {scale}, or writing them: a minute")
+    target, draft = scaled_pair(scale, offline=opening.offline)
+    return replace(opening, model=str(target), draft=str(draft))
+
+
+def _provable(request: AnswerRequest, engine: Engine, work: Work) -> bool:
+    """Whether logits alone decide, and are batch-invariant."""
+    if not request.free or not decided_by_logits(request.opening.sampling):
+        return False
+    work.tell("trying whether passes of all sizes give the same bits")
+    return engine.batch_invariant
+
+
+def _proved(
+    engine: Engine, streams: Sequence[Stream], outcomes: Sequence[RaceOutcome], work: Work
+) -> list[RaceOutcome]:
+    """Adds a proof to each answer that is in the context as a whole."""
+    engine.clear()
+    proved = []
+    for stream, outcome in zip(streams, outcomes, strict=False):
+        text, tokens = list(stream.context), list(outcome.localspec.token_ids)
+        prompt = text[: len(text) - len(tokens)]
+        whole = text[len(prompt) :] == tokens and len(text) <= engine.context_length
+        proof = None
+        if outcome.localspec.stats.lossless and tokens and prompt and whole:
+            work.console.progress("reading localspec's answer once more, for the proof")
+            proof = Proof(engine.first_wrong(prompt, tokens))
+        proved.append(replace(outcome, proof=proof))
+    return proved
+
+
+def _warm_up(engine: Engine, work: Work) -> float:
+    """Page faults, allocations, calibration; returns the seconds of the calibration."""
+    work.tell("warming up, and measuring what passes cost where that is not known")
+    greedy = SamplingParams(temperature=0.0)
+    stream = engine.stream("Hello", max_tokens=_WARM_UP_TOKENS, sampling=greedy)
+    with work.cancels(stream):
+        return stream.completion().stats.calibration_seconds
+
+
+def _compared(
+    request: AnswerRequest,
+    engines: tuple[Engine, Engine],
+    streams: Sequence[Stream],
+    answers: Sequence[LaneAnswer],
+    *,
+    alike: bool,
+) -> RaceOutcome:
+    beside, engine = engines
+    plain, ours = (
+        LaneResult(
+            text=stream.text,
+            finish_reason=stream.finish_reason or "cancelled",
+            seconds=answer.seconds,
+            token_ids=tuple(answer.token_ids),
+            stats=stream.stats,
+        )
+        for stream, answer in zip(streams, answers, strict=True)
+    )
+    stock = engine.model.kernels.in_use and not beside.model.kernels.in_use
+    halfway = len(streams[PLAIN].context) - len(plain.token_ids) // 2
+    pace = engine.plain_seconds(halfway)
+    if stock and pace and plain.stats.tokens_per_second:
+        engine.profile.stock = 1.0 / (plain.stats.tokens_per_second * pace)
+    return RaceOutcome(
+        plain=plain,
+        localspec=ours,
+        greedy=request.opening.sampling.greedy and ours.stats.lossless,
+        parting=parting(plain.token_ids, ours.token_ids, beside.token_bytes) if alike else None,
+        lead=None,
+        alike=alike,
+        stock=stock,
+    )
