@@ -112,7 +112,7 @@ def test_without_a_draft_it_says_what_auto_would_take(cli: Cli) -> None:
 
 def test_an_interrupt_ends_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
-    def at_once(stop: Callable[[], None]) -> Iterator[None]:
+    def at_once(stop: Callable[[], None], restore: bytes) -> Iterator[None]:
         stop()
         yield
 

@@ -199,14 +199,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@contextmanager
-def with_the_embedded_model() -> Iterator[BackgroundEngine]:
-    engine = BackgroundEngine(lambda _: None, options=ModelOptions(context=256, threads=1))
-    engine.open(PairReference(None, "none"))
-    yield engine
-    engine.close(PATIENCE)
-
-
 def learned() -> set[str]:
     manifests = [manifest.read(folder) for folder in manifest.folders()]
     return {name for each in manifests if each is not None for name in each.learned}
@@ -214,13 +206,17 @@ def learned() -> set[str]:
 
 @pytest.mark.usefixtures("home")
 def test_conversations_are_learned_until_they_are_deleted() -> None:
-    done = threading.Event()
-    with with_the_embedded_model() as engine:
-        engine.forget("deleted")
-        engine.learn("kept", ["The quick brown fox."])
-        engine.learn("deleted", ["Nobody may know this."])
-        engine._thread.submit(done.set, failed=lambda _: None)
-        assert done.wait(PATIENCE)
+    told: SimpleQueue[Event] = SimpleQueue()
+    engine = BackgroundEngine(told.put, options=ModelOptions(context=256, threads=1))
+    engine.open(PairReference(None, "none"))
+    engine.forget("deleted")
+    engine.learn("kept", ["The quick brown fox."])
+    engine.learn("deleted", ["Nobody may know this."])
+    engine.open(PairReference(None, "none"))
+    for _ in range(2):  # the second one comes after what was to be learned
+        while not isinstance(told.get(timeout=PATIENCE), Opened):
+            pass
+    engine.close(PATIENCE)
     assert learned() == {"conversation kept"}
 
 

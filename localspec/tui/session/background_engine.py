@@ -6,17 +6,18 @@ Methods return at once; results come as events, called in the engine's thread.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from localspec import ModelOptions, paths
 from localspec.chat.figures import measure_baseline
-from localspec.engine_thread import EngineThread
 from localspec.errors import Cancelled, ContextOverflow, LocalspecError, describe
 from localspec.prompting.detokenizer import OPENS
 from localspec.text import listed
@@ -54,6 +55,7 @@ _RECORDED = 32
 _STOPPED = "Stopped while the model was loading."
 
 Loader = Callable[..., "Engine"]
+Failure = Callable[[BaseException], object]
 
 
 class BackgroundEngine:
@@ -87,26 +89,33 @@ class BackgroundEngine:
         self._header: TraceHeader | None = None  # of the trace of the model that is open
         self._text = ""  # of the answer that comes
         self._forgotten: set[str] = set()  # conversations
-        self._thread = EngineThread("localspec-engine")
+        # Tasks are numbered, and a cancellation reaches all that were submitted before it.
+        self._tasks: SimpleQueue[tuple[int, Callable[[], object], Failure] | None] = SimpleQueue()
+        self._submitted = self._running = self._cancelled = 0
+        self._stream: Stream | None = None
+        # A daemon, so that no failure of the screen could leave the process hanging on it.
+        self._thread = threading.Thread(target=self._work, name="localspec-engine", daemon=True)
         self._thread.start()
 
     def open(self, pair: PairReference) -> None:
-        self._thread.submit(partial(self._open, pair), failed=partial(self._not_opened, pair))
+        self._submit(partial(self._open, pair), partial(self._not_opened, pair))
 
     def ask(self, question: Question) -> None:
-        self._thread.submit(
-            partial(self._answer, question), failed=partial(self._not_answered, question)
-        )
+        self._submit(partial(self._answer, question), partial(self._not_answered, question))
 
     def learn(self, conversation: str, texts: Sequence[str]) -> None:
-        self._thread.submit(partial(self._learn, conversation, texts), failed=self._not_learned)
+        self._submit(partial(self._learn, conversation, texts), self._not_learned)
 
     def forget(self, conversation: str) -> None:
         """A conversation is deleted: learn and record nothing more of it."""
         self._forgotten.add(conversation)
 
     def stop(self) -> None:
-        self._thread.cancel()
+        """Cancel what runs, and all that waits."""
+        self._cancelled = self._submitted
+        stream = self._stream
+        if stream is not None:
+            stream.cancel()
 
     def close(
         self,
@@ -123,7 +132,7 @@ class BackgroundEngine:
             content: what else goes into the session's file; called after `last`.
         """
         trouble = None
-        self._thread.finish()
+        self._tasks.put(None)
         self.stop()
         self._thread.join(timeout)
         last()
@@ -137,10 +146,44 @@ class BackgroundEngine:
             self._engine = None
         return trouble
 
+    def _submit(self, task: Callable[[], object], failed: Failure) -> None:
+        self._submitted += 1
+        self._tasks.put((self._submitted, task, failed))
+
+    def _work(self) -> None:
+        while (submitted := self._tasks.get()) is not None:
+            self._running, task, failed = submitted
+            try:
+                task()
+            except BaseException as error:  # none may end the thread, or be lost with it
+                failed(error)
+
+    @property
+    def _stops(self) -> bool:
+        """Whether the task that runs is cancelled."""
+        return self._running <= self._cancelled
+
+    def _go_on(self, otherwise: str) -> None:
+        """Raise Cancelled, which says `otherwise`, if it is."""
+        if self._stops:
+            raise Cancelled(otherwise)
+
+    @contextmanager
+    def _cancels(self, stream: Stream) -> Iterator[None]:
+        # In this order: a cancellation before the assignment is seen below, one after it reaches
+        # the stream itself.
+        self._stream = stream
+        try:
+            if self._stops:
+                stream.cancel()
+            yield
+        finally:
+            self._stream = None
+
     def _open(self, pair: PairReference) -> None:
         before = self._opened
         try:
-            self._thread.require_going_on(_STOPPED)
+            self._go_on(_STOPPED)
             self._tell(Progress("looking at the files"))
             self._try_unknown(pair)
             # The old pair goes first: two may not fit into the memory.
@@ -172,7 +215,7 @@ class BackgroundEngine:
         def progress(fraction: float) -> None:
             nonlocal reported
             if stoppable:
-                self._thread.require_going_on(_STOPPED)
+                self._go_on(_STOPPED)
             now = monotonic()
             if now - reported >= _TELL_EVERY or fraction == 1.0:
                 reported = now
@@ -241,12 +284,12 @@ class BackgroundEngine:
                 self._tell(Progress("trying the file in a separate process (once)"))
                 require_survivable(
                     resolve(reference, offline=self._offline),
-                    cancelled=lambda: self._thread.cancelled,
+                    cancelled=lambda: self._stops,
                 )
 
     def _answer(self, question: Question) -> None:
         self._text = ""
-        self._thread.require_going_on("Stopped before it began.")
+        self._go_on("Stopped before it began.")
         if self._engine is None or self._opened is None:
             raise LocalspecError("No model is open. Choose one with Ctrl+O or /model.")
 
@@ -268,7 +311,7 @@ class BackgroundEngine:
         )
         logprobs: list[TokenLogprob] = []
         answer = ShownAnswer(question.message, stream.stats, self._engine, begins)
-        with self._thread.cancels(stream):
+        with self._cancels(stream):
             self._tell(AnswerBegan(answer))
             if self._engine.plain_seconds(0) is None:
                 what = "measuring what a pass costs here (once, about 2 s) …"
