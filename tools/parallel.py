@@ -24,11 +24,10 @@ from typing import TypeAlias
 
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
-from localspec.bench.llama_server import LlamaServer
+from localspec.bench.llama_server import LlamaServer, server_configurations
 from localspec.bench.prompt_texts import prompt_tokens
 from localspec.bench.samples import BenchPrompt
 from localspec.bench.scale import scaled_pair
-from localspec.bench.server_configurations import server_configurations
 from localspec.llama.kernels import weight_buffers_work
 from localspec.llama.library import default_threads
 

@@ -36,10 +36,9 @@ def open_peers(
     """Peers on the engine's files, closed by `stack`; and why others cannot take part, by name."""
     if peers is None:
         return [], {}
-    from localspec.bench.llama_server import LlamaServer
+    from localspec.bench.llama_server import LlamaServer, server_configurations
     from localspec.bench.peers_ik import IkLlama
     from localspec.bench.peers_python import LOOKUPS, PythonLlama
-    from localspec.bench.server_configurations import server_configurations
     from localspec.llama.kernels import weight_buffers_work
     from localspec.llama.library import default_threads
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from localspec.bench.machine import FileFacts, Machine
 from localspec.bench.report_tables import tables
 from localspec.bench.samples import Sample
 from localspec.bench.speed_ups import METHOD
-from localspec.bench.summary import PairSummary, summarise
-from localspec.bench.table import Table
+from localspec.bench.summary import PairSummary, Table, summarise
+from localspec.errors import LocalspecError
 
 FORMAT = 3
 """Of the JSON; counts up when its meaning changes."""
@@ -147,3 +150,40 @@ def _plain(text: str) -> str:
 
 def _bullets(lines: Iterable[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder and write to it once, before an hour is spent.
+
+    Raises LocalspecError: it cannot be written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"x")
+    except OSError as error:
+        raise _refused(folder, error) from None
+
+
+def write(report: Report, folder: Path) -> None:
+    """Write report.json first, then report.md.
+
+    Raises LocalspecError: the disk is full, or the folder cannot be written to any more.
+    """
+    _save(folder / "report.json", report.to_json())
+    _save(folder / "report.md", markdown(report))
+
+
+def _save(path: Path, text: str) -> None:
+    try:
+        path.write_bytes(text.encode())
+    except OSError as error:
+        raise _refused(path, error) from None
+
+
+def _refused(path: Path, error: OSError) -> LocalspecError:
+    cause = error.strerror or os.strerror(error.errno or 0)
+    return LocalspecError(
+        f"The report cannot be written to {path}: {cause}. "
+        "Make room, or name another folder with --output."
+    )

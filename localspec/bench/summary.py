@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -188,3 +188,17 @@ def _ratio(samples: Sequence[Sample], part: str, whole: str) -> float | None:
 def _time_share(samples: Sequence[Sample], part: str, total: float) -> float | None:
     values = [getattr(s, part) for s in samples]
     return None if None in values or not total else sum(values) / total
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The first column names the row; `notes` are sentences below."""
+
+    title: str
+    header: list[str]
+    rows: list[list[str]]
+    notes: list[str] = field(default_factory=list)
+
+
+def kind(temperature: float) -> str:
+    return "greedy" if temperature == 0 else f"T = {temperature:g}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 
 from localspec.bench.report_tables import tables
-from localspec.bench.table import Table
+from localspec.bench.summary import Table
 
 if TYPE_CHECKING:
     from rich.console import JustifyMethod

@@ -150,18 +150,18 @@ def bench(context: typer.Context) -> int:
 
 
 def _write(report: Report, output: Path, console: Console) -> None:
-    from localspec.bench import report_folder
+    from localspec.bench.report import write
 
-    report_folder.write(report, output)
+    write(report, output)
     console.notice(f"The report is in {output}.")
 
 
 def _measured(context: typer.Context, console: Console, work: Work) -> Report:
     params = context.params
     if params["output"] is not None:
-        from localspec.bench import report_folder
+        from localspec.bench.report import prepare
 
-        report_folder.prepare(Path(params["output"]))
+        prepare(Path(params["output"]))
     notices: list[str] = []
     peers = _peers(params, notices)
     pairs, settings = _pairs_and_settings(params, peers)

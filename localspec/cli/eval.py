@@ -73,9 +73,9 @@ def evaluate(context: typer.Context, suite: Suite) -> int:
     if context.params["json"]:
         console.answer_json(found | {"suite": suite})
     else:
-        from localspec.quality import score_text
+        from localspec.quality.suite_run import text
 
-        console.answer(score_text.text(suite, found))
+        console.answer(text(suite, found))
     if not outcome.complete:
         raise Cancelled("Interrupted; the figures cover the results so far.")
     return 1 if outcome.faults else 0

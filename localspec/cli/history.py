@@ -14,7 +14,6 @@ import typer
 
 from localspec.cli import help as help_text
 from localspec.cli import option_groups as o
-from localspec.cli.confirmation import YES, confirmed
 from localspec.cli.output import Console
 from localspec.errors import Cancelled, HistoryError, UsageError
 
@@ -167,7 +166,7 @@ def export(context: typer.Context, id: Id) -> int:
 
 
 @_command()
-@o.takes(YES, _JSON)
+@o.takes(o.YES, _JSON)
 def rm(context: typer.Context, ids: Ids) -> int:
     """Delete conversations."""
     from localspec.cli.history_tables import plain
@@ -180,7 +179,7 @@ def rm(context: typer.Context, ids: Ids) -> int:
         chosen = list(dict.fromkeys(store.find(id) for id in ids))
         titles = [plain(store.load(id).title) for id in chosen]
         what = "this conversation" if len(titles) == 1 else f"these {len(titles)} conversations"
-        if not context.params["yes"] and not confirmed(console, titles, f"Remove {what} for good?"):
+        if not context.params["yes"] and not console.confirmed(titles, f"Remove {what} for good?"):
             raise Cancelled("Nothing was removed.")
         if store.trouble is not None:
             raise HistoryError(store.trouble.text)

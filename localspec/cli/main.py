@@ -12,9 +12,9 @@ import typer
 
 from localspec.cli import crashes
 from localspec.cli.help import verbatim
-from localspec.cli.interrupts import sigterm_like_ctrl_c
 from localspec.cli.output import Console, OutputLost, lost
 from localspec.cli.verbs import VerbGroup, built
+from localspec.cli.working import sigterm_like_ctrl_c
 from localspec.errors import UsageError
 
 NAME = "localspec"

@@ -98,6 +98,7 @@ Reference = Annotated[
         "else its first GGUF), hf.co/user/repo, or the address of a file there.",
     ),
 ]
+YES = {"yes": in_panel(None)("-y --yes", "Delete without asking.")}
 _output = in_panel(OUTPUT)
 COMMON = {
     "json": _output("--json", "Print one JSON object on standard output."),

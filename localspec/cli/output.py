@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Any, NoReturn, TextIO
 
 from localspec.cli import crashes
-from localspec.errors import Cancelled, LocalspecError, describe
+from localspec.errors import Cancelled, LocalspecError, UsageError, describe
 from localspec.text import harmless
 
 _LEVELS = {1: logging.INFO, 2: logging.DEBUG}
@@ -115,10 +115,22 @@ class Console:
                 text = f"\x1b[2m{text}\x1b[0m"
         self._write_aside(text + end)
 
-    def ask(self, text: str) -> None:
-        """Print a question on standard error, without a newline."""
+    def confirmed(self, what: Iterable[str], question: str) -> bool:
+        """Show what is meant, and ask. UsageError without a terminal; Cancelled if interrupted."""
+        if sys.stdin is None or not sys.stdin.isatty():
+            raise UsageError(
+                "Deleting needs a confirmation, and this is not a terminal. Add --yes to delete "
+                "without asking."
+            )
+        for line in what:
+            self.say(f"  {line}")
         self.erase_progress()
-        self._write_aside(text)
+        self._write_aside(f"{question} [y/N] ")
+        try:
+            answer = sys.stdin.readline()
+        except KeyboardInterrupt:
+            raise Cancelled("Interrupted. Nothing was removed.") from None
+        return answer.strip().lower() in ("y", "yes")
 
     def notice(self, text: str) -> None:
         """Print a note, unless quiet."""

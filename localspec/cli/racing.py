@@ -14,12 +14,12 @@ from localspec.cli.working import Work
 from localspec.errors import UsageError
 from localspec.loading.beside import load_beside
 from localspec.race.race_outcome import LaneResult, Proof, RaceOutcome, decided_by_logits, parting
-from localspec.race.raced_conversation import RacedConversation
 from localspec.race.turns import (
     LOCALSPEC,
     PLAIN,
     LaneAnswer,
     Lap,
+    RacedConversation,
     RaceLane,
     RaceProgress,
     take_turns,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from localspec.cli import option_groups as o
-from localspec.cli.confirmation import YES, confirmed
 from localspec.cli.output import Console
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ Reference = Annotated[
 ]
 
 
-@o.takes(YES, o.COMMON)
+@o.takes(o.YES, o.COMMON)
 def rm(context: typer.Context, reference: Reference) -> int:
     """Delete a downloaded model.
 
@@ -61,4 +60,4 @@ def _confirmed(planned: Removal, console: Console) -> bool:
     shown = [printable(str(path), 1000) for path in planned.files[:_SHOWN]]
     if len(planned.files) > _SHOWN:
         shown.append(f"… and {len(planned.files) - _SHOWN} more")
-    return confirmed(console, shown, f"Remove {planned.what}, {gigabytes(planned.freed)}?")
+    return console.confirmed(shown, f"Remove {planned.what}, {gigabytes(planned.freed)}?")

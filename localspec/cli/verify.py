@@ -62,9 +62,9 @@ def verify(context: typer.Context) -> int:
     if params["check"] is not None:
         return _compare(console, models, Path(params["check"]), json=params["json"])
     if params["out"] is not None:
-        from localspec.bench import report_folder
+        from localspec.bench import report
 
-        report_folder.prepare(Path(params["out"]))
+        report.prepare(Path(params["out"]))
     with working(console, "Interrupted before anything was verified.") as work:
         certificate = _examined(context, console, models, work)
     return _report(console, certificate, params)
@@ -72,8 +72,7 @@ def verify(context: typer.Context) -> int:
 
 def _report(console: Console, certificate: Certificate, params: dict[str, Any]) -> int:
     from localspec.cli.tables import beside
-    from localspec.verify import certificate_text
-    from localspec.verify.certificate import write
+    from localspec.verify.certificate import rows, write
 
     found = certificate.as_dict()
     try:
@@ -81,7 +80,7 @@ def _report(console: Console, certificate: Certificate, params: dict[str, Any]) 
         if params["json"]:
             console.answer_json(found)
         else:
-            console.answer("".join(beside(*row) for row in certificate_text.rows(found)))
+            console.answer("".join(beside(*row) for row in rows(found)))
     finally:
         if params["out"] is not None:
             write(certificate, Path(params["out"]))
@@ -115,9 +114,7 @@ def _compare(console: Console, models: ModelRequest, path: Path, *, json: bool) 
     from localspec.hub import resolution
     from localspec.llama import library
     from localspec.loading.draft import choose_draft, find_draft
-    from localspec.verify import certificate_text
-    from localspec.verify.certificate import read
-    from localspec.verify.comparison import compare
+    from localspec.verify.certificate import compare, comparison, read
 
     found = read(path)
     target = resolution.find(models.model, offline=models.offline).path
@@ -141,5 +138,5 @@ def _compare(console: Console, models: ModelRequest, path: Path, *, json: bool) 
             }
         )
     else:
-        console.answer(certificate_text.comparison(found, differences))
+        console.answer(comparison(found, differences))
     return 0 if about and found["verdict"] == "passed" else 1

@@ -33,10 +33,9 @@ from localspec.tui.rendering.message_lines import prepare
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.session import commands
 from localspec.tui.session.background_engine import BackgroundEngine, Loader
-from localspec.tui.session.conversing import Conversing
+from localspec.tui.session.conversing import TITLE, Conversing
 from localspec.tui.session.events import Event, Opened, PairReference, event_id
 from localspec.tui.session.session_conversation import KeptSession, kept
-from localspec.tui.session.titling import TITLE
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.figures_panel import FiguresPanel
 from localspec.tui.widgets.prompt_input import PromptInput

@@ -15,11 +15,10 @@ from localspec.decoding.params import SamplingParams
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import NativeError
 from localspec.prompting.prompt import Tokens
-from localspec.verify.best_tokens import Best
 from localspec.verify.effort import Deadline, Effort
 from localspec.verify.greedy import PlainReference
 from localspec.verify.outcome import Outcome, left_out
-from localspec.verify.subject import PlainAnswer, Subject
+from localspec.verify.subject import Best, PlainAnswer, Subject
 
 MARGIN = 2.0
 """A row may be so many times farther from a fresh one than the farthest of measured rounding."""

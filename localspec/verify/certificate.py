@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from localspec.bench.machine import FileFacts, Machine
+from localspec.bench.machine import FileFacts, Machine, file_facts
 from localspec.errors import LocalspecError, UsageError
 from localspec.files import read_file, write_atomically
+from localspec.gguf.names import parts_of
 from localspec.identity import fingerprint
+from localspec.llama.adapters import Adapter
 from localspec.verify.outcome import FAILED, INCOMPLETE, PASSED, Outcome
 
 FORMAT = "localspec certificate 1"
@@ -84,8 +88,6 @@ def write(certificate: Certificate, folder: Path) -> None:
 
     Raises LocalspecError: the disk is full, or the folder cannot be written to.
     """
-    from localspec.verify.certificate_text import markdown
-
     found = certificate.as_dict()
     try:
         for ending, text in (
@@ -126,3 +128,162 @@ def read(path: Path) -> dict[str, Any]:
             "Ask for the file as 'localspec verify --out' wrote it."
         )
     return found
+
+
+_VERSIONS = {
+    "localspec": True,
+    "llama_cpp_python": True,
+    "commit": False,
+    "cpu": False,
+    "system": False,
+    "python": False,
+}
+"""Facts about the machine, and whether a certificate is about something else if they differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateDifference:
+    """A fact here against the certificate's; None where there is none.
+
+    `decides`: the certificate is about something else if they differ.
+    """
+
+    what: str
+    certified: str | None
+    here: str | None
+    decides: bool
+
+    @property
+    def same(self) -> bool:
+        return self.certified == self.here
+
+
+def files_of(path: Path | None) -> tuple[FileFacts, ...]:
+    """Every file of a model, read as a whole; none for no model."""
+    if path is None:
+        return ()
+    return tuple(file_facts(path.with_name(name)) for name in parts_of(path.name))
+
+
+def adapters_of(adapters: Sequence[Adapter]) -> list[str]:
+    """The hash of each adapter, and its scale."""
+    return [f"{file_facts(one.path).sha256}:{one.scale:g}" for one in adapters]
+
+
+def compare(
+    found: dict[str, Any],
+    machine: Machine,
+    target: Path,
+    draft: Path | None,
+    adapters: Mapping[str, Sequence[Adapter]] = MappingProxyType({}),
+) -> list[CertificateDifference]:
+    """What is the same, and what is not.
+
+    Args:
+        found: the JSON values of a certificate.
+        adapters: of the model and the draft model, by their names in `settings`.
+
+    Raises:
+        UsageError: the certificate lacks something.
+        OSError: a file cannot be read.
+    """
+    try:
+        then, files, settings = found["machine"], found["files"], found["settings"]
+        told = [
+            _decisive("model", [one["sha256"] for one in files["target"]], _hashes(target)),
+            _decisive("draft model", [one["sha256"] for one in files["draft"]], _hashes(draft)),
+        ]
+        for what, key in (("adapters", "lora"), ("adapters of the draft model", "lora_draft")):
+            one = _decisive(what, settings.get(key, []), adapters_of(adapters.get(key, ())))
+            told += [one] if one.here or one.certified else []
+        for name, decides in _VERSIONS.items():
+            here = str(getattr(machine, name))
+            what = name.replace("_", " ")
+            told.append(CertificateDifference(what, str(then[name]), here, decides))
+        return told
+    except (KeyError, TypeError):
+        raise UsageError(
+            "The certificate lacks its facts. Name the certificate.json that 'localspec verify "
+            "--out' wrote."
+        ) from None
+
+
+def _decisive(what: str, certified: list[str], here: list[str]) -> CertificateDifference:
+    return CertificateDifference(what, " ".join(certified) or None, " ".join(here) or None, True)
+
+
+def _hashes(path: Path | None) -> list[str]:
+    return [facts.sha256 for facts in files_of(path)]
+
+
+def rows(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """The verdict, then each check: how a line begins, and its text."""
+    lines = [("", f"{found['verdict']}: {verdict(found)}"), ("", "")]
+    for check in found["checks"]:
+        early = "" if check["complete"] else " (as far as there was time)"
+        lines.append((f"{check['verdict']:<8}", f"{check['check']}{early}"))
+        lines += [(" " * 8, line) for line in (check["summary"], *check["faults"])]
+    return [*lines, *((f"{'not run':<8}", name) for name in found["missing"])]
+
+
+def verdict(found: dict[str, Any]) -> str:
+    names = [check["check"] for check in found["checks"] if check["verdict"] == "failed"]
+    if names:
+        return f"localspec changes the output of this model ({', '.join(names)})."
+    if found["missing"]:
+        return f"nothing is wrong so far; not done: {', '.join(found['missing'])}."
+    return f"no fault was found in {found['seconds']:.0f} s ({found['effort']})."
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """The certificate as a page; all figures are in the JSON."""
+    machine, files = found["machine"], found["files"]
+    lines = [
+        f"# localspec verify: {found['verdict']}",
+        "",
+        verdict(found).capitalize(),
+        "",
+        f"- command: `{found['command']}`",
+        f"- date: {found['date']}, {found['seconds']:.0f} s, effort {found['effort']}",
+        f"- localspec {machine['localspec']}, commit {machine['commit'] or 'unknown'}, "
+        f"llama-cpp-python {machine['llama_cpp_python']}, Python {machine['python']}",
+        f"- machine: {machine['cpu']}, {machine['cores']} cores, {machine['threads']} threads, "
+        f"GPU {machine['gpu'] or 'none'}, {machine['system']}",
+    ]
+    settings = found["settings"]
+    if "kernels" in settings:  # of older ones nobody said
+        exact = ", the same bits in every pass" if settings["bit_for_bit"] else ""
+        lines.append(f"- kernels: {settings['kernels']}{exact}")
+    for name, parts in files.items():
+        shown = [f"`{facts['path']}`, SHA-256 `{facts['sha256']}`" for facts in parts]
+        lines.append(f"- {name}: {'; '.join(shown) or 'none'}")
+    for check in found["checks"]:
+        lines += ["", f"## {check['check']}: {check['verdict']}", "", check["summary"]]
+        if not check["complete"]:
+            lines += ["", "The time was over before all of it was tried."]
+        if check["faults"]:
+            lines += ["", *(f"- {fault}" for fault in check["faults"])]
+    if found["missing"]:
+        lines += ["", f"Not run: {', '.join(found['missing'])}."]
+    return "\n".join(lines) + "\n"
+
+
+def comparison(found: dict[str, Any], differences: Sequence[CertificateDifference]) -> str:
+    """What a certificate says, and whether it is about what is here."""
+    lines = []
+    for one in differences:
+        state = "same" if one.same else ("OTHER" if one.decides else "other")
+        shown = one.here or "none"
+        if not one.same:
+            shown = f"{shown}, certified {one.certified or 'none'}"
+        lines.append(f"{state:<8}{one.what}: {shown}")
+    done = ", ".join(f"{check['check']} {check['verdict']}" for check in found["checks"])
+    lines.append(f"run     {found['command']} on {found['date']}: {done or 'nothing'}")
+    if found["missing"]:
+        lines.append(f"not run {', '.join(found['missing'])}")
+    about = all(one.same for one in differences if one.decides)
+    lines.append(
+        f"certified {found['verdict']}, "
+        + ("and it is about these files and versions." if about else "but of something else.")
+    )
+    return "\n".join(lines) + "\n"

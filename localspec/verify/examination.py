@@ -12,8 +12,7 @@ from localspec.engine import Engine
 from localspec.errors import Cancelled, UsageError, describe
 from localspec.llama.options import ModelOptions
 from localspec.verify.cache_state import check_cache_state
-from localspec.verify.certificate import Certificate
-from localspec.verify.comparison import adapters_of, files_of
+from localspec.verify.certificate import Certificate, adapters_of, files_of
 from localspec.verify.effort import Deadline, Effort
 from localspec.verify.greedy import PlainReference, check_greedy
 from localspec.verify.outcome import Outcome

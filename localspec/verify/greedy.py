@@ -9,9 +9,8 @@ from itertools import product
 
 from localspec.llama.target import shared_prefix
 from localspec.verify.effort import Deadline, Effort
-from localspec.verify.noise import measure
 from localspec.verify.outcome import Outcome, left_out
-from localspec.verify.subject import PlainAnswer, Subject
+from localspec.verify.subject import PlainAnswer, Subject, measure
 
 _AT_ONCE = 2
 """Sizes of passes whose rounding is measured along one answer."""

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 
+import numpy as np
+
 from localspec.decoding.driver import drive
+from localspec.decoding.interfaces import PassRequest, PassResult
 from localspec.decoding.loop import speculate
 from localspec.decoding.params import SamplingParams
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import acceptance_rule
-from localspec.decoding.sampling import Sampler
+from localspec.decoding.sampling import Row, Sampler
 from localspec.decoding.session import Session
+from localspec.decoding.tree import TokenTree
 from localspec.drafters.composition import compose, sources
 from localspec.drafters.options import Drafting
 from localspec.policy.profile import PairProfile
 from localspec.verify.chi_square import Pooled, bins, pooled
 from localspec.verify.effort import Deadline, Effort
 from localspec.verify.outcome import Outcome, left_out
-from localspec.verify.plain_rows import PlainRows, seconds_of
-from localspec.verify.sampling_places import sampling_places
 from localspec.verify.subject import PlainAnswer, Subject
 
 SAMPLING = SamplingParams(temperature=0.8, top_k=6, top_p=0.95, min_p=0.0)
@@ -219,3 +221,107 @@ def _outcome(judged: dict[str, Judged], places: int, reject: float, complete: bo
         },
         complete=complete,
     )
+
+
+MOST, LEAST = 0.85, 0.03
+"""Where the target prefers one token more, or the n-gram's proposal less, an acceptance rule can do
+little wrong.
+"""
+_PHRASE = 4
+_STEP = 3
+
+
+def sampling_places(
+    subject: Subject,
+    answers: Sequence[PlainAnswer],
+    sampler: Sampler,
+    count: int,
+    deadline: Deadline,
+) -> list[tuple[int, ...]]:
+    """Token ids of texts: a prompt with a plain answer, and a phrase of that answer once more.
+
+    Chosen by the target's probabilities alone; those where the n-gram's proposal is unlikely come
+    last.
+    """
+    found: list[tuple[int, ...]] = []
+    spare: list[tuple[int, ...]] = []
+    searches = [_of_answer(subject, answer, sampler) for answer in answers]
+    while searches and len(found) < count and not (deadline.over and found):
+        for search in list(searches):
+            place, serves = next(search, ((), False))
+            if not place:
+                searches.remove(search)
+            else:
+                (found if serves else spare).append(place)
+    return [*found, *spare][:count]
+
+
+def _of_answer(
+    subject: Subject, answer: PlainAnswer, sampler: Sampler
+) -> Iterator[tuple[tuple[int, ...], bool]]:
+    """Places where the target is undecided, and whether it may say what the n-gram proposes."""
+    text = [*answer.prompt, *answer.tokens]
+    ends = subject.engine.model.vocabulary.ends
+    while text and ends(text[-1]):
+        text.pop()
+    if len(answer.tokens) < 2 * _PHRASE:
+        return
+    for start in range(len(answer.prompt), len(text) - _PHRASE - 1, _STEP):
+        place = (*text, *text[start : start + _PHRASE])
+        subject.tell("looking for places where the model is undecided")
+        subject.target.rollback(text)
+        p = sampler.distribution(subject.row(place))
+        if p.probs.max() <= MOST:
+            yield place, p.prob(text[start + _PHRASE]) >= LEAST
+
+
+_PLAIN, _TOKEN = 1.0, 0.001
+"""Seconds that passes count as, so that `auto` drafts wherever there is something to."""
+
+
+class PlainRows:
+    """A `Target` whose every row is that of a plain pass after `base` and the same text, kept.
+
+    So samples have the plain distribution to the last bit if the algorithm is right.
+
+    Attributes:
+        clock: seconds that its passes count as.
+    """
+
+    def __init__(self, subject: Subject, base: Sequence[int]) -> None:
+        self._subject = subject
+        self._base = list(base)
+        self._rows: dict[tuple[int, ...], Row] = {}
+        self.clock = 0.0
+        subject.engine.clear()
+        self.row(())
+
+    def row(self, tail: Sequence[int]) -> Row:
+        """After the base and so many tokens more; float32 [vocabulary]."""
+        key = tuple(tail)
+        found = self._rows.get(key)
+        if found is None:
+            if key and key[:-1] not in self._rows:
+                self.row(key[:-1])  # so that the last pass is one over a single token
+            text = [*self._base, *key]
+            self._subject.target.rollback(text[:-1])
+            found = self._rows[key] = np.array(self._subject.row(text))
+        return found
+
+    def forward(self, request: PassRequest) -> PassResult:
+        tail, tree = tuple(request.context[len(self._base) :]), request.tree
+        rows = [self.row(tail)]
+        rows += [self.row((*tail, *tree.path_tokens(node))) for node in range(len(tree))]
+        seconds = seconds_of(len(rows))
+        self.clock += seconds
+        return PassResult(np.stack(rows), seconds)
+
+    def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
+        """There is no cache."""
+
+    def rollback(self, context: Sequence[int]) -> None:
+        """Nothing."""
+
+
+def seconds_of(tokens: int) -> float:
+    return _PLAIN + _TOKEN * tokens

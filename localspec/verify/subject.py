@@ -3,23 +3,60 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from localspec.bench.prompt_texts import prompt_for
 from localspec.bench.suites import SETS, load_suites
+from localspec.decoding.distribution import Ids
 from localspec.decoding.interfaces import PassRequest, Step, Target
 from localspec.decoding.params import SamplingParams
-from localspec.decoding.sampling import Row
+from localspec.decoding.sampling import Row, top_ids
 from localspec.decoding.stats import GenerationStats
-from localspec.decoding.tree import TokenTree
+from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import REGISTRY
 from localspec.engine import Engine
 from localspec.llama.target import shared_prefix
 from localspec.prompting.prompt import Prompt, Tokens
-from localspec.verify.best_tokens import Best
 from localspec.verify.outcome import Limit
+
+BEST = 8
+"""Tokens whose distances from the best one are compared."""
+_KEPT = 32
+
+
+class Best:
+    """The best tokens of a row: ids int32 [32], best first, and their logits float64 [32]."""
+
+    __slots__ = ("_bits", "ids", "logits")
+
+    def __init__(self, row: Row) -> None:
+        self.ids: Ids = top_ids(row, _KEPT)
+        self.logits: npt.NDArray[np.float64] = row[self.ids].astype(np.float64)
+        self._bits = hash(row.tobytes())
+
+    @property
+    def token(self) -> int:
+        return int(self.ids[0])
+
+    def gap(self, token: int) -> float:
+        """How far a token's logit is below the best one's; infinite where it is not kept."""
+        found = np.flatnonzero(self.ids == token)
+        return float(self.logits[0] - self.logits[found[0]]) if len(found) else math.inf
+
+    def moved(self, row: Row) -> float:
+        """How far another reading moves one of them relative to the best; 0 means the same bits."""
+        if hash(row.tobytes()) == self._bits:
+            return 0.0
+        other, ours = row[self.ids[:BEST]].astype(np.float64), self.logits[:BEST]
+        found = float(np.abs((other - other[0]) - (ours - ours[0])).max())
+        return found or sys.float_info.min
+
 
 PLAIN = Drafting(drafter="none")
 GREEDY = SamplingParams(temperature=0.0)
@@ -194,3 +231,40 @@ class Subject:
         for end in range(place + 1):  # a pass a token, as plain decoding
             row = self.row([*prompt, *plain[:end]])
         return place, abs(float(row[plain[place]] - row[other[place]]))
+
+
+_SOURCE = "verify"
+
+
+def measure(subject: Subject, answer: PlainAnswer, size: int) -> list[float]:
+    """Read a plain answer again in passes over `size` ≥ 2 tokens, all of them right: a build that
+    keeps rejected tokens must not be excused by its own fault.
+
+    Returns how far each row was moved, in logits; see `localspec.verify.subject.Best.moved`.
+    """
+    subject.engine.clear()
+    tokens, best, found = answer.tokens, answer.best, list[float]()
+    known = [*answer.prompt]
+    start = 0  # the first token that is not known yet
+    while len(tokens) - start >= 2:
+        known.append(tokens[start])
+        chain = list(tokens[start + 1 : start + size])
+        tree = TokenTree.chain(chain, _SOURCE)
+        last = start + size + size > len(tokens)
+        if last and subject.branches:
+            # As in a tree: beside a branch that is wrong. The cache is emptied after it.
+            tree = TokenTree()
+            tree.add(int(best[start + 1].ids[1]), ROOT, _SOURCE)
+            node = ROOT
+            for token in chain:
+                node = tree.add(token, node, _SOURCE)
+        rows = subject.target.forward(PassRequest(known, tree)).rows
+        rows = rows[[0, *range(len(rows) - len(chain), len(rows))]]
+        found += [plain.moved(row) for row, plain in zip(rows, best[start + 1 :], strict=False)]
+        if last:
+            break
+        subject.target.commit(tree, range(len(chain)))
+        known += chain
+        start += size
+    subject.engine.clear()
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localspec.bench.comparison import comparison_table
+from localspec.bench.report_tables import comparison_table
 from localspec.bench.samples import Sample
 from localspec.bench.summary import summarise
 from tests.bench.samples import sample

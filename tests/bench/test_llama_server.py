@@ -12,13 +12,13 @@ from typing import Any
 import psutil
 import pytest
 
-from localspec.bench.llama_server import LlamaServer
-from localspec.bench.samples import BenchPrompt
-from localspec.bench.server_configurations import (
+from localspec.bench.llama_server import (
     SERVER_CONFIGURATIONS,
+    LlamaServer,
     ServerConfiguration,
     server_configurations,
 )
+from localspec.bench.samples import BenchPrompt
 from localspec.errors import NativeError, UsageError
 
 pytestmark = pytest.mark.nightly

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from localspec.bench import report_folder
 from localspec.bench.machine import this_machine
-from localspec.bench.report import markdown
+from localspec.bench.report import markdown, prepare, write
 from localspec.bench.terminal_tables import report_text
 from localspec.errors import LocalspecError
 from localspec.llama import devices
@@ -76,7 +75,7 @@ def test_the_terminal_gets_80_columns_without_colour() -> None:
 
 
 def test_all_files_are_written(tmp_path: Path) -> None:
-    report_folder.write(a_report(), tmp_path)
+    write(a_report(), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.json", "report.md"]
     assert read((tmp_path / "report.json").read_text("utf-8")) == a_report()
 
@@ -84,14 +83,14 @@ def test_all_files_are_written(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LocalspecError, match=r"cannot be written to .*file.*--output"):
-        report_folder.prepare(tmp_path / "file" / "below")
+        prepare(tmp_path / "file" / "below")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="has no full disk to write to")
 def test_a_full_disk(tmp_path: Path) -> None:
     (tmp_path / "report.json").symlink_to("/dev/full")
     with pytest.raises(LocalspecError, match="No space left on device"):
-        report_folder.write(a_report(), tmp_path)
+        write(a_report(), tmp_path)
 
 
 def test_gpus_are_those_that_llama_can_use(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localspec.bench.table import Table
+from localspec.bench.summary import Table
 from localspec.bench.terminal_tables import table_text
 
 SUITES = (

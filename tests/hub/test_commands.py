@@ -17,7 +17,7 @@ import pytest
 
 from localspec import paths
 from localspec.cli.output import Console
-from localspec.cli.pull_display import DownloadDisplay
+from localspec.cli.pull import DownloadDisplay
 from localspec.hub.download import PullProgress
 from tests.cli.conftest import Cli
 from tests.cli.process import finished, line, on_terminal, running

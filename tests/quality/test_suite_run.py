@@ -10,9 +10,8 @@ import pytest
 
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
-from localspec.quality import score_text
 from localspec.quality.items import SuiteItem
-from localspec.quality.suite_run import ItemDifference, SuiteOutcome, Way, examine, wilson
+from localspec.quality.suite_run import ItemDifference, SuiteOutcome, Way, examine, text, wilson
 from localspec.verify.subject import GREEDY, Subject
 from tests.cli.conftest import Cli, cli
 
@@ -70,7 +69,7 @@ def test_a_target_that_says_something_else_is_a_fault(
     assert [one.position for one in outcome.ways["here"].differences] == [5, 5]
     assert len(outcome.faults) == 2
     assert "here parts from plain decoding at token 5 of fox" in outcome.faults[0]
-    assert "here parts" in score_text.text("tales", outcome.as_dict())
+    assert "here parts" in text("tales", outcome.as_dict())
 
 
 def test_sampled_answers_are_scored_and_not_compared(engine: Engine) -> None:
@@ -84,7 +83,7 @@ def test_a_lossy_way_may_part_and_a_gap_within_rounding_is_no_fault() -> None:
     ways = {"plain": Way(), "near": Way(differences=[near]), "typical": Way(False, [], 0, 0, [far])}
     outcome = SuiteOutcome(ways, noise=0.5)
     assert outcome.faults == []
-    told = score_text.text("tales", outcome.as_dict())
+    told = text("tales", outcome.as_dict())
     assert "one from token 3, 0.1000 logits apart: right became wrong" in told
     outcome.noise = 0.05
     assert len(outcome.faults) == 1

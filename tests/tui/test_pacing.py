@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localspec.tui.control.pacing import LEAST, MOST, SHARE, RedrawBudget
+from localspec.tui.control.conversation_display import LEAST, MOST, SHARE, RedrawBudget
 
 
 class Clock:

@@ -6,7 +6,7 @@ import pytest
 from rich.style import Style
 from textual.widgets import Markdown
 
-from localspec.tui.screens.reading_screen import ReadingScreen
+from localspec.tui.screens.dialogs import ReadingScreen
 from tests.tui.pilots import Chat, chat
 from tests.tui.scripted import NEVER, Hold, Says, Scripted
 

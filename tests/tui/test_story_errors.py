@@ -10,7 +10,7 @@ from localspec.chat.conversation import FAILED, USER, Conversation
 from localspec.errors import ContextOverflow, NativeError
 from localspec.history.history import History
 from localspec.tui import preferences
-from localspec.tui.screens.question import QuestionScreen
+from localspec.tui.screens.dialogs import QuestionScreen
 from localspec.tui.screens.settings_screen import SettingsScreen
 from tests.tui.pilots import Chat, chat, option_texts
 from tests.tui.scripted import Says, Scripted

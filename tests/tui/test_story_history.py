@@ -8,7 +8,7 @@ from textual.widgets import Input, OptionList
 from localspec.chat.conversation import ASSISTANT, USER, Conversation
 from localspec.history.history import ConversationHeader, History
 from localspec.tui.app import ChatApp
-from localspec.tui.screens.question import QuestionScreen
+from localspec.tui.screens.dialogs import QuestionScreen
 from tests.tui.pilots import Chat, chat, option_texts
 from tests.tui.scripted import Hold, Says, Scripted
 

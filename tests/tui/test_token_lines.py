@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from localspec.chat.provenance import Rejected, Span
 from localspec.text import harmless
+from localspec.tui.rendering.message_lines import token_lines
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.rendering.strips import INDENT
-from localspec.tui.rendering.token_lines import token_lines
 
 PALETTE = Palette({}, dark=True)
 SOURCES = ["target", "ngram", "model", "cascade", "oracle"]

@@ -16,7 +16,6 @@ from localspec.history.writer import HistoryWriter
 from localspec.text import harmless
 from localspec.tui import preferences
 from localspec.tui.preferences import Preferences
-from localspec.tui.screens.question import QuestionScreen
 from localspec.tui.session.conversing import Conversing
 from localspec.tui.session.events import PairReference
 from localspec.tui.widgets.composer import Composer
@@ -85,6 +84,7 @@ class Host(App[None]):
         self, text: str, answers: Sequence[tuple[str, str]], then: Callable[[str], object]
     ) -> None:
         """Ask a question; `then` gets the id of the chosen answer, and nothing for Escape."""
+        from localspec.tui.screens.dialogs import QuestionScreen
 
         def answered(answer: str | None) -> None:
             if answer is not None:

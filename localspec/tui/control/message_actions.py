@@ -56,7 +56,7 @@ def explain(host: Host, message: Message) -> None:
     """Show why it was as fast as it was."""
     if not message.stats:
         raise UsageError("Only answers have figures. Choose one of them.")
-    from localspec.tui.screens.reading_screen import ReadingScreen
+    from localspec.tui.screens.dialogs import ReadingScreen
 
     figures = Figures.from_dict(message.stats)
     text = words.explain(figures, model=message.model, draft=message.draft)

@@ -22,12 +22,20 @@ from localspec.chat.conversation import (
     Message,
 )
 from localspec.chat.figures import Figures
+from localspec.chat.titles import NEW, title_from
 from localspec.errors import UsageError
 from localspec.history.writer import HistoryWriter
-from localspec.tui.session import commands, events, titling
+from localspec.tui.session import commands, events
 from localspec.tui.session.answer import Running, ShownAnswer
 from localspec.tui.session.background_engine import BackgroundEngine
-from localspec.tui.session.events import Event, Opened, Question, event_id
+from localspec.tui.session.events import (
+    AnswerEnded,
+    AnswerFailed,
+    Event,
+    Opened,
+    Question,
+    event_id,
+)
 
 NEVER_BEGUN = "■ stopped before it was answered"
 
@@ -185,7 +193,7 @@ class Conversing:
         if not conversation.messages:
             raise UsageError("There is nothing to name yet. Write a message.")
         self._to_title = conversation
-        self.engine.ask(titling.question(conversation))
+        self.engine.ask(title_question(conversation))
 
     def forget(self, conversation: str) -> None:
         """A conversation is about to be deleted."""
@@ -219,9 +227,9 @@ class Conversing:
                 self.view.tell(f"{event.error}{stays}", error=True)
         elif isinstance(event, events.NotKept):
             self.view.tell(event.error, error=True)
-        elif event_id(event) == titling.TITLE:
+        elif event_id(event) == TITLE:
             if isinstance(event, events.AnswerEnded | events.AnswerFailed):
-                self._on_title(titling.title_of(event))
+                self._on_title(title_of(event))
         elif self.running is not None and event_id(event) == self.running.to:
             self._on_answer(self.running, event)
 
@@ -376,3 +384,26 @@ class Conversing:
         else:
             self.notes[message.id] = note
         self.view.message_changed(message)
+
+
+TITLE = "title"
+"""Id in events about a title; no message has it."""
+WISH = (
+    "Give our conversation a title of at most six words. Answer with the title alone, "
+    "without quotation marks."
+)
+TITLE_TOKENS = 24
+
+
+def title_question(conversation: Conversation) -> Question:
+    """The conversation and a wish, so that the cache stays useful for the next message."""
+    messages = [*conversation.for_model(), {"role": "user", "content": WISH}]
+    greedy = commands.checked(temperature=0.0)
+    return Question(TITLE, messages, greedy, TITLE_TOKENS, "error", lambda _text: None)
+
+
+def title_of(event: AnswerEnded | AnswerFailed) -> str | None:
+    """The title in an answer; None where there is none."""
+    title = title_from(event.text)
+    whole = isinstance(event, AnswerEnded) and event.finish_reason == "stop"
+    return title.strip("\"'*. ") if whole and title != NEW and not title.startswith("<") else None

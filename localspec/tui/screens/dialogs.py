@@ -8,9 +8,9 @@ from typing import ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
+from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import OptionList, Static
+from textual.widgets import Label, Markdown, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.text import harmless
@@ -36,3 +36,19 @@ class QuestionScreen(ModalScreen[str | None]):
     @on(OptionList.OptionSelected)
     def _answer(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(event.option_id)
+
+
+class ReadingScreen(ModalScreen[None]):
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,q,w", "dismiss(None)", "Close")]
+
+    def __init__(self, title: str, text: str) -> None:
+        super().__init__()
+        self._title, self._text = title, text
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="dialog wide"):
+            yield Label(self._title, markup=False)
+            yield Markdown(self._text, open_links=False)
+
+    def on_mount(self) -> None:
+        self.query_one(VerticalScroll).focus()
