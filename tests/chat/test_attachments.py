@@ -23,43 +23,33 @@ def test_a_text_file(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("\ufeffGrüße\n", encoding="utf-8")
     assert read_attachment(str(path)) == Attachment("notes.txt", "Grüße\n")
-
-
-def test_what_is_not_there(tmp_path: Path) -> None:
-    path = tmp_path / "none.txt"
-    assert refused(path) == f"There is no file {path}. Check the path."
-
-
-def test_a_folder(tmp_path: Path) -> None:
-    assert refused(tmp_path) == (
-        f"{tmp_path} cannot be read: it is a folder, and no file. Name a text file."
-    )
-
-
-def test_too_long(tmp_path: Path) -> None:
-    path = tmp_path / "long.txt"
-    path.write_bytes(b"a" * (MOST + 1))
-    assert refused(path) == (
-        f"{path} is larger than 1 MiB, which fits no context. Cut out what matters."
-    )
     path.write_bytes(b"a" * MOST)
     assert len(read_attachment(str(path)).text) == MOST
 
 
-def test_no_text(tmp_path: Path) -> None:
-    path = tmp_path / "image"
-    path.write_bytes(b"\x89PNG")
-    assert "is not UTF-8: byte 0" in refused(path)
-    path.write_bytes(b"a\0b")
-    assert "has a NUL at byte 1" in refused(path)
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, " There is no file {}. Check the path."),
+        (b"a" * (MOST + 1), " {} is larger than 1 MiB, which fits no context. Cut out what"),
+        (b"\x89PNG", "is not UTF-8: byte 0"),
+        (b"a\0b", "has a NUL at byte 1"),
+    ],
+)
+def test_what_is_no_text_file(tmp_path: Path, content: bytes | None, why: str) -> None:
+    path = tmp_path / "file"
+    if content is not None:
+        path.write_bytes(content)
+    assert why.format(path) in f" {refused(path)}"
 
 
-def test_what_never_ends(tmp_path: Path) -> None:
+def test_what_is_no_file(tmp_path: Path) -> None:
     """A pipe that nobody writes into would be waited for, for ever."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
-    assert "it is a pipe or a device, and no file" in refused(path)
-    assert "it is a pipe or a device, and no file" in refused("/dev/zero")
+    for odd in (path, "/dev/zero"):
+        assert "it is a pipe or a device, and no file" in refused(odd)
+    assert "cannot be read: it is a folder, and no file. Name a text" in refused(tmp_path)
 
 
 def test_an_image(tmp_path: Path) -> None:

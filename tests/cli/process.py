@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -12,6 +11,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
+
+import pexpect
 
 TIMEOUT = 120.0
 """Seconds, a hundred times what any of these processes takes."""
@@ -94,24 +95,13 @@ def event(process: subprocess.Popen[str], name: str) -> dict[str, Any]:
 
 def on_terminal(*arguments: str, command: tuple[str, ...] = LOCALSPEC, **more: str) -> bytes:
     """All that a process prints on a terminal."""
-    master, slave = pty.openpty()
-    try:
-        process = subprocess.Popen(
-            [*command, *arguments],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env=environment(**{"TERM": "xterm", **more}),
-        )
-    finally:
-        os.close(slave)
-    with process, os.fdopen(master, "rb", buffering=0) as screen:
-        printed = b""
-        while True:
-            try:
-                data = screen.read(4096)
-            except OSError:  # how Linux tells that the other side is gone
-                data = b""
-            if not data:
-                return printed
-            printed += data
+    child = pexpect.spawn(
+        command[0],
+        [*command[1:], *arguments],
+        env=environment(**{"TERM": "xterm", **more}),
+        timeout=TIMEOUT,
+    )
+    child.expect(pexpect.EOF)
+    child.close()
+    printed: Any = child.before
+    return bytes(printed)

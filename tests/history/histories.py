@@ -77,12 +77,6 @@ def writing(history: History) -> AbstractContextManager[object]:
     return history._writing
 
 
-def writer_of(history: History) -> Statements:
-    writer = history._file._writer
-    assert writer is not None
-    return writer
-
-
 PATIENCE = 0.05
 """Seconds; long enough for what is not locked at all."""
 

@@ -22,7 +22,6 @@ from tests.history.histories import (
     rows,
     said,
     talk,
-    writer_of,
 )
 
 # Missing
@@ -191,29 +190,6 @@ def test_what_is_not_ours_is_not_touched(tmp_path: Path, foreign: bool) -> None:
 
 
 # No room
-
-
-def test_disk_full(tmp_path: Path) -> None:
-    history = opened(tmp_path / "history.db")
-    before, _ = talk(history, "before")
-    writer = writer_of(history)
-    (pages,) = writer.connection.execute("PRAGMA page_count").fetchone()
-    writer.connection.execute(f"PRAGMA max_page_count = {pages}")
-    during, kept = talk(history, "during " * 5000, "answer " * 5000)
-    assert not kept
-    assert history.trouble is not None
-    assert history.trouble.kind == "full"
-    assert said(history).count("The disk is full") == 1
-    assert history.load(during.id) == during
-    assert history.load(before.id) == before
-    assert history.list()[0].messages == 2
-    assert not history.catch_up()
-    writer.connection.execute("PRAGMA max_page_count = 1000000")
-    later, kept = talk(history, "later")
-    assert kept
-    assert said(history) == KEPT_AGAIN
-    history.close()
-    holds(history.path, before, during, later)
 
 
 # What errors mean

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import termios
 import time
@@ -203,16 +202,3 @@ def chat(
             terminal.kill()
             terminal.ended()
         terminal.child.close(force=True)
-
-
-def finished(*arguments: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """`localspec` with pipes instead of a terminal."""
-    return subprocess.run(
-        [*LOCALSPEC, *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
-        env={**os.environ, "LOCALSPEC_HOME": str(home), **environment},
-    )

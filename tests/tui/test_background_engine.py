@@ -17,10 +17,8 @@ from localspec.distill import folders
 from localspec.distill.recording import likeliest
 from localspec.distill.trace import Trace
 from localspec.retrieval import manifest
-from localspec.tui.session import background_engine
 from localspec.tui.session.background_engine import BackgroundEngine
 from localspec.tui.session.events import (
-    AnswerBegan,
     AnswerEnded,
     AnswerFailed,
     Event,
@@ -48,7 +46,6 @@ class Desk:
         self.told: list[Event] = []
         self._events: SimpleQueue[Event] = SimpleQueue()
         self.engine = BackgroundEngine(self._events.put, loader=script.load)
-        self.kept: list[str] = []
 
     def until(self, kind: type[E], holds: Callable[[E], object] = lambda _: True) -> E:
         while True:
@@ -67,7 +64,7 @@ class Desk:
             "sampling": SamplingParams(),
             "max_tokens": None,
             "overflow": "error",
-            "keep": self.kept.append,
+            "keep": lambda _: None,
         }
         self.engine.ask(Question(**(values | changed)))  # type: ignore[arg-type]
 
@@ -152,36 +149,6 @@ def test_measuring_is_told() -> None:
         desk.ask()
         assert desk.until(Progress, lambda e: e.text.startswith("measuring")).message == "hello"
         desk.until(AnswerEnded)
-
-
-def test_a_growing_answer_is_handed_on_to_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background_engine, "KEEP_EVERY", 0.0)
-    with at_a_desk("one two three four five six seven") as desk:
-        desk.engine.open(PairReference(None))
-        desk.ask()
-        text = desk.until(AnswerEnded).text
-    assert len(desk.kept) > 2
-    assert all(text.startswith(kept) for kept in desk.kept)
-    assert desk.kept == sorted(desk.kept, key=len)
-
-
-def test_the_last_word_comes_before_the_models_are_freed() -> None:
-    hold, closed = Hold(), []
-    with at_a_desk(Says("one two three", holds={2: hold})) as desk:
-        desk.engine.open(PairReference(None))
-        desk.ask()
-        answer = desk.until(AnswerBegan).answer
-        wait_for(lambda: hold.reached)
-
-        def last() -> None:
-            answer.take()
-            closed.append(desk.script.closed)
-
-        desk.engine.close(PATIENCE, last=last)
-        assert closed == [0]
-        assert desk.script.closed == 1
-        assert "one two three".startswith(answer.text)
-        assert answer.text
 
 
 def wait_for(holds: Callable[[], object]) -> None:

@@ -9,7 +9,6 @@ from textual.widgets import Input, OptionList
 from localspec.chat.conversation import FAILED, USER, Conversation
 from localspec.errors import ContextOverflow, NativeError
 from localspec.history.history import History
-from localspec.tui import preferences
 from localspec.tui.screens.dialogs import QuestionScreen
 from localspec.tui.screens.settings_screen import SettingsScreen
 from tests.tui.pilots import Chat, chat, option_texts
@@ -96,18 +95,6 @@ async def test_a_full_context_offers_to_begin_anew() -> None:
         assert shown.said == ["second", "Two."]
         assert [m["content"] for m in script.asked[2].messages] == ["second"]
         assert script.asked[2].overflow == "error"
-
-
-async def test_broken_preferences_are_told_and_replaced() -> None:
-    file = preferences.file()
-    file.parent.mkdir(parents=True)
-    file.write_text("{not json", encoding="utf-8")
-    async with chat() as shown:
-        await shown.hears(f"{file} could not be read", error=False)
-        await shown.command("/tokens on")
-    async with chat() as shown:
-        assert shown.app.transcript.tokens
-        assert not shown.notices()
 
 
 async def test_settings_that_no_engine_takes_are_told() -> None:

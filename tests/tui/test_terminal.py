@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tui.terminals import LOCALSPEC, PLAIN, SLOW_CHAT, Terminal, chat, finished
+from tests.cli.process import environment, finished
+from tests.tui.terminals import LOCALSPEC, PLAIN, SLOW_CHAT, Terminal, chat
 
 pytestmark = pytest.mark.nightly
 
@@ -44,16 +45,6 @@ def test_a_message_is_answered(tmp_path: Path) -> None:
         terminal.type(CTRL_Q)
         assert terminal.ended() == 0
         assert restored(terminal)
-
-
-def test_ctrl_c_stops_and_leaves_when_pressed_twice_more(answering: Terminal) -> None:
-    answering.type(CTRL_C)
-    answering.until("■ stopped")
-    answering.type(CTRL_C)
-    answering.until("Ctrl+C again leaves")
-    answering.type(CTRL_C)
-    assert answering.ended() == 130
-    assert restored(answering)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -91,7 +82,7 @@ def test_ctrl_z_and_fg(tmp_path: Path) -> None:
 
 
 def test_without_a_terminal(tmp_path: Path) -> None:
-    result = finished("chat", home=tmp_path)
+    result = finished("chat", env=environment(LOCALSPEC_HOME=str(tmp_path)))
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr == (
         "localspec: localspec chat needs a terminal. "
