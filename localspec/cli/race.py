@@ -159,7 +159,13 @@ class _Shown:
 
             try:
                 return raced(
-                    self._request, scale, self._further, work, begin=self._begin, show=show
+                    self._request,
+                    scale,
+                    self._further,
+                    work,
+                    begin=self._begin,
+                    ask=self._ask,
+                    show=show,
                 )
             except BaseException:
                 self._leave()
@@ -201,13 +207,17 @@ class _Shown:
         else:
             self._console.answer(f"{race_line.texts(outcomes, self._further)}\n{summary}\n")
 
+    def _ask(self, question: str) -> None:
+        assert self._view is not None
+        self._view.ask(question)
+
     def _begin(self, engine: Engine, notices: list[str]) -> None:
         from localspec.cli.race_view import RaceView
 
         sampling, draft = self._request.opening.sampling, engine.draft
         parts = [engine.model.name, *([] if draft is None else [f"draft {draft.name}"])]
         parts.append("greedy" if sampling.greedy else f"temperature {sampling.temperature:g}")
-        self._view = RaceView(self._request.prompt, " · ".join(parts), self._further)
+        self._view = RaceView(self._request.prompt, " · ".join(parts))
         self._console.notices(notices)
         self._draw()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.console import Console
 from rich.text import Text
 
@@ -20,21 +18,21 @@ _HEAD = 2
 
 
 class RaceView:
-    """The race so far; `further` are the questions after the prompt."""
+    """The race so far."""
 
-    def __init__(self, prompt: str, title: str, further: Sequence[str] = ()) -> None:
+    def __init__(self, prompt: str, title: str) -> None:
         self.progress = RaceProgress()
         self._prompt = " ".join(harmless(prompt).split())
         self._title = harmless(title)
-        self._further = [harmless(question).strip() for question in further]
-        self._questions = [0, 0]  # that each lane has come to
         self._texts = (Text(), Text())
+
+    def ask(self, question: str) -> None:
+        """Both lanes come to a further question."""
+        for text in self._texts:
+            text.append(f"\n\n› {harmless(question).strip()}\n\n", "dim")
 
     def add(self, lap: Lap) -> None:
         self.progress.add(lap)
-        if lap.question > self._questions[lap.lane]:
-            self._questions[lap.lane] = lap.question
-            self._texts[lap.lane].append(f"\n\n› {self._further[lap.question - 1]}\n\n", "dim")
         several = lap.lane == LOCALSPEC and len(lap.token_ids) > 1
         self._texts[lap.lane].append(harmless(lap.text), _SEVERAL if several else "")
 

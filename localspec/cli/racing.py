@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from localspec import Engine, SamplingParams, Stream
-from localspec.cli.answering import all_notices, prompt_of, stream_of
+from localspec.cli.answering import Prompt, all_notices, prompt_of, stream_of
 from localspec.cli.request import AnswerRequest, OpeningOptions
 from localspec.cli.working import Work
 from localspec.errors import UsageError
@@ -17,9 +15,7 @@ from localspec.race.race_outcome import LaneResult, Proof, RaceOutcome, decided_
 from localspec.race.turns import (
     LOCALSPEC,
     PLAIN,
-    LaneAnswer,
     Lap,
-    RacedConversation,
     RaceLane,
     RaceProgress,
     take_turns,
@@ -33,7 +29,7 @@ class Raced:
     """The result.
 
     Attributes:
-        outcomes: one for each question that both lanes came to; at least one.
+        outcomes: one for each question that was asked; at least one.
         calibration_seconds: spent before the race.
         model, draft: paths.
     """
@@ -51,15 +47,17 @@ def raced(
     work: Work,
     *,
     begin: Callable[[Engine, list[str]], object],
+    ask: Callable[[str], object],
     show: Callable[[Lap], object],
 ) -> Raced:
-    """Run one race.
+    """Run one race, question by question.
 
     Args:
         scale: a pair of `localspec.bench.scale` instead of the request's models.
         further: questions after the first; each lane continues from its own answers.
         begin: called with the engine and notices when the models are open.
-        show: called with each turn.
+        ask: called with each further question.
+        show: called with each turn; its clock runs on over all questions.
     """
     options = request.opening.options
     with (
@@ -76,31 +74,44 @@ def raced(
             )
         provable = _provable(request, engine, work)
         measured = _warm_up(beside, work) + _warm_up(engine, work)
-        conversations = [
-            RacedConversation(partial(stream_of, request, each), prompt, further)
-            for each in (beside, engine)
-        ]
-        stats = conversations[LOCALSPEC].streams[0].stats
-        begin(engine, all_notices(request, engine, stats, [*beside.notices, *notices]))
-        lanes = [RaceLane(number, each) for number, each in enumerate(conversations)]
-        # Of each question by itself: its lanes begin at 0.
-        progress: defaultdict[int, RaceProgress] = defaultdict(RaceProgress)
-        with work.cancels(*conversations):
-            for lap in take_turns(lanes):
-                began = lanes[lap.lane].answers[lap.question].began
-                progress[lap.question].add(replace(lap, seconds=lap.seconds - began))
-                show(lap)
+        prompts, clocks = [prompt, prompt], [0.0, 0.0]
         outcomes: list[RaceOutcome] = []
-        for question, answers in enumerate(zip(*(each.answers for each in lanes), strict=False)):
-            streams = [each.streams[question] for each in conversations]
+        ours: list[Stream] = []
+        for question in (None, *further):
+            if question is not None:
+                if work.stopped:
+                    break
+                ask(question)
+                texts = (outcomes[-1].plain.text, outcomes[-1].localspec.text)
+                prompts = [_continued(*each, question) for each in zip(prompts, texts, strict=True)]
+            streams = [
+                stream_of(request, *each) for each in zip((beside, engine), prompts, strict=True)
+            ]
+            ours.append(streams[LOCALSPEC])
+            if question is None:
+                stats = ours[0].stats
+                begin(engine, all_notices(request, engine, stats, [*beside.notices, *notices]))
+            lanes = [RaceLane(number, stream) for number, stream in enumerate(streams)]
+            progress = RaceProgress()
+            with work.cancels(*streams):
+                for lap in take_turns(lanes):
+                    progress.add(lap)
+                    show(replace(lap, seconds=clocks[lap.lane] + lap.seconds))
+            clocks = [clock + lane.seconds for clock, lane in zip(clocks, lanes, strict=True)]
             alike = all(each.equal for each in outcomes)
-            found = _compared(request, (beside, engine), streams, answers, alike=alike)
-            outcomes.append(replace(found, lead=progress[question].lead()))
+            found = _compared(request, (beside, engine), streams, lanes, alike=alike)
+            outcomes.append(replace(found, lead=progress.lead()))
         if provable:
-            outcomes = _proved(engine, conversations[LOCALSPEC].streams, outcomes, work)
-        measured += sum(s.stats.calibration_seconds for s in conversations[LOCALSPEC].streams)
+            outcomes = _proved(engine, ours, outcomes, work)
+        measured += sum(stream.stats.calibration_seconds for stream in ours)
         draft = None if engine.draft is None else str(engine.draft.path)
         return Raced(tuple(outcomes), measured, str(engine.model.path), draft)
+
+
+def _continued(prompt: Prompt, answer: str, question: str) -> Prompt:
+    assert not isinstance(prompt, str), "a bare text has no further questions"
+    said = {"role": "assistant", "content": answer}
+    return [*prompt, said, {"role": "user", "content": question}]
 
 
 def _opening(request: AnswerRequest, scale: str | None, work: Work) -> OpeningOptions:
@@ -153,7 +164,7 @@ def _compared(
     request: AnswerRequest,
     engines: tuple[Engine, Engine],
     streams: Sequence[Stream],
-    answers: Sequence[LaneAnswer],
+    lanes: Sequence[RaceLane],
     *,
     alike: bool,
 ) -> RaceOutcome:
@@ -162,11 +173,11 @@ def _compared(
         LaneResult(
             text=stream.text,
             finish_reason=stream.finish_reason or "cancelled",
-            seconds=answer.seconds,
-            token_ids=tuple(answer.token_ids),
+            seconds=lane.seconds,
+            token_ids=tuple(lane.token_ids),
             stats=stream.stats,
         )
-        for stream, answer in zip(streams, answers, strict=True)
+        for stream, lane in zip(streams, lanes, strict=True)
     )
     stock = engine.model.kernels.in_use and not beside.model.kernels.in_use
     halfway = len(streams[PLAIN].context) - len(plain.token_ids) // 2

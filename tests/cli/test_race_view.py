@@ -60,3 +60,11 @@ def test_the_end_of_a_long_answer_is_what_is_shown() -> None:
     everything = "\n".join(line.plain for line in view(laps).lines(80, None))
     assert "word1 " in everything
     assert "word399" in everything
+
+
+def test_a_further_question_stands_in_both_lanes() -> None:
+    found = view(sample())
+    found.ask("And then?\x1b[2J")
+    shown = [line.plain for line in found.lines(80, 24)]
+    (row,) = [line for line in shown if "And then?" in line]
+    assert [part.strip() for part in row.split("│")] == ["› And then?\ufffd[2J"] * 2

@@ -45,7 +45,7 @@ class MadeUp:
 
 def lanes_of(answers: Sequence[MadeUp], clock: Clock) -> list[RaceLane]:
     """A lane for each, of one question."""
-    return [RaceLane(number, [answer], clock) for number, answer in enumerate(answers)]
+    return [RaceLane(number, answer, clock) for number, answer in enumerate(answers)]
 
 
 def sample() -> list[Lap]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localspec.race.turns import LOCALSPEC, PLAIN, RaceLane, RaceProgress, take_turns
+from localspec.race.turns import LOCALSPEC, PLAIN, RaceProgress, take_turns
 from tests.race.laps import Clock, MadeUp, lanes_of, sample
 
 
@@ -31,23 +31,3 @@ def test_the_lead_is_in_seconds_at_the_last_token_that_both_have() -> None:
     # after: p1, l1, p2, l5, p3, p4, p5; localspec has all from the second on at 3.0
     assert leads == [None, -0.25, -0.25, -1.0, 0.0, 1.0, 2.0]
     assert [progress.tokens(lane) for lane in (PLAIN, LOCALSPEC)] == [5, 5]
-
-
-def test_a_lane_goes_on_with_its_own_next_question() -> None:
-    """The quicker one is at the second while the other still answers the first."""
-    clock = Clock()
-    plain = [MadeUp(clock, [(3.0, "p", 1)] * 2), MadeUp(clock, [(3.0, "q", 1)])]
-    ours = [MadeUp(clock, [(2.0, "l", 2)]), MadeUp(clock, [(2.0, "m", 1)], measuring=5.0)]
-    lanes = [RaceLane(PLAIN, plain, clock), RaceLane(LOCALSPEC, ours, clock)]
-    laps = list(take_turns(lanes))
-    assert [(lap.text, lap.question, lap.seconds) for lap in laps] == [
-        ("p", 0, 3.0),
-        ("l", 0, 2.0),
-        ("m", 1, 4.0),
-        ("p", 0, 6.0),
-        ("q", 1, 9.0),
-    ]
-    assert [[(a.began, a.seconds) for a in lane.answers] for lane in lanes] == [
-        [(0.0, 6.0), (6.0, 3.0)],
-        [(0.0, 2.0), (2.0, 2.0)],
-    ]
