@@ -24,10 +24,10 @@ UNDRAFTED = "without drafts"
 """What an answer is compared with where stock llama.cpp was not measured."""
 SMALL = 300_000_000
 """Bytes of a model that is opened a second time without being noticed."""
-RECENT = 1.5
-"""Seconds of decoding that "now" looks back on."""
 BUCKET = 0.25
 """Seconds of decoding per point of `speeds`."""
+RECENT = 6
+"""Points that "now" looks back on."""
 POINTS = 120
 """Points of `speeds`."""
 OFF_AFTER = 8
@@ -197,10 +197,7 @@ class Meter:
         self._context_used = 0
         self._plain = 0.0
         self._unpriced = False
-        self._latest: deque[tuple[int, float]] = deque()
-        self._latest_tokens, self._latest_seconds = 0, 0.0
-        self._speeds: deque[float] = deque(maxlen=POINTS)
-        self._bucket_tokens, self._bucket_seconds = 0, 0.0
+        self._buckets: deque[tuple[int, float]] = deque([(0, 0.0)], maxlen=POINTS + 1)
         self._undrafted = 0
         self._reason: str | None = None
 
@@ -210,23 +207,17 @@ class Meter:
         if step.reads_prompt:
             return
         self._price(step, tokens)
-        self._latest.append((tokens, step.seconds))
-        self._latest_tokens += tokens
-        self._latest_seconds += step.seconds
-        while len(self._latest) > 1 and self._latest_seconds - self._latest[0][1] >= RECENT:
-            old_tokens, old_seconds = self._latest.popleft()
-            self._latest_tokens -= old_tokens
-            self._latest_seconds -= old_seconds
-        self._bucket_tokens += tokens
-        self._bucket_seconds += step.seconds
-        if self._bucket_seconds >= BUCKET:
-            self._speeds.append(self._bucket_tokens / self._bucket_seconds)
-            self._bucket_tokens, self._bucket_seconds = 0, 0.0
+        count, seconds = self._buckets.pop()
+        self._buckets.append((count + tokens, seconds + step.seconds))
+        if seconds + step.seconds >= BUCKET:
+            self._buckets.append((0, 0.0))
         self._reason = step.why_not_drafted
         self._undrafted = 0 if self._reason is None else self._undrafted + 1
 
     def figures(self) -> Figures:
         stats, account = self._stats, self._stats.account
+        buckets = list(self._buckets)
+        recent, seconds = map(sum, zip(*buckets[-1 - RECENT :], strict=True))
         return Figures(
             tokens=stats.generated_tokens,
             passes=stats.target_passes,
@@ -238,7 +229,7 @@ class Meter:
             verify_seconds=stats.verify_seconds,
             overhead_seconds=stats.overhead_seconds,
             speed=stats.tokens_per_second,
-            speed_now=self._latest_tokens / self._latest_seconds if self._latest_seconds else 0.0,
+            speed_now=recent / seconds if seconds else 0.0,
             plain_seconds=None
             if self._unpriced or not self._plain
             else self._plain * self.baseline.factor,
@@ -248,7 +239,7 @@ class Meter:
             accepted=stats.accepted,
             by_drafter={name: (d.accepted, d.tested) for name, d in list(stats.by_drafter.items())},
             by_position=_by_position(stats),
-            speeds=tuple(round(speed, 2) for speed in self._speeds),
+            speeds=tuple(round(count / took, 2) for count, took in buckets[:-1]),
             context_used=self._context_used or stats.prompt_tokens,
             context_length=self._context_length,
             reasons=dict(stats.reasons),

@@ -71,10 +71,8 @@ BENCH = {
         "--all-turns",
         "Ask all turns of a question, after the model's own answers. Default: the first turn.",
     ),
-    "per_suite": _what("--per-suite N", f"Use N prompts per suite. Default {PER_SUITE}.", int),
-    "max_tokens": _what(
-        "-n --max-tokens N", f"Generate at most N tokens. Default {MAX_TOKENS}.", int
-    ),
+    "per_suite": _what("--per-suite N", f"Use N prompts per suite. Default {PER_SUITE}."),
+    "max_tokens": _what("-n --max-tokens N", f"Generate at most N tokens. Default {MAX_TOKENS}."),
     "temp": _what(
         "--temp --temperature X",
         "Set the temperature; 0 is greedy. Repeatable. Default 0 and 0.8.",
@@ -86,19 +84,17 @@ BENCH = {
         "starts each turn without measurements, cold each answer.",
     ),
     "sweep": _what("--sweep", "Add fixed depths 1 to 8 of the draft model (arms 'depths')."),
-    "turns": _how("--turns N", f"Repeat N times and take medians. Default {TURNS}.", int),
+    "turns": _how("--turns N", f"Repeat N times and take medians. Default {TURNS}."),
     "quick": _how(
         "--quick",
         f"Take a first look: --per-suite {QUICK_PER_SUITE} -n {QUICK_MAX_TOKENS} --turns "
         f"{QUICK_TURNS}, unless given.",
     ),
-    "contention": _how("--contention N", "Run N busy processes at the same time. Default 0.", int),
-    "seed": _how("--seed N", f"Set the seed. Default {SEED}.", int),
+    "contention": _how("--contention N", "Run N busy processes at the same time. Default 0."),
+    "seed": _how("--seed N", f"Set the seed. Default {SEED}."),
     "peers": _who("--peers", "Also run llama-cpp-python's Llama, plain and with prompt lookup."),
     "llama_server": _who(
-        "--llama-server PATH",
-        "Also run llama.cpp's llama-server, with each of its drafting modes.",
-        Path,
+        "--llama-server PATH", "Also run llama.cpp's llama-server, with each of its drafting modes."
     ),
     "server_configs": _who(
         "--server-configs LIST",
@@ -107,13 +103,8 @@ BENCH = {
     "ik_python": _who(
         "--ik-python PATH",
         "Also run ik_llama-cpp-python, using this Python of an environment that has it.",
-        Path,
     ),
-    "output": _output(
-        "--output FOLDER",
-        "Write report.md and report.json to this folder.",
-        Path,
-    ),
+    "output": _output("--output FOLDER", "Write report.md and report.json to this folder."),
     "json": _output("--json", "Print all samples and figures as JSON instead of tables."),
 }
 

@@ -51,11 +51,11 @@ RECORDING = {
         list[Path],
     ),
     "raw": _recording("--raw", "Continue the prompts as they are, without a chat template."),
-    "answers": _recording("--answers N", "Answer each prompt N times. Default 1.", int),
+    "answers": _recording("--answers N", "Answer each prompt N times. Default 1."),
     "max_tokens": _recording(
-        "-n --max-tokens N", "Generate at most N tokens per answer. Default 256.", int
+        "-n --max-tokens N", "Generate at most N tokens per answer. Default 256."
     ),
-    "tokens": _recording("--tokens N", "Stop recording at N tokens.", int),
+    "tokens": _recording("--tokens N", "Stop recording at N tokens."),
     "record_only": _recording("--record-only", "Record, but do not train yet."),
 }
 TRAINING = {
@@ -68,32 +68,29 @@ TRAINING = {
         "Set width x layers x feed-forward of a new draft. Default: the best for this machine.",
     ),
     "vocabulary": _training(
-        "--vocabulary N", "Keep only the N tokens that the target uses most. Default: all.", int
+        "--vocabulary N", "Keep only the N tokens that the target uses most. Default: all."
     ),
-    "epochs": _training("--epochs N", "Train on each answer N times. Default 4.", int),
+    "epochs": _training("--epochs N", "Train on each answer N times. Default 4."),
     "rounds": _training(
         "--rounds N",
         "Before each of the last N epochs, train also on text that the draft generates and the "
         "target corrects. Default 0.",
-        int,
     ),
-    "batch": _training("--batch N", "Train on N tokens per step. Default 2048.", int),
+    "batch": _training("--batch N", "Train on N tokens per step. Default 2048."),
     "rate": _training(
         "--rate X",
         "Set the highest learning rate. Default 0.0005 to tune a draft, 0.0015 for a new one.",
-        float,
     ),
-    "seed": _training("--seed N", "Set the seed of order, weights and sampling. Default 0.", int),
+    "seed": _training("--seed N", "Set the seed of order, weights and sampling. Default 0."),
     "threads": _training(
         "-t --threads N",
         "Use N threads. With one, the same recording gives the same file, byte for byte. Default "
         "1.",
-        int,
     ),
     "device": _training("--device NAME", "Train on auto, cpu, cuda or mps. Default auto."),
     "quant": _training("--quant TYPE", f"Store the matrices as {', '.join(QUANTS)}. Default Q8_0."),
     "out": _training(
-        "-o --out FILE", "Write the draft to this file. Default: where '-d auto' finds it.", Path
+        "-o --out FILE", "Write the draft to this file. Default: where '-d auto' finds it."
     ),
 }
 RECORDED = {

@@ -34,9 +34,8 @@ QUESTIONS = {
     "file": _questions(
         "--file FILE",
         "Read the questions from this file: JSON lines, as the suite is published. Required.",
-        Path,
     ),
-    "limit": _questions("--limit N", "Ask N questions, spread over the file. Default: all.", int),
+    "limit": _questions("--limit N", "Ask N questions, spread over the file. Default: all."),
     "beside": _questions(
         "--beside RULE",
         "Also score a lossy acceptance rule: typical, top-k, top-p, threshold. Repeatable.",

@@ -59,7 +59,7 @@ Query = Annotated[
     ),
 ]
 _option, _JSON = o.in_panel(None), o.only(o.COMMON, "json")
-_LIMIT = {"limit": _option("--limit N", f"Show at most N. Default {_MOST}.", int)}
+_LIMIT = {"limit": _option("--limit N", f"Show at most N. Default {_MOST}.")}
 _EXPORT = {
     "format": _option(
         "--format md|json",
@@ -70,7 +70,6 @@ _EXPORT = {
         "-o --output FILE",
         "Write to this file, or to a new file in this folder. An existing file is kept: -2, -3 … "
         "is appended to the name. Default: standard output.",
-        Path,
     ),
 }
 _command = partial(history.command, cls=help_text.Command)

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from copy import copy
 from inspect import unwrap
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -21,6 +22,13 @@ Group = Mapping[str, Shared]
 Verb = TypeVar("Verb", bound=Callable[..., int])
 
 OUTPUT = "Output"
+KINDS: Mapping[str, Any] = {
+    **dict.fromkeys(("N", "K"), int),
+    **dict.fromkeys(("X", "P"), float),
+    **dict.fromkeys(("FILE", "FOLDER", "PATH", "DIR"), Path),
+    "": bool,
+}
+"""Types of values by metavar; others are str."""
 _of_verbs: dict[Callable[..., int], Group] = {}
 """The options that `takes` gave to each verb."""
 
@@ -34,8 +42,8 @@ def default(record: type[Any], name: str) -> str:
 def in_panel(panel: str | None, *, advanced: bool = False) -> Callable[..., Shared]:
     """Declares options of one titled group, or of none; only `--help-all` shows `advanced` ones.
 
-    The result takes the names and the metavar with blanks between, the help text, and a type:
-    by default bool without a metavar, else str.
+    The result takes the names and the metavar with blanks between, the help text, and a type if
+    it is not that of KINDS.
     """
 
     def option(names: str, help: str, kind: Any = None) -> Shared:
@@ -51,7 +59,7 @@ def in_panel(panel: str | None, *, advanced: bool = False) -> Callable[..., Shar
             show_default=False,
             hidden=advanced,
         )
-        return (kind or (str if metavar else bool)) | None, info
+        return (kind or KINDS.get(metavar, str)) | None, info
 
     return option
 

@@ -67,7 +67,6 @@ GREEDY = {
     "temperature": _sampling(
         "--temp --temperature X",
         "Set the temperature. 0, the default, is greedy: both lanes give the same text.",
-        float,
     )
 }
 OUTPUT = {"json": _output("--json", "Print one JSON object with texts and figures at the end.")}

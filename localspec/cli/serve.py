@@ -41,9 +41,7 @@ SERVER = {
         f"a key. {o.default(ServerOptions, 'host')}",
     ),
     "port": _server(
-        "--port N",
-        f"Listen at this port; 0 takes a free one. {o.default(ServerOptions, 'port')}",
-        int,
+        "--port N", f"Listen at this port; 0 takes a free one. {o.default(ServerOptions, 'port')}"
     ),
     "api_key": _server(
         "--api-key KEY",
@@ -64,13 +62,11 @@ SERVER = {
     "max_queue": _server(
         "--max-queue N",
         f"Let N requests wait for their turn. {o.default(ServerOptions, 'max_queue')}",
-        int,
     ),
     "max_tokens": _server(
         "-n --max-tokens N",
         "Generate at most N tokens for requests that set no limit. Default: until the context is "
         "full.",
-        int,
     ),
     "context_shift": _server(
         "--context-shift",
@@ -81,7 +77,6 @@ SERVER = {
         "--slot-save-path DIR",
         "Let clients save slots in files of this folder (/slots/0?action=save). Not with "
         "--parallel.",
-        Path,
     ),
     "slots": _server(
         "--slots/--no-slots",
@@ -121,7 +116,6 @@ PARALLEL = {
         "--parallel N",
         "Generate N answers at once, in shared passes; further requests wait. "
         f"{o.default(ModelOptions, 'parallel')}",
-        int,
     )
 }
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from localspec import Drafting, ModelOptions, SamplingParams
 from localspec.cli.option_groups import default, in_panel
 from localspec.drafters.options import OVERLAPS
@@ -26,7 +24,6 @@ MODEL = {
         "-c --ctx N",
         "Set the context length in tokens, for prompt and answer together; 0 takes the model's "
         f"own, at most 8192. {default(ModelOptions, 'context')} (LOCALSPEC_CTX)",
-        int,
     ),
     "threads": _model(
         "-t --threads N|auto",
@@ -37,7 +34,6 @@ MODEL = {
         "--gpu-layers N",
         f"Put N layers on the GPU; -1 puts all. {default(ModelOptions, 'gpu_layers')} "
         "(LOCALSPEC_GPU_LAYERS)",
-        int,
     ),
     "flash_attention": _rare_model(
         "--flash-attention WHEN",
@@ -75,9 +71,7 @@ MODEL = {
     ),
 }
 
-PROJECTOR = {
-    "mmproj": _rare_model("--mmproj FILE", "Load the projector (GGUF) of a vision model.", Path)
-}
+PROJECTOR = {"mmproj": _rare_model("--mmproj FILE", "Load the projector (GGUF) of a vision model.")}
 
 DRAFT_MODEL = {
     "draft": _draft(
@@ -86,12 +80,11 @@ DRAFT_MODEL = {
         "self (made from the model's own file), or none. Default auto. (LOCALSPEC_DRAFT)",
     ),
     "draft_threads": _rare_draft(
-        "--draft-threads N", "Use N threads for the draft model. Default: as for the model.", int
+        "--draft-threads N", "Use N threads for the draft model. Default: as for the model."
     ),
     "draft_gpu_layers": _rare_draft(
         "--draft-gpu-layers N",
         "Put N layers of the draft model on the GPU; -1 puts all. Default: as for the model.",
-        int,
     ),
     "lora_draft": _rare_draft(
         "--lora-draft FILE[:SCALE]",
@@ -115,12 +108,11 @@ DRAFTING = {
         "Choose who proposes tokens: auto (what pays), none (plain decoding), ngram (repeated "
         f"text), model (the draft model). {default(Drafting, 'drafter')} (LOCALSPEC_DRAFTER)",
     ),
-    "depth": _rare_drafting("--depth N", "Draft N tokens per pass. Default: what pays.", int),
+    "depth": _rare_drafting("--depth N", "Draft N tokens per pass. Default: what pays."),
     "width": _rare_drafting(
         "--width N",
         "Draft N candidates at each position; above 1, drafts are trees. "
         f"{default(Drafting, 'width')}",
-        int,
     ),
     "greedy_drafts": _rare_drafting(
         "--greedy-drafts", "Draft the most probable tokens even if the answer is sampled."
@@ -129,22 +121,18 @@ DRAFTING = {
         "--min-confidence P",
         "Stop a draft if the draft model's best token is less probable than P. "
         f"{default(Drafting, 'min_confidence')}",
-        float,
     ),
     "min_likelihood": _rare_drafting(
         "--min-likelihood P",
         "Stop a draft if all its tokens together are less probable than P. "
         f"{default(Drafting, 'min_likelihood')}",
-        float,
     ),
     "rule": _rare_drafting(
         "--rule NAME",
         "Set the acceptance rule. Lossless: auto, token, block, match. Lossy, which can change "
         f"the answer: typical, top-k, top-p, threshold. {default(Drafting, 'rule')}",
     ),
-    "rule_threshold": _rare_drafting(
-        "--rule-threshold X", "Set the threshold of a lossy rule.", float
-    ),
+    "rule_threshold": _rare_drafting("--rule-threshold X", "Set the threshold of a lossy rule."),
     "overlap": _rare_drafting(
         "--overlap WHEN",
         "Draft while the target verifies, if the two have separate devices or cores: "
@@ -162,7 +150,6 @@ ANSWER = {
     "max_tokens": _answer(
         "-n --max-tokens N",
         "Generate at most N tokens. Default: 2048; in a chat, until the context is full.",
-        int,
     ),
     "stop": _rare_answer("--stop TEXT", "End the answer before this text. Repeatable.", list[str]),
     "grammar": _rare_answer(
@@ -187,48 +174,40 @@ SAMPLING = {
         "--temp --temperature X",
         f"Set the temperature; 0 is greedy. {default(SamplingParams, 'temperature')} "
         "(LOCALSPEC_TEMPERATURE)",
-        float,
     ),
     "top_k": _rare_sampling(
         "--top-k K",
         f"Keep the K most probable tokens; 0 keeps all. {default(SamplingParams, 'top_k')}",
-        int,
     ),
     "top_p": _rare_sampling(
         "--top-p P",
         "Keep the fewest tokens whose probabilities add up to P; 1 keeps all. "
         f"{default(SamplingParams, 'top_p')}",
-        float,
     ),
     "min_p": _rare_sampling(
         "--min-p P",
         "Keep tokens with at least P times the probability of the best one; 0 keeps all. "
         f"{default(SamplingParams, 'min_p')}",
-        float,
     ),
     "repeat_penalty": _rare_sampling(
         "--repeat-penalty X",
         "Make recent tokens less likely by this factor; 1 turns it off. "
         f"{default(SamplingParams, 'repeat_penalty')}",
-        float,
     ),
     "frequency_penalty": _rare_sampling(
         "--frequency-penalty X",
         "Subtract X from a logit for each recent occurrence. "
         f"{default(SamplingParams, 'frequency_penalty')}",
-        float,
     ),
     "presence_penalty": _rare_sampling(
         "--presence-penalty X",
         "Subtract X from the logit of each token that occurred recently. "
         f"{default(SamplingParams, 'presence_penalty')}",
-        float,
     ),
     "penalty_last_n": _rare_sampling(
         "--penalty-last-n N",
         "Count the last N tokens as recent; -1 counts all. "
         f"{default(SamplingParams, 'penalty_last_n')}",
-        int,
     ),
     "logit_bias": _rare_sampling(
         "--logit-bias TOKEN_ID=BIAS",
@@ -239,7 +218,6 @@ SAMPLING = {
         "--seed N",
         "Set the seed. With --exact, the same seed gives the same answer; otherwise only with the "
         "same drafts and threads. Default: random, shown by --stats.",
-        int,
     ),
 }
 
@@ -251,7 +229,6 @@ SESSION = {
         "--session FILE",
         "Continue the conversation in this file and save it there, with the models' caches. The "
         "file is created if it does not exist.",
-        Path,
     ),
     "prompt_cache": _rare_session(
         "--prompt-cache SIZE",

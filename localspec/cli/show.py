@@ -37,7 +37,6 @@ SHOW = {
         "-c --ctx N",
         "Compute the memory for this context length; 0 takes the model's own, at most 8192. "
         "Default 0.",
-        int,
     ),
     "kv_type": _option(
         "--kv-type TYPE",

@@ -35,11 +35,8 @@ EFFORT = {
     "check": _how(
         "--check FILE",
         "Run nothing: compare a certificate.json with the files, versions and machine here.",
-        Path,
     ),
-    "out": _output(
-        "--out FOLDER", "Write certificate.json and certificate.md to this folder.", Path
-    ),
+    "out": _output("--out FOLDER", "Write certificate.json and certificate.md to this folder."),
 }
 
 

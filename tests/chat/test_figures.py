@@ -112,7 +112,7 @@ def test_acceptance_by_drafter_and_position() -> None:
 
 def test_now_looks_back_on_the_last_moments() -> None:
     slow = [plain(seconds=1.0)] * 3
-    fast = [plain(seconds=0.01)] * (round(RECENT / 0.01) + 2)
+    fast = [plain(seconds=0.01)] * (round(RECENT * BUCKET / 0.01) + 2)
     figures = metered([first(), *slow, *fast])
     assert figures.speed_now == pytest.approx(100, rel=0.05)
     assert figures.speed < 40
