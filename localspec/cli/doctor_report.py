@@ -138,12 +138,13 @@ def _machine(found: Findings) -> str:
         for device in gpus
     )
     features = ", ".join(found.features)
+    threads = "1 thread" if machine.threads == 1 else f"{machine.threads} threads"
     return facts(
         [
-            ("machine", f"{machine.cpu}, {machine.cores} cores, {machine.threads} threads used"),
+            ("machine", f"{machine.cpu}, {machine.cores} cores, {threads} used"),
             ("memory", f"{gibibytes(available()[0])} of {gibibytes(machine.memory)} available"),
             ("backends", ", ".join(found.backends) + (f" ({features})" if features else "")),
-            ("devices", others or "only the processor"),
+            ("devices", others or "CPU only"),
             ("kernels", found.kernels.words),
             (
                 "versions",
@@ -182,10 +183,10 @@ def _measured(found: PairMeasurements) -> str:
     if found.curve:
         one = found.curve[1]
         more = {n: seconds / one for n, seconds in found.curve.items() if n > 1}
-        sizes = ", ".join(unbroken(f"{n}: {ratio:.2f}") for n, ratio in more.items())
-        rows = [("target pass", f"{1e3 * one:.1f} ms over one token; times that over {sizes}")]
+        sizes = ", ".join(unbroken(f"{n} tokens {ratio:.2f}×") for n, ratio in more.items())
+        rows = [("target pass", f"{1e3 * one:.1f} ms for one token; {sizes}")]
         if found.draft_seconds is not None and found.cost is not None:
-            cost = f"{1e3 * found.draft_seconds:.1f} ms, {found.cost:.2f} of a target's"
+            cost = f"{1e3 * found.draft_seconds:.1f} ms, {found.cost:.2f} of a target pass"
             rows.append(("draft pass", cost))
         rows.append(("threads", found.threads))
         text = facts(rows)

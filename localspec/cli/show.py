@@ -175,7 +175,7 @@ def _facts(file: GGUFFile, record: dict[str, Any]) -> str:
         ("context", f"trained on {record['trained_context'] or 'an unknown number of'} tokens"),
         ("vocabulary", f"{words['tokens']} tokens, {words['model']} / {words['pre_tokenizer']}"),
         ("chat template", f"{len(template)} characters (--template)" if template else "none"),
-        ("licence", record["licence"] or "not told"),
+        ("licence", record["licence"] or "not stated"),
         ("memory", _memory(record["memory"])),
     ]
     if record["problem"]:
@@ -193,7 +193,7 @@ def _memory(memory: dict[str, Any]) -> str:
         f"passes and vocabulary {gibibytes(memory['compute'])}"
     )
     if memory["reclaimable"]:
-        text += f"\n{gibibytes(memory['reclaimable'])} of it can be taken back: the mapped file"
+        text += f"\n{gibibytes(memory['reclaimable'])} of it is the file, mapped and reclaimable"
     return text
 
 
@@ -217,13 +217,13 @@ def _drafts(found: list[DraftCandidate]) -> str:
         header = ("DRAFTS HERE", "PARAMETERS", "EXPECTED", "REFERENCE")
         text += table(header, rows, right=("PARAMETERS", "EXPECTED"), spare=("PARAMETERS",))
     else:
-        text += "No model on this machine drafts for it.\n"
+        text += "No model on this machine can draft for it.\n"
     doubts = [doubt for candidate in fitting for doubt in _doubts(candidate)]
     if doubts:
-        text += "\n" + table(("OF THESE", "RULE", "BUT"), doubts, sentences=("BUT",))
+        text += "\n" + table(("DRAFT", "RULE", "WARNING"), doubts, sentences=("WARNING",))
     if others:
         reasons = [(c.model.name, c.why_not or "") for c in others]
-        text += "\n" + table(("NO DRAFTS FOR IT", "WHY"), reasons, sentences=("WHY",))
+        text += "\n" + table(("DOES NOT FIT", "WHY"), reasons, sentences=("WHY",))
     return text
 
 

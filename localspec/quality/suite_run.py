@@ -58,7 +58,7 @@ class SuiteOutcome:
     def faults(self) -> list[str]:
         """Lossless answers that differ where the tokens are farther apart than rounding moves."""
         return [
-            f"{name} parts from plain decoding at token {one.position} of {one.item}, where the "
+            f"{name} differs from plain decoding at token {one.position} of {one.item}, where the "
             f"tokens are {one.gap:.4f} logits apart: more than rounding moves ({self.noise:.4f})."
             for name, way in self.ways.items()
             if way.lossless
@@ -180,7 +180,7 @@ def text(suite: str, found: dict[str, Any]) -> str:
         differences = way["differences"]
         if not differences:
             continue
-        lines.append(f"{name} answers {len(differences)} of {way['of']} otherwise than plain:")
+        lines.append(f"{name} differs from plain in {len(differences)} of {way['of']} answers:")
         lines += [f"  {_difference(one)}" for one in differences[:_LISTED]]
         if len(differences) > _LISTED:
             lines.append(f"  and {len(differences) - _LISTED} more, which --json lists")

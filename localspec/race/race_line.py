@@ -102,7 +102,7 @@ def _sameness(outcome: RaceOutcome) -> str:
         f"“{printable(text)}”" if text.strip() else "white space"
         for text in (outcome.parting.plain, outcome.parting.localspec)
     )
-    return f"the texts part after {outcome.parting.position} tokens: {ways}"
+    return f"the texts differ after {outcome.parting.position} tokens: {ways}"
 
 
 def _proof(outcome: RaceOutcome) -> str:

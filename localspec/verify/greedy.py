@@ -119,7 +119,7 @@ def _outcome(
     noise, rows = reference.noise, len(reference.moved)
     limit = subject.limit(noise)
     faults = [
-        f"{name} parts from plain decoding at token {one.position} of prompt {one.prompt}, where "
+        f"{name} differs from plain decoding at token {one.position} of prompt {one.prompt}, where "
         f"{_far(one.gap)}: {limit.beyond}."
         for name, comparison in {IN_CHUNKS: chunks, **compared}.items()
         for one in comparison.divergences
@@ -136,7 +136,7 @@ def _outcome(
     total = sum(one.answers for one in compared.values())
     gaps = [one.gap for comparison in compared.values() for one in comparison.divergences]
     summary = f"{total - len(gaps)} of {total} answers equal plain decoding's in every token"
-    summary += f"; the others part where {_far(max(gaps))} at most. " if gaps else ". "
+    summary += f"; the others differ where {_far(max(gaps))} at most. " if gaps else ". "
     if subject.same_bits and not faults:
         summary += (
             f"Passes of other shapes, and prompts read in chunks of {_CHUNK}, give the same rows "

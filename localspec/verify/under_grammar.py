@@ -48,7 +48,7 @@ def check_grammar(subject: Subject, effort: Effort, deadline: Deadline, noise: f
             gaps.append(subject.parting(prompt, plain[number].tokens, greedy.tokens)[1])
             if limit.exceeded(gaps[-1]):
                 faults.append(
-                    f"{name} parts from plain decoding under the grammar where the logits are "
+                    f"{name} differs from plain decoding under the grammar where the logits are "
                     f"{gaps[-1]:.4f} apart: {limit.beyond}."
                 )
         for one in (greedy, drawn):
@@ -61,7 +61,7 @@ def check_grammar(subject: Subject, effort: Effort, deadline: Deadline, noise: f
         f"{len(asked)} greedy and as many sampled answers, {accepted} of {tested} tested drafts "
         f"accepted in them: {'not all are right' if faults else 'all obey the grammar'}, "
         f"{len(asked) - len(gaps)} of {len(asked)} greedy ones equal plain decoding's"
-        + (f", the others part at gaps of {max(gaps):.4f} at most." if gaps else ".")
+        + (f", the others differ at gaps of {max(gaps):.4f} at most." if gaps else ".")
         + left_out([name for name in ways if name not in asked], ())
     )
     return Outcome(

@@ -68,7 +68,7 @@ def test_show_the_embedded_model(cli: Cli) -> None:
         "context         trained on 2048 tokens",
         "vocabulary      8192 tokens, gpt2 / gpt-2",
         "chat template   153 characters",
-        "licence         not told",
+        "licence         not stated",
         "with 2048 tokens of f16 cache",
         "demo draft (tale-3m)",
     ):

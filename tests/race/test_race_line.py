@@ -22,7 +22,7 @@ def test_answers_of_different_lengths_are_compared_by_their_speed() -> None:
 
 def test_where_texts_part_is_told() -> None:
     told = figures(outcome(parting=Parting(7, " a", " the")))
-    assert "the texts part after 7 tokens: “a” or “the” · rounding can do that; localspec" in told
+    assert "the texts differ after 7 tokens: “a” or “the” · rounding can do that; localspec" in told
 
 
 def test_what_plain_decoding_is_and_what_was_proved() -> None:

@@ -50,7 +50,7 @@ def test_always_accepting_fails(subject: Subject, monkeypatch: pytest.MonkeyPatc
     broken.with_rule(monkeypatch, broken.AlwaysAccepts)
     monkeypatch.setattr("localspec.decoding.rules.GreedyMatch", broken.AlwaysAccepts)
     assert any(
-        "parts from plain" in fault for fault in check_greedy(subject, LITTLE, ENDLESS)[0].faults
+        "differs from plain" in fault for fault in check_greedy(subject, LITTLE, ENDLESS)[0].faults
     )
     assert any("not distributed" in fault for fault in sampled(subject).faults)
 
@@ -89,7 +89,7 @@ def test_a_rejected_branch_in_the_cache_fails(
     found = check_cache_state(subject, reference, LITTLE, ENDLESS)
     assert any("After tree commits" in fault for fault in found.faults)
     greedy, _ = check_greedy(subject, LITTLE, ENDLESS)
-    assert any("tree parts from plain" in fault for fault in greedy.faults)
+    assert any("tree differs from plain" in fault for fault in greedy.faults)
 
 
 def test_a_grammar_that_drafts_escape_fails(
@@ -135,7 +135,7 @@ def test_what_rounding_excuses_is_a_fault_with_kernels(
 ) -> None:
     broken.with_target(monkeypatch, to_the_bit.engine, broken.TurnsNearTies)
     faults = check_greedy(to_the_bit, LITTLE, ENDLESS)[0].faults
-    assert any("parts from plain decoding" in fault for fault in faults)
+    assert any("differs from plain decoding" in fault for fault in faults)
     assert any("rows differ in passes of other shapes" in fault for fault in faults)
     to_the_bit.same_bits = False
     excused, _ = check_greedy(to_the_bit, LITTLE, ENDLESS)
