@@ -6,7 +6,7 @@ from typing import Any
 
 from localspec import DrafterStats, GenerationStats
 from localspec.answer_line import STOCK
-from localspec.chat.figures import UNDRAFTED, Figures
+from localspec.chat.figures import Figures
 from localspec.cli.answer_report import account, line, table
 from localspec.decoding.stats import AccountStatement
 
@@ -34,60 +34,32 @@ def drafted() -> GenerationStats:
     )
 
 
-def plain(**more: object) -> GenerationStats:
-    return GenerationStats(generated_tokens=11, target_passes=11, decode_seconds=0.5, **more)  # type: ignore[arg-type]
-
-
-def line_of(stats: GenerationStats, seconds: float | None = None, **more: Any) -> str:
-    """The line of an answer that plain decoding would have taken so long for."""
-    given = {"draft": None, "interrupted": False, "beside": UNDRAFTED} | more
-    return line(figures(stats, seconds, given.pop("beside")), **given)
-
-
-def figures(stats: GenerationStats, seconds: float | None, beside: str = UNDRAFTED) -> Figures:
-    names = ("prompt_tokens", "decode_seconds", "verify_seconds", "drafted", "reasons", "rule")
-    return Figures(
-        tokens=stats.generated_tokens,
-        passes=stats.target_passes,
-        speed=stats.tokens_per_second,
-        plain_seconds=seconds,
-        lossless=stats.lossless,
-        beside=beside,
-        **{name: getattr(stats, name) for name in names},
-    )
-
-
-def test_one_line_for_a_drafted_answer() -> None:
-    assert line_of(drafted(), 0.442, draft="tale-3m", beside=STOCK) == (
-        "139 tokens · 812 tok/s · 2.6× plain llama.cpp · draft tale-3m"
-    )
-
-
-def test_no_speed_up_is_made_up() -> None:
-    assert line_of(drafted(), None) == "139 tokens · 812 tok/s"
-    assert line_of(drafted(), 0.1615) == "139 tokens · 812 tok/s", "not measured beside llama.cpp"
-    assert "1.60× plain llama.cpp" in line_of(plain(), 0.8, beside=STOCK), "the kernels' gain"
+def line_of(*, interrupted: bool = False, built_in: bool = False, **more: Any) -> str:
+    figures = Figures(tokens=11, passes=11, speed=20.0, decode_seconds=0.5, **more)
+    return line(figures, draft=None, interrupted=interrupted, built_in=built_in)
 
 
 def test_one_line_gives_the_main_reason_where_nothing_was_drafted() -> None:
-    stats = plain(reasons={"rarely": 1, "mostly": 9})
-    assert line_of(stats) == "11 tokens · 20.0 tok/s · not drafted: mostly"
+    assert (
+        line_of(reasons={"rarely": 1, "mostly": 9})
+        == "11 tokens · 20.0 tok/s · not drafted: mostly"
+    )
 
 
 def test_one_line_says_interrupted_and_lossy() -> None:
-    told = line_of(plain(rule="typical", lossless=False), interrupted=True)
+    told = line_of(rule="typical", lossless=False, interrupted=True)
     assert told.startswith("interrupted · 11 tokens · ")
     assert told.endswith(" · lossy (rule typical)")
 
 
 def test_the_embedded_model_is_said_to_be_for_tests() -> None:
-    assert "built-in story model, for tests" in line_of(plain(), built_in=True)
+    assert "built-in story model, for tests" in line_of(built_in=True)
 
 
 def test_the_table_has_every_figure() -> None:
     lines = table(
         drafted(),
-        figures(drafted(), 0.442, STOCK),
+        Figures(tokens=139, decode_seconds=0.17, plain_seconds=0.442, beside=STOCK),
         model="tale-13m",
         draft="tale-3m",
         finish="stop",
@@ -117,9 +89,9 @@ def test_the_table_has_every_figure() -> None:
 
 def test_account_is_a_line_of_the_table() -> None:
     statement = AccountStatement(saved=1.2, fund=0.4, refused=1)
-    stats = plain(account=statement)
+    stats = GenerationStats(account=statement)
     row = "balance        drafting saved 1.20 s, and may lose 0.40 s now; 1 step held back"
-    assert row in table(stats, figures(stats, None), model="m", draft=None, finish="stop")
+    assert row in table(stats, Figures(), model="m", draft=None, finish="stop")
     assert account(AccountStatement(saved=-0.3, fund=-0.1)) == (
         "drafting lost 0.30 s, and is paused; 0 steps held back"
     )
