@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from localspec.decoding.params import SamplingParams
@@ -26,8 +26,8 @@ class ItemDifference:
     item: str
     position: int
     gap: float
-    plain: bool
-    here: bool
+    plain_right: bool
+    right: bool
 
 
 @dataclass(slots=True)
@@ -80,13 +80,7 @@ class SuiteOutcome:
                     "interval": wilson(sum(way.right), len(way.right)),
                     "tokens_per_second": way.speed,
                     "differences": [
-                        {
-                            "item": one.item,
-                            "position": one.position,
-                            "gap": None if math.isinf(one.gap) else one.gap,
-                            "plain_right": one.plain,
-                            "right": one.here,
-                        }
+                        asdict(one) | {"gap": None if math.isinf(one.gap) else one.gap}
                         for one in way.differences
                     ],
                 }

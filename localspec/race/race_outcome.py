@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from localspec.decoding.sampling import SamplingParams
@@ -88,12 +88,7 @@ class RaceOutcome:
             "equal": self.equal,
             "plain": "llama.cpp" if self.stock else "localspec without drafts",
             "proof": proof and {"bit_for_bit": proof.wrong is None, "wrong": proof.wrong},
-            "parting": parting
-            and {
-                "position": parting.position,
-                "plain": parting.plain,
-                "localspec": parting.localspec,
-            },
+            "parting": parting and asdict(parting),
             "speed_up": self.speed_up,
             "lead_seconds": self.lead,
             "lanes": {
