@@ -144,6 +144,7 @@ def test_odd_files(cli: Cli, odd_files: Path, option: str, name: str) -> None:
     assert "Internal error" not in result.err
 
 
+@pytest.mark.nightly
 def test_where_no_locale_is_utf_8() -> None:
     env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     text = 'root ::= "☃ é"'
@@ -151,6 +152,7 @@ def test_where_no_locale_is_utf_8() -> None:
     assert (result.stdout, result.stderr) == ("☃ é\n", "")
 
 
+@pytest.mark.nightly
 def test_a_folder_that_is_gone(tmp_path: Path) -> None:
     gone = ("sh", "-c", f'cd {tmp_path} && rmdir {tmp_path} && exec "$@"', "sh", *LOCALSPEC)
     result = finished("run", "-q", "-d", "none", "-n", "2", "hi", command=gone)
