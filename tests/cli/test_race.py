@@ -21,14 +21,6 @@ from tests.tui.terminals import Terminal
 pytestmark = pytest.mark.nightly
 
 
-def race_on_terminal(
-    arguments: tuple[str, ...], home: Path, columns: int = 80, lines: int = 24
-) -> Terminal:
-    """A race that somebody watches."""
-    command = (*LOCALSPEC, "race", *arguments)
-    return Terminal(command, home=home, columns=columns, lines=lines)
-
-
 SHORT = ("race", "-n", "16", "-c", "512")
 STORY = "Tell me a story about a fox."
 
@@ -117,8 +109,8 @@ def test_ctrl_c_keeps_what_there_is(long_model: Path) -> None:
 
 
 def test_on_a_terminal_the_screen_comes_back(long_model: Path, tmp_path: Path) -> None:
-    command = ("-m", str(long_model), "-c", "65536", *ENDLESS, "hi")
-    terminal = race_on_terminal(command, tmp_path)
+    command = (*LOCALSPEC, "race", "-m", str(long_model), "-c", "65536", *ENDLESS, "hi")
+    terminal = Terminal(command, home=tmp_path, columns=80, lines=24)
     terminal.until(lambda: terminal.alternate and " ahead" in terminal.text)
     assert not terminal.cursor_shown
     terminal.type("\x03")
