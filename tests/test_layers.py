@@ -35,7 +35,7 @@ LAYERS = (
     ("pairing",),
     ("self_draft",),
     ("loading",),
-    ("engine_thread", "async_engine", "bench", "race"),
+    ("async_engine", "bench", "race"),
     ("doctor", "verify", "distill"),
     ("quality",),
     ("chat",),
@@ -50,7 +50,6 @@ INSIDE_TUI = (
     ("widgets", "preferences"),
     ("screens",),
     ("control",),
-    ("terminal_guard",),
     ("terminal", "app"),
 )
 
@@ -169,15 +168,14 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "answering": (150, 10),
     "async_engine": (220, 10),
     "async_stream": (200, 10),
-    "bench": (3_150, 110),  # three peers, busy processes, scaled heads, weaker drafts
-    "chat": (1_000, 60),
-    "cli": (6_250, 200),  # options of these peers, of on-policy rounds, of --check
+    "bench": (3_090, 110),  # three peers, busy processes, scaled heads, weaker drafts
+    "chat": (990, 60),
+    "cli": (6_010, 200),  # options of these peers, of on-policy rounds, of --check
     "decoding": (2_400, 96),  # with the protocol of caches, from drafters and policy
     "distill": (3_100, 170),  # on-policy rounds, and drafts of the frequent tokens alone
-    "doctor": (350, 20),
+    "doctor": (310, 15),
     "drafters": (2_895, 75),
     "engine": (550, 10),
-    "engine_thread": (100, 10),
     "errors": (150, 20),
     "files": (100, 10),
     "generating": (200, 10),
@@ -195,8 +193,8 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "paths": (50, 10),
     "policy": (2_680, 110),
     "prompting": (1_660, 55),  # the readers of answers came from the server
-    "quality": (450, 20),
-    "race": (450, 30),
+    "quality": (410, 15),
+    "race": (370, 20),
     "remote": (745, 21),
     "retrieval": (760, 41),
     "scheduling": (1_410, 24),
@@ -206,12 +204,12 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "settings": (200, 10),
     "stream": (250, 10),
     "text": (100, 10),
-    "tui": (5_600, 130),
-    "verify": (1_700, 75),  # compares a certificate with what is here
+    "tui": (5_510, 130),
+    "verify": (1_650, 75),  # compares a certificate with what is here
     "watched": (100, 10),
     "worker_threads": (100, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, and promises shown again.
-    "tests": (50_500, None),
+    "tests": (49_910, None),
     "tools": (3_450, None),
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.
