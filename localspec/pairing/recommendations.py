@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import FiniteFloat, TypeAdapter
 
-from localspec import paths
-from localspec.files import read_file, write_atomically
-from localspec.identity import file_identity, fingerprint, machine
+from localspec.identity import file_identity, machine
 from localspec.llama.adapters import adapted_identity
 from localspec.llama.options import ModelOptions
+from localspec.llama.outcomes import Outcomes
 
-FORMAT = 1
-MOST_FILES = 2_000
-
-logger = logging.getLogger("localspec.pairing")
+outcomes = Outcomes("recommendations", 2_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,43 +37,29 @@ _ADAPTER = TypeAdapter(Recommendation)
 def store(found: Recommendation, options: ModelOptions) -> None:
     """Keep it, replacing what was found of the pair before."""
     identity = _identity(found.target, found.draft, options)
-    path = folder() / f"{fingerprint(identity)[:24]}.json"
-    record = {"format": FORMAT, "identity": identity} | _ADAPTER.dump_python(found, mode="json")
-    try:
-        write_atomically(path, json.dumps(record))
-    except OSError as error:
-        logger.warning("the recommendation cannot be kept in %s: %s", path, error)
+    record = {"identity": identity} | _ADAPTER.dump_python(found, mode="json")
+    outcomes.keep(identity, record)
 
 
 def of_target(target: Path, options: ModelOptions) -> list[Recommendation]:
     """What is known of this target here, with these options and drafts that have not changed."""
     try:
         wanted = _identity(target, None, options)
-        files = sorted(folder().glob("*.json"))[:MOST_FILES]
     except OSError:
         return []
-    found = (_read(path, wanted) for path in files)
+    found = (_valid(one, wanted) for one in outcomes.all().values())
     return [one for one in found if one is not None]
 
 
-def folder() -> Path:
-    return paths.cache_folder() / "recommendations"
-
-
-def _read(path: Path, wanted: dict[str, Any]) -> Recommendation | None:
+def _valid(stored: dict[str, Any], wanted: dict[str, Any]) -> Recommendation | None:
     """A stored one, if it is of the wanted target and whole."""
     try:
-        stored = json.loads(read_file(path))
-        identity = stored["identity"]
-        if stored["format"] != FORMAT or identity | {"draft": None} != wanted:
+        if stored["identity"] | {"draft": None} != wanted:
             return None
         found = _ADAPTER.validate_python(stored)
-        same = found.draft is None or file_identity(found.draft) == identity["draft"]
+        same = found.draft is None or file_identity(found.draft) == stored["identity"]["draft"]
         return found if same else None
-    except FileNotFoundError:
-        return None  # the draft is gone
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        logger.info("the recommendation %s cannot be used: %s", path, error)
+    except (OSError, ValueError, KeyError, TypeError):  # somebody changed it, or the draft is gone
         return None
 
 

@@ -18,7 +18,7 @@ from localspec.pairing import auto, forecast
 from localspec.pairing.auto import Choice, choose, decide
 from localspec.pairing.forecast import ON_DEVICE, STOCK, Forecast, best, curve
 from localspec.pairing.memory import PairUse
-from localspec.pairing.recommendations import Recommendation, folder, of_target, store
+from localspec.pairing.recommendations import Recommendation, of_target, outcomes, store
 from localspec.pairing.rules import judge_files
 from tests.pairing.pairs import TOKENS, model
 from tests.support.ggufs import sized_llama
@@ -140,9 +140,8 @@ def test_recommendations_that_somebody_changed(
     here: Path, target: Path, key: str, value: object
 ) -> None:
     store(measured(target, model(here / "draft.gguf"), 1.1), OPTIONS)
-    (path,) = folder().iterdir()
-    record = json.loads(path.read_text())
-    path.write_text(json.dumps(record | {key: value}))
+    ((known, record),) = outcomes.all().items()
+    outcomes.path.write_text(json.dumps({known: record | {key: value}}))
     found = of_target(target, OPTIONS)
     assert found == [] or key == "when"
 
