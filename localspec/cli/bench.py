@@ -246,8 +246,8 @@ def _peers(params: dict[str, Any], notices: list[str]) -> Peers | None:
         raise UsageError("--server-configs needs the server. Name it with --llama-server PATH.")
     if server is None and ik_python is None and not params["peers"]:
         return None
+    from localspec.bench.llama_server import server_configurations
     from localspec.bench.peers import Peers
-    from localspec.bench.server_configurations import server_configurations
 
     if server is None and params["peers"]:
         notices.append("llama-server is left out; name it with --llama-server PATH.")
