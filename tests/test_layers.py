@@ -188,7 +188,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "llama": (5_760, 208),
     "llm_plugin": (150, 10),  # tells reasoning from answers
     "loading": (1_035, 30),
-    "pairing": (1_105, 65),
+    "pairing": (1_072, 65),
     "parallel_engine": (110, 5),
     "paths": (50, 10),
     "policy": (2_680, 110),
@@ -198,7 +198,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "remote": (745, 21),
     "retrieval": (760, 41),
     "scheduling": (1_410, 24),
-    "self_draft": (550, 20),
+    "self_draft": (565, 20),
     "server": (5_220, 210),
     "sessions": (610, 19),
     "settings": (200, 10),

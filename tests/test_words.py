@@ -33,7 +33,7 @@ LENGTHS = {
 """Most words of each page, blocks of code left out."""
 LONGEST = 18.0
 """Most words of a sentence, on average over a page."""
-SAMPLES = ("pairing/sample_texts.py", "drafters/heterogeneous.py", "bench/html.py")
+SAMPLES = ("self_draft/draft_trial.py", "drafters/heterogeneous.py", "bench/html.py")
 """Texts to measure with, style sheets, and what is about to go."""
 
 

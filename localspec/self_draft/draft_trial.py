@@ -17,14 +17,43 @@ from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.time_ratio import time_ratio
 from localspec.llama.without_layers import MOST_TOKENS, WithoutLayers
-from localspec.pairing import sample_texts
 from localspec.pairing.forecast import Forecast, active_bytes, best, speed_ups
 from localspec.pairing.target_curve import measured_curve
 from localspec.policy.calibration import WHOLE
-from localspec.self_draft.layer_search import LayerChoice, search
 
 MINUTE = 60.0
 """Seconds for the search over layers."""
+
+SEARCHED = (
+    """The history of bread begins long before writing. People who gathered wild grain ground it \
+between stones, mixed it with water and baked it in the ashes of a fire. The flat cakes that came \
+of it kept for weeks and could be carried. Yeast came later, most likely by accident: a dough that \
+was left standing began to rise, and somebody baked it all the same.""",
+    """def count_words(path):
+    counts = {}
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            for word in line.lower().split():
+                counts[word] = counts.get(word, 0) + 1
+    return sorted(counts.items(), key=lambda item: item[1], reverse=True)
+""",
+)
+"""What layers are chosen by. The model reads it: writing would take a second per token where it is
+large."""
+
+JUDGED = (
+    """"Where did you find it?" asked the girl. The old man put the lantern on the table and sat \
+down. "At the end of the harbour, under the nets," he said. "It was there all the time. Nobody \
+looks under nets." She turned the little box over in her hands, but there was no key and no lid.""",
+    """To change the wheel of a bicycle, turn it upside down so that it stands on the saddle and \
+the handlebar. Then:
+1. Open the brake, so that the tyre can pass between its pads.
+2. Loosen the nuts on both sides of the axle with a spanner.
+3. Lift the wheel out of the fork and put the new one in its place.
+4. Tighten the nuts, close the brake and check that the wheel turns freely.
+""",
+)
+"""What the chosen ones are judged by: the best of many trials looks better than it is."""
 
 
 class DraftTrial:
@@ -47,7 +76,7 @@ class DraftTrial:
         with closing(Context(model, self._options)) as context:
             self.curve = measured_curve(context, WHOLE[0])
         self._passes = WithoutLayers(model, self._options)
-        self._searched, self._judged = map(self._read, (sample_texts.SEARCHED, sample_texts.JUDGED))
+        self._searched, self._judged = map(self._read, (SEARCHED, JUDGED))
 
     def close(self) -> None:
         self._passes.close()
@@ -64,7 +93,7 @@ class DraftTrial:
             agreement = _agreement(passes, self._judged, ())
         return self.forecast(time_ratio(self._model, path, self._options), agreement)
 
-    def layers(self, cost: float, agreement: float, count: int | None = None) -> LayerChoice:
+    def layers(self, cost: float, agreement: float, count: int | None = None) -> tuple[int, ...]:
         """Which layers to leave out; with all, a pass takes `cost` of a plain one, and is right in
         `agreement` of all places.
 
@@ -117,3 +146,38 @@ def _agreement(passes: WithoutLayers, of: Sequence[_Read], left_out: Sequence[in
     """In what share of all places a draft predicts the same."""
     same = [passes.choices(tokens, left_out) == expected for tokens, expected in of]
     return float(np.concatenate(same).mean())
+
+
+def search(
+    order: Sequence[int],
+    value: Callable[[tuple[int, ...]], float],
+    going_on: Callable[[], bool],
+    *,
+    count: int | None = None,
+) -> tuple[int, ...]:
+    """The best layers to leave out that there was time to find, in order.
+
+    After Zhang et al. 2024 (Draft & Verify, section 3.2). Layers go in the order of how little they
+    change (Men et al. 2024, ShortGPT); only their number is searched for.
+
+    Args:
+        order: layers that may be left out, those that matter least first.
+        value: the speed-up of a choice; slow.
+        going_on: whether there is time for another trial after the first.
+        count: how many have to be left out; None for whatever is best.
+    """
+    most = max(1, len(order) * 2 // 3)
+    step = max(1, most // 4)
+    # A few numbers far apart, then those between, around the best one.
+    waiting = list(range(step, most + 1, step)) if count is None else [count]
+    known: dict[int, tuple[float, tuple[int, ...]]] = {}
+    while waiting and (not known or going_on()):
+        number = waiting.pop(0)
+        left_out = tuple(sorted(order[:number]))
+        known[number] = value(left_out), left_out
+        if not waiting and count is None:
+            best = max(known, key=lambda each: known[each][0])
+            step = max(1, step // 2)
+            around = (best - step, best + step)
+            waiting = [each for each in around if 1 <= each <= most and each not in known]
+    return max(known.values(), key=lambda choice: choice[0])[1]

@@ -5,18 +5,17 @@ The weights are a copy: llama.cpp refuses a file with more tensors than the grap
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from localspec import paths
 from localspec.errors import LocalspecError, UsageError
-from localspec.files import read_file, remove_abandoned, replacing, write_atomically
+from localspec.files import remove_abandoned, replacing
 from localspec.gguf.adapters import require_fitting
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
@@ -26,13 +25,14 @@ from localspec.llama import kernels, library
 from localspec.llama.adapters import adapted_identity
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
+from localspec.llama.outcomes import Outcomes
 from localspec.llama.quantize import quantize
 from localspec.pairing.forecast import Forecast
 from localspec.self_draft.draft_trial import DraftTrial
 from localspec.self_draft.recipe import Recipe, Wish, smaller_quantizations, why_all_layers
 from localspec.text import gigabytes, printable
 
-FORMAT = 1
+outcomes = Outcomes("self_drafts", 500)
 LEAST_BITS = {"Q8_0": 8.5, "Q4_0": 4.5, "Q2_K": 2.6}
 """Per weight, at least."""
 
@@ -69,15 +69,15 @@ def self_draft(
         )
     require_fitting(options.adapters, target)
     file = read_gguf(target)
-    record = _record_of(target, wish, options)
-    known = _known(record, target)
+    facts = facts_of(target, wish, options)
+    known = _known(facts, target)
     if known is not None:
         return known
     logger.info("looking for a draft in %s", target.name)
     with ExitStack() as opened:
         model = opened.enter_context(Model(target, options, adapters=options.adapters))
         trial = opened.enter_context(closing(DraftTrial(model, file, options, going_on)))
-        finding = _Finding(target, file, trial, options, record)
+        finding = _Finding(target, file, trial, options, facts)
         return finding.fulfil(wish)
 
 
@@ -89,10 +89,15 @@ class _Made(NamedTuple):
 
 class _Finding:
     def __init__(
-        self, target: Path, file: GGUFFile, trial: DraftTrial, options: ModelOptions, record: Path
+        self,
+        target: Path,
+        file: GGUFFile,
+        trial: DraftTrial,
+        options: ModelOptions,
+        facts: dict[str, Any],
     ) -> None:
         self._target, self._file, self._trial = target, file, trial
-        self._options, self._record = options, record
+        self._options, self._facts = options, facts
 
     def fulfil(self, wish: Wish) -> SelfDraft:
         if wish.quant is not None:
@@ -104,8 +109,8 @@ class _Finding:
             return self._keep(self._made(Recipe(wish.quant)))
         if wish.count is not None:
             self._require_layers(wish.count)
-            found = self._trial.layers(1.0, 1.0, wish.count)
-            return self._keep(self._made(Recipe(None, found.left_out)))
+            left_out = self._trial.layers(1.0, 1.0, wish.count)
+            return self._keep(self._made(Recipe(None, left_out)))
         return self._best()
 
     def _best(self) -> SelfDraft:
@@ -148,7 +153,7 @@ class _Finding:
         if whole is not None and whole.forecast.cost < 1.0:
             quant, cost = whole.recipe.quant, whole.forecast.cost
             agreement = whole.forecast.acceptance
-        left_out = self._trial.layers(cost, agreement).left_out
+        left_out = self._trial.layers(cost, agreement)
         recipe = Recipe(quant, left_out)
         expected = self._trial.forecast(
             cost * self._trial.share(left_out), agreement * self._trial.judged(left_out)
@@ -173,8 +178,8 @@ class _Finding:
         return SelfDraft(path, words)
 
     def _make(self, recipe: Recipe) -> Path:
-        folder = self._record.parent
-        name = f"{self._target.stem}-self-{recipe.label}-{self._record.stem[-12:]}.gguf"
+        folder = _folder()
+        name = f"{self._target.stem}-self-{recipe.label}-{fingerprint(self._facts)[:12]}.gguf"
         path = folder / name
         least = int(self._file.weight_bytes * self._trial.share(recipe.left_out))
         if recipe.quant in LEAST_BITS:
@@ -218,11 +223,7 @@ class _Finding:
             raise UsageError(f"Of {name}, 1 to {inner} layers can be left out, not {count}.")
 
     def _write(self, record: dict[str, Any]) -> None:
-        source = {"format": FORMAT, "source": str(self._target.resolve())}
-        try:
-            write_atomically(self._record, json.dumps(source | record))
-        except OSError as error:
-            logger.warning("the result is not saved: %s", error)
+        outcomes.keep(self._facts, {"source": str(self._target.resolve())} | record)
 
 
 def _speed(made: _Made) -> float:
@@ -248,8 +249,9 @@ def _no_room(path: Path, why: str) -> str:
     )
 
 
-def _record_of(target: Path, wish: Wish, options: ModelOptions) -> Path:
-    facts = {
+def facts_of(target: Path, wish: Wish, options: ModelOptions) -> dict[str, Any]:
+    """All that the choice of a draft depends on."""
+    return {
         "file": adapted_identity(target, options.adapters),
         "machine": machine(),
         "library": library.version(),
@@ -257,18 +259,20 @@ def _record_of(target: Path, wish: Wish, options: ModelOptions) -> Path:
         "wish": asdict(wish),
         "gpu_layers": options.gpu_layers,
     }
-    return paths.cache_folder() / "self" / f"{target.stem}-{fingerprint(facts)[:12]}.json"
 
 
-def _known(record: Path, target: Path) -> SelfDraft | None:
-    try:
-        known = json.loads(read_file(record))
-        if known["format"] != FORMAT or known["source"] != str(target.resolve()):
-            return None
-        words = printable(known["words"], 4000)
-        if known["draft"] is None:
-            return SelfDraft(None, words)
-        path = record.parent / Path(known["draft"]).name
-        return SelfDraft(path, words) if path.stat().st_size == known["size"] else None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+def _folder() -> Path:
+    return paths.cache_folder() / "self"
+
+
+def _known(facts: dict[str, Any], target: Path) -> SelfDraft | None:
+    known = outcomes.of(facts)
+    if known is None or known.get("source") != str(target.resolve()):
         return None
+    words, draft = printable(str(known.get("words")), 4000), known.get("draft")
+    if draft is None:
+        return SelfDraft(None, words)
+    path = _folder() / Path(str(draft)).name
+    with suppress(OSError):
+        return SelfDraft(path, words) if path.stat().st_size == known.get("size") else None
+    return None

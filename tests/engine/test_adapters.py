@@ -26,7 +26,7 @@ from localspec.gguf.reader import read_gguf
 from localspec.llama import library
 from localspec.llama.adapters import Adapter
 from localspec.pairing import recommendations
-from localspec.self_draft.making import _record_of
+from localspec.self_draft.making import facts_of
 from localspec.self_draft.recipe import Wish
 from tests.engine.test_greedy_equality import WAYS
 from tests.support import inside
@@ -178,7 +178,7 @@ def test_what_is_known_of_a_model_is_kept_apart(
                 engine.save_session(session)
             if number == 2:
                 (why,) = engine.open_session(session).notices
-        records.append(_record_of(target_path, Wish(), options))
+        records.append(str(facts_of(target_path, Wish(), options)))
     assert len(set(profiles)) == len(set(records)) == len(choices)
     assert "had other adapters (--lora)" in why
     with localspec.load(context=256, lora=adapter) as engine:
