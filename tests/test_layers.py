@@ -198,7 +198,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "remote": (745, 21),
     "retrieval": (760, 41),
     "scheduling": (1_410, 24),
-    "self_draft": (565, 20),
+    "self_draft": (562, 20),  # the texts of trials came from pairing
     "server": (5_220, 210),
     "sessions": (610, 19),
     "settings": (200, 10),
@@ -209,7 +209,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "watched": (100, 10),
     "worker_threads": (100, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, and promises shown again.
-    "tests": (49_910, None),
+    "tests": (49_905, None),
     "tools": (3_450, None),
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.
