@@ -118,7 +118,7 @@ def on_interrupt(stop: Callable[[], None], restore: bytes = b"") -> Iterator[Non
     Nothing is raised: an exception could surface between any two statements.
 
     Args:
-        stop: runs in a signal handler; may set flags and put into a SimpleQueue.
+        stop: runs in a signal handler.
         restore: sent to standard output before the process is left.
     """
     interrupts = 0
@@ -132,7 +132,7 @@ def on_interrupt(stop: Callable[[], None], restore: bytes = b"") -> Iterator[Non
                     os.write(1, restore)
             with suppress(OSError):
                 os.write(2, b"\n" if os.isatty(2) else b"")
-            # The worker may be anywhere in native code. Everything printed was flushed.
+            # A pass may be anywhere in native code. Everything printed was flushed.
             crashes.release()
             os._exit(Cancelled.exit_code)
         stop()
