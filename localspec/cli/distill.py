@@ -170,9 +170,8 @@ def _request(console: Console, params: Mapping[str, Any], files: Sequence[Path])
             "--shape is of a new draft, and --from tunes one. Give one of them.",
         ),
         (
-            head and {"begun_from", "shape", "vocabulary"} & params.keys(),
-            f"A head ({kind}) has its target's shape and tokens. Leave out --shape, --vocabulary "
-            "and --from.",
+            head and {"begun_from", "shape"} & params.keys(),
+            f"A head ({kind}) has its target's shape. Leave out --shape and --from.",
         ),
         (
             "vocabulary" in params and (tuned or rounds),

@@ -8,10 +8,12 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from localspec.distill import folders, training
-from localspec.distill.distill_request import DistillRequest, Notice
-from localspec.distill.draft_kinds import Making, making
-from localspec.distill.frequent import FrequentPart, RespelledTrace, frequent_part
+import numpy as np
+
+from localspec.distill import draft_kinds, folders, training
+from localspec.distill.distill_request import DRAFT, DistillRequest, Notice
+from localspec.distill.draft_kinds import Making
+from localspec.distill.frequent import FrequentPart, KeptTokens, RespelledTrace, weight_of_tokens
 from localspec.distill.prompts import pieces, questions
 from localspec.distill.recording import RecordedQuestion, Recorder
 from localspec.distill.rounds import OnPolicyRounds
@@ -111,8 +113,7 @@ def distill(request: DistillRequest, progress: training.OnProgress, notice: Noti
             "a line, or JSONL), --history, or --text."
         ) from None
     with trace:
-        part, answers = _tokens(request, target, trace)
-        made = making(request, target, trace.header.vocabulary, part, notice)
+        made, answers, part = _making(request, target, trace, notice)
         training.require_memory(made.shape, made.parameters, request.batch)
         plan = _plan(request, made, answers, part)
         run = Run.opened(folder, plan)
@@ -136,17 +137,25 @@ def distill(request: DistillRequest, progress: training.OnProgress, notice: Noti
     return Distilled(path, made, tuple(run.curve()))
 
 
-def _tokens(
-    request: DistillRequest, target: GGUFFile, trace: Trace
-) -> tuple[FrequentPart | None, Answers]:
-    if request.vocabulary is None or request.vocabulary >= trace.header.size:
-        return None, trace
-    part = frequent_part(target, trace, request.vocabulary)
-    return part, RespelledTrace(trace, part)
+def _making(
+    request: DistillRequest, target: GGUFFile, trace: Trace, notice: Notice
+) -> tuple[Making, Answers, KeptTokens | None]:
+    vocabulary, size = trace.header.vocabulary, request.vocabulary
+    if size is None or size >= trace.header.size:
+        if request.kind == DRAFT:
+            return draft_kinds.draft(request, target, None, notice), trace, None
+        return draft_kinds.head(request, target, vocabulary, None), trace, None
+    weight = weight_of_tokens(trace)
+    if request.kind != DRAFT:
+        said = KeptTokens(np.argsort(-weight, kind="stable")[:size].tolist(), weight)
+        return draft_kinds.head(request, target, vocabulary, said), trace, said
+    part = FrequentPart(target, weight, size)
+    made = draft_kinds.draft(request, target, part, notice)
+    return made, RespelledTrace(trace, part), part
 
 
 def _plan(
-    request: DistillRequest, made: Making, trace: Answers, part: FrequentPart | None
+    request: DistillRequest, made: Making, trace: Answers, part: KeptTokens | None
 ) -> TrainingPlan:
     longest = min(CONTEXT, made.shape.context)
     return TrainingPlan(

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from localspec.distill import shape, trained_heads, weights
-from localspec.distill.distill_request import DRAFT, EAGLE3, DistillRequest, Notice
-from localspec.distill.frequent import FrequentPart
-from localspec.distill.learners import DraftLearner, EagleLearner, MedusaLearner
+from localspec.distill.distill_request import EAGLE3, DistillRequest, Notice
+from localspec.distill.frequent import FrequentPart, KeptTokens
+from localspec.distill.learners import DraftLearner, EagleLearner, HeadVocabulary, MedusaLearner
 from localspec.distill.shape import Shape
 from localspec.distill.training import MakesLearner
 from localspec.distill.weights import Trained, Weights
@@ -43,42 +43,41 @@ class Making:
     write: Callable[[Path, Weights, Trained], None]
 
 
-def making(
-    request: DistillRequest,
-    target: GGUFFile,
-    vocabulary: str,
-    part: FrequentPart | None,
-    notice: Notice,
+def head(
+    request: DistillRequest, target: GGUFFile, vocabulary: str, part: KeptTokens | None
 ) -> Making:
-    """How to make what was requested.
+    """How to make a head.
 
     Args:
         vocabulary: the target's fingerprint.
-        part: the tokens of a new draft, None for the target's.
+        part: the tokens that it can say, None for all.
 
     Raises LocalspecError.
     """
-    if request.kind == DRAFT:
-        return _draft(request, target, part, notice)
     found, values = weights.read(request.target)
+    kept = None if part is None else part.kept
+
+    def said(put: Callable[[Any], Any]) -> HeadVocabulary | None:
+        return None if part is None else HeadVocabulary(put(part.own), put(part.spare))
+
     if request.kind == EAGLE3:
         layers = trained_heads.target_layers(found.layers)
         return _head(
             found,
-            trained_heads.initial_eagle(values, found, request.seed),
+            trained_heads.initial_eagle(values, found, request.seed, kept),
             EAGLE3,
-            lambda put: EagleLearner(found, found, _put(values, put), layers),
+            lambda put: EagleLearner(found, found, _put(values, put), layers, said(put)),
             lambda path, made, trained: trained_heads.write_eagle(
-                path, made, found, layers, target, trained, request.quant
+                path, made, found, layers, target, trained, request.quant, kept
             ),
         )
     return _head(
         found,
-        trained_heads.initial_medusa(values, found),
+        trained_heads.initial_medusa(values, found, kept),
         request.kind,
-        lambda put: MedusaLearner(found, _put(values, put), trained_heads.HEADS),
+        lambda put: MedusaLearner(found, _put(values, put), trained_heads.HEADS, said(put)),
         lambda path, made, trained: trained_heads.write_medusa(
-            path, made, found, trained, vocabulary
+            path, made, found, trained, vocabulary, kept
         ),
     )
 
@@ -99,9 +98,13 @@ def _put(values: Weights, put: Callable[[Any], Any]) -> dict[str, Any]:
     return {name: put(each) for name, each in values.items()}
 
 
-def _draft(
+def draft(
     request: DistillRequest, target: GGUFFile, part: FrequentPart | None, notice: Notice
 ) -> Making:
+    """How to make a draft model; `part` are its tokens, None for the target's.
+
+    Raises LocalspecError.
+    """
     found, begun = _beginning(request, target, part, notice)
     tokenizer = None if part is None else part.tokenizer()
     return Making(

@@ -1,17 +1,19 @@
 """The frequent part of a target's vocabulary, for a smaller output matrix.
 
-FR-Spec (Zhao et al. 2025, section 3.2). Here the draft's file has these tokens alone, as its own
-vocabulary. Other tokens are read as what they are spelled with, and never drafted.
+FR-Spec (Zhao et al. 2025, section 3.2). A head reads all tokens, and says only these. A draft
+model's file has these tokens alone, as its own vocabulary. Other tokens are read as what they are
+spelled with, and never drafted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from localspec.distill.losses import ABSENT
 from localspec.distill.trace import Trace, TraceRecord
 from localspec.distill.weights import Fact, tokenizer_of
 from localspec.errors import UsageError
@@ -22,17 +24,33 @@ BPE = "gpt2"
 """tokenizer.ggml.model of byte pair encoding (Sennrich et al. 2016)."""
 ORDINARY = 1
 """Of tokenizer.ggml.token_type: neither control, nor a byte, nor unknown."""
-ABSENT = -30.0
-"""The log p of a token that was left out."""
 _TOKENS, _TYPES, _MERGES = (f"tokenizer.ggml.{name}" for name in ("tokens", "token_type", "merges"))
 
 
-class FrequentPart:
-    """Control tokens, letters, and frequent tokens with all that these are merged from.
+class KeptTokens:
+    """Some tokens of a target.
 
     Attributes:
-        kept: target ids, rising; a token's index is its id in the draft.
-        own: int [target tokens], the id in the draft, -1 where it was left out.
+        kept: target ids, rising; a token's index is its id in the draft, or its row in a head.
+        own: int [target tokens], that id or row, -1 where it was left out.
+        spare: ids or rows, the rarest first.
+
+    Args:
+        weight: [target tokens], how often each is likely.
+    """
+
+    def __init__(self, kept: Iterable[int], weight: npt.NDArray[Any]) -> None:
+        self.kept: Tokens = np.array(sorted(kept), np.int64)
+        self.own: Tokens = np.full(len(weight), -1, np.int64)
+        self.own[self.kept] = np.arange(len(self.kept))
+        self.spare: Tokens = np.argsort(weight[self.kept], kind="stable")
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+
+class FrequentPart(KeptTokens):
+    """Control tokens, letters, and frequent tokens with all that these are merged from.
 
     Args:
         weight: [target tokens], how often each is likely.
@@ -69,13 +87,7 @@ class FrequentPart:
             needed = set(self._needed(token)) - kept
             if len(kept) + len(needed) <= size:
                 kept |= needed
-        self.kept: Tokens = np.array(sorted(kept), np.int64)
-        self.own: Tokens = np.full(len(tokens), -1, np.int64)
-        self.own[self.kept] = np.arange(len(kept))
-        self._spare: Tokens = np.argsort(weight[self.kept], kind="stable")  # the rarest first
-
-    def __len__(self) -> int:
-        return len(self.kept)
+        super().__init__(kept, weight)
 
     def _needed(self, token: int) -> Iterator[int]:
         yield token
@@ -97,7 +109,7 @@ class FrequentPart:
         piece is certain.
         """
         k = record.ids.shape[1]
-        spare = np.resize(self._spare, k)
+        spare = np.resize(self.spare, k)
         ids = self.own[record.ids]
         gone = ids < 0
         missed = np.where(gone, np.exp(record.log_p), 0.0).sum(axis=1)
@@ -168,15 +180,12 @@ class RespelledTrace:
         return prompt, answer
 
 
-def frequent_part(file: GGUFFile, trace: Trace, size: int) -> FrequentPart:
-    """The part that a target needs most, by the probabilities in its trace.
-
-    Raises LocalspecError.
-    """
+def weight_of_tokens(trace: Trace) -> npt.NDArray[np.float64]:
+    """How often each token is likely in the answers that are trained on: [target tokens]."""
     weight = np.zeros(trace.header.size)
     for record in map(trace.record, trace.numbers(held_back=False)):
         weight += np.bincount(record.ids.ravel(), np.exp(record.log_p).ravel(), len(weight))
-    return FrequentPart(file, weight, size)
+    return weight
 
 
 def _parts(merges: Array, ids: dict[bytes, int]) -> dict[int, tuple[int, int]]:

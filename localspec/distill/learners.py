@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from localspec.distill import network
-from localspec.distill.losses import Wanted
+from localspec.distill.losses import ABSENT, Wanted
 from localspec.distill.shape import Shape
 from localspec.distill.torch_room import torch_package
 
@@ -40,6 +40,31 @@ class TrainingBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadVocabulary:
+    """The tokens that a head can say.
+
+    Attributes:
+        own: int [target tokens], a token's row in the head's output matrix; -1 where it has none.
+        spare: int [k], rows of rare tokens: they stand for likely tokens that it cannot say.
+    """
+
+    own: Tensor
+    spare: Tensor
+
+    def wanted(self, all_tokens: Wanted) -> Wanted:
+        """In rows of the head's output matrix; what it cannot say counts as `rest`."""
+        ids = self.own[all_tokens.ids]
+        gone = ids < 0
+        missed = all_tokens.log_p.exp().masked_fill(~gone, 0.0).sum(-1)
+        ids = ids.where(~gone, self.spare[None, : ids.shape[1]])
+        log_p = all_tokens.log_p.masked_fill(gone, ABSENT)
+        likeliest = ids.gather(1, log_p.argmax(-1, keepdim=True))[:, 0]
+        following = self.own[all_tokens.following]
+        following = following.where(following >= 0, likeliest)
+        return Wanted(following, ids, log_p, all_tokens.rest + missed)
+
+
+@dataclass(frozen=True, slots=True)
 class Output:
     """States [n, width], the matrix [vocabulary, width] that they meet, and what is wanted."""
 
@@ -68,12 +93,14 @@ class DraftLearner:
 class MedusaLearner:
     """Head k predicts from the target's last state the token k + 1 after the target's own.
 
-    Cai et al. 2024, section 2.1. `shape` and `target` are the target's, which stays.
+    Cai et al. 2024, section 2.1. `shape` and `target` are the target's, which stays; without
+    `vocabulary` they say all tokens.
     """
 
     shape: Shape
     target: Tensors
     heads: int
+    vocabulary: HeadVocabulary | None = None
 
     def outputs(self, weights: Tensors, batch: TrainingBatch) -> list[Output]:
         torch = torch_package()
@@ -86,7 +113,7 @@ class MedusaLearner:
             x, at = read[where], f"medusa.{head}.blk.0"
             inner = torch.nn.functional.linear(x, weights[f"{at}.weight"], weights[f"{at}.bias"])
             x = x + torch.nn.functional.silu(inner)
-            found.append(Output(x, weights["medusa.output.weight"], wanted))
+            found.append(Output(x, weights["medusa.output.weight"], _said(self.vocabulary, wanted)))
         return found
 
 
@@ -98,12 +125,14 @@ class EagleLearner:
         shape: the head's; its width is the target's.
         target_shape, target: the target and its weights, which stay.
         layers: of the target, whose inputs it reads.
+        vocabulary: None for the target's output matrix, which stays.
     """
 
     shape: Shape
     target_shape: Shape
     target: Tensors
     layers: tuple[int, ...]
+    vocabulary: HeadVocabulary | None = None
 
     def outputs(self, weights: Tensors, batch: TrainingBatch) -> list[Output]:
         torch = torch_package()
@@ -113,19 +142,24 @@ class EagleLearner:
             # The token behind each place; the last place of a text has none, and is not asked.
             following = torch.roll(batch.tokens, -1, 1)
             words = torch.nn.functional.embedding(following, self.target["token_embd.weight"])
-        matrix = network.output_matrix(self.target, self.target_shape)
+        matrix = weights.get("output.weight")
+        if matrix is None:
+            matrix = network.output_matrix(self.target, self.target_shape)
         g = torch.nn.functional.linear(read, weights["fc.weight"])
-        found = []
+        found, cached = [], list[tuple[Tensor, Tensor]]()
         for turn in range(UNROLLED):
-            y = self._layer(weights, words, g)
+            y = self._layer(weights, words, g, cached)
             where, wanted = batch.later(1 + turn)
             places = batch.places[where] + turn
             normed = network.norm(y, weights["output_norm.weight"], self.shape.epsilon)
-            found.append(Output(normed.flatten(0, 1)[places], matrix, wanted))
+            said = _said(self.vocabulary, wanted)
+            found.append(Output(normed.flatten(0, 1)[places], matrix, said))
             g = torch.roll(y, 1, 1)  # what it made of the place before stands for the target's
         return found
 
-    def _layer(self, weights: Tensors, words: Tensor, g: Tensor) -> Tensor:
+    def _layer(
+        self, weights: Tensors, words: Tensor, g: Tensor, cached: list[tuple[Tensor, Tensor]]
+    ) -> Tensor:
         torch, epsilon = torch_package(), self.shape.epsilon
         x = torch.cat(
             (
@@ -135,6 +169,40 @@ class EagleLearner:
             -1,
         )
         turns = network.rotations(self.shape, x.shape[1], x.device)
-        a = g + network.attention(weights, self.shape, x, turns, "blk.0")
+        queries, keys, values = network.projected(weights, self.shape, x, turns, "blk.0")
+        cached.append((keys, values))
+        mixed = _attended(queries, cached).transpose(1, 2).flatten(2)
+        a = g + torch.nn.functional.linear(mixed, weights["blk.0.attn_output.weight"])
         normed = network.norm(a, weights["blk.0.ffn_norm.weight"], epsilon)
         return a + network.feed_forward(weights, normed, "blk.0")
+
+
+def _said(vocabulary: HeadVocabulary | None, wanted: Wanted) -> Wanted:
+    return wanted if vocabulary is None else vocabulary.wanted(wanted)
+
+
+def _attended(queries: Tensor, cached: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """What a token drafted after `turn` others attends to (Li et al. 2025, section 3.2).
+
+    Those others, at the `turn` places before it, from their own turns; the rest from turn 0.
+    `cached` has keys and values of each turn, all [batch, heads, tokens, head width].
+    """
+    torch, turn = torch_package(), len(cached) - 1
+    functional = torch.nn.functional
+    if not turn:
+        return functional.scaled_dot_product_attention(queries, *cached[0], is_causal=True)
+    queries = queries * queries.shape[-1] ** -0.5
+    (keys, values), drafted = cached[0], cached[1:]
+    # Turn s was at the place turn - s before.
+    drafted = [
+        tuple(torch.roll(each, turn - s, 2) for each in pair) for s, pair in enumerate(drafted, 1)
+    ]
+    count = queries.shape[2]
+    later = torch.ones(count, count, dtype=torch.bool, device=queries.device).triu(1 - turn)
+    scores = (queries @ keys.mT).masked_fill(later, -torch.inf)
+    own = torch.stack([(queries * keys).sum(-1) for keys, _ in drafted], -1)
+    shares = torch.cat((scores, own), -1).softmax(-1)
+    mixed = shares[..., :count] @ values
+    for s, (_, values) in enumerate(drafted):
+        mixed = mixed + shares[..., count + s, None] * values
+    return mixed

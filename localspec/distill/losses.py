@@ -13,6 +13,8 @@ from localspec.distill.torch_room import torch_package
 Tensor = Any
 LEAST = 1e-6
 """Least q of all other tokens, so that its logarithm stays finite."""
+ABSENT = -30.0
+"""The log p of a token that a draft does not have."""
 PIECE = 1 << 24
 """Logits at once: 64 MiB, and as much for their gradients."""
 

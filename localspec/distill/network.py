@@ -56,6 +56,16 @@ def attention(
 ) -> Tensor:
     """Causal, with grouped queries."""
     functional = torch_package().nn.functional
+    queries, keys, values = projected(weights, shape, x, turns, at)
+    mixed = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+    return functional.linear(mixed.transpose(1, 2).flatten(2), weights[f"{at}.attn_output.weight"])
+
+
+def projected(
+    weights: Mapping[str, Tensor], shape: Shape, x: Tensor, turns: tuple[Tensor, Tensor], at: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values, [batch, heads, tokens, head width]; each head has its own."""
+    functional = torch_package().nn.functional
     batch, tokens, _ = x.shape
 
     def heads(name: str, count: int) -> Tensor:
@@ -69,9 +79,7 @@ def attention(
         keys, values = (
             each.repeat_interleave(shape.heads // shape.kv_heads, 1) for each in (keys, values)
         )
-    mixed = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
-    mixed = mixed.transpose(1, 2).reshape(batch, tokens, shape.heads * shape.head_width)
-    return functional.linear(mixed, weights[f"{at}.attn_output.weight"])
+    return queries, keys, values
 
 
 def feed_forward(weights: Mapping[str, Tensor], x: Tensor, at: str) -> Tensor:

@@ -14,6 +14,9 @@ from localspec.distill import weights
 from localspec.distill.shape import Shape
 from localspec.distill.weights import F32, STRING, U32, Fact, Trained, Weights
 from localspec.gguf.file import Array, GGUFFile
+from localspec.gguf.writer import NewTensor
+
+Ids = npt.NDArray[np.int64]
 
 HEADS = 4
 _ARRAY, _I32 = 9, 5  # GGUF's value types
@@ -27,18 +30,26 @@ def target_layers(layers: int) -> tuple[int, int, int]:
     return min(1, layers - 1), layers // 2, layers - 1
 
 
-def initial_medusa(target: Weights, shape: Shape, heads: int = HEADS) -> Weights:
-    """Heads that repeat the target's token: blocks of zeros (Cai et al. 2024, section 2.1.1)."""
+def initial_medusa(
+    target: Weights, shape: Shape, kept: Ids | None = None, heads: int = HEADS
+) -> Weights:
+    """Heads that repeat the target's token: blocks of zeros (Cai et al. 2024, section 2.1.1).
+
+    `kept` are the target's tokens that they can say, None for all.
+    """
     width = shape.width
-    made: Weights = {"medusa.output.weight": _output(target, shape).copy()}
+    made: Weights = {"medusa.output.weight": _output(target, shape, kept)}
     for head in range(heads):
         made[f"medusa.{head}.blk.0.weight"] = np.zeros((width, width), np.float32)
         made[f"medusa.{head}.blk.0.bias"] = np.zeros(width, np.float32)
     return made
 
 
-def initial_eagle(target: Weights, shape: Shape, seed: int) -> Weights:
-    """The target's last layer on the last of the three states; the embedding has little weight."""
+def initial_eagle(target: Weights, shape: Shape, seed: int, kept: Ids | None = None) -> Weights:
+    """The target's last layer on the last of the three states; the embedding has little weight.
+
+    `kept` are the target's tokens that it can say; None for all, with the target's output matrix.
+    """
     random = np.random.Generator(np.random.PCG64(seed))
     width, last = shape.width, f"blk.{shape.layers - 1}"
     zeros = np.zeros((width, width), np.float32)
@@ -55,11 +66,14 @@ def initial_eagle(target: Weights, shape: Shape, seed: int) -> Weights:
         made[f"blk.0.{name}.weight"] = np.concatenate([beside.astype(np.float32), values], 1)
     for name in ("attn_output", "ffn_gate", "ffn_up", "ffn_down"):
         made[f"blk.0.{name}.weight"] = target[f"{last}.{name}.weight"].copy()
+    if kept is not None:
+        made["output.weight"] = _output(target, shape, kept)
     return made
 
 
-def _output(target: Weights, shape: Shape) -> npt.NDArray[np.float32]:
-    return target["token_embd.weight" if shape.tied else "output.weight"]
+def _output(target: Weights, shape: Shape, kept: Ids | None) -> npt.NDArray[np.float32]:
+    matrix = target["token_embd.weight" if shape.tied else "output.weight"]
+    return matrix.copy() if kept is None else matrix[kept]
 
 
 def write_medusa(
@@ -68,6 +82,7 @@ def write_medusa(
     shape: Shape,
     trained: Trained,
     vocabulary: str,
+    kept: Ids | None = None,
 ) -> None:
     """A file of Medusa heads; `vocabulary` is the target's fingerprint. Raises LocalspecError."""
     heads = sum(name.endswith(".blk.0.weight") for name in made)
@@ -81,7 +96,8 @@ def write_medusa(
         ("medusa.target_vocabulary", STRING, vocabulary),
     ]
     kinds = {name: weights.F16 if made[name].ndim > 1 else F32 for name in made}
-    weights.write_file(path, [*own, *weights.quantized_as(weights.F16)], made, kinds)
+    facts = [*own, *weights.quantized_as(weights.F16)]
+    weights.write_file(path, facts, made, kinds, _map(kept))
 
 
 def write_eagle(
@@ -92,8 +108,10 @@ def write_eagle(
     target: GGUFFile,
     trained: Trained,
     kind: str = weights.Q8_0,
+    kept: Ids | None = None,
 ) -> None:
-    """A file of an EAGLE-3 head; `shape`, embeddings and output are the target's.
+    """A file of an EAGLE-3 head; `shape` and embeddings are the target's, without `kept` the output
+    matrix too.
 
     Raises LocalspecError.
     """
@@ -105,4 +123,11 @@ def write_eagle(
     ]
     own += [*weights.quantized_as(kind), *weights.tokenizer_of(target)]
     kinds = {name: kind if made[name].ndim > 1 else F32 for name in made}
-    weights.write_file(path, own, made, kinds)
+    weights.write_file(path, own, made, kinds, _map(kept))
+
+
+def _map(kept: Ids | None) -> list[NewTensor]:
+    """The target's id of each row of the output matrix."""
+    return (
+        [] if kept is None else [NewTensor("d2t", kept.shape, "I64", kept.astype("<i8").tobytes())]
+    )

@@ -202,12 +202,13 @@ def write_file(
     facts: Sequence[Fact],
     made: Mapping[str, npt.NDArray[np.float32]],
     kinds: Mapping[str, str],
+    more: Sequence[NewTensor] = (),
 ) -> None:
     """A GGUF, which appears when it is complete; raises LocalspecError.
 
     `kinds` are of each tensor; rows that are no whole blocks of Q8_0 are written in F16.
     """
-    tensors = []
+    tensors = list(more)
     for name, kind in kinds.items():
         values = np.ascontiguousarray(made[name], np.float32)
         kept = F16 if kind == Q8_0 and values.shape[-1] % BLOCK else kind

@@ -11,7 +11,7 @@ import pytest
 
 from localspec import Drafting, ModelOptions, SamplingParams, load
 from localspec.distill import weights
-from localspec.distill.frequent import FrequentPart, RespelledTrace, frequent_part
+from localspec.distill.frequent import FrequentPart, RespelledTrace, weight_of_tokens
 from localspec.distill.recording import likeliest
 from localspec.distill.shape import parse
 from localspec.distill.trace import Trace, TraceHeader, TraceRecord
@@ -149,9 +149,9 @@ def test_a_trace_in_these_tokens(target: Model, target_path: Path, tmp_path: Pat
         for number in range(3):
             key = bytes([number]) * 16
             trace.append(replace(record, key=key, held_back=number == 1))
-        part = frequent_part(read_gguf(target_path), trace, 3000)
+        part = FrequentPart(read_gguf(target_path), weight_of_tokens(trace), 3000)
         assert (part.own[record.answer] >= 0).all(), "they are the likeliest ones"
-        narrow = frequent_part(read_gguf(target_path), trace, 300)
+        narrow = FrequentPart(read_gguf(target_path), weight_of_tokens(trace), 300)
         own = RespelledTrace(trace, narrow)
         assert len(own) == 3
         assert own.numbers(held_back=True) == [1]

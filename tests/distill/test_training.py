@@ -18,7 +18,7 @@ from localspec import ModelOptions
 from localspec.distill import folders, losses, network, rounds, trained_heads, training, weights
 from localspec.distill.distill_request import DistillRequest
 from localspec.distill.distilling import distill
-from localspec.distill.learners import MedusaLearner, TrainingBatch
+from localspec.distill.learners import EagleLearner, MedusaLearner, TrainingBatch
 from localspec.distill.losses import Wanted
 from localspec.distill.recording import likeliest, log_softmax
 from localspec.distill.shape import Shape
@@ -26,9 +26,11 @@ from localspec.errors import LocalspecError
 from localspec.gguf.reader import read_gguf
 from localspec.identity import content_identity
 from localspec.llama.context import Context
+from localspec.llama.eagle_cache import EagleCache
 from localspec.llama.model import Model
 from localspec.pairing.trained import acceptance
 from tests.distill import kills
+from tests.support import heads
 
 pytestmark = pytest.mark.nightly
 
@@ -262,7 +264,8 @@ def test_medusa_heads_begin_with_what_the_target_says(target_path: Path) -> None
     shape, values = weights.read(target_path)
     given = {name: torch.from_numpy(value) for name, value in values.items()}
     made = {
-        n: torch.from_numpy(v) for n, v in trained_heads.initial_medusa(values, shape, 2).items()
+        n: torch.from_numpy(v)
+        for n, v in trained_heads.initial_medusa(values, shape, heads=2).items()
     }
     tokens = torch.tensor([[0, 300, 5, 77, 1200, 8]])
     asked = wanted(np.random.Generator(np.random.PCG64(0)).normal(size=(4, 50)), 3)
@@ -274,3 +277,41 @@ def test_medusa_heads_begin_with_what_the_target_says(target_path: Path) -> None
         count = 4 - (head + 1)
         assert torch.allclose(output.states, last[1 : 1 + count], atol=1e-5)
         assert (output.wanted.following == asked.following[head + 1 :]).all()
+
+
+@pytest.mark.parametrize("kept", [None, range(7, 8000, 3)])
+def test_an_eagle_head_is_trained_as_it_drafts(
+    target_path: Path, tmp_path: Path, kept: range | None
+) -> None:
+    """Behind drafted tokens it attends to the target's states of the text before them."""
+    known, drafted = 41, 3
+    text = np.random.default_rng(3).integers(300, 8000, known + drafted + 1).tolist()
+    file = heads.eagle(tmp_path / "head.gguf", seed=1, d2t=kept, output=kept is not None)
+    with (
+        Model(target_path, OPTIONS) as target,
+        closing(Context(target, OPTIONS)) as context,
+        Model(file, OPTIONS, head=True) as head,
+        closing(EagleCache(head, context.handle, OPTIONS)) as cache,
+    ):
+        context.want_hidden(heads.LAYERS)
+        context.extend(text[: known - 1], known - 1)
+        hidden = context.hidden(known - 1)
+        cache.begin(text[:known])
+        cache.feed(text[:known], np.concatenate([hidden[i] for i in heads.LAYERS], 1))
+        theirs = [cache.extend(text[len(cache.tokens) : known])[-1].copy()]
+        theirs += [cache.extend([token])[-1].copy() for token in text[known : known + drafted]]
+    shape, values = weights.read(target_path)
+    tensors, given = (
+        {name: torch.from_numpy(v.copy()) for name, v in found.items() if v.dtype == np.float32}
+        for found in (heads.weights(file), values)
+    )
+    own = replace(shape, layers=1, kv_heads=shape.heads, base=10000.0)
+    learner = EagleLearner(own, shape, given, heads.LAYERS)
+    asked = wanted(np.random.default_rng(0).normal(size=(drafted + 3, 50)), 3)
+    places = torch.arange(known - 2, known + drafted + 1)
+    batch = TrainingBatch(torch.tensor([text]), places, torch.arange(drafted + 2, -1, -1), asked)
+    with torch.no_grad():
+        ours = [one.states[0] @ one.matrix.T for one in learner.outputs(tensors, batch)]
+    for row, logits in zip(theirs, ours, strict=True):
+        said = row if kept is None else row[list(kept)]
+        assert np.corrcoef(said, logits.numpy())[0, 1] > 0.999
