@@ -8,7 +8,6 @@ import platform
 import shutil
 import subprocess
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import psutil
@@ -51,6 +50,8 @@ class FileFacts:
 
 
 def this_machine(threads: int, *, contention: int = 0) -> Machine:
+    from localspec.llama import library  # only this, and `_gpu`, need llama.cpp
+
     return Machine(
         cpu=_cpu(),
         cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1,
@@ -61,7 +62,7 @@ def this_machine(threads: int, *, contention: int = 0) -> Machine:
         python=platform.python_version(),
         localspec=__version__,
         commit=_commit(),
-        llama_cpp_python=version("llama-cpp-python"),
+        llama_cpp_python=library.version().partition(";")[0],
         contention=contention,
     )
 
@@ -88,7 +89,7 @@ def _cpu() -> str:
 
 
 def _gpu() -> str | None:
-    from localspec.llama import devices  # `this_machine` alone needs llama.cpp
+    from localspec.llama import devices
 
     usable = [device.description for device in devices.devices() if device.takes_layers]
     return ", ".join(usable) or None
