@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
+from localspec.answer_line import rate
 from localspec.race.turns import LOCALSPEC, NAMES, PLAIN, Lap, RaceProgress
 from localspec.text import harmless
 
@@ -61,7 +62,7 @@ class RaceView:
         if tokens:
             speed = tokens / seconds if seconds else 0.0
             state = f"{seconds:.2f} s · {tokens} token{'' if tokens == 1 else 's'}"
-            state += f" · {speed:.3g} tok/s"
+            state += f" · {rate(speed)} tok/s"
         head = [_cut(Text(NAMES[lane], "bold"), width), _cut(Text(state, "dim"), width)]
         if room is None:
             return [*head, *_wrapped(self._texts[lane], console, width)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from localspec.answer_line import rate
 from localspec.race.race_outcome import LaneResult, RaceOutcome, pace, speed_up
 from localspec.race.turns import NAMES
 from localspec.text import printable
@@ -72,7 +73,7 @@ def _pace(name: str, lanes: Sequence[LaneResult]) -> str:
     tokens, seconds = pace(lanes)
     if not tokens:
         return f"{name} no token yet"
-    return f"{name} {seconds:.2f} s, {tokens / seconds if seconds else 0.0:.3g} tok/s"
+    return f"{name} {seconds:.2f} s, {rate(tokens / seconds if seconds else 0.0)} tok/s"
 
 
 def _gain(outcome: RaceOutcome) -> str:

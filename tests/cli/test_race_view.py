@@ -44,8 +44,8 @@ def test_two_columns_on_a_usual_terminal() -> None:
     assert lines[1] == "› Count to five, please."
     assert [part.strip() for part in lines[2].split("│")] == ["plain", "localspec"]
     assert [part.strip() for part in lines[3].split("│")] == [
-        "5.00 s · 5 tokens · 1 tok/s",
-        "3.00 s · 5 tokens · 1.67 tok/s",
+        "5.00 s · 5 tokens · 1.0 tok/s",
+        "3.00 s · 5 tokens · 1.7 tok/s",
     ]
     assert [part.strip() for part in lines[4].split("│")] == ["One two three"] * 2
     assert [part.strip() for part in lines[5].split("│")] == ["four five."] * 2

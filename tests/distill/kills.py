@@ -7,11 +7,12 @@ import random
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from localspec.distill import folders
-from localspec.distill.trace import TraceHeader
-from localspec.identity import content_identity
+from localspec.llama.model import Model
+from localspec.llama.options import ModelOptions
 from tests.distill.traces import trace_of
 from tests.support.ggufs import tiny_llama
 
@@ -21,12 +22,12 @@ ANSWERS = 64
 def prepared(home: Path) -> Path:
     """A target, and a trace of it under LOCALSPEC_HOME; returns the target."""
     target = tiny_llama(home / "target.gguf", dim=32, heads=1, layers=1, ff=64)
-    identity = content_identity(target)
-    header = TraceHeader(target.name, identity, "f" * 24, 8192, 4)
+    with Model(target, ModelOptions(context=64, threads=1)) as model:
+        header = replace(folders.header_of(target, model.vocabulary), k=4)
     before = os.environ.get("LOCALSPEC_HOME")
     os.environ["LOCALSPEC_HOME"] = str(home)
     try:
-        trace_of(folders.folder_of(target, identity) / folders.TRACE, ANSWERS, header)
+        trace_of(folders.folder_of(target, header.identity) / folders.TRACE, ANSWERS, header)
     finally:
         if before is None:
             del os.environ["LOCALSPEC_HOME"]

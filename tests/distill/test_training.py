@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
+import localspec
 from localspec import ModelOptions
 from localspec.distill import folders, losses, network, rounds, trained_heads, training, weights
 from localspec.distill.distill_request import DistillRequest
@@ -30,7 +32,6 @@ from localspec.llama.eagle_cache import EagleCache
 from localspec.llama.model import Model
 from localspec.pairing.trained import acceptance
 from tests.distill import kills
-from tests.support import heads
 
 pytestmark = pytest.mark.nightly
 
@@ -228,11 +229,22 @@ def test_devices_that_are_not_there() -> None:
         device("abacus")
 
 
+@pytest.mark.parametrize("vocabulary", [None, 1000])
 @pytest.mark.parametrize("kind", ["eagle3", "medusa"])
-def test_heads_learn(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heads_learn(
+    kind: str, vocabulary: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     target = kills.prepared(tmp_path)
-    request = DistillRequest(target=target, kind=kind, epochs=8, batch=128, rate=1e-2, device="cpu")
+    request = DistillRequest(
+        target=target,
+        kind=kind,
+        vocabulary=vocabulary,
+        epochs=8,
+        batch=128,
+        rate=1e-2,
+        device="cpu",
+    )
     made = distill(request, lambda _: None, print)
     first, last = made.curve[0], made.curve[-1]
     assert last.held_loss < 0.8 * first.held_loss
@@ -242,6 +254,13 @@ def test_heads_learn(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     file = read_gguf(made.path)
     assert file.architecture == kind
     assert acceptance(read_gguf(target), file) is None  # it is none that `-d auto` could compare
+    drafting = localspec.Drafting(drafter=kind.removesuffix("3"), depth=2)
+    with localspec.load(target, draft=str(made.path), drafting=drafting, context=256) as engine:
+        answer = engine.generate(
+            "Once upon a time", max_tokens=24, sampling=localspec.SamplingParams(temperature=0)
+        )
+        assert answer.stats.by_drafter[drafting.drafter].drafted > 0
+    assert ("d2t" in {tensor.name for tensor in file.tensors}) == (vocabulary is not None)
 
 
 def test_an_eagle_head_reads_what_llama_cpp_gives_it(target_path: Path) -> None:
@@ -279,39 +298,43 @@ def test_medusa_heads_begin_with_what_the_target_says(target_path: Path) -> None
         assert (output.wanted.following == asked.following[head + 1 :]).all()
 
 
-@pytest.mark.parametrize("kept", [None, range(7, 8000, 3)])
+@pytest.mark.parametrize("kept", [None, np.arange(7, 8000, 3)])
 def test_an_eagle_head_is_trained_as_it_drafts(
-    target_path: Path, tmp_path: Path, kept: range | None
+    target_path: Path, tmp_path: Path, kept: npt.NDArray[np.int64] | None
 ) -> None:
-    """Behind drafted tokens it attends to the target's states of the text before them."""
+    """After drafted tokens it attends to the target's states of the text before them."""
     known, drafted = 41, 3
     text = np.random.default_rng(3).integers(300, 8000, known + drafted + 1).tolist()
-    file = heads.eagle(tmp_path / "head.gguf", seed=1, d2t=kept, output=kept is not None)
+    shape, values = weights.read(target_path)
+    layers = trained_heads.target_layers(shape.layers)
+    made = trained_heads.initial_eagle(values, shape, 0, kept)
+    file, trained = tmp_path / "head.gguf", weights.Trained("", 0.0, "head")
+    trained_heads.write_eagle(
+        file, made, shape, layers, read_gguf(target_path), trained, weights.F16, kept
+    )
     with (
         Model(target_path, OPTIONS) as target,
         closing(Context(target, OPTIONS)) as context,
         Model(file, OPTIONS, head=True) as head,
         closing(EagleCache(head, context.handle, OPTIONS)) as cache,
     ):
-        context.want_hidden(heads.LAYERS)
+        context.want_hidden(layers)
         context.extend(text[: known - 1], known - 1)
         hidden = context.hidden(known - 1)
         cache.begin(text[:known])
-        cache.feed(text[:known], np.concatenate([hidden[i] for i in heads.LAYERS], 1))
+        cache.feed(text[:known], np.concatenate([hidden[i] for i in layers], 1))
         theirs = [cache.extend(text[len(cache.tokens) : known])[-1].copy()]
         theirs += [cache.extend([token])[-1].copy() for token in text[known : known + drafted]]
-    shape, values = weights.read(target_path)
-    tensors, given = (
-        {name: torch.from_numpy(v.copy()) for name, v in found.items() if v.dtype == np.float32}
-        for found in (heads.weights(file), values)
+    given, tensors = (
+        {name: torch.from_numpy(each.copy()) for name, each in found.items()}
+        for found in (values, made)
     )
-    own = replace(shape, layers=1, kv_heads=shape.heads, base=10000.0)
-    learner = EagleLearner(own, shape, given, heads.LAYERS)
+    learner = EagleLearner(shape, shape, given, layers)
     asked = wanted(np.random.default_rng(0).normal(size=(drafted + 3, 50)), 3)
     places = torch.arange(known - 2, known + drafted + 1)
     batch = TrainingBatch(torch.tensor([text]), places, torch.arange(drafted + 2, -1, -1), asked)
     with torch.no_grad():
         ours = [one.states[0] @ one.matrix.T for one in learner.outputs(tensors, batch)]
     for row, logits in zip(theirs, ours, strict=True):
-        said = row if kept is None else row[list(kept)]
+        said = row if kept is None else row[kept]
         assert np.corrcoef(said, logits.numpy())[0, 1] > 0.999

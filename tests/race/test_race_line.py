@@ -9,8 +9,8 @@ from tests.race.laps import lane, outcome
 
 def test_the_line_of_figures() -> None:
     assert figures(outcome()) == (
-        "plain 4.00 s, 25 tok/s · localspec 2.00 s, 50 tok/s · 2.00 times as fast, 2.00 s sooner · "
-        "2.50 tokens/pass · same text, 100 tokens"
+        "plain 4.00 s, 25.0 tok/s · localspec 2.00 s, 50.0 tok/s · 2.00 times as fast, "
+        "2.00 s sooner · 2.50 tokens/pass · same text, 100 tokens"
     )
 
 
@@ -27,7 +27,7 @@ def test_where_texts_part_is_told() -> None:
 
 def test_what_plain_decoding_is_and_what_was_proved() -> None:
     beside = outcome(stock=True, proof=Proof(None))
-    assert figures(beside).startswith("plain (llama.cpp) 4.00 s, 25 tok/s · localspec 2.00 s")
+    assert figures(beside).startswith("plain (llama.cpp) 4.00 s, 25.0 tok/s · localspec 2.00 s")
     assert figures(beside).endswith(" · same text, 100 tokens")
     assert "\nall: plain (llama.cpp) 8.00 s" in summary([beside, beside], 0.0)
     parted = Parting(7, " a", " the")
