@@ -63,19 +63,13 @@ class KeptTexts:
     def recall(self, prompt: Sequence[int], room: int, *, drafted: bool) -> list[str]:
         """Keep again what the disk has of a prompt, if that is worth reading and fits into `room`
         tokens. `drafted`: whether prompts can share the draft model's as well. Returns notices."""
-        if self.disk is None:
+        if self.disk is None or (path := self.disk.best(prompt, self.known(prompt), room)) is None:
             return []
-        opened: list[_Text] = []
-
-        def target() -> tuple[Context, Context | None]:
-            opened.append(self._opened())
-            return opened[0].target, opened[0].draft if drafted else None
-
-        notes = self.disk.read(prompt, self.known(prompt), room, target)
-        for text in opened:
-            self._texts.append(text)
-            if not text.target.tokens:
-                self._drop(text)
+        text = self._opened()
+        notes = self.disk.read(path, text.target, text.draft if drafted else None)
+        self._texts.append(text)
+        if not text.target.tokens:
+            self._drop(text)
         return notes
 
     def begin(self, prompt: Sequence[int], cache: Context, draft: Context | None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -152,21 +152,15 @@ class StoredTexts:
 
         self._writer.submit(task)
 
-    def read(
-        self,
-        prompt: Sequence[int],
-        known: int,
-        room: int,
-        target: Callable[[], tuple[Context, Context | None]],
-    ) -> list[str]:
-        """Have caches, made by `target`, hold a text of at most `room` tokens that a prompt begins
-        with, if that is enough more than the `known` ones. Returns notices."""
-        best = self._files.best(prompt, known, room)
-        if best is None:
-            return []
-        caches = target()
-        notes = self._files.read(best, self._states(*caches))
-        self._known = [*self._known[-63:], [*caches[0].tokens]]
+    def best(self, prompt: Sequence[int], known: int, room: int) -> Path | None:
+        """The file of a text of at most `room` tokens that a prompt begins with, if that is enough
+        more than the `known` ones."""
+        return self._files.best(prompt, known, room)
+
+    def read(self, path: Path, target: Context, draft: Context | None) -> list[str]:
+        """Have caches hold the text of a file. Returns notices."""
+        notes = self._files.read(path, self._states(target, draft))
+        self._known = [*self._known[-63:], [*target.tokens]]
         return notes
 
     def close(self) -> None:
