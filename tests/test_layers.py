@@ -197,10 +197,10 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "race": (370, 20),
     "remote": (745, 21),
     "retrieval": (760, 41),
-    "scheduling": (1_410, 24),
+    "scheduling": (1_405, 24),
     "self_draft": (562, 20),  # the texts of trials came from pairing
     "server": (5_220, 210),
-    "sessions": (610, 19),
+    "sessions": (605, 19),
     "settings": (200, 10),
     "stream": (250, 10),
     "text": (100, 10),
