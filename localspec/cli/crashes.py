@@ -22,9 +22,9 @@ _KILLED = (
     "model, or a shorter context with --ctx."
 )
 # The keys that stop and continue reach the shell as well, and those that end us end it in silence;
-# Ctrl+C and SIGTERM we answer ourselves.
+# Ctrl+C, SIGTERM and SIGHUP we answer ourselves.
 _SCRIPT = f"""
-trap '' INT TERM
+trap '' HUP INT TERM
 say() {{ [ -t 1 ] && printf '\\r\\n'; printf 'localspec: %s\\n' "$1"; }}
 read -r line
 case $line in

@@ -111,6 +111,10 @@ def working(
         console.erase_progress()
 
 
+_HANGUP = getattr(signal, "SIGHUP", None)  # not on Windows
+_ENDS = (signal.SIGTERM, *([_HANGUP] if _HANGUP else ()))
+
+
 @contextmanager
 def on_interrupt(stop: Callable[[], None], restore: bytes = b"") -> Iterator[None]:
     """Call `stop` at the first interrupt; leave the process at the second.
@@ -123,8 +127,10 @@ def on_interrupt(stop: Callable[[], None], restore: bytes = b"") -> Iterator[Non
     """
     interrupts = 0
 
-    def handle(_number: int, _frame: FrameType | None) -> None:
+    def handle(number: int, _frame: FrameType | None) -> None:
         nonlocal interrupts
+        if interrupts and number == _HANGUP:
+            return  # a terminal that closes may send several
         interrupts += 1
         if interrupts > 1:
             if restore:
@@ -137,14 +143,14 @@ def on_interrupt(stop: Callable[[], None], restore: bytes = b"") -> Iterator[Non
             os._exit(Cancelled.exit_code)
         stop()
 
-    with _handling((signal.SIGINT, signal.SIGTERM), handle):
+    with _handling((signal.SIGINT, *_ENDS), handle):
         yield
 
 
 @contextmanager
 def sigterm_like_ctrl_c() -> Iterator[None]:
-    """Let SIGTERM raise KeyboardInterrupt, as SIGINT does."""
-    with _handling((signal.SIGTERM,), signal.default_int_handler):
+    """Let SIGTERM and SIGHUP raise KeyboardInterrupt, as SIGINT does."""
+    with _handling(_ENDS, signal.default_int_handler):
         yield
 
 

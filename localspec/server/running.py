@@ -74,6 +74,7 @@ def protocol_class(options: ServerOptions) -> type[H11Protocol]:
 
 
 _BACKLOG = 128
+_HANGUP = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()  # not on Windows
 
 
 @contextlib.contextmanager
@@ -141,7 +142,7 @@ class _Server(uvicorn.Server):
         # A shell has jobs in the background ignore Ctrl+C; leave that so.
         before = {
             number: signal.signal(number, self.handle_exit)
-            for number in (signal.SIGINT, signal.SIGTERM)
+            for number in (signal.SIGINT, signal.SIGTERM, *_HANGUP)
             if signal.getsignal(number) is not signal.SIG_IGN
         }
         try:
@@ -151,6 +152,8 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit and sig in _HANGUP:
+            return  # a terminal that closes may send several
         self.cut = self.force_exit = self.should_exit
         self.should_exit = True
 

@@ -42,7 +42,7 @@ class ServerOptions:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        return tuple(host.strip() for host in self.host.split(","))
+        return tuple(host.strip().strip("[]") for host in self.host.split(","))
 
     def __post_init__(self) -> None:
         if not all(host and host.isprintable() for host in self.hosts):

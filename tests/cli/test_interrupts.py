@@ -20,7 +20,7 @@ pytestmark = pytest.mark.nightly
 ENDLESS = ("--draft", "none", "--temp", "0", "-t", "1", "--logit-bias", "0=-inf")
 """Token 0 ends the text."""
 
-SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 
 
 def interrupt() -> None:

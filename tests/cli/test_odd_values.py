@@ -11,6 +11,7 @@ from huggingface_hub import constants
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import localspec
 from localspec.cli.verbs import VERBS, built
 from localspec.settings import Settings
 from tests.cli.conftest import Cli, Result
@@ -155,7 +156,8 @@ def test_where_no_locale_is_utf_8() -> None:
 @pytest.mark.nightly
 def test_a_folder_that_is_gone(tmp_path: Path) -> None:
     gone = ("sh", "-c", f'cd {tmp_path} && rmdir {tmp_path} && exec "$@"', "sh", *LOCALSPEC)
-    result = finished("run", "-q", "-d", "none", "-n", "2", "hi", command=gone)
+    here = environment(PYTHONPATH=str(Path(localspec.__file__).parents[1]))
+    result = finished("run", "-q", "-d", "none", "-n", "2", "hi", command=gone, env=here)
     assert (result.returncode, result.stderr) == (0, "")
 
 

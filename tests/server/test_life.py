@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from localspec.server.server_options import ServerOptions
 from tests.cli.conftest import Cli
 from tests.server.process import PATIENCE, Running, serving, serving_program, wait_until
 
@@ -105,6 +106,10 @@ def test_elsewhere_without_a_key_only_if_that_is_said(tmp_path: Path) -> None:
         assert not closed(server)
 
 
+def test_an_address_may_be_in_brackets() -> None:
+    assert ServerOptions(host="[::1],127.0.0.1").hosts == ("::1", "127.0.0.1")
+
+
 def test_at_several_addresses(tmp_path: Path) -> None:
     assert "--api-key" in started("--host", "127.0.0.1,0.0.0.0").stderr
     if not sys.platform.startswith("linux"):
@@ -151,7 +156,7 @@ def test_it_stops_while_the_model_is_loading(tmp_path: Path) -> None:
         assert server.process.wait(PATIENCE) is not None
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_lets_running_answers_end(tmp_path: Path, number: signal.Signals) -> None:
     with serving(tmp_path, "-c", "2048", "-t", "1") as server:
         texts: list[bytes] = []
