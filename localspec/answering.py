@@ -97,9 +97,9 @@ def constraint_of(
     return Grammar(vocabulary, given[0], thinks=thinks)
 
 
-def checked_stops(stop: str | Sequence[str]) -> tuple[str, ...]:
+def checked_stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:
     """Stop strings, each of some text, or a UsageError."""
-    stops = (stop,) if isinstance(stop, str) else tuple(stop)
+    stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
     if any(not isinstance(text, str) or not text for text in stops):
         raise UsageError("A stop string is empty. Leave it out, or give some text.")
     return stops

@@ -189,7 +189,7 @@ class Engine(Generating):
         prompt: Prompt | Tokens,
         *,
         max_tokens: int | None = None,
-        stop: str | Sequence[str] = (),
+        stop: str | Sequence[str] | None = (),
         sampling: SamplingParams | None = None,
         grammar: str | None = None,
         json_schema: str | None = None,
@@ -241,6 +241,8 @@ class Engine(Generating):
         stops = checked_stops(stop)
         if max_tokens is not None and max_tokens < 1:
             raise UsageError(f"max-tokens is {max_tokens}. Give 1 or more.")
+        if logprobs is not None and logprobs < 0:
+            raise UsageError(f"logprobs is {logprobs}. Give 0 or more, or None.")
         sampling = sampling or SamplingParams()
         drafting = drafting or self._drafting
         if self._exact:

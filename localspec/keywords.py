@@ -85,7 +85,7 @@ class AnswerKeywords(TypedDict, total=False):
     """What `Engine.stream` takes besides the prompt."""
 
     max_tokens: int | None
-    stop: str | Sequence[str]
+    stop: str | Sequence[str] | None
     sampling: SamplingParams | None
     grammar: str | None
     json_schema: str | None

@@ -378,6 +378,7 @@ def test_loading_reports_progress_and_stops_on_an_exception() -> None:
     [
         (FOX, {"max_tokens": 0}, "max-tokens is 0"),
         (FOX, {"max_tokens": -3}, "max-tokens is -3"),
+        (FOX, {"logprobs": -1}, "logprobs is -1"),
         (FOX, {"stop": [""]}, "stop string is empty"),
         (FOX, {"grammar": "root ::= nothing"}, "nothing"),
         (FOX, {"grammar": 'root ::= "a"', "json_schema": "{}"}, "exclude each other"),
