@@ -140,6 +140,26 @@ class Fitting:
                     return form
         return None
 
+    @cached_property
+    def _wants_thinking(self) -> bool:
+        """Whether thoughts before calls are `thinking`, without a content beside, as of gpt-oss."""
+        assert self._call_form is not None
+        asked, call, result = _call_in(self._call_form)
+
+        def shown(name: str) -> bool:
+            return self._shows(
+                *self._in_parts([asked, {**call, name: "Hmm"}, result]), words=["Hmm"]
+            )
+
+        return shown("thinking") and not shown("reasoning_content")
+
+    def _with_thought(self, message: dict[str, Any]) -> dict[str, Any]:
+        thought, content = message.get("reasoning_content"), message.get("content")
+        if not thought or not self._wants_thinking:
+            return message
+        thinking = _joined(thought, content) if content else thought
+        return {**message, "thinking": thinking, "content": ""}
+
     def _formed(self, messages: Messages) -> Messages:
         """With calls and results in the form that the template takes."""
         names: dict[Any, Any] = {}
@@ -149,7 +169,7 @@ class Fitting:
                 calls = message["tool_calls"]
                 names |= {call.get("id"): call.get("function", {}).get("name") for call in calls}
                 if self._call_form:
-                    message = _called(message, self._call_form)
+                    message = _called(self._with_thought(message), self._call_form)
             elif _is_result(message) and self._call_form:
                 name = message.get("name") or names.get(message.get("tool_call_id"))
                 more = {} if name is None else {"name": name}

@@ -19,6 +19,7 @@ from localspec.prompting.sandbox import Generation, LimitError, Sandbox, bounded
 Message = Mapping[str, Any]
 """`{"role": "user", "content": "…"}`, and whatever else a template knows."""
 LONGEST_SOURCE = 1 << 20
+_ANSWERED = ("content", "reasoning_content", "thinking")
 _HINT = "On the command line, --raw does without the template."
 
 
@@ -122,7 +123,7 @@ def check_messages(messages: Sequence[Message]) -> None:
 def _marked(message: Message) -> dict[str, Any]:
     role = message["role"]
     found: dict[str, Any] = {
-        name: all_marked(value, answer=role in ANSWERS and name in ("content", "reasoning_content"))
+        name: all_marked(value, answer=role in ANSWERS and name in _ANSWERED)
         for name, value in message.items()
     }
     # A template may make a special token of a role, and then it has to be one that models know.

@@ -85,7 +85,8 @@ class Conversation(Record):
         hosted = [one.type for one in self.tools or () if one.type and one.type != "custom"]
         tools = without_hosted(tools, hosted)
         choice = self.tool_choice or {"type": "auto"}
-        several = choice.get("disable_parallel_tool_use") is False
+        single = choice.get("disable_parallel_tool_use")
+        several = not single if isinstance(single, bool) else None
         return chosen(tools, choice, several=several)
 
 

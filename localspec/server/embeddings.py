@@ -43,8 +43,7 @@ class OllamaRequest(Record):
 
 
 async def openai(service: Service, wanted: EmbeddingsRequest) -> Any:
-    model = await service.open_model(wanted.model)
-    _require_width(model, wanted.dimensions)
+    model = await _model(service, wanted)
     vectors, count = await _vectors(service, model, wanted.input)
     data = [
         {"object": "embedding", "index": number, "embedding": _encoded(vector, wanted)}
@@ -65,8 +64,7 @@ async def llama_cpp(service: Service, wanted: LlamaRequest) -> Any:
 
 async def ollama(service: Service, wanted: OllamaRequest) -> Any:
     started = time.monotonic()
-    model = await service.open_model(wanted.model)
-    _require_width(model, wanted.dimensions)
+    model = await _model(service, wanted)
     cut = wanted.truncate is not False
     vectors, count = await _vectors(service, model, wanted.input or [], cut=cut)
     return {
@@ -86,13 +84,15 @@ async def ollama_single(service: Service, wanted: OllamaRequest) -> Any:
     return {"embedding": vector.tolist()}
 
 
-def _require_width(model: Model, dimensions: int | None) -> None:
-    if dimensions not in (None, model.output_width):
+async def _model(service: Service, wanted: EmbeddingsRequest | OllamaRequest) -> Model:
+    model = await service.open_model(wanted.model)
+    if wanted.dimensions not in (None, model.output_width):
         raise ApiError(
             400,
             f"The model's vectors have {model.output_width} numbers. Leave dimensions out.",
             param="dimensions",
         )
+    return model
 
 
 async def _vectors(

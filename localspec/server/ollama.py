@@ -132,7 +132,7 @@ async def chat(service: Service, wanted: ChatRequest) -> Any:
         return _empty(service.host, "message", "load")
     if wanted.images:
         raise ApiError(400, "Images go with a message. Put them into one.")
-    tools = chosen(tools_of(wanted.tools), "auto", several=False)
+    tools = chosen(tools_of(wanted.tools), "auto", several=None)
     ask = await _with_prompt(service, engine, wanted, wanted.messages, tools)
     return OllamaReply(await service.begin(engine, ask), wanted, "message")
 

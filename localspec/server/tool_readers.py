@@ -128,11 +128,14 @@ def _header(names: Sequence[str]) -> re.Pattern[str]:
 
 class CallReader:
     """Text, and calls: behind a mark (a tool's name too where they are `named`), at the beginning,
-    or behind another call. Where a grammar lets there be calls `only`, what is cut off is none."""
+    or behind another call. Where a grammar lets there be calls `only`, what is cut off is none.
+    Of several calls the first is told where a `single` one is wanted."""
 
-    def __init__(self, tools: Schemas, *, named: bool = False, only: bool = False) -> None:
+    def __init__(
+        self, tools: Schemas, *, named: bool = False, only: bool = False, single: bool = False
+    ) -> None:
         self._tools = tools
-        self._only = only
+        self._only, self._single, self._begun = only, single, 0
         self._names = sorted(tools, key=len, reverse=True) if named else []
         self._header = _header(self._names)
         self._marks = (*_MARKS, *self._names)
@@ -171,12 +174,16 @@ class CallReader:
             return self._refused(), True
         found: list[Piece] = []
         for number, (name, arguments) in enumerate(calls):
+            pieces: list[Piece] = []
             if number == len(self._told):
                 self._told.append(0)
-                found.append(CallBegins(name))
+                self._begun += 1
+                pieces.append(CallBegins(name))
             if new := arguments[self._told[number] :]:
                 self._told[number] = len(arguments)
-                found.append(CallArguments(new))
+                pieces.append(CallArguments(new))
+            if not self._single or self._begun == 1:
+                found += pieces
         if end is not None:
             self._held, self._told, self._step = self._held[end:], [], self._behind_call
         return found, end is not None

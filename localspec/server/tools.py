@@ -54,13 +54,15 @@ def without_hosted(tools: list[Tool], hosted: Sequence[str]) -> list[Tool]:
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
+    """`several`: whether one answer may have several calls; None leaves it to the model."""
+
     tools: tuple[Tool, ...] = ()
     must: bool = False
-    several: bool = False
+    several: bool | None = None
 
 
 def chosen(
-    tools: Sequence[Tool], choice: str | Mapping[str, Any] | None, *, several: bool
+    tools: Sequence[Tool], choice: str | Mapping[str, Any] | None, *, several: bool | None
 ) -> ToolChoice:
     """The choice that OpenAI's `tool_choice` makes."""
     if len(tools) > MOST_TOOLS:
@@ -163,4 +165,5 @@ def reader_for(choice: ToolChoice, template: str, *, guided: bool, formed: bool)
     schemas = {tool.name: tool.parameters for tool in choice.tools}
     if guided and not choice.must and not formed:
         return CallOrResponse(schemas)
-    return CallReader(schemas, named="[TOOL_CALLS]" in template, only=guided and not formed)
+    named, only = "[TOOL_CALLS]" in template, guided and not formed
+    return CallReader(schemas, named=named, only=only, single=choice.several is False)

@@ -247,6 +247,20 @@ def test_calls_in_the_formats_of_models(families: Running, model: str, said: str
     assert not any(one.get("content") for one in deltas)
 
 
+@pytest.mark.parametrize("model", ["qwen3", "llama3.1"])
+@pytest.mark.parametrize(("several", "number"), [(False, 1), (None, 2), (True, 2)])
+def test_one_call_where_no_more_are_wanted(
+    families: Running, model: str, several: bool | None, number: int
+) -> None:
+    call = f'{{"name": "weather", "arguments": {PARIS}}}'
+    said = f"<tool_call>{call}</tool_call>" * 2 if model == "qwen3" else f"{call}; {call}"
+    asked: Any = {"tools": [{"type": "function", "function": WEATHER}], "max_tokens": 300}
+    asked |= {"grammar": f"root ::= {json.dumps(said)}", "parallel_tool_calls": several}
+    found = message(chat(families, model, **asked))
+    assert (len(found["tool_calls"]), found["content"]) == (number, None)
+    assert json.loads(found["tool_calls"][0]["function"]["arguments"]) == json.loads(PARIS)
+
+
 def test_where_it_may_it_answers_freely(families: Running) -> None:
     found = message(chat(families, "qwen3", tools=[{"type": "function", "function": WEATHER}]))
     assert found["content"] + found.get("reasoning_content", "")
@@ -267,6 +281,19 @@ def test_thoughts_of_earlier_turns_reach_it_in_anthropics_format_too(families: R
         return int(families.post("/v1/messages/count_tokens", body).json["input_tokens"])
 
     assert counted(thought, call) > counted(call)
+
+
+@pytest.mark.parametrize("said", ["", "So I look."])
+def test_gpt_oss_is_told_its_thoughts_and_what_it_said_before_a_call(
+    families: Running, said: str
+) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "now", "arguments": "{}"}}
+    turn = {"role": "assistant", "reasoning_content": "Hm.", "content": said, "tool_calls": [call]}
+    messages = [*ASK, turn, {"role": "tool", "tool_call_id": "1", "content": "9"}]
+    body = {"model": "gpt-oss", "messages": messages}
+    prompt = families.post("/apply-template", body).json["prompt"]
+    both = f"Hm.\n\n{said}" if said else "Hm."
+    assert f"<|channel|>analysis<|message|>{both}<|end|>" in prompt
 
 
 def test_thoughts_of_earlier_turns_reach_it_in_responses_too(families: Running) -> None:

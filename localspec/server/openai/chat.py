@@ -143,7 +143,7 @@ class CountRequest(Record):
         sees_images = images and engine.prompts.sees_images
         return Chat(
             messages=messages_of(self.messages, sees_images=sees_images),
-            tools=chosen(tools_of(self.tools), "auto", several=False),
+            tools=chosen(tools_of(self.tools), "auto", several=None),
             variables=service.variables(self.chat_template_kwargs),
             begins=self.add_generation_prompt,
             goes_on=self.continue_final_message,
@@ -160,7 +160,7 @@ class ChatRequest(CountRequest, AnswerFields):
     reasoning_effort: str | None = None
 
     def asked(self, service: Service, engine: Engine) -> Chat:
-        several = bool(self.parallel_tool_calls)
+        several = self.parallel_tool_calls
         logprobs = (self.top_logprobs or 0) if self.logprobs else None
         return replace(
             self.chat(service, engine),

@@ -111,7 +111,7 @@ def _is_thought(message: Message) -> bool:
 async def responses(service: Service, wanted: ResponsesRequest) -> NamedEvents:
     messages = wanted.messages()
     engine = await service.open(wanted.model)
-    several, effort = bool(wanted.parallel_tool_calls), (wanted.reasoning or {}).get("effort")
+    several, effort = wanted.parallel_tool_calls, (wanted.reasoning or {}).get("effort")
     ask = Ask(
         max_tokens=service.longest(wanted.max_output_tokens),
         sampling=sampling_of(wanted, service.defaults, engine),
