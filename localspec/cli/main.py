@@ -13,7 +13,7 @@ import typer
 from localspec.cli import crashes
 from localspec.cli.help import verbatim
 from localspec.cli.output import Console, OutputLost, lost
-from localspec.cli.verbs import VerbGroup, built
+from localspec.cli.verbs import VerbGroup
 from localspec.cli.working import sigterm_like_ctrl_c
 from localspec.errors import UsageError
 
@@ -60,8 +60,6 @@ def localspec(
 ) -> None:
     if context.invoked_subcommand is not None:
         return
-    if sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
-        context.exit(context.invoke(built("chat")))
     typer.echo(context.get_help())
     context.exit(2)
 
@@ -69,6 +67,8 @@ def localspec(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line without the program's name; returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if not arguments and all(stream and stream.isatty() for stream in (sys.stdin, sys.stdout)):
+        arguments = ["chat"]
     console = Console(shlex.join([NAME, *arguments]))
     if not all(map(_typed, arguments)):
         return console.error(UsageError("An argument has half a surrogate pair in it."))

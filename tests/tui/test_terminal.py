@@ -47,6 +47,13 @@ def test_a_message_is_answered(tmp_path: Path) -> None:
         assert restored(terminal)
 
 
+def test_without_a_verb_it_is_the_chat(tmp_path: Path) -> None:
+    with chat(command=LOCALSPEC, home=tmp_path) as terminal:
+        terminal.until(lambda: terminal.alternate)
+        terminal.type(CTRL_Q)
+        assert terminal.ended() == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_in_mid_answer(answering: Terminal, number: signal.Signals) -> None:
     answering.kill(number)
