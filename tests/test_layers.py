@@ -181,7 +181,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "generating": (200, 10),
     "gguf": (2_230, 110),
     "history": (1_870, 70),
-    "hub": (1_970, 80),
+    "hub": (1_950, 80),
     "identity": (100, 10),
     "kernels": (50, 10),
     "keywords": (200, 10),

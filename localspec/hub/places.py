@@ -145,34 +145,21 @@ def folder(root: Path, source: str = "folder", *, depth: int = DEEP) -> Iterator
 
 def _files(root: Path, depth: int) -> Iterator[Path]:
     """Files below a folder, sorted within each; links are followed, loops and excess are not."""
-    waiting = [(root, 0)]
-    seen: set[tuple[int, int]] = set()
+    seen: set[str] = set()
     entries = 0
-    while waiting:
-        here, level = waiting.pop()
-        try:
-            status = here.stat()
-            if (status.st_dev, status.st_ino) in seen:
-                continue
-            seen.add((status.st_dev, status.st_ino))
-            with os.scandir(here) as listing:
-                inside = sorted(listing, key=lambda entry: entry.name)
-        except (OSError, ValueError):
-            continue
-        below = []
-        for entry in inside:
+    for here, folders, files in os.walk(root, followlinks=True) if os.path.isdir(root) else ():
+        if entries + len(seen) > MOST_ENTRIES:
+            return
+        real, level = os.path.realpath(here), len(Path(here).parts) - len(root.parts)
+        below = sorted(name for name in folders if level < depth and not name.startswith("."))
+        folders[:] = below if real not in seen else []
+        for name in sorted(files) if real not in seen else ():
             entries += 1
             if entries > MOST_ENTRIES:
                 return
-            try:
-                if entry.is_dir():
-                    if level < depth and not entry.name.startswith("."):
-                        below.append((Path(entry.path), level + 1))
-                elif entry.is_file():
-                    yield Path(entry.path)
-            except OSError:
-                continue
-        waiting += reversed(below)
+            if os.path.isfile(path := os.path.join(here, name)):
+                yield Path(path)
+        seen.add(real)
 
 
 def _read(path: Path, most: int) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import os
 import signal
 import socket
 from collections.abc import Callable, Generator, Sequence
@@ -98,13 +99,10 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from None
     # A name may stand for addresses of both kinds; clients try 127.0.0.1.
     family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
-    server = socket.socket(family, socket.SOCK_STREAM)
+    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
     try:
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.bind(address)
-        server.listen(_BACKLOG)
+        server = socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
     except OSError as error:
-        server.close()
         raise _refused(host, port, error) from None
     server.setblocking(False)
     return server
@@ -118,7 +116,8 @@ def _refused(host: str, port: int, error: OSError) -> LocalspecError:
         "any.",
         errno.EACCES: f"Port {port} is for the system. Give one above 1023 with --port.",
     }
-    usual = f"Nothing can listen at {host}: {error.strerror}. Give another --host or --port."
+    why = os.strerror(error.errno or 0)
+    usual = f"Nothing can listen at {host}: {why}. Give another --host or --port."
     return LocalspecError(known.get(error.errno or 0, usual))
 
 
