@@ -123,9 +123,6 @@ class Catalog:
     def find(self, name: str) -> Entry | None:
         return self._entries.get(name.casefold())
 
-    def similar(self, name: str) -> list[str]:
-        return difflib.get_close_matches(name.casefold(), self._entries, n=3, cutoff=0.6)
-
     def of_repository(self, repository: str) -> Entry | None:
         """The model whose GGUFs are in `user/repo`."""
         wanted = repository.casefold()
@@ -138,7 +135,7 @@ class Catalog:
         """The entry of that name; a ModelNotFound says what may have been meant."""
         entry = self.find(name.name)
         if entry is None:
-            close = self.similar(name.name)
+            close = difflib.get_close_matches(name.name.casefold(), self._entries, n=3, cutoff=0.6)
             hint = f" Did you mean {' or '.join(close)}?" if close else ""
             raise ModelNotFound(
                 f"There is no file '{name}', and no model of that name in the catalogue.{hint} "
@@ -162,10 +159,6 @@ class Catalog:
         return self.of_repository(meant.id) if isinstance(meant, Repository) else None
 
 
-def shipped_file() -> Path:
-    return paths.embedded(FILE)
-
-
 def user_file() -> Path:
     return paths.config_file().with_name(FILE)
 
@@ -174,7 +167,7 @@ def load() -> Catalog:
     """Read both catalogues; a UsageError names the file and the line or key of what is wrong."""
     own = user_file()
     theirs = read(own) if own.exists() else []
-    catalog = Catalog([*read(shipped_file()), *theirs])
+    catalog = Catalog([*read(paths.embedded(FILE)), *theirs])
     for entry in theirs:
         for draft in entry.drafts:
             if "/" not in draft and catalog.find(draft.partition(":")[0]) is None:

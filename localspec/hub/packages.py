@@ -72,10 +72,8 @@ def meant_by(typed: CatalogName, stands_for: Repository) -> PackagedModel | None
 
 
 def holding(path: Path) -> PackagedModel | None:
-    for model in PACKAGED:
-        if model.path is not None and model.path.resolve() == path.resolve():
-            return model
-    return None
+    here = ((model, model.path) for model in PACKAGED)
+    return next((one for one, file in here if file and file.resolve() == path.resolve()), None)
 
 
 def missing(model: PackagedModel, typed: str, *, offline: bool) -> str:
