@@ -45,15 +45,6 @@ def share(part: float, whole: float) -> str:
     return f"{100 * part / whole:.0f} %" if whole else "–"
 
 
-def size(count: float) -> str:
-    """Bytes in the unit that fits."""
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}"
-        count /= 1024
-    return f"{count:.1f} GiB"
-
-
 def named(source: str) -> str:
     kind, _, way = source.partition(":")
     name = NAMES.get(kind, f"drafter '{kind}'")

@@ -11,11 +11,10 @@ import psutil
 from rich.text import Text
 from textual.timer import Timer
 
-from localspec.chat import words
 from localspec.chat.conversation import Message
 from localspec.chat.figures import Figures, Totals
 from localspec.paths import EMBEDDED_TARGET, embedded
-from localspec.text import harmless
+from localspec.text import gibibytes, harmless
 from localspec.tui.control.conversation_list import ConversationList
 from localspec.tui.control.host import Host
 from localspec.tui.rendering.message_lines import legend
@@ -34,7 +33,8 @@ LEAST, MOST = 0.05, 0.8
 
 
 class RedrawBudget:
-    """Pauses between redraws, from processor seconds (`clock`)."""
+    """Pauses between redraws, from processor seconds (`clock`): on a small machine the model uses
+    all cores and waits for its slowest thread, so a redraw costs it at least as much."""
 
     def __init__(
         self, *, cores: int | None = None, clock: Callable[[], float] = thread_time
@@ -188,7 +188,7 @@ class ConversationDisplay:
         panel = self._host.part(FiguresPanel)
         if panel.display:
             totals = self._totals if live is None else self._totals.plus(live)
-            memory = words.size(self.resident())
+            memory = gibibytes(self.resident())
             panel.show(shown, totals, self._host.conversing.opened, memory=memory)
 
     def _status(self, shown: Figures, *, live: bool) -> None:

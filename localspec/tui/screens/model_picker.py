@@ -15,7 +15,6 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
-from localspec.chat import words
 from localspec.errors import describe
 from localspec.text import gigabytes, harmless
 from localspec.tui.rendering.palette import Palette
@@ -277,7 +276,7 @@ def _row(model: LocalModel, now: bool, palette: Palette) -> Text:
     text.append("▌" if now else " ", palette.style("accent"))
     style = palette.faint if model.problem else palette.style("foreground", bold=now)
     text.append(harmless(model.name), style)
-    text.append(f"  {model.quantization} {words.size(model.size)}", palette.faint)
+    text.append(f"  {model.quantization} {gigabytes(model.size)}", palette.faint)
     return text
 
 
@@ -309,7 +308,7 @@ def _draft_row(model: LocalModel, verdict: PairVerdict | None, palette: Palette)
     else:
         text.append("… ", palette.faint)
     text.append(harmless(model.name), palette.faint if why_not is not None else "")
-    text.append(f"  {words.size(model.size)}", palette.faint)
+    text.append(f"  {gigabytes(model.size)}", palette.faint)
     if why_not:
         text.append(f"  {harmless(why_not)}", palette.faint)
     return text
@@ -318,7 +317,7 @@ def _draft_row(model: LocalModel, verdict: PairVerdict | None, palette: Palette)
 def _described(model: LocalModel) -> str:
     if model.problem is not None:
         return model.problem
-    parts = [model.reference, model.architecture, model.quantization, words.size(model.size)]
+    parts = [model.reference, model.architecture, model.quantization, gigabytes(model.size)]
     if model.parameters:
         parts.insert(2, f"{model.parameters / 1e6:,.0f} M parameters")
     if model.trained_context:
