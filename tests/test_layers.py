@@ -169,7 +169,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "async_engine": (220, 10),
     "async_stream": (200, 10),
     "bench": (3_090, 110),  # three peers, busy processes, scaled heads, weaker drafts
-    "chat": (990, 60),
+    "chat": (980, 60),
     "cli": (6_013, 200),  # options of these peers, of on-policy rounds, of --check
     "decoding": (2_400, 96),  # with the protocol of caches, from drafters and policy
     "distill": (3_220, 175),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
@@ -204,7 +204,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "settings": (200, 10),
     "stream": (250, 10),
     "text": (100, 10),
-    "tui": (5_510, 130),
+    "tui": (5_500, 130),
     "verify": (1_650, 75),  # compares a certificate with what is here
     "watched": (100, 10),
     "worker_threads": (100, 10),
