@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 
-from localspec.bench.speed_ups import geometric_mean
+from localspec.bench.report_tables import comparison_table
+from localspec.bench.samples import Sample
+from localspec.bench.speed_ups import geometric_mean, mean_interval
 from localspec.bench.summary import ALL, equalities, summarise
 from tests.bench.samples import sample
 
@@ -109,3 +114,67 @@ def test_greedy_answers_are_compared_token_by_token() -> None:
     (found,) = equalities(samples)
     assert (found.arm, found.equal, found.total) == ("planner", 1, 3)
     assert found.divergences == (("story", "p0", 1), ("story", "p0", 2))
+
+
+def test_six_prompts_by_hand() -> None:
+    logs = np.array([0.1, 0.2, 0.3, 0.1, 0.2, 0.3])
+    found = mean_interval([logs])
+    assert found is not None
+    half = 2.5706 * math.sqrt(0.008) / math.sqrt(6)
+    assert found == pytest.approx((math.exp(0.2 - half), math.exp(0.2 + half)), rel=1e-3)
+    assert mean_interval([logs[:5]]) is None
+
+
+def test_suites_alike_are_as_sure_as_all_their_prompts() -> None:
+    """Two suites of equal spread: Welch's degrees of freedom are those of both together."""
+    logs = np.array([-0.1, 0.0, 0.1])
+    found = mean_interval([logs, logs + 1.0])
+    assert found is not None
+    half = 2.7764 * math.sqrt(0.01 / 6)
+    assert found == pytest.approx((math.exp(0.5 - half), math.exp(0.5 + half)), rel=1e-4)
+
+
+def test_what_lies_between_suites_is_no_doubt_unless_they_are_single_prompts() -> None:
+    apart = [np.array([x, x]) for x in (0.0, 1.0, 2.0)]
+    assert mean_interval(apart) == pytest.approx((math.e, math.e))
+    single = [np.array([x]) for x in (0.0, 0.0, 0.0, 1.0, 1.0, 1.0)]
+    found = mean_interval(single)
+    assert found is not None
+    assert found[0] < 1.0 < math.exp(0.5) < found[1]
+    assert mean_interval([*apart, np.array([0.0])]) is None  # four suites say too little
+
+
+SECONDS = {
+    "plain": (1.0, 1.0),
+    "planner": (0.5, 0.8),
+    "llama-server plain": (1.25, 1.0),
+    "llama-server draft 3 (default)": (0.625, 2.0),
+    "llama-server ngram-mod": (1.0, 0.64),
+}
+"""Of ten tokens, on two suites."""
+
+
+def samples() -> list[Sample]:
+    return [
+        sample(arm, suite, seconds=seconds)
+        for arm, both in SECONDS.items()
+        for suite, seconds in zip(("story", "copy"), both, strict=True)
+    ]
+
+
+def test_ratios_suite_by_suite_with_their_mean_and_the_lowest() -> None:
+    table = comparison_table(summarise(samples()), 0.0)
+    assert table.header == ["", "story", "copy", "all", "lowest"]
+    assert table.rows == [
+        ["planner ÷ plain", "2.00", "1.25", "1.58", "1.25"],
+        ["planner ÷ llama-server plain", "2.50", "1.25", "1.77", "1.25"],
+        ["planner ÷ llama-server draft 3 (default)", "1.25", "2.50", "1.77", "1.25"],
+        ["planner ÷ best configuration: ngram-mod", "2.00", "0.80", "1.26", "0.80"],
+        ["planner ÷ best configuration of each suite", "1.25", "0.80", "1.00", "0.80"],
+    ]
+
+
+def test_without_peers_only_plain_decoding_is_left() -> None:
+    only = [s for s in samples() if s.arm in ("plain", "planner")]
+    table = comparison_table(summarise(only), 0.0)
+    assert [row[0] for row in table.rows] == ["planner ÷ plain"]
