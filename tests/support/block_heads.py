@@ -17,7 +17,7 @@ import numpy.typing as npt
 from gguf import GGUFWriter
 
 from localspec import paths
-from tests.support.gguf_files import written
+from tests.support.gguf_files import add_keys, written
 from tests.support.heads import LAYERS, copy_vocabulary, weights
 
 _Matrix = npt.NDArray[np.float32]
@@ -69,18 +69,14 @@ def block(
         "rope.dimension_count": dim,
         "vocab_size": tokens,
         "block_size": size,
+        "sample_from_anchor": anchored,
+        "attention.causal": causal,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+        "rope.freq_base": 10000.0,
+        "target_layers": list(layers),
+        "rope.dimension_sections": [dim // 2, 0, 0, 0] if sections else None,
     } | changed
-    for key, value in keys.items():
-        if value is not None:
-            writer.add_uint32(f"dflash.{key}", value)
-    for key, flag in (("sample_from_anchor", anchored), ("attention.causal", causal)):
-        if flag is not None:
-            writer.add_bool(f"dflash.{key}", flag)
-    writer.add_float32("dflash.attention.layer_norm_rms_epsilon", 1e-5)
-    writer.add_float32("dflash.rope.freq_base", 10000.0)
-    writer.add_array("dflash.target_layers", list(layers))
-    if sections:
-        writer.add_array("dflash.rope.dimension_sections", [dim // 2, 0, 0, 0])
+    add_keys(writer, "dflash", keys)
     copy_vocabulary(writer, target)
     if mask is not None:
         writer.add_uint32("tokenizer.ggml.mask_token_id", mask)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from gguf import GGUFReader, GGUFWriter
@@ -25,6 +27,15 @@ def gguf_file(path: Path) -> GGUFReader:
 @lru_cache(8)
 def _read(path: Path, changed: int, size: int) -> GGUFReader:
     return _Reader(path)
+
+
+def add_keys(writer: GGUFWriter, section: str, keys: Mapping[str, Any]) -> None:
+    """Keys of a section, by the types of their values; nothing for None."""
+    adds = {int: writer.add_uint32, float: writer.add_float32, bool: writer.add_bool}
+    adds |= {list: writer.add_array, str: writer.add_string}
+    for key, value in keys.items():
+        if value is not None:
+            adds[type(value)](f"{section}.{key}", value)
 
 
 def written(writer: GGUFWriter, path: Path) -> Path:

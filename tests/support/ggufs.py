@@ -30,7 +30,7 @@ from gguf import (
 from gguf.quants import quantize
 
 from localspec import paths
-from tests.support.gguf_files import gguf_file, written
+from tests.support.gguf_files import add_keys, gguf_file, written
 
 _CHAT_TEMPLATE = "tokenizer.chat_template"
 _TOKENS = "tokenizer.ggml.tokens"
@@ -97,10 +97,9 @@ class _File:
         name = name or f"tiny-{architecture}"
         self.writer = new_writer(path, architecture, name, file_type, vocabulary)
         sizes |= {"context_length": context, "vocab_size": self.n_vocab}
-        for key, value in sizes.items():
-            add = {int: self.writer.add_uint32, float: self.writer.add_float32}
-            add |= {bool: self.writer.add_bool, list: self.writer.add_array}
-            add[type(value)](f"{architecture}.{key.replace('__', '.')}", value)
+        add_keys(
+            self.writer, architecture, {key.replace("__", "."): one for key, one in sizes.items()}
+        )
 
     def add(self, name: str, tensor: _Tensor) -> None:
         quantized = tensor.dtype == np.uint8

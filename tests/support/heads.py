@@ -18,7 +18,7 @@ from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import dequantize
 
 from localspec import paths
-from tests.support.gguf_files import gguf_file, written
+from tests.support.gguf_files import add_keys, gguf_file, written
 
 LAYERS = (1, 3, 5)  # layers of the embedded target (it has six) whose inputs the heads read
 FIRM = 40.0  # how much stronger what follows is than the state
@@ -66,12 +66,11 @@ def eagle(
         "rope.dimension_count": 64,
         "vocab_size": size,
         "target_hidden_size": wide,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+        "rope.freq_base": 10000.0,
+        "target_layers": list(layers),
     } | changed
-    for key, value in keys.items():
-        writer.add_uint32(f"eagle3.{key}", value)
-    writer.add_float32("eagle3.attention.layer_norm_rms_epsilon", 1e-5)
-    writer.add_float32("eagle3.rope.freq_base", 10000.0)
-    writer.add_array("eagle3.target_layers", list(layers))
+    add_keys(writer, "eagle3", keys)
     copy_vocabulary(writer, target)
 
     def zeros(*shape: int) -> _Matrix:
@@ -155,11 +154,7 @@ def medusa(
         "head_count": heads,
         "block_count": 1,
     } | changed
-    for key, value in keys.items():
-        if isinstance(value, str):
-            writer.add_string(f"medusa.{key}", value)
-        elif value is not None:
-            writer.add_uint32(f"medusa.{key}", value)
+    add_keys(writer, "medusa", keys)
     reached = {token: token for token in pairs}
     for head in range(heads):
         reached = {token: pairs.get(last, last) for token, last in reached.items()}

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from gguf import GGUFWriter
 
-from tests.support.gguf_files import written
+from tests.support.gguf_files import add_keys, written
 
 SIDE, PATCH = 32, 8
 POSITIONS = (SIDE // PATCH) ** 2  # that an image has, whatever its size
@@ -45,18 +45,11 @@ def projector(
     random = np.random.default_rng(0)
     writer = GGUFWriter(path, "clip")
     writer.add_type("mmproj")
-    writer.add_bool("clip.has_vision_encoder", vision)
-    writer.add_bool("clip.use_gelu", True)
-    writer.add_string("clip.projector_type", "mlp")
-    for key, value in (
-        ("embedding_length", dim),
-        ("feed_forward_length", hidden),
-        ("block_count", 2),
-        ("projection_dim", width),
-        ("image_size", side),
-        ("patch_size", patch),
-    ):
-        writer.add_uint32(f"clip.vision.{key}", value)
+    keys = {"has_vision_encoder": vision, "use_gelu": True, "projector_type": "mlp"}
+    add_keys(writer, "clip", keys)
+    sizes = {"embedding_length": dim, "feed_forward_length": hidden, "block_count": 2}
+    sizes |= {"projection_dim": width, "image_size": side, "patch_size": patch}
+    add_keys(writer, "clip.vision", sizes)
     getattr(writer, f"add_{heads_type}")("clip.vision.attention.head_count", 2)
     writer.add_float32("clip.vision.attention.layer_norm_epsilon", 1e-5)
     writer.add_array("clip.vision.image_mean", [0.5] * 3)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from gguf import GGUFWriter, LlamaFileType
 
 from tests.support import ggufs
-from tests.support.gguf_files import written
+from tests.support.gguf_files import add_keys, written
 
 DIM, HEADS, FF, LAYERS = 64, 2, 128, 2
 HEAD = DIM // HEADS
@@ -143,11 +143,10 @@ class _File:
             "attention.value_length": dim // HEADS,
             "rope.dimension_count": dim // HEADS,
             "nextn_predict_layers": count,
+            "attention.layer_norm_rms_epsilon": 1e-5,
+            "rope.freq_base": 10000.0,
         }
-        for key, value in (sizes | dict(keys)).items():
-            self.writer.add_uint32(f"{architecture}.{key}", value)
-        self.writer.add_float32(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5)
-        self.writer.add_float32(f"{architecture}.rope.freq_base", 10000.0)
+        add_keys(self.writer, architecture, sizes | dict(keys))
         self._random = np.random.default_rng(0)
         self.embeddings = self.draw(ggufs.embedded_tokens(), dim, _LOGITS)
         self.add("token_embd.weight", self.embeddings)
