@@ -165,9 +165,9 @@ def test_only_the_binding_imports_llama_cpp() -> None:
 BUDGETS: dict[str, tuple[int, int | None]] = {
     "__main__": (50, 0),
     "answer_line": (50, 10),
-    "answering": (150, 10),
+    "answering": (110, 10),
     "async_engine": (220, 10),
-    "async_stream": (200, 10),
+    "async_stream": (150, 10),
     "bench": (3_090, 110),  # three peers, busy processes, scaled heads, weaker drafts
     "chat": (980, 60),
     "cli": (6_013, 200),  # options of these peers, of on-policy rounds, of --check
@@ -175,20 +175,20 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "distill": (3_220, 175),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (310, 15),
     "drafters": (2_895, 75),
-    "engine": (550, 10),
-    "errors": (150, 20),
-    "files": (100, 10),
-    "generating": (200, 10),
-    "gguf": (2_230, 110),
+    "engine": (530, 10),
+    "errors": (110, 20),
+    "files": (90, 10),
+    "generating": (180, 10),
+    "gguf": (2_222, 110),
     "history": (1_870, 70),
-    "hub": (1_950, 80),
-    "identity": (100, 10),
+    "hub": (1_945, 80),
+    "identity": (60, 10),
     "kernels": (50, 10),
-    "keywords": (200, 10),
+    "keywords": (160, 10),
     "llama": (5_760, 208),
-    "llm_plugin": (150, 10),  # tells reasoning from answers
+    "llm_plugin": (105, 10),  # tells reasoning from answers
     "loading": (1_035, 30),
-    "pairing": (1_072, 65),
+    "pairing": (1_070, 65),
     "parallel_engine": (110, 5),
     "paths": (50, 10),
     "policy": (2_680, 110),
@@ -201,13 +201,13 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "self_draft": (562, 20),  # the texts of trials came from pairing
     "server": (5_232, 210),
     "sessions": (605, 19),
-    "settings": (200, 10),
-    "stream": (250, 10),
+    "settings": (160, 10),
+    "stream": (222, 10),
     "text": (100, 10),
     "tui": (5_500, 130),
     "verify": (1_650, 75),  # compares a certificate with what is here
-    "watched": (100, 10),
-    "worker_threads": (100, 10),
+    "watched": (50, 10),
+    "worker_threads": (50, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, and promises shown again.
     "tests": (50_000, None),
     "tools": (3_450, None),
