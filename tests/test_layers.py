@@ -188,7 +188,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "llama": (5_760, 208),
     "llm_plugin": (105, 10),  # tells reasoning from answers
     "loading": (1_035, 30),
-    "pairing": (1_070, 65),
+    "pairing": (1_075, 65),
     "parallel_engine": (110, 5),
     "paths": (50, 10),
     "policy": (2_680, 110),

@@ -160,7 +160,8 @@ def _proposals(figures: Figures, draft: str | None) -> str:
         return ""
     parts = [
         f"{named(name)}{f' ({draft})' if name.startswith('model') and draft else ''} guessed "
-        f"{tested:,} tokens, of which {accepted:,} were right ({share(accepted, tested)})"
+        f"{tested:,} token{'' if tested == 1 else 's'}, of which {accepted:,} were right "
+        f"({share(accepted, tested)})"
         for name, (accepted, tested) in figures.by_drafter.items()
         if tested
     ]

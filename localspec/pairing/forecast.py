@@ -27,6 +27,10 @@ CPU kernels, and with llama.cpp's (BENCHMARKS.md).
 """
 
 
+STRANGER = 0.1
+"""Acceptance of a draft of another family and vocabulary, unless measured."""
+
+
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """What to expect of a pair: `speed_up` against plain decoding at the best `depth`, 0 where none
@@ -98,7 +102,7 @@ def likely_acceptance(cost: float, verdict: PairVerdict) -> float:
     guess = 0.72 + 0.08 * math.log10(max(1e-3, min(1.0, cost)) / 0.1)
     worse = {"family": 0.08, "token ids": 0.1, "chat template": 0.05, "BOS, EOS, EOT": 0.03}
     worse |= {"special tokens": 0.03, "pre-tokenizer": 0.03}
-    for check in verdict.checks:
-        if check.verdict == WARN:
-            guess -= worse.get(check.rule, 0.0)
-    return max(0.2, min(0.85, guess))
+    warned = {check.rule for check in verdict.checks if check.verdict == WARN}
+    if {"family", "token ids"} <= warned:
+        return STRANGER
+    return max(0.2, min(0.85, guess - sum(worse.get(rule, 0.0) for rule in warned)))

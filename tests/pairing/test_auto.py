@@ -88,6 +88,11 @@ def test_another_vocabulary_will_do_if_nothing_better_is_here(here: Path, target
     assert decided(target).draft == good
 
 
+def test_a_stranger_of_another_vocabulary_is_not_taken(here: Path, target: Path) -> None:
+    model(here / "crow.gguf", width=128, name="Crow", tokens=(*TOKENS[:5], "x", *TOKENS[6:]))
+    assert decided(target).draft is None
+
+
 def test_what_would_not_fit_into_memory_is_not_taken(
     here: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
