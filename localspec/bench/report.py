@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.bench.machine import FileFacts, Machine
-from localspec.bench.report_tables import tables
+from localspec.bench.report_tables import table_text, tables
 from localspec.bench.samples import Sample
 from localspec.bench.speed_ups import METHOD
 from localspec.bench.summary import PairSummary, Table, summarise
@@ -129,6 +129,20 @@ def markdown(report: Report) -> str:
             lines = "\n".join(f"# {arm}\n{command}" for arm, command in pair.commands.items())
             parts += ["### Commands", f"```sh\n{lines}\n```"]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def report_text(report: Report, width: int) -> str:
+    parts = []
+    for pair in report.pairs:
+        if pair.samples:
+            parts.append(f"{pair.name}\n")
+            parts += [table_text(table, width) for table in tables(pair.summary, equality=False)]
+            parts += [
+                f"{found.arm}: {found.equal} of {found.total} greedy answers equal plain's\n"
+                for found in pair.summary.equality
+                if found.equal < found.total
+            ]
+    return "\n".join(parts)
 
 
 def _markdown_table(table: Table) -> str:

@@ -315,12 +315,12 @@ def _count(
 
 
 def _shown(report: Report) -> str:
-    from localspec.bench import terminal_tables
+    from localspec.bench.report import report_text
 
     # In a pipe: for a terminal of the usual width.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
     verdicts = "".join(f"{_verdict(pair)}\n" for pair in report.pairs if pair.samples)
-    return f"{verdicts}\n{terminal_tables.report_text(report, width)}"
+    return f"{verdicts}\n{report_text(report, width)}"
 
 
 def _verdict(pair: PairResults) -> str:

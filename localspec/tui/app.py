@@ -37,10 +37,9 @@ from localspec.tui.session.conversing import TITLE, Conversing
 from localspec.tui.session.events import Event, Opened, PairReference, event_id
 from localspec.tui.session.session_conversation import KeptSession, kept
 from localspec.tui.widgets.composer import Composer
-from localspec.tui.widgets.figures_panel import FiguresPanel
+from localspec.tui.widgets.figures_panel import FiguresPanel, StatusLine
 from localspec.tui.widgets.prompt_input import PromptInput
 from localspec.tui.widgets.sidebar import Sidebar
-from localspec.tui.widgets.status_line import StatusLine
 from localspec.tui.widgets.transcript import Transcript
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
-from localspec.verify.chi_square import bins, pooled, tail
+from localspec.verify.sampled import bins, pooled, tail
 
 
 @pytest.mark.parametrize("freedom", [3, 10, 40, 200])

@@ -20,8 +20,7 @@ from localspec.tui.control.host import Host
 from localspec.tui.rendering.message_lines import legend
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.widgets import sidebar
-from localspec.tui.widgets.figures_panel import FiguresPanel
-from localspec.tui.widgets.status_line import StatusLine
+from localspec.tui.widgets.figures_panel import FiguresPanel, StatusLine
 
 SHARE = 0.015
 """Cost of a redraw ÷ the pause after it, of one core."""
