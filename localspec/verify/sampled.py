@@ -26,7 +26,7 @@ from localspec.verify.effort import Deadline, Effort
 from localspec.verify.outcome import Outcome, left_out
 from localspec.verify.subject import PlainAnswer, Subject
 
-LEAST = 5.0
+LEAST_EXPECTED = 5.0
 """Least expected count; rarer outcomes are merged (Cochran 1954)."""
 
 
@@ -47,14 +47,14 @@ class Bins:
 
 
 def bins(outcomes: Sequence[tuple[int, float]]) -> Bins:
-    """Bins of (count, probability); those below LEAST are merged."""
+    """Bins of (count, probability); those below LEAST_EXPECTED are merged."""
     samples = sum(count for count, _ in outcomes)
     found = sorted(((p * samples, count) for count, p in outcomes), reverse=True)
-    kept = [pair for pair in found if pair[0] >= LEAST]
+    kept = [pair for pair in found if pair[0] >= LEAST_EXPECTED]
     rare = found[len(kept) :]
     if rare:
         kept.append((math.fsum(e for e, _ in rare), sum(n for _, n in rare)))
-        if kept[-1][0] < LEAST and len(kept) > 1:
+        if kept[-1][0] < LEAST_EXPECTED and len(kept) > 1:
             (one, n), (other, m) = kept.pop(), kept.pop()
             kept.append((one + other, n + m))
     kept = [pair for pair in kept if pair[0] > 0.0]
