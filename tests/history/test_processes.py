@@ -1,7 +1,9 @@
-"""Several processes, and a file that cannot grow: nothing that was acknowledged is lost."""
+"""Several processes, and processes that die: nothing that was acknowledged is lost."""
 
 from __future__ import annotations
 
+import random
+import signal
 import subprocess
 import sys
 import threading
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.chat.conversation import STREAMING
+from localspec.chat.conversation import INTERRUPTED, STREAMING
 from localspec.history.history import History
 from tests.history.histories import rows
 
@@ -53,6 +55,29 @@ for number in range(count):
 assert history.take_notices() == []
 history.close()
 say("done")
+"""
+
+CHAT = """
+# A chat that answers without end, and says what it was told is safe.
+history = History(Path(sys.argv[1]))
+writer = HistoryWriter(lambda: history, on_trouble=lambda text: say("trouble", text))
+conversation = Conversation()
+turn = 0
+while True:
+    turn += 1
+    message = conversation.add(USER, f"question {turn} " + "x" * 3000)
+    assert writer.sent(conversation, message).result()
+    say("sent", message.id)
+    answer = conversation.add(ASSISTANT, "", state=STREAMING, model="model")
+    for step in range(12):
+        answer.content += f"word {step} " * 50
+        writer.streaming(conversation.id, answer)
+        if step % 4 == 3:
+            assert writer.flush()
+            say("flushed", answer.id, len(answer.content))
+    answer.state = "complete"
+    assert writer.done(conversation, answer).result()
+    say("done", answer.id)
 """
 
 
@@ -120,6 +145,53 @@ def test_processes_write_at_once_and_nothing_is_lost(tmp_path: Path, prepared: b
     history.close()
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
     assert rows(path, "SELECT count(*) FROM words") == [(9 * count,)]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_killed_at_any_moment(tmp_path: Path, seed: int) -> None:
+    """Killed after so many words of it, and a moment that the seed chooses."""
+    path = tmp_path / "history.db"
+    dice = random.Random(seed)
+    sent: list[str] = []
+    done: list[str] = []
+    flushed: dict[str, int] = {}
+    with process(CHAT, path) as chat:
+        for _ in range(dice.randrange(1, 40)):
+            word, *rest = line(chat).split()
+            if word == "sent":
+                sent.append(rest[0])
+            elif word == "done":
+                done.append(rest[0])
+            elif word == "flushed":
+                flushed[rest[0]] = int(rest[1])
+            else:
+                raise AssertionError((word, rest))
+        threading.Event().wait(dice.uniform(0.0, 0.02))
+        chat.send_signal(signal.SIGKILL)
+        chat.wait()
+    history = History(path)
+    assert history.take_notices() == []
+    (summary,) = history.list()
+    found = history.load(summary.id)
+    assert set(sent) <= set(found.messages)
+    for id in done:
+        assert found.messages[id].state == "complete"
+    for id, length in flushed.items():
+        text = found.messages[id].content
+        assert len(text) >= length
+        assert text == "".join(f"word {step} " * 50 for step in range(12))[: len(text)]
+    assert not any(message.state == STREAMING for message in found.messages.values())
+    # One conversation without gaps: what was acknowledged is on the way to the tip.
+    path_ids = [message.id for message in found.path()]
+    assert path_ids == list(found.messages)
+    unfinished = [m for m in found.messages.values() if m.state == INTERRUPTED]
+    assert len(unfinished) <= 1
+    for message in unfinished:
+        if message.content:
+            hits = history.search(f'"{message.content[:6]}"')
+            assert message.id in {hit.message for hit in hits}
+    history.close()
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
 
 
 def test_an_answer_that_another_process_writes_now_is_left_alone(tmp_path: Path) -> None:

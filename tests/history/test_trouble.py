@@ -189,9 +189,6 @@ def test_what_is_not_ours_is_not_touched(tmp_path: Path, foreign: bool) -> None:
     assert path.read_bytes() == before
 
 
-# No room
-
-
 # What errors mean
 
 

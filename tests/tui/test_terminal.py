@@ -54,6 +54,16 @@ def test_without_a_verb_it_is_the_chat(tmp_path: Path) -> None:
         assert terminal.ended() == 0
 
 
+def test_ctrl_c_stops_and_leaves_when_pressed_twice_more(answering: Terminal) -> None:
+    answering.type(CTRL_C)
+    answering.until("■ stopped")
+    answering.type(CTRL_C)
+    answering.until("Ctrl+C again leaves")
+    answering.type(CTRL_C)
+    assert answering.ended() == 130
+    assert restored(answering)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_in_mid_answer(answering: Terminal, number: signal.Signals) -> None:
     answering.kill(number)
