@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,6 +66,12 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         # Installed or not, the models listed are the same, in other processes too.
         packages.hide(patch, tmp_path_factory.mktemp("hidden"))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _hangup() -> None:
+    """Under nohup SIGHUP is ignored, by every program that is started here too."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture
