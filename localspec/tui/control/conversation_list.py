@@ -110,7 +110,8 @@ class ConversationList:
         if kept is not None:
             self._find(kept)
         history = self._host.store.history
-        self._back(partial(self._host.prompt.remember, history.recent_prompts(limit=PAGE)))
+        recent = history.recent_prompts(limit=PAGE)
+        self._back(lambda: self._host.prompt.remember(recent))
         if resume:
             newest = history.list(limit=1)
             if newest:
@@ -154,5 +155,10 @@ class ConversationList:
 
     def _back(self, action: Callable[[], object]) -> None:
         """In the screen's thread, unless that is over."""
+
+        def act() -> None:
+            if self._host.screen_stack:
+                action()
+
         if self._host.is_running:
-            self._host.call_from_thread(action)
+            self._host.call_from_thread(act)
