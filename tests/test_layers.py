@@ -204,7 +204,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "settings": (160, 10),
     "stream": (222, 10),
     "text": (100, 10),
-    "tui": (5_490, 130),
+    "tui": (5_500, 130),
     "verify": (1_640, 75),  # compares a certificate with what is here
     "watched": (50, 10),
     "worker_threads": (50, 10),
