@@ -94,22 +94,27 @@ def calibrate_far(passes: Cache, curve: CostCurve) -> None:
 
 
 def agrees(passes: Cache, curve: CostCurve) -> bool:
-    """Whether a curve of an earlier session still fits at two points. The cache is left empty."""
-    passes.clear()
-    if passes.capacity <= 16:
+    """Whether a curve of an earlier session still fits at two points after the text that the cache
+    holds, which stays unless the memory is recurrent."""
+    if passes.recurrent:
+        passes.clear()
+    text = len(passes.tokens)
+    if passes.capacity <= 16 + text:
         return True
     one, four = SIZES[:2]
     filler = passes.filler(8)
     now: dict[int, float] = {}
     try:
-        passes.extend(filler[:4], 1)
+        if not text:
+            passes.extend(filler[:4], 1)
+        held = len(passes.tokens)
         for _ in range(ROUNDS):  # one pass alone may meet a hiccup
             measure(passes, filler, [one, four], now, float("inf"))
-            off = (now[four] / now[one]) / (curve.seconds(four, 0) / curve.seconds(one, 0))
+            off = (now[four] / now[one]) / (curve.seconds(four, held) / curve.seconds(one, held))
             if 1.0 / SIMILAR < off < SIMILAR:
                 return True
     finally:
-        passes.clear()
+        passes.truncate(text) if text else passes.clear()
     return False
 
 
@@ -162,12 +167,13 @@ class Calibration:
         """Measure before an answer what is not known yet; returns the seconds it took.
 
         Args:
-            target: it loses what it holds if anything is measured.
-            known: tokens of the prompt that the target holds; repeating must not cost these.
+            target: it loses what it holds if its curve is measured.
+            known: tokens of the prompt that the target holds; measuring again must not cost these.
             whole: measure everything, which may take two seconds, instead of what an answer needs.
         """
         started, profile, measured = perf_counter(), self._profile, self._curves(target, models)
-        again = 0 < profile.doubts <= REPEATED and not 4 * known > len(prompt)
+        fresh = not 4 * known > len(prompt)
+        again = 0 < profile.doubts <= REPEATED and fresh
         wanted = [whole or again or not curve for _, curve in measured]
         with self._threads.still():
             if not any(wanted) and not self.checked:
@@ -176,6 +182,9 @@ class Calibration:
                     return 0.0  # another answer will do, or another session
                 wanted = [not agrees(passes, curve) for passes, curve in measured]
                 profile.measured_at = profile.budget.seconds
+                if any(wanted) and not fresh:  # another answer will do
+                    profile.doubts = max(1, profile.doubts)
+                    wanted = [False] * len(wanted)
             self.checked, steady = True, []
             for number, (passes, curve) in enumerate(measured):
                 if wanted[number]:

@@ -54,3 +54,23 @@ def test_an_engine_measures_anew_what_does_not_agree(monkeypatch: pytest.MonkeyP
         assert answer.stats.calibration_seconds > 0.0
         known = engine.profile.target
         assert known.seconds(4, 0) / known.seconds(1, 0) < poisoned / 2
+
+
+def test_a_look_costs_nothing_of_the_prompt() -> None:
+    """In the middle of a conversation its text would have to be read again."""
+    greedy, text = SamplingParams(temperature=0), "Once upon a time there was a fox. " * 8
+    with localspec.load(options=OPTIONS) as engine:
+        engine.generate("Once", max_tokens=2, sampling=greedy)
+    with localspec.load(options=OPTIONS) as engine:
+        engine.generate(text, max_tokens=2, sampling=greedy)
+        engine.profile.budget.seconds += 1000.0
+        answer = engine.generate(f"{text} The fox", max_tokens=8, sampling=greedy)
+        assert answer.stats.calibration_seconds > 0.0
+        assert answer.stats.cached_tokens > 60
+        plain = engine.generate(
+            f"{text} The fox",
+            max_tokens=8,
+            sampling=greedy,
+            drafting=localspec.Drafting(drafter="none"),
+        )
+        assert answer.text == plain.text
