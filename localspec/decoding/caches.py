@@ -34,7 +34,7 @@ class Cache(Protocol):
     def native_seconds(self) -> float: ...
 
     def filler(self, count: int) -> list[int]:
-        """So many tokens that cost what those of a text cost."""
+        """`count` tokens whose passes cost what a text's tokens cost."""
         ...
 
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:

@@ -67,9 +67,9 @@ class DraftModel(ModelSource):
     reader: Any = None
     reads_along = True
     WINDOW = 256
-    """Where more of a text is unread, so many of the latest tokens are read."""
+    """If more tokens than this are unread, only the latest ones are read."""
     LONGEST = 2048
-    """Tokens that it holds at most; passes behind more of them are slow."""
+    """Tokens that it holds at most; passes after more of them are slow."""
 
     def __init__(self, cache: Cache, vocabulary: int, *, window: int | None = WINDOW) -> None:
         """Args:
@@ -147,12 +147,12 @@ class DraftModel(ModelSource):
     def sync(
         self, context: Sequence[int], beyond: Sequence[int] = (), *, whole: bool = False
     ) -> None:
-        """Drop what does not agree with the committed tokens, and the last of these, behind which a
+        """Drop what does not agree with the committed tokens, and the last of these, after which a
         row is wanted.
 
         Args:
             beyond: tokens that are imagined to follow, until the next `sync`.
-            whole: the row behind the last token is known.
+            whole: the row after the last token is known.
         """
         context = excerpt(context, self._left_out)
         if self._grown:

@@ -88,8 +88,8 @@ class CopyingSource(LookupSource):
     """Copies what followed an earlier occurrence of the text's ending.
 
     Its tokens are chosen: q is 1, and a token is accepted with probability p. A place has a `chain`
-    of predictions, of which those behind the first `passed` are expected there, and `followed`, the
-    place behind a token."""
+    of predictions, of which those after the first `passed` are expected there, and `followed`, the
+    place after a token."""
 
     _place: Any = None  # the end of the committed text, while that stays
     _placed = 0  # tokens of that text

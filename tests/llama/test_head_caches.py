@@ -25,7 +25,6 @@ from tests.support import block_heads, ggufs, heads, mtp
 
 OPTIONS = ModelOptions(context=512, threads=1, kv_type_k="f32", kv_type_v="f32")
 TEXT = [int(token) for token in np.random.default_rng(3).integers(300, 8000, 2 * PIECE + 9)]
-WHOLE = len(TEXT)
 ROWS = 60
 ALIKE = 0.05
 """Rows of passes of other sizes, whose kernels round differently; all are within 20 of 0."""
