@@ -18,7 +18,7 @@ from textual.message import Message as TextualMessage
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer, Static, TextArea
 
-from localspec.chat.conversation import Attachment, Conversation
+from localspec.chat.conversation import Attachment
 from localspec.errors import Cancelled, LocalspecError, UsageError
 from localspec.history.writer import HistoryWriter
 from localspec.hub.packages import default_reference
@@ -28,7 +28,6 @@ from localspec.tui.control.command_actions import CommandActions
 from localspec.tui.control.conversation_display import ConversationDisplay
 from localspec.tui.control.conversation_list import ConversationList
 from localspec.tui.control.host import HEIGHTS, WIDTHS, Host
-from localspec.tui.control.panels import Panels
 from localspec.tui.rendering.message_lines import prepare
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.session import commands
@@ -114,10 +113,9 @@ class ChatApp(Host):
         self.preferences, trouble = preferences.load()
         self._notices = [*notices, *([trouble] if trouble else ())]
         self._pair = pair
-        self._said = (sampling or {}, max_tokens, system)
+        self.given = (sampling or {}, max_tokens, system)
         self._resume = resume
         self.offline = offline
-        self.panels = Panels(self)
         self.store = HistoryWriter(_history, on_trouble=self._tell_from_thread)
         self.conversation_list = ConversationList(self)
         self.conversation_display = ConversationDisplay(self, self.conversation_list)
@@ -138,12 +136,7 @@ class ChatApp(Host):
             self.engine,
             session.begun(begun) if session else begun,
         )
-        self._chosen: PairReference | None = None
-        self._commands = CommandActions(
-            self,
-            self.conversation_list,
-            self.conversation_display,
-        )
+        self._commands = CommandActions(self, self.conversation_list, self.conversation_display)
         self._interrupted = -TWICE
 
     def compose(self) -> ComposeResult:
@@ -161,7 +154,7 @@ class ChatApp(Host):
     def on_mount(self) -> None:
         stored = self.preferences
         self.theme = stored.theme if stored.theme in self.available_themes else _first_theme()
-        self.panels.restore()
+        self.restore_panels()
         self.transcript.tokens, self.transcript.rejected = stored.tokens, stored.rejected
         switches.follow(self)
         self.prompt.focus()
@@ -203,7 +196,7 @@ class ChatApp(Host):
         event = message.event
         self.conversing.on_event(event)
         # Only what could be opened is worth opening next time.
-        if isinstance(event, Opened) and event.pair == self._chosen:
+        if isinstance(event, Opened) and event.pair == self.chosen:
             self.preferences.model, self.preferences.draft = event.pair.model, event.pair.draft
             self.save_preferences()
         elif event_id(event) == TITLE:
@@ -273,36 +266,11 @@ class ChatApp(Host):
 
     @on(Transcript.Resized)
     def _resized(self) -> None:
-        self.panels.fit()
+        self.fit_panels()
 
     @on(Sidebar.Left)
     def _sidebar_left(self) -> None:
-        self.panels.uncover()
-
-    def show(
-        self, conversation: Conversation, message: str | None = None, *, uncover: bool = True
-    ) -> None:
-        hidden = message is not None and message not in {m.id for m in conversation.path()}
-        if message is not None and hidden and message in conversation.messages:
-            conversation.select(message)
-        self.composer.leave_edit()
-        self.conversing.begin(conversation)
-        self.transcript.select_message(message)
-        if uncover:
-            self.panels.uncover()
-
-    def new_conversation(self) -> Conversation:
-        stored = self.preferences
-        sampling, max_tokens, system = self._said
-        return Conversation(
-            system=system or stored.system,
-            sampling={**stored.sampling, **sampling},
-            max_tokens=max_tokens or stored.max_tokens,
-        )
-
-    def open(self, pair: PairReference) -> None:
-        self._chosen = pair
-        self.engine.open(pair)
+        self.uncover()
 
     def _tell_from_thread(self, text: str) -> None:
         self.call_later(partial(self.tell, text, error=True))
@@ -316,7 +284,7 @@ class ChatApp(Host):
         if self._runs():
             self.conversing.stop()
         else:
-            self.panels.uncover()
+            self.uncover()
 
     def action_interrupt(self) -> None:
         """Copy the selection, else end a dialog, an answer, or, the second time, the chat."""
@@ -358,14 +326,14 @@ class ChatApp(Host):
         self.conversation_display.legend()
 
     def action_figures(self) -> None:
-        self.panels.toggle(FiguresPanel)
+        self.toggle(FiguresPanel)
         self.conversation_display.figures()
 
     def listed(self) -> None:
         self.conversation_display.welcome()
 
     def action_sidebar(self) -> None:
-        self.panels.toggle(Sidebar)
+        self.toggle(Sidebar)
         if self.sidebar.display:
             self.sidebar.focus_list()
 

@@ -16,9 +16,11 @@ from localspec.history.writer import HistoryWriter
 from localspec.text import harmless
 from localspec.tui import preferences
 from localspec.tui.preferences import Preferences
+from localspec.tui.session.background_engine import BackgroundEngine
 from localspec.tui.session.conversing import Conversing
 from localspec.tui.session.events import PairReference
 from localspec.tui.widgets.composer import Composer
+from localspec.tui.widgets.figures_panel import FiguresPanel
 from localspec.tui.widgets.prompt_input import PromptInput
 from localspec.tui.widgets.sidebar import Sidebar
 from localspec.tui.widgets.transcript import Transcript
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from textual.notifications import SeverityLevel
 
 W = TypeVar("W", bound=Widget)
+Panel = Sidebar | FiguresPanel
+_PANELS: dict[type[Panel], str] = {Sidebar: "sidebar", FiguresPanel: "figures"}
+"""Their names in the preferences."""
 
 WIDTHS = [(0, "-narrow"), (96, "-middling"), (132, "-wide"), (170, "-huge")]
 HEIGHTS = [(0, "-tiny"), (9, "-low"), (16, "-high")]
@@ -34,12 +39,20 @@ HEIGHTS = [(0, "-tiny"), (9, "-low"), (16, "-high")]
 
 
 class Host(App[None]):
-    """What all parts use; `localspec.tui.app.ChatApp` implements it."""
+    """What all parts use; `localspec.tui.app.ChatApp` completes it.
+
+    Attributes:
+        given: sampling, longest answer and system prompt of the command line.
+        chosen: the pair that the user chose last.
+    """
 
     preferences: Preferences
     store: HistoryWriter
+    engine: BackgroundEngine
     conversing: Conversing
     offline: bool | None
+    given: tuple[dict[str, float | int], int | None, str | None]
+    chosen: PairReference | None = None
 
     # The parts of the chat's screen, also while a dialog is open over it
 
@@ -101,11 +114,74 @@ class Host(App[None]):
         if trouble is not None:
             self.tell(trouble, error=True)
 
+    # Panels: beside the conversation, or over it on a narrow screen
+
+    def restore_panels(self) -> None:
+        for kind, name in _PANELS.items():
+            self._fold(kind, getattr(self.preferences, name))
+
+    def toggle(self, kind: type[Panel]) -> None:
+        panel = self.part(kind)
+        show = not panel.display
+        if self.narrow:
+            panel.set_class(show, "over")
+            self.fit_panels()
+        else:
+            self._fold(kind, show)
+            setattr(self.preferences, _PANELS[kind], show)
+            self.save_preferences()
+        if not show and not self.prompt.has_focus:
+            self.prompt.focus()
+
+    def fit_panels(self) -> None:
+        """Panels over the conversation end where it does: the input stays in view."""
+        for kind in _PANELS:
+            panel = self.part(kind)
+            over = panel.has_class("over")
+            panel.styles.height = self.transcript.outer_size.height if over else None
+
+    def uncover(self) -> None:
+        """Close what lies over the conversation, and focus the input."""
+        for kind in _PANELS:
+            self.part(kind).remove_class("over")
+        # At once: `focus` waits its turn, and would take what has been gone to meanwhile.
+        self.prompt.screen.set_focus(self.prompt)
+
+    def _fold(self, kind: type[Panel], show: bool | None) -> None:
+        """Beside the conversation; None goes by the width."""
+        panel = self.part(kind)
+        panel.set_class(show is True, "open")
+        panel.set_class(show is False, "shut")
+
+    # What is shown, and by which models
+
     def show(
         self, conversation: Conversation, message: str | None = None, *, uncover: bool = True
     ) -> None:
         """Show this conversation and message; `uncover` to write in it at once."""
-        raise NotImplementedError
+        hidden = message is not None and message not in {m.id for m in conversation.path()}
+        if message is not None and hidden and message in conversation.messages:
+            conversation.select(message)
+        self.composer.leave_edit()
+        self.conversing.begin(conversation)
+        self.transcript.select_message(message)
+        if uncover:
+            self.uncover()
+
+    def new_conversation(self) -> Conversation:
+        """An empty one, with the settings of preferences and command line."""
+        stored = self.preferences
+        sampling, max_tokens, system = self.given
+        return Conversation(
+            system=system or stored.system,
+            sampling={**stored.sampling, **sampling},
+            max_tokens=max_tokens or stored.max_tokens,
+        )
+
+    def open(self, pair: PairReference) -> None:
+        """Open this pair, now and, if that works, next time."""
+        self.chosen = pair
+        self.engine.open(pair)
 
     def send(
         self, text: str, attached: Sequence[Attachment], instead_of: str | None = None
@@ -118,12 +194,4 @@ class Host(App[None]):
 
     def show_tokens(self, tokens: bool, rejected: bool) -> None:
         """How answers are shown, now and next time."""
-        raise NotImplementedError
-
-    def new_conversation(self) -> Conversation:
-        """An empty one, with the settings of preferences and command line."""
-        raise NotImplementedError
-
-    def open(self, pair: PairReference) -> None:
-        """Open this pair, now and, if that works, next time."""
         raise NotImplementedError
