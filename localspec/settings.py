@@ -108,8 +108,6 @@ class Settings(BaseSettings):
 
 
 NAMES = tuple(Settings.model_fields)
-FLAGS = tuple(name for name in NAMES if name != "model_folders")
-"""Those that are options of commands as well."""
 
 
 def load_settings(**flags: str | int | float | None) -> Settings:

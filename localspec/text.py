@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from localspec.errors import UsageError
 
@@ -59,6 +61,26 @@ def gibibytes(size: int) -> str:
         if size >= unit:
             return f"{size / unit:.1f} {name}"
     return f"{size} bytes"
+
+
+def parameter_count(number: int | None) -> str:
+    """Parameters for people: 1.7 B, 135 M; "" for None."""
+    if number is None:
+        return ""
+    for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
+        if number >= size:
+            digits = 0 if number >= 100 * size else 1
+            return f"{f'{number / size:.{digits}f}'.removesuffix('.0')} {unit}"
+    return str(number)
+
+
+def finite(value: Any) -> Any:
+    """Values for JSON, which has no infinities and NaN: None instead."""
+    if isinstance(value, dict):
+        return {str(name): finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def size_in_bytes(text: str, what: str) -> int:

@@ -18,7 +18,7 @@ from localspec.bench.scaled_heads import write_head
 from localspec.errors import LocalspecError, ModelInvalid, UsageError
 from localspec.files import remove_abandoned, replacing
 from localspec.gguf.reader import read_gguf
-from localspec.hub.packages import SMOLLM2
+from localspec.hub.packages import NAME as SMOLLM2
 from localspec.hub.resolution import resolve
 from localspec.llama import quantize
 from localspec.llama.quantize import file_type
@@ -84,7 +84,7 @@ def scaled_pair(name: str, *, offline: bool | None = None) -> tuple[Path, Path]:
     """
     pair = find_pair(name)
     if pair.real:
-        target = draft = resolve(SMOLLM2.name, offline=offline)
+        target = draft = resolve(SMOLLM2, offline=offline)
     else:
         target = paths.embedded(paths.EMBEDDED_TARGET)
         draft = paths.embedded(paths.EMBEDDED_DRAFT)

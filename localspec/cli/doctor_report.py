@@ -9,7 +9,7 @@ from typing import Any
 
 from localspec import paths
 from localspec.bench.machine import Machine
-from localspec.cli.tables import beside, count, facts, table, unbroken
+from localspec.cli.tables import beside, facts, table, unbroken
 from localspec.doctor.checkup import PairMeasurements
 from localspec.gguf.description import quantization
 from localspec.gguf.file import GGUFFile
@@ -19,7 +19,7 @@ from localspec.pairing.forecast import PAYS
 from localspec.pairing.memory import available
 from localspec.pairing.recommendations import Recommendation
 from localspec.pairing.rules import FAIL, Check
-from localspec.text import gibibytes, printable
+from localspec.text import gibibytes, parameter_count, printable
 
 _MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL", "unknown": "?   "}
 
@@ -157,7 +157,7 @@ def _machine(found: Findings) -> str:
 def _pair(found: Findings) -> str:
     def line(file: GGUFFile, name: str) -> str:
         return (
-            f"{printable(name, 80)}, {count(file.n_parameters)} {quantization(file)}: "
+            f"{printable(name, 80)}, {parameter_count(file.n_parameters)} {quantization(file)}: "
             f"{unbroken(printable(str(file.path), 1000))}"
         )
 

@@ -80,8 +80,8 @@ def _matches(model: LocalModel, words: list[str] | tuple[()]) -> bool:
 
 
 def _table(models: list[LocalModel]) -> str:
-    from localspec.cli.tables import count, table
-    from localspec.text import gigabytes, printable
+    from localspec.cli.tables import table
+    from localspec.text import gigabytes, parameter_count, printable
 
     header = (
         "NAME",
@@ -97,7 +97,7 @@ def _table(models: list[LocalModel]) -> str:
         (
             model.name,
             model.architecture,
-            count(model.parameters),
+            parameter_count(model.parameters),
             model.quantization,
             str(model.trained_context or ""),
             gigabytes(model.size),

@@ -71,7 +71,7 @@ def _table(entries: Sequence[Entry]) -> str:
 
 
 def _parameters(entry: Entry) -> str:
-    from localspec.cli.tables import count
+    from localspec.text import parameter_count
 
-    active = "" if entry.active is None else f" ({count(entry.active)} active)"
-    return f"{count(entry.parameters)}{active}"
+    active = "" if entry.active is None else f" ({parameter_count(entry.active)} active)"
+    return f"{parameter_count(entry.parameters)}{active}"

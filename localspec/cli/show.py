@@ -154,13 +154,13 @@ def _draft(candidate: DraftCandidate) -> dict[str, Any]:
 
 
 def _facts(file: GGUFFile, record: dict[str, Any]) -> str:
-    from localspec.cli.tables import count, facts, unbroken
-    from localspec.text import gigabytes, printable
+    from localspec.cli.tables import facts, unbroken
+    from localspec.text import gigabytes, parameter_count, printable
 
     active = record["active_parameters"]
-    parameters = count(record["parameters"])
+    parameters = parameter_count(record["parameters"])
     if active < 0.7 * record["parameters"]:
-        parameters += f", {count(active)} of them for each token"
+        parameters += f", {parameter_count(active)} of them for each token"
     words, template = record["vocabulary"], record["chat_template"]
     parts = f" in {record['parts']} parts" if record["parts"] > 1 else ""
     rows = [
@@ -198,8 +198,8 @@ def _memory(memory: dict[str, Any]) -> str:
 
 
 def _drafts(found: list[DraftCandidate]) -> str:
-    from localspec.cli.tables import count, table
-    from localspec.text import printable
+    from localspec.cli.tables import table
+    from localspec.text import parameter_count, printable
 
     fitting = [candidate for candidate in found if candidate.usable]
     others = [c for c in found if not c.usable and c.model.problem is None]
@@ -208,7 +208,7 @@ def _drafts(found: list[DraftCandidate]) -> str:
         rows = [
             (
                 candidate.model.name,
-                count(candidate.model.parameters),
+                parameter_count(candidate.model.parameters),
                 f"{candidate.forecast.speed_up:.2f} ×" if candidate.forecast else "",
                 printable(candidate.reference, 4096),
             )

@@ -118,14 +118,3 @@ def unbroken(text: str) -> str:
 
 def _width() -> int:
     return shutil.get_terminal_size().columns
-
-
-def count(number: int | None) -> str:
-    """Parameters for people: 1.7 B, 135 M."""
-    if number is None:
-        return ""
-    for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
-        if number >= size:
-            digits = 0 if number >= 100 * size else 1
-            return f"{f'{number / size:.{digits}f}'.removesuffix('.0')} {unit}"
-    return str(number)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 import time
 from dataclasses import asdict, fields
@@ -19,6 +18,7 @@ from localspec.chat.titles import one_line, slug
 from localspec.errors import LocalspecError, UsageError
 from localspec.history.rows import storable
 from localspec.prompting.reasoning import told_apart
+from localspec.text import finite
 
 FORMAT, VERSION = "localspec-conversation", 1
 """The version counts up when the JSON changes its meaning."""
@@ -60,7 +60,7 @@ def to_json(conversation: Conversation) -> str:
         _fields(each) | {"attachments": [asdict(one) for one in each.attachments]}
         for each in conversation.messages.values()
     ]
-    return storable(json.dumps(_finite(found), ensure_ascii=False, indent=2, default=str)) + "\n"
+    return storable(json.dumps(finite(found), ensure_ascii=False, indent=2, default=str)) + "\n"
 
 
 FORMATS = {"md": to_markdown, "json": to_json}
@@ -153,17 +153,6 @@ def _figures(message: Message) -> str:
     elif message.finish_reason == "length":
         parts.append("cut off at the longest it may be")
     return " · ".join(map(one_line, parts))
-
-
-def _finite(value: Any) -> Any:
-    """None instead of numbers that JSON cannot write."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {str(name): _finite(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return value
 
 
 def _fields(record: Conversation | Message) -> dict[str, Any]:

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Literal
 from localspec.errors import LocalspecError, ModelNotFound
 from localspec.files import write_atomically
 from localspec.gguf.names import DEFAULT_QUANT, ModelFiles, choose, models_among, parts_of
-from localspec.hub import cache
+from localspec.hub import cache, packages
 from localspec.hub.reference import Repository
-from localspec.hub.resolution import find, identify, packaged_model
+from localspec.hub.resolution import find, identify, is_packaged
 from localspec.text import gigabytes, listed, printable
 
 if TYPE_CHECKING:
@@ -78,9 +78,8 @@ def pull(
     checksum (the file goes).
     """
     wanted = identify(reference)
-    packaged = packaged_model(reference)
-    if packaged is not None and packaged.path is not None:
-        notify(f"{packaged.name} is installed, in the Python package {packaged.distribution}.")
+    if is_packaged(reference) and packages.installed() is not None:
+        notify(f"{packages.NAME} is installed, in the Python package {packages.DISTRIBUTION}.")
         return _already_here(reference, notify)
     offline = cache.offline_by_environment() if offline is None else offline
     if not isinstance(wanted, Repository) or offline:

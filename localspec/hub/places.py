@@ -16,8 +16,7 @@ from pathlib import Path
 
 from localspec import paths
 from localspec.gguf.names import choose, models_among, parts_of, stays_inside
-from localspec.hub import cache
-from localspec.hub.packages import PACKAGED
+from localspec.hub import cache, packages
 from localspec.text import printable
 
 EMBEDDED, PACKAGE, DISTILLED, SELF_MADE = "embedded", "package", "distilled", "self"
@@ -51,9 +50,8 @@ def everywhere() -> Iterator[ModelPlace]:
     draft = paths.embedded(paths.EMBEDDED_DRAFT)
     yield ModelPlace(draft, str(draft), "demo draft (tale-3m)", EMBEDDED)
     yield from distilled()
-    for model in PACKAGED:
-        if model.path is not None:
-            yield ModelPlace(model.path, model.name, model.name, PACKAGE)
+    if (packaged := packages.installed()) is not None:
+        yield ModelPlace(packaged, packages.NAME, packages.NAME, PACKAGE)
     yield from folder(paths.cache_folder() / "self", SELF_MADE, depth=0)
     for repository in cache.repositories():
         for number, snapshot in enumerate(cache.snapshots(repository, "main")):

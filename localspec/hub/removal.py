@@ -13,7 +13,7 @@ from localspec.errors import LocalspecError, ModelNotFound, UsageError
 from localspec.gguf.names import choose, models_among, parts_of
 from localspec.hub import cache, packages
 from localspec.hub.reference import Repository
-from localspec.hub.resolution import identify, packaged_model
+from localspec.hub.resolution import identify, is_packaged
 from localspec.text import printable
 
 if TYPE_CHECKING:
@@ -51,7 +51,6 @@ def plan(reference: str) -> Removal:
     """What removing a model means: all of `user/repo`, unfinished downloads included, or
     `user/repo:quant`, a name of the catalogue, or a path in a cache. A ModelNotFound if there is
     nothing of it, a UsageError if it is not in a cache of localspec's or huggingface-hub's."""
-    packaged = packaged_model(reference)
     wanted = identify(reference)
     if wanted is None:
         raise UsageError("The embedded pair is a part of localspec. Choose another model.")
@@ -60,9 +59,9 @@ def plan(reference: str) -> Removal:
     try:
         return _cached(wanted, reference)
     except ModelNotFound:
-        if packaged is None or packaged.path is None:
+        if not is_packaged(reference) or packages.installed() is None:
             raise
-        raise UsageError(f"{packaged.name} {packaged.removal}") from None
+        raise UsageError(f"{packages.NAME} {packages.REMOVAL}") from None
 
 
 def _cached(wanted: Repository, typed: str) -> Removal:
@@ -182,9 +181,9 @@ def _unlink(files: tuple[Path, ...]) -> None:
 
 
 def _whose(path: Path) -> str:
-    packaged = packages.holding(path)
-    if packaged is not None:
-        return packaged.removal
+    packaged = packages.installed()
+    if packaged is not None and packaged.resolve() == path.resolve():
+        return packages.REMOVAL
     for variable, folder, owner, advice in _OTHERS:
         for place in (os.environ.get(variable), folder):
             if place and Path(place).expanduser().resolve() in path.parents:

@@ -40,9 +40,9 @@ def find(
     meant = identify(reference)
     if meant is None:
         return FoundModel(paths.embedded(embedded))
-    packaged = packaged_model(reference)
-    if packaged is not None and packaged.path is not None:
-        return FoundModel(packaged.path)
+    packaged = is_packaged(reference)
+    if packaged and (file := packages.installed()) is not None:
+        return FoundModel(file)
     if isinstance(meant, Path):
         return FoundModel(_whole(meant))
     if offline is None:
@@ -50,18 +50,18 @@ def find(
     try:
         return _cached(meant, str(reference), offline)
     except ModelNotFound:
-        if packaged is None:
+        if not packaged:
             raise
-        raise ModelNotFound(packages.missing(packaged, str(reference), offline=offline)) from None
+        raise ModelNotFound(packages.missing(str(reference), offline=offline)) from None
 
 
-def packaged_model(reference: Reference) -> packages.PackagedModel | None:
-    """A Python package's model that a reference means, installed or not; raises as `identify`."""
-    typed = parse(reference)
-    meant = identify(reference)
+def is_packaged(reference: Reference) -> bool:
+    """Whether a reference means the Python package's model, installed or not; raises as
+    `identify`."""
+    typed, meant = parse(reference), identify(reference)
     if isinstance(typed, CatalogName) and isinstance(meant, Repository):
-        return packages.meant_by(typed, meant)
-    return None
+        return packages.is_meant(typed, meant)
+    return False
 
 
 def name_of(reference: Reference, path: Path) -> str:

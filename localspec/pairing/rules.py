@@ -15,7 +15,7 @@ from localspec.gguf.file import GGUFFile, TensorInfo
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import VocabularyComparison, VocabularyFacts, compare, shared_text
 from localspec.pairing.memory import ANY_USE, PairUse, available, memory_of_pair
-from localspec.text import gibibytes, printable
+from localspec.text import gibibytes, parameter_count, printable
 
 OK, WARN, FAIL, UNKNOWN = "ok", "warn", "fail", "unknown"
 
@@ -210,7 +210,7 @@ def _context(target: GGUFFile, draft: GGUFFile, context: int | None) -> Check:
 def _smaller(target: GGUFFile, draft: GGUFFile) -> Check:
     rule, usual = "smaller", "a tenth of the target's size is usual."
     mine, other = active_parameters(target), active_parameters(draft)
-    shown = f"{_count(other)} weights per token against {_count(mine)}"
+    shown = f"{parameter_count(other)} weights per token against {parameter_count(mine)}"
     if not mine or not other:
         return Check(rule, UNKNOWN, "The files do not list their weights")
     # The same model in another quantization has as many weights, and is cheaper all the same.
@@ -237,13 +237,6 @@ def active_share(file: GGUFFile) -> Iterator[tuple[TensorInfo, float]]:
 
 def active_parameters(file: GGUFFile) -> int:
     return int(sum(tensor.elements * share for tensor, share in active_share(file)))
-
-
-def _count(number: int) -> str:
-    for unit, name in ((10**9, "B"), (10**6, "M")):
-        if number >= unit:
-            return f"{number / unit:.3g} {name}"
-    return str(number)
 
 
 def _family(target: GGUFFile, draft: GGUFFile) -> Check:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from localspec.files import read_file, write_atomically
 from localspec.gguf.names import parts_of
 from localspec.identity import fingerprint
 from localspec.llama.adapters import Adapter
+from localspec.text import finite
 from localspec.verify.outcome import FAILED, INCOMPLETE, PASSED, Outcome
 
 FORMAT = "localspec certificate 1"
@@ -53,7 +53,7 @@ class Certificate:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values; the last one is a checksum of the others."""
-        facts: dict[str, Any] = _finite(
+        facts: dict[str, Any] = finite(
             {
                 "format": FORMAT,
                 "verdict": self.verdict,
@@ -72,15 +72,6 @@ class Certificate:
             }
         )
         return {**facts, "sha256": fingerprint(facts)}
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no infinities and NaN."""
-    if isinstance(value, dict):
-        return {name: _finite(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write(certificate: Certificate, folder: Path) -> None:

@@ -16,7 +16,7 @@ from localspec.cli.output import OutputLost, ReaderGone
 from localspec.cli.verbs import GROUPS, VERBS, built
 from localspec.decoding.rules import LOSSLESS, LOSSY
 from localspec.llama.options import FLASH_ATTENTION, KV_TYPES
-from localspec.settings import FLAGS, PREFIX
+from localspec.settings import NAMES, PREFIX
 from tests.cli.conftest import Cli
 from tests.cli.process import finished
 
@@ -126,5 +126,5 @@ def test_help_names_every_choice(cli: Cli) -> None:
     drafters = ("auto", "none", "ngram", "model")
     for name in (*drafters, *LOSSLESS, *LOSSY, *KV_TYPES, *FLASH_ATTENTION):
         assert name in text, name
-    for name in FLAGS:
+    for name in set(NAMES) - {"model_folders"}:
         assert f"({PREFIX}{name.upper()})" in text, name

@@ -10,13 +10,11 @@ import pytest
 import localspec
 from localspec import ModelNotFound, ModelOptions
 from localspec.hub import catalog
-from localspec.hub.packages import PACKAGED, SMOLLM2
+from localspec.hub.packages import FILE, MODULE, NAME, QUANT, REPOSITORY
 from localspec.hub.resolution import find
 from tests.cli.conftest import Cli
 from tests.hub.conftest import Cached
 from tests.support import packages
-
-HUB = SMOLLM2.repository
 
 
 @pytest.fixture
@@ -30,16 +28,15 @@ def missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_catalogue_has_the_same_file() -> None:
-    for model in PACKAGED:
-        entry = catalog.load().find(model.name)
-        assert entry is not None
-        assert (entry.repo, entry.quant) == (model.repository, model.quant)
+    entry = catalog.load().find(NAME)
+    assert entry is not None
+    assert (entry.repo, entry.quant) == (REPOSITORY, QUANT)
 
 
 @pytest.mark.parametrize("typed", ["smollm2", "SmolLM2", "smollm2:Q4_1", "smollm2:q4_1"])
 def test_it_is_found_where_it_is_installed(installed: Path, typed: str) -> None:
     assert find(typed).path == installed
-    assert SMOLLM2.module not in sys.modules
+    assert MODULE not in sys.modules
 
 
 def test_target_and_draft(installed: Path) -> None:
@@ -64,8 +61,8 @@ def test_an_entry_of_the_users_own_comes_first(installed: Path, cached: Cached) 
 
 
 def test_without_the_package_the_cache_has_it(missing: None, cached: Cached) -> None:
-    snapshot = cached(HUB, SMOLLM2.file)
-    assert find("smollm2").path == snapshot / SMOLLM2.file
+    snapshot = cached(REPOSITORY, FILE)
+    assert find("smollm2").path == snapshot / FILE
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from localspec.hub.packages import SMOLLM2
+from localspec.hub.packages import FILE, MODULE
 from tests.support.ggufs import tiny_llama
 
 
 def install(folder: Path, patch: pytest.MonkeyPatch) -> Path:
     """Put it where Python looks for packages; the model's path. Importing it fails."""
-    package = folder / SMOLLM2.module
+    package = folder / MODULE
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("raise RuntimeError('imported')\n")
-    path = tiny_llama(package / SMOLLM2.file)
-    patch.delitem(sys.modules, SMOLLM2.module, raising=False)
+    path = tiny_llama(package / FILE)
+    patch.delitem(sys.modules, MODULE, raising=False)
     patch.syspath_prepend(folder)
     patch.setenv("PYTHONPATH", str(folder), prepend=":")
     importlib.invalidate_caches()
@@ -28,6 +28,6 @@ def install(folder: Path, patch: pytest.MonkeyPatch) -> Path:
 def hide(patch: pytest.MonkeyPatch, folder: Path | None = None) -> None:
     """As if the real one were not installed; with a folder, for child processes too."""
     if folder is not None:
-        (folder / f"{SMOLLM2.module}.py").touch()  # a module, and no package with a file in it
+        (folder / f"{MODULE}.py").touch()  # a module, and no package with a file in it
         patch.setenv("PYTHONPATH", str(folder), prepend=":")
-    patch.setitem(sys.modules, SMOLLM2.module, None)
+    patch.setitem(sys.modules, MODULE, None)

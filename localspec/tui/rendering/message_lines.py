@@ -101,8 +101,6 @@ class MessageLines:
         self._markdown: MarkdownLines | None = None
         self._drawn: tuple[int, Showing] | None = None
         self._strips: list[Strip] = []
-        self._top: Strip | None = None
-        self._headed: tuple[int, Palette, tuple[int, int], str | None] | None = None
         self.same = 0
 
     def changed(self) -> None:
@@ -128,11 +126,7 @@ class MessageLines:
         return 2 + lines + (self.message.role == "assistant")
 
     def _draw(self, width: int, showing: Showing) -> Iterable[Strip]:
-        head = (width, showing.palette, self.place, self.message.model)
-        if self._headed != head:
-            self._headed, self._top = head, self._head(width, showing.palette)
-        assert self._top is not None
-        yield self._top
+        yield self._head(width, showing.palette)
         yield from self._body(width, showing)
         for text in self._foot(showing.palette):
             yield from wrapped(text, width, showing.palette)
