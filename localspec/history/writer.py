@@ -140,27 +140,24 @@ class HistoryWriter:
             return False
 
     def _submit(self, work: Callable[[], T], closed: T) -> Future[T]:
-        """Run `work` in the thread; `closed` is the result after its end."""
-        result: Future[T] = Future()
-        # Whoever waits may give up waiting; what was told is written nevertheless.
-        result.set_running_or_notify_cancel()
+        """Run `work` in the thread; `closed` is the result after its end.
 
-        def run() -> None:
+        Do not cancel the future: what was told is written even if nobody waits for it.
+        """
+
+        def run() -> T:
             try:
-                found = work()
-            except BaseException as error:
-                self._tell_trouble()
-                result.set_exception(error)
-            else:
+                return work()
+            finally:
                 # Told before the future is done: who waits for it may ask what the trouble is.
                 self._tell_trouble()
-                result.set_result(found)
 
         try:
-            self._pool.submit(run)
+            return self._pool.submit(run)
         except RuntimeError:
+            result: Future[T] = Future()
             result.set_result(closed)
-        return result
+            return result
 
     def _tell_trouble(self) -> None:
         for text in self.history.take_notices():

@@ -11,7 +11,7 @@ import psutil
 from rich.text import Text
 from textual.timer import Timer
 
-from localspec.chat.conversation import Message
+from localspec.chat.conversation import Conversation, Message
 from localspec.chat.figures import Figures, Totals
 from localspec.paths import EMBEDDED_TARGET, embedded
 from localspec.text import gibibytes, harmless
@@ -139,9 +139,8 @@ class ConversationDisplay:
         self.figures()
         self._conversation_list.list()
 
-    def overflowed(self, error: str) -> None:
+    def overflowed(self, conversation: Conversation, error: str) -> None:
         conversing = self._host.conversing
-        conversation = conversing.overfull or conversing.conversation
         answers = [
             ("drop", "Go on without the oldest turns"),
             ("anew", "Begin a new conversation with this message"),

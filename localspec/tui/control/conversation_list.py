@@ -98,7 +98,7 @@ class ConversationList:
         conversing = self._host.conversing
         conversing.forget(conversation)
         try:
-            await asyncio.wrap_future(self._host.store.delete([conversation]))
+            await asyncio.shield(asyncio.wrap_future(self._host.store.delete([conversation])))
         except LocalspecError as error:
             self._host.tell(str(error), error=True)
             return

@@ -51,7 +51,7 @@ class View(Protocol):
 
     def answering(self, begins: bool) -> None: ...
 
-    def overflowed(self, error: str) -> None: ...
+    def overflowed(self, conversation: Conversation, error: str) -> None: ...
 
     def tell(self, text: str, *, error: bool = False) -> None: ...
 
@@ -65,7 +65,6 @@ class Conversing:
         running: the answer in progress; it may belong to another conversation.
         opened: the open pair.
         notes: what happens to messages now, by id.
-        overfull: the conversation that outgrew the context last.
         learns, records: see `localspec.tui.control.switches`.
     """
 
@@ -76,7 +75,6 @@ class Conversing:
     running: Running | None = None
     opened: Opened | None = None
     notes: dict[str, str] = field(default_factory=dict)
-    overfull: Conversation | None = None
     learns: bool = False
     records: bool = False
     _to_title: Conversation | None = None
@@ -97,22 +95,19 @@ class Conversing:
         self._require_idle()
         conversation = self.conversation
         state = UNSENT if self.opened is None else COMPLETE
-        if instead_of is None:
-            message = conversation.add(USER, text, state=state, attachments=attachments)
-        else:
-            old = conversation.messages[instead_of]
-            message = conversation.add(
-                USER,
-                text,
-                parent=old.parent,
-                state=state,
-                attachments=attachments or old.attachments,
-            )
+        old = None if instead_of is None else conversation.messages[instead_of]
+        message = conversation.add(
+            USER,
+            text,
+            parent=conversation.tip if old is None else old.parent,
+            state=state,
+            attachments=attachments or (old.attachments if old else ()),
+        )
         self.running = Running(conversation, message.id)
         self._note(message, "sending …")
         self.view.show_conversation()
         # Where it cannot be kept the store tells why, and the conversation goes on without.
-        await asyncio.wrap_future(self.store.sent(conversation, message))
+        await asyncio.shield(asyncio.wrap_future(self.store.sent(conversation, message)))
         if self.running is not None and self.running.to == message.id:
             self._note(message, None)
             self._ask(self.running)
@@ -300,8 +295,7 @@ class Conversing:
         elif isinstance(event, events.Overflowed):
             self._note(asked, None)
             self._over()
-            self.overfull = running.conversation
-            self.view.overflowed(event.error)
+            self.view.overflowed(running.conversation, event.error)
         elif isinstance(event, events.AnswerEnded):
             stopped = event.finish_reason == "cancelled"
             self._end_answer(running, event.text, STOPPED if stopped else COMPLETE)
@@ -334,24 +328,20 @@ class Conversing:
 
     def _begin_answer(self, running: Running, answer: ShownAnswer) -> None:
         opened, conversation = self.opened, running.conversation
+        model, draft = (opened.model, opened.draft) if opened else (None, None)
         if opened is not None:
-            conversation.model, conversation.draft = opened.model, opened.draft
+            conversation.model, conversation.draft = model, draft
         for asked in conversation.way_to(running.to):
             if asked.state == UNSENT:
                 asked.state = COMPLETE
                 self.store.done(conversation, asked)
-        shown = running.conversation is self.conversation and self.conversation.tip == running.to
-        message = running.conversation.add(
-            ASSISTANT,
-            "",
-            parent=running.to,
-            state=STREAMING,
-            model=None if opened is None else opened.model,
-            draft=None if opened is None else opened.draft,
+        shown = conversation is self.conversation and conversation.tip == running.to
+        message = conversation.add(
+            ASSISTANT, "", parent=running.to, state=STREAMING, model=model, draft=draft
         )
         running.message, running.answer = message, answer
-        self.store.saved(running.conversation)
-        self.store.streaming(running.conversation.id, message)
+        self.store.saved(conversation)
+        self.store.streaming(conversation.id, message)
         if shown:
             self.view.show_conversation()
 
