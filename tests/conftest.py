@@ -68,6 +68,13 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of localspec's for this test alone."""
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    return tmp_path
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _hangup() -> None:
     """Under nohup SIGHUP is ignored, by every program that is started here too."""

@@ -11,7 +11,7 @@ from localspec.bench.samples import Arm, BenchPrompt, Sample
 from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import REGISTRY
-from localspec.errors import Cancelled, UsageError
+from localspec.errors import Cancelled
 
 if TYPE_CHECKING:
     from localspec.engine import Engine
@@ -104,12 +104,7 @@ def localspec_arms(
 
     Args:
         another: opens the pair once more, for each arm that forgets; None uses `engine`.
-
-    Raises UsageError: a group that does not exist.
     """
-    for group in which:
-        if group not in GROUPS:
-            raise UsageError(f"There are no arms '{group}'. Choose from {', '.join(GROUPS)}.")
     has_model = engine.draft is not None and not engine.head_source
     arms: list[LocalspecArm] = []
 

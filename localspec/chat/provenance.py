@@ -43,10 +43,6 @@ class Provenance:
                 self._reject(step)
             self._append(self._decode(self._bytes(token)), source)
 
-    def cut(self, length: int) -> list[Span]:
-        """The spans of the first `length` characters."""
-        return fitted(self.spans, length)
-
     def _append(self, text: str, source: str) -> None:
         if not text:
             return

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from localspec import DrafterStats, GenerationStats
 from localspec.answer_line import STOCK
 from localspec.chat.figures import Figures
@@ -34,26 +32,11 @@ def drafted() -> GenerationStats:
     )
 
 
-def line_of(*, interrupted: bool = False, built_in: bool = False, **more: Any) -> str:
-    figures = Figures(tokens=11, passes=11, speed=20.0, decode_seconds=0.5, **more)
-    return line(figures, draft=None, interrupted=interrupted, built_in=built_in)
-
-
 def test_one_line_gives_the_main_reason_where_nothing_was_drafted() -> None:
-    assert (
-        line_of(reasons={"rarely": 1, "mostly": 9})
-        == "11 tokens · 20.0 tok/s · not drafted: mostly"
-    )
-
-
-def test_one_line_says_interrupted_and_lossy() -> None:
-    told = line_of(rule="typical", lossless=False, interrupted=True)
-    assert told.startswith("interrupted · 11 tokens · ")
-    assert told.endswith(" · lossy (rule typical)")
-
-
-def test_the_embedded_model_is_said_to_be_for_tests() -> None:
-    assert "built-in story model, for tests" in line_of(built_in=True)
+    reasons = {"rarely": 1, "mostly": 9}
+    figures = Figures(tokens=11, passes=11, speed=20.0, decode_seconds=0.5, reasons=reasons)
+    told = line(figures, draft=None, interrupted=False)
+    assert told == "11 tokens · 20.0 tok/s · not drafted: mostly"
 
 
 def test_the_table_has_every_figure() -> None:

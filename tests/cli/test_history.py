@@ -22,10 +22,7 @@ from tests.history.histories import conversation_of, damage, locked, rows
 FOX, WALRUS, STEERING = ("1" * 32, "2" * 32, "2b" + "3" * 30)
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("home")
 
 
 @pytest.fixture

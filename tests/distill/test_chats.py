@@ -21,8 +21,7 @@ TOLD = [
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+def folder(home: Path) -> Path:
     return folders.folder_of(Path("toy.gguf"), HEADER.identity)
 
 

@@ -29,12 +29,6 @@ from tests.support.ggufs import tiny_llama
 OPTIONS = ModelOptions(context=64, threads=1)
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    return tmp_path
-
-
 def small(target: Path, path: Path, right: float, *, text: str = "128x1x96") -> Path:
     """A draft for a target, its weights drawn."""
     file = read_gguf(target)

@@ -7,16 +7,7 @@ from collections.abc import Sequence
 from localspec import Chunk, GenerationStats
 from localspec.race.race_outcome import LaneResult, RaceOutcome
 from localspec.race.turns import LOCALSPEC, PLAIN, Lap, RaceLane
-
-
-class Clock:
-    """Stands still until somebody takes time."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clock import Clock
 
 
 class MadeUp:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from localspec.race.turns import LOCALSPEC, PLAIN, RaceProgress, take_turns
-from tests.race.laps import Clock, MadeUp, lanes_of, sample
+from tests.race.laps import MadeUp, lanes_of, sample
+from tests.support.clock import Clock
 
 
 def test_the_one_that_is_behind_goes_next() -> None:

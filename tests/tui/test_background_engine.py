@@ -160,18 +160,11 @@ def wait_for(holds: Callable[[], object]) -> None:
     raise AssertionError("the engine never got there")
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    return tmp_path
-
-
 def learned() -> set[str]:
     manifests = [manifest.read(folder) for folder in manifest.folders()]
     return {name for each in manifests if each is not None for name in each.learned}
 
 
-@pytest.mark.usefixtures("home")
 def test_conversations_are_learned_until_they_are_deleted() -> None:
     told: SimpleQueue[Event] = SimpleQueue()
     engine = BackgroundEngine(told.put, options=ModelOptions(context=256, threads=1))
@@ -187,8 +180,8 @@ def test_conversations_are_learned_until_they_are_deleted() -> None:
     assert learned() == {"conversation kept"}
 
 
-@pytest.mark.usefixtures("home")
 def test_what_cannot_be_learned_is_told(home: Path) -> None:
+    home.mkdir()
     (home / "data").write_text("in the way")
     told: SimpleQueue[Event] = SimpleQueue()
     engine = BackgroundEngine(told.put, options=ModelOptions(context=256, threads=1))
@@ -200,8 +193,7 @@ def test_what_cannot_be_learned_is_told(home: Path) -> None:
     assert "was not learned: What was learned cannot be written" in event.error
 
 
-@pytest.mark.usefixtures("home")
-def test_answers_are_recorded_until_their_conversation_is_deleted(home: Path) -> None:
+def test_answers_are_recorded_until_their_conversation_is_deleted() -> None:
     """What is kept is the target's own distribution, whoever drafted the tokens."""
     told: SimpleQueue[Event] = SimpleQueue()
     engine = BackgroundEngine(told.put, options=ModelOptions(context=256, threads=1))

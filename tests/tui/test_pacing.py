@@ -5,16 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localspec.tui.control.conversation_display import LEAST, MOST, SHARE, RedrawBudget
-
-
-class Clock:
-    """Processor seconds of a screen."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clock import Clock
 
 
 def paused(costs: list[float], *, cores: int = 2) -> list[float]:

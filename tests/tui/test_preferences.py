@@ -12,11 +12,6 @@ from localspec.tui import preferences
 from localspec.tui.preferences import Preferences
 
 
-@pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
-
-
 def written(data: bytes) -> Path:
     path = preferences.file()
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,17 +12,8 @@ from localspec.verify.greedy import check_greedy
 from localspec.verify.sampled import check_sampled
 from localspec.verify.subject import Subject
 from localspec.verify.under_grammar import check_grammar
+from tests.support.clock import Clock
 from tests.verify.conftest import LITTLE
-
-
-class Clock:
-    """Goes on when it is told to."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ class ConversationDisplay:
         running = conversing.running
         rejected = None
         if running is not None and running.message is message and running.answer is not None:
-            rejected = running.answer.rejected
+            rejected = running.answer.provenance.rejected
         self._host.transcript.update_message(
             message, note=conversing.notes.get(message.id), rejected=rejected
         )

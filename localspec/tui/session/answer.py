@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from localspec.chat.conversation import Conversation, Message
-from localspec.chat.figures import Baseline, Figures, Meter, baseline
-from localspec.chat.provenance import Provenance, Rejected, Span
+from localspec.chat.figures import Figures, Meter, baseline
+from localspec.chat.provenance import Provenance, fitted
 
 if TYPE_CHECKING:
     from localspec import Chunk, Engine, GenerationStats
@@ -21,6 +21,9 @@ class ShownAnswer:
         message: id of the message that it becomes.
         stats: the stream's.
         begins: what the prompt ends with and belongs to the answer.
+
+    Attributes:
+        meter, provenance: of the text that was taken.
     """
 
     def __init__(
@@ -29,8 +32,8 @@ class ShownAnswer:
         self.message = message
         self._begins = begins
         self.text = ""
-        self._meter = Meter(stats, engine.plain_seconds, engine.context_length, baseline(engine))
-        self._provenance = Provenance(engine.token_bytes, begins)
+        self.meter = Meter(stats, engine.plain_seconds, engine.context_length, baseline(engine))
+        self.provenance = Provenance(engine.token_bytes, begins)
         # Appending and popping are atomic: neither side waits for the other.
         self._chunks: deque[Chunk] = deque()
 
@@ -45,24 +48,11 @@ class ShownAnswer:
             chunk = self._chunks.popleft()
             parts.append(chunk.text)
             if chunk.step is not None:
-                self._meter.add(chunk.step)
-                self._provenance.add(chunk.step)
+                self.meter.add(chunk.step)
+                self.provenance.add(chunk.step)
         text = "".join(parts)
         self.text += text if self.text or not text else self._begins + text
         return text
-
-    def compare_with(self, baseline: Baseline) -> None:
-        self._meter.baseline = baseline
-
-    def figures(self) -> Figures:
-        return self._meter.figures()
-
-    def spans(self) -> list[Span]:
-        return self._provenance.cut(len(self.text))
-
-    @property
-    def rejected(self) -> list[Rejected]:
-        return self._provenance.rejected
 
 
 @dataclass(slots=True)
@@ -87,7 +77,7 @@ class Running:
             return False
         self.message.content = self.answer.text
         if spans:
-            self.message.spans = self.answer.spans()
+            self.message.spans = fitted(self.answer.provenance.spans, len(self.answer.text))
         return True
 
     def finish(self, state: str, text: str | None = None) -> Figures | None:
@@ -97,7 +87,7 @@ class Running:
         self.answer.take()
         self.message.content = self.answer.text if text is None else text
         self.message.state = state
-        self.message.spans = self.answer.spans()
-        figures = self.answer.figures()
+        self.message.spans = fitted(self.answer.provenance.spans, len(self.answer.text))
+        figures = self.answer.meter.figures()
         self.message.stats = figures.as_dict()
         return figures

@@ -332,7 +332,7 @@ class BackgroundEngine:
         # A session keeps the caches, which measuring would empty.
         if stream.finish_reason != "cancelled" and self._session is None:
             options = self._options_for(self._opened.pair)[0]
-            answer.compare_with(measure_baseline(self._engine, options))
+            answer.meter.baseline = measure_baseline(self._engine, options)
         self._tell(AnswerEnded(question.message, self._text, stream.finish_reason))
         if question.record_of is not None and logprobs:
             self._record(question.record_of, stream, logprobs)

@@ -237,7 +237,7 @@ class Conversing:
         if running.take(spans=spans):
             self.notes.pop(running.message.id, None)
             self.view.message_changed(running.message)
-        return running.answer.figures()
+        return running.answer.meter.figures()
 
     @property
     def comes_here(self) -> Running | None:

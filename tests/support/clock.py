@@ -1,0 +1,11 @@
+"""A clock that only tests move."""
+
+from __future__ import annotations
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
