@@ -168,11 +168,11 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "answering": (110, 10),
     "async_engine": (220, 10),
     "async_stream": (150, 10),
-    "bench": (3_080, 110),  # three peers, busy processes, scaled heads, weaker drafts
-    "chat": (980, 60),
-    "cli": (6_013, 200),  # options of these peers, of on-policy rounds, of --check
+    "bench": (3_075, 110),  # three peers, busy processes, scaled heads, weaker drafts
+    "chat": (975, 60),
+    "cli": (6_005, 200),  # options of these peers, of on-policy rounds, of --check
     "decoding": (2_400, 96),  # with the protocol of caches, from drafters and policy
-    "distill": (3_220, 175),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
+    "distill": (3_210, 175),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (310, 15),
     "drafters": (2_895, 75),
     "engine": (530, 10),
@@ -180,21 +180,21 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "files": (90, 10),
     "generating": (180, 10),
     "gguf": (2_222, 110),
-    "history": (1_870, 70),
-    "hub": (1_945, 80),
+    "history": (1_855, 70),
+    "hub": (1_905, 80),
     "identity": (60, 10),
     "kernels": (50, 10),
     "keywords": (160, 10),
     "llama": (5_760, 208),
     "llm_plugin": (105, 10),  # tells reasoning from answers
     "loading": (1_035, 30),
-    "pairing": (1_075, 65),
+    "pairing": (1_070, 65),
     "parallel_engine": (110, 5),
     "paths": (50, 10),
     "policy": (2_690, 110),
     "prompting": (1_678, 55),  # the readers of answers came from the server
-    "quality": (410, 15),
-    "race": (370, 20),
+    "quality": (405, 15),
+    "race": (365, 20),
     "remote": (745, 21),
     "retrieval": (760, 41),
     "scheduling": (1_405, 24),
@@ -204,12 +204,12 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "settings": (160, 10),
     "stream": (222, 10),
     "text": (100, 10),
-    "tui": (5_500, 130),
-    "verify": (1_640, 75),  # compares a certificate with what is here
+    "tui": (5_450, 130),
+    "verify": (1_630, 75),  # compares a certificate with what is here
     "watched": (50, 10),
     "worker_threads": (50, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, and promises shown again.
-    "tests": (50_150, None),
+    "tests": (50_100, None),
     "tools": (3_450, None),
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.
