@@ -48,9 +48,9 @@ def _gguf_name(value: str) -> str:
 
 Line = Annotated[str, Field(min_length=1, max_length=300), AfterValidator(_printable)]
 Repo = Annotated[str, AfterValidator(_repository)]
-Url = Annotated[str, Field(pattern=r"^https://\S+$", max_length=300), AfterValidator(_printable)]
-Checked = Annotated[Line, Field(pattern=r"^\d{4}-\d{2}-\d{2}(: .+)?$", max_length=100)]
-Count = Annotated[int, Field(gt=0)]
+_Url = Annotated[str, Field(pattern=r"^https://\S+$", max_length=300), AfterValidator(_printable)]
+_Checked = Annotated[Line, Field(pattern=r"^\d{4}-\d{2}-\d{2}(: .+)?$", max_length=100)]
+_Count = Annotated[int, Field(gt=0)]
 
 
 class _Record(BaseModel):
@@ -64,20 +64,20 @@ class CatalogHead(_Record):
     repo: Repo
     """Where it is, or whose file contains it."""
     gguf: bool = False
-    size: Count | None = None
+    size: _Count | None = None
     licence: Line | None = None
     """Of the weights; absent where the source names none."""
-    source: Url
-    checked: Checked
+    source: _Url
+    checked: _Checked
     """When somebody looked, and how if not at the source."""
 
 
 class Entry(_Record):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=60)]
     family: Line
-    parameters: Count
+    parameters: _Count
     """Weights in all, of a mixture of experts too."""
-    active: Count | None = None
+    active: _Count | None = None
     """Weights that a token uses, in a mixture of experts."""
     repo: Repo
     quant: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")] | None = None
@@ -86,17 +86,17 @@ class Entry(_Record):
     """Used where file names contain no quantization."""
     others: list[Repo] = []
     """Further repositories with GGUFs of the same model."""
-    size: Count | None = None
+    size: _Count | None = None
     """Bytes that `pull` fetches."""
-    context: Count | None = None
+    context: _Count | None = None
     """Tokens it was trained for."""
     licence: Line
     drafts: list[Line] = []
     """The best first: names of this catalogue, or user/repo:quant."""
     heads: list[CatalogHead] = []
     note: Line | None = None
-    source: Url
-    checked: Checked
+    source: _Url
+    checked: _Checked
 
     @property
     def repositories(self) -> tuple[str, ...]:
