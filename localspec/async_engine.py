@@ -42,7 +42,7 @@ class AsyncEngine:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.parallel: int = max(1, int(getattr(engine, "parallel", 1)))
+        self.parallel = engine.parallel
         self._threads = ThreadPoolExecutor(1, "localspec-async")
         self._state = threading.Lock()
         self._answers: list[AsyncStream] = []

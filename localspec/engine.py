@@ -1,4 +1,4 @@
-"""The engine: a target, its drafters, and one generation at a time."""
+"""The engine: a target, its drafters, and its answers."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from localspec.decoding.tree import TokenTree
 from localspec.drafters.composition import require, sources
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.options import Drafting
-from localspec.errors import EngineBusy, UsageError
-from localspec.generating import Generating
+from localspec.errors import EngineBusy, SessionError, UsageError
+from localspec.generating import Generating, seat_of
 from localspec.policy.calibration import Calibration
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
@@ -38,8 +38,7 @@ from localspec.prompting.prompt import Prompt, PromptBuilder, Tokens
 from localspec.prompting.template import Message
 from localspec.retrieval import learning
 from localspec.retrieval.datastore import Datastore
-from localspec.scheduling.scheduler import Scheduler
-from localspec.scheduling.seats import Seat
+from localspec.scheduling.seats import Seat, Seats
 from localspec.scheduling.task import Task
 from localspec.sessions.cache_states import CacheStates, identity
 from localspec.sessions.sessions import OpenedSession, Sessions
@@ -60,8 +59,8 @@ Result = TypeVar("Result")
 class Engine(Generating):
     """A loaded pair. Made by `localspec.load`; close it, or use it as a context manager.
 
-    Any thread may call it; one generation runs at a time. Its KV caches stay filled between calls,
-    so a prompt that begins like the last one decodes only what is new.
+    Any thread may call it. It generates `parallel` answers side by side, others wait. Its KV caches
+    stay filled between calls, so a prompt that begins like an earlier one decodes only what is new.
 
     Attributes:
         model: the target.
@@ -73,7 +72,7 @@ class Engine(Generating):
 
     def __init__(
         self,
-        seats: Sequence[Seat],
+        seats: Seats,
         *,
         store: ProfileStore,
         threads: Threads,
@@ -89,17 +88,19 @@ class Engine(Generating):
         batch_invariant: Callable[[], bool] = lambda: False,
         projector: Projector | None = None,
     ) -> None:
-        """`seats`: for each of the answers at once, the target's cache and what drafts."""
-        target = seats[0].cache
+        """`seats`: for the answers at once, the target's cache and what drafts."""
+        self._seats, self._scheduler = seats, seats.scheduler
+        first = seats.all[0]
+        target = first.cache
         self.model: Model = target.model
         vocabulary = self.model.vocabulary
         self._datastore = Datastore(vocabulary.fingerprint, vocabulary.size)
-        for seat in seats:
+        for seat in seats.all:
             seat.parts = replace(seat.parts, datastore=self._datastore)
-        self._seat, self._parts = seats[0], seats[0].parts
+        self._seat, self._parts = first, first.parts
         cache = self._parts.native_cache
         self.draft: Model | None = None if cache is None else cache.model
-        self._contexts = [one for one in (target, cache) if one is not None]
+        self._contexts = seats.contexts
         self.draft_path = draft_path
         self.why_no_draft = why_no_draft
         self.why_draft = why_draft
@@ -129,7 +130,7 @@ class Engine(Generating):
         )
         self._owns_models = owns_models
         self._wait = wait
-        self._scheduler = Scheduler(1, take=self._begun, interrupt=self._interrupt)
+        seats.remember(self._sessions, self.profile)
         self._closed = False
 
     def __enter__(self) -> Engine:
@@ -155,13 +156,10 @@ class Engine(Generating):
     def _free(self) -> None:
         if self.profile.target:
             self._store.save(self.profile)
-        if self._parts.model is not None and self._parts.model.reader is not None:
-            self._parts.model.reader.close()
         if self._projector is not None:
             self._projector.close()
         models = [context.model for context in self._contexts if self._owns_models]
-        for context in reversed(self._contexts):  # a head's rests on the target's
-            context.close()
+        self._seats.close()
         for model in models:
             model.close()
 
@@ -169,6 +167,11 @@ class Engine(Generating):
     def prompts(self) -> PromptBuilder:
         """How prompts are made of messages."""
         return self._prompts
+
+    @property
+    def parallel(self) -> int:
+        """Answers at once; further ones wait."""
+        return len(self._seats.all)
 
     @property
     def context_length(self) -> int:
@@ -415,6 +418,7 @@ class Engine(Generating):
         Raises:
             SessionError: the file is something else, or cannot be read.
         """
+        self._require_one_at_a_time()
         return self._call(lambda: self._sessions.open(Path(path)))
 
     def take_turns(self) -> None:
@@ -423,14 +427,7 @@ class Engine(Generating):
 
     def clear(self) -> int:
         """Empty the caches; returns how many tokens the target's held."""
-
-        def work() -> int:
-            held = len(self._seat.cache.tokens)
-            self._sessions.leave()
-            self._empty()
-            return held
-
-        return self._call(work)
+        return self._call(self._seats.clear)
 
     def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> int:
         """Keep the KV caches and what was learned of this conversation, replacing an older session.
@@ -444,6 +441,7 @@ class Engine(Generating):
         Raises:
             SessionError: it cannot be written, or would replace something else.
         """
+        self._require_one_at_a_time()
 
         def work() -> int:
             self._sessions.save(Path(path), conversation)
@@ -456,7 +454,7 @@ class Engine(Generating):
         it took. Answers measure by themselves only what they need, a little at a time."""
 
         def work(task: Task) -> float:
-            return self._measure(self._seat_of(task), (), 0, whole=True)
+            return self._measure(seat_of(task), (), 0, whole=True)
 
         return self._result((), work)
 
@@ -503,19 +501,17 @@ class Engine(Generating):
         """`_result` of a function over a seat that has taken up a text."""
 
         def over(task: Task) -> Result:
-            seat = self._seat_of(task)
-            self._take_up(seat, tokens, reuse=reuse)
+            seat = seat_of(task)
+            seat.take_up(tokens, reuse=reuse)
             return work(seat)
 
         return self._result(tokens, over)
 
-    def _begun(self, task: Task) -> None:
-        for context in self._contexts:
-            context.resume()
-
-    def _interrupt(self, task: Task) -> None:
-        for context in self._contexts:
-            context.cancel()
+    def _require_one_at_a_time(self) -> None:
+        if self.parallel > 1:
+            raise SessionError(
+                "Sessions work only with one answer at a time. Open the model with parallel=1."
+            )
 
     def _check_open(self) -> None:
         # llama.cpp would read freed memory, and take the process with it.

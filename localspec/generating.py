@@ -16,26 +16,22 @@ from localspec.llama.native_context import CacheFull
 from localspec.policy.calibration import Calibration
 from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
-from localspec.policy.target_costs import TargetCosts
 from localspec.policy.threads import Threads
 from localspec.scheduling.scheduler import Scheduler
 from localspec.scheduling.seats import Seat
 from localspec.scheduling.task import Displaced, Task, Wait
-from localspec.sessions.sessions import Sessions
 
 
 class Generating:
     """Generates answers as tasks of a scheduler, over seats."""
 
     profile: PairProfile
-    _seat: Seat
     _scheduler: Scheduler
     _threads: Threads
     _calibration: Calibration
-    _sessions: Sessions
 
     def _answer(self, answer: Answer, task: Task) -> None:
-        seat, stats, started = self._seat_of(task), answer.stats, perf_counter()
+        seat, stats, started = seat_of(task), answer.stats, perf_counter()
         steps = self.begin(answer, task)
         elapsed = perf_counter() - started
         stats.prompt_seconds = max(0.0, elapsed - stats.calibration_seconds)
@@ -54,17 +50,17 @@ class Generating:
 
     def begin(self, answer: Answer, task: Task) -> Generator[Step, None, None]:
         """The steps of an answer whose task has a seat."""
-        seat = self._seat_of(task)
+        seat = seat_of(task)
         stats, tokens, target, parts = answer.stats, answer.session.context, seat.target, seat.parts
         self._threads.begin()
         target.look(answer.pictures)
-        known = self._known(seat, tokens) if answer.reuse else 0
+        known = seat.known(tokens) if answer.reuse else 0
         planner, drafter = compose(
             answer.drafting,
             parts,
             self.profile,
             seat.limits,
-            costs=self._costs_of(task),
+            costs=seat.costs,
             greedy=answer.sampling.greedy,
             trees=answer.rule.trees,
             coupled=answer.rule.coupled,
@@ -79,12 +75,12 @@ class Generating:
             stats.calibration_seconds = self._measure(seat, tokens, known)
         target.progress = answer.progress
         if answer.reuse:
-            stats.notices += self._recall(seat, tokens)
-        stats.cached_tokens = self._take_up(seat, tokens, reuse=answer.reuse)
+            stats.notices += seat.recall(tokens)
+        stats.cached_tokens = seat.take_up(tokens, reuse=answer.reuse)
         parts.index.expect(tokens, answer.prediction)
         asks = asks_model(answer.drafting, parts)
         if asks:
-            self._allot(seat, len(tokens))
+            seat.allot(len(tokens))
         drafter.begin(tokens)
 
         def read() -> None:
@@ -92,7 +88,7 @@ class Generating:
                 seat.cache.extend(unread, 0, answer.progress)
 
         # It would read the prompt, as text.
-        if adaptive and not answer.pictures and self._alone(task):
+        if adaptive and not answer.pictures and seat.alone:
             with suppress(CacheFull, Displaced):  # there is no room for that now
                 stats.calibration_seconds += self._calibration.behind(
                     seat.cache, sources(parts)[1], tokens, read
@@ -112,11 +108,11 @@ class Generating:
     ) -> Generator[Step, None, None]:
         """The same steps with their seconds beside other answers; threads may change between two of
         them. `asks`: whether the draft model may be asked."""
-        seat = self._seat_of(task)
+        seat = seat_of(task)
         with closing(steps):
             while True:
                 if asks:
-                    self._allot(seat, len(answer.session.context))
+                    seat.allot(len(answer.session.context))
                 waited, lost = {**task.waited}, task.lost
                 step = next(steps, None)
                 self._threads.between()
@@ -132,46 +128,19 @@ class Generating:
                     )
                 yield step
 
-    # What an engine for several answers does in other ways.
-
-    def _seat_of(self, task: Task) -> Seat:
-        return self._seat
-
-    def _costs_of(self, task: Task) -> TargetCosts | None:
-        """What passes of the target cost a task; None for what they take."""
-        return None
-
-    def _alone(self, task: Task) -> bool:
-        """Whether nobody else asks for passes."""
-        return True
-
-    def _known(self, seat: Seat, tokens: Sequence[int]) -> int:
-        """How many tokens of a prompt need not be read."""
-        return seat.target.holds_of(tokens)
-
-    def _recall(self, seat: Seat, tokens: Sequence[int]) -> list[str]:
-        """Take up what the disk has of a prompt; returns notices."""
-        return self._sessions.recall(seat.target.seen(tokens))
-
-    def _take_up(self, seat: Seat, tokens: Sequence[int], *, reuse: bool) -> int:
-        """Keep what is known of a prompt, and drop the rest; returns how many tokens that is."""
-        if not reuse:
-            self._empty()
-        return seat.target.reuse(tokens)
-
-    def _allot(self, seat: Seat, text: int) -> None:
-        """Before a draft after so many tokens: see that there are cells for it."""
-
     def _measure(
         self, seat: Seat, prompt: Sequence[int], known: int, *, whole: bool = False
     ) -> float:
-        models = sources(seat.parts)[1]
-        return self._calibration.before(seat.cache, models, prompt, known, whole=whole)
+        # Whoever generates already is not kept waiting for what is known well enough.
+        if self.profile.target and not whole and not seat.alone:
+            return 0.0
+        took, models = 0.0, sources(seat.parts)[1]
+        with seat.measuring() as possible:
+            if possible:
+                took = self._calibration.before(seat.cache, models, prompt, known, whole=whole)
+        return took
 
-    def _empty(self) -> None:
-        self._seat.cache.clear()
-        parts = self._seat.parts
-        if parts.model is not None:
-            parts.model.cache.truncate(0)
-        if parts.head is not None:
-            parts.head.forget()
+
+def seat_of(task: Task) -> Seat:
+    assert isinstance(task.seat, Seat), "it runs"
+    return task.seat

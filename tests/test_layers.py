@@ -29,7 +29,6 @@ LAYERS = (
     ("async_stream", "answering"),
     ("generating",),
     ("engine",),
-    ("parallel_engine",),
     ("settings",),
     ("hub",),
     ("pairing",),
@@ -175,10 +174,10 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "distill": (3_210, 175),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (310, 15),
     "drafters": (2_895, 75),
-    "engine": (530, 10),
+    "engine": (525, 10),
     "errors": (110, 20),
     "files": (90, 10),
-    "generating": (180, 10),
+    "generating": (147, 10),
     "gguf": (2_222, 110),
     "history": (1_855, 70),
     "hub": (1_905, 80),
@@ -189,7 +188,6 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "llm_plugin": (105, 10),  # tells reasoning from answers
     "loading": (1_035, 30),
     "pairing": (1_070, 65),
-    "parallel_engine": (110, 5),
     "paths": (50, 10),
     "policy": (2_690, 110),
     "prompting": (1_678, 55),  # the readers of answers came from the server
@@ -197,7 +195,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "race": (365, 20),
     "remote": (745, 21),
     "retrieval": (760, 41),
-    "scheduling": (1_405, 24),
+    "scheduling": (1_560, 26),  # the seats of engine, generating and parallel_engine
     "self_draft": (562, 20),  # the texts of trials came from pairing
     "server": (5_232, 210),
     "sessions": (605, 19),

@@ -108,9 +108,6 @@ class HeadCache(NativeCache, ABC):
             self._begin_at(context, end - HIDDEN_BEFORE)
             self._queue.append(left)
 
-    def known_from(self) -> int:
-        return self._start
-
     def _begin_at(self, context: Sequence[int], place: int) -> None:
         self._empty()
         self._forget()

@@ -24,7 +24,7 @@ from localspec.pairing import memory
 from localspec.pairing.memory import MemoryNeed, place
 from localspec.policy.other_processes import OtherProcesses
 from localspec.policy.store import ProfileStore
-from localspec.scheduling.seats import Seat
+from localspec.scheduling.seats import Seats
 from localspec.text import gibibytes
 
 _PASSES = 24
@@ -49,7 +49,7 @@ def load_beside(engine: Engine, options: ModelOptions) -> Engine:
     with ExitStack() as opened:
         context = opened.enter_context(closing(open_context(engine.model, options)))
         beside = Engine(
-            [Seat(context, Parts())],
+            Seats(context, Parts()),
             store=ProfileStore(cost_identity([context.model], options)),
             threads=thread_choice(options, engine.model, OtherProcesses()),
             drafting=Drafting(drafter="none"),

@@ -41,10 +41,10 @@ from localspec.loading.opening import (
 )
 from localspec.loading.same_bits import batch_invariant, equal_passes, keep_same_bits
 from localspec.loading.thread_choice import side_by_side, thread_choice
-from localspec.parallel_engine import ParallelEngine
 from localspec.policy.other_processes import OtherProcesses
 from localspec.policy.store import ProfileStore
-from localspec.scheduling.seats import Seat, Seats
+from localspec.scheduling.seats import Seats
+from localspec.scheduling.shared_seats import SharedSeats
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # of Python itself from 3.11 on
@@ -134,12 +134,8 @@ def load(
         vocabulary = (
             {} if drafts.vocabulary_map is None else {"vocabulary": options.cross_vocabulary}
         )
-        make: Callable[..., Engine]
-        if isinstance(seats, Seat):
-            make = partial(Engine, [seats])
-        else:
-            make = partial(ParallelEngine, seats)
-        engine = make(
+        engine = Engine(
+            seats,
             draft_path=chosen.path,
             store=ProfileStore(cost_identity(models, options) | vocabulary),
             threads=thread_choice(options, target_model, others),
@@ -264,7 +260,7 @@ def _open_drafts(
     return drafts
 
 
-def _seats(target: Cache, drafts: Drafts, options: ModelOptions) -> Seat | Seats:
+def _seats(target: Cache, drafts: Drafts, options: ModelOptions) -> Seats:
     """An answer's caches and what drafts for it; or those of several answers. A NativeError if a
     head's cache has no room."""
     draft, make_head = drafts.cache, None if drafts.head is None else drafts.head.make
@@ -281,13 +277,13 @@ def _seats(target: Cache, drafts: Drafts, options: ModelOptions) -> Seat | Seats
         # A processor reads no faster in larger pieces than these, a GPU does, and is soon done.
         small = options.gpu_layers == 0 or not library.accelerated()
         chunk, piece = options.parallel_chunk, _ALONE * options.parallel_chunk if small else None
-        return Seats(target, draft, model, chunk=chunk, piece=piece, make_head=make_head)
+        return SharedSeats(target, draft, model, chunk=chunk, piece=piece, make_head=make_head)
     assert not isinstance(draft, SharedContext)
     drafting = None if draft is None else model(draft)
     if draft is not None and drafting is not None and side_by_side(options):
         draft.compute_apart()
         drafting.reader = ParallelReader(drafting)
-    return Seat(target, Parts(drafting, head=make_head and make_head()))
+    return Seats(target, Parts(drafting, head=make_head and make_head()))
 
 
 def _shares(progress: Report, files: Sequence[Path]) -> list[Report]:

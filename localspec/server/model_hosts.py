@@ -21,7 +21,6 @@ from localspec.errors import Cancelled
 from localspec.llama.embeddings import Embedder, EmbeddingModel
 from localspec.llama.model import Model
 from localspec.loading.beside import embedder_beside
-from localspec.parallel_engine import ParallelEngine
 from localspec.server.activity import Activity
 from localspec.server.failures import ApiError, logger
 from localspec.server.kept_session import Prompted, ServedSession
@@ -180,7 +179,7 @@ class ModelHost:
             raise
         self.offer = replace(self.offer, name=self.name, path=self.path)
         self.loaded_at = int(time.time())
-        slots = self.opened.parallel if isinstance(self.opened, ParallelEngine) else 1
+        slots = 1 if isinstance(self.opened, EmbeddingModel) else self.opened.parallel
         self.gate = Gate(slots, self._max_queue)
         return self.opened
 

@@ -234,7 +234,6 @@ def test_its_cache_is_the_text_and_nothing_else(headed: Engine, kind: Kind, told
     assert said(headed, told.prompts[1], drafting)[0] == told.answers[1]
     assert cache.tokens == text[: len(cache.tokens)]
     assert len(cache.tokens) > len(told.tokens[1])
-    assert cache.known_from() == 0, "no state was lacking"
 
 
 @of_kinds("eagle", "dflash", "dspark", "glm4moe")
@@ -248,7 +247,6 @@ def test_it_picks_up_where_the_target_decoded_without_it(
     tokens, accepted = said(headed, told.prompts[0], drafting_of(kind, CHAIN))
     assert tokens == told.answers[0]
     assert accepted > 0
-    assert fed_head(headed).cache.known_from() > 0
 
 
 @of_kinds("dflash")

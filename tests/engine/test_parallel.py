@@ -20,7 +20,6 @@ from localspec import (
 from localspec.decoding.sampling import Row, Sampler
 from localspec.drafters.registry import REGISTRY, Parts, Registration
 from localspec.llama import library
-from localspec.parallel_engine import ParallelEngine
 from localspec.stream import Stream
 from tests.support import ggufs, inside
 from tests.support.greedy import COUNT, Reference, divergence, most_partings, turned
@@ -42,11 +41,11 @@ WORDS = 'root ::= ("red " | "blue ")+'
 
 
 @pytest.fixture(scope="module")
-def parallel() -> Iterator[ParallelEngine]:
+def parallel() -> Iterator[Engine]:
     """The embedded pair for eight answers at once, with made-up costs of its passes."""
     options = ModelOptions(context=2048, threads=library.default_threads(), parallel=AT_ONCE)
     with localspec.load(options=options) as pair:
-        assert isinstance(pair, ParallelEngine)
+        assert pair.parallel > 1
         make_drafts_cheap(pair)
         yield pair
 
@@ -65,7 +64,7 @@ def ask(engine: Engine, prompt: str, drafting: Drafting, count: int = COUNT) -> 
     return tokens_of(stream)
 
 
-def all_free(engine: ParallelEngine) -> bool:
+def all_free(engine: Engine) -> bool:
     """Whether nobody has a seat, and no seat holds a cell."""
     seats = inside.seats(engine)
     lots = [cache.lot for seat in seats.all for cache in (seat.cache, seat.draft_cache) if cache]
@@ -79,7 +78,7 @@ def all_free(engine: ParallelEngine) -> bool:
 
 @pytest.mark.parametrize("way", sorted(WAYS))
 def test_eight_answers_say_what_each_says_alone(
-    parallel: ParallelEngine, reference: Reference, prompts: list[str], way: str
+    parallel: Engine, reference: Reference, prompts: list[str], way: str
 ) -> None:
     parted, behind = [], []
     make_drafts_cheap(parallel)
@@ -104,7 +103,7 @@ def test_eight_answers_say_what_each_says_alone(
     assert all_free(parallel)
 
 
-def test_passes_are_shared(parallel: ParallelEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passes_are_shared(parallel: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight answers of 24 tokens: not much more than 24 passes in all."""
     sizes = []
     target = inside.seats(parallel).shared[0]
@@ -124,7 +123,7 @@ def test_passes_are_shared(parallel: ParallelEngine, monkeypatch: pytest.MonkeyP
     assert max(sizes) == AT_ONCE
 
 
-def test_a_grammar_a_long_prompt_and_a_cancel_among_them(parallel: ParallelEngine) -> None:
+def test_a_grammar_a_long_prompt_and_a_cancel_among_them(parallel: Engine) -> None:
     """The others are what they are alone, and so are these."""
     make_drafts_cheap(parallel)
     short = ["Once upon a time", "She went to the", "The sun was hot"]
@@ -246,7 +245,7 @@ def failing_drafter(engine: Engine, patch: pytest.MonkeyPatch) -> None:
     [failing_consumer, failing_progress, failing_sampler, failing_grammar, failing_drafter],
 )
 def test_what_fails_in_one_answer_leaves_the_others_untouched(
-    parallel: ParallelEngine,
+    parallel: Engine,
     reference: Reference,
     prompts: list[str],
     fault: Callable[..., object],
@@ -266,7 +265,7 @@ def test_what_fails_in_one_answer_leaves_the_others_untouched(
         assert all_free(parallel)
 
 
-def test_no_token_of_one_answer_gets_into_another(parallel: ParallelEngine) -> None:
+def test_no_token_of_one_answer_gets_into_another(parallel: Engine) -> None:
     """Grammars that allow one word each."""
     make_drafts_cheap(parallel)
     words = ["red", "blue", "green", "dog", "cat", "tree", "sun", "house"]

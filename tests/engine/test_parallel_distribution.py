@@ -17,7 +17,6 @@ import localspec
 from localspec import Drafting, Engine
 from localspec.decoding.interfaces import Step
 from localspec.decoding.random_source import RandomSource
-from localspec.parallel_engine import ParallelEngine
 from tests.decoding.exact import gap
 from tests.engine.conftest import TINY_OPTIONS, ModelFiles
 from tests.engine.test_exact_distribution import PROMPT, SAMPLING, WAYS, Pair, of_the_target
@@ -35,18 +34,18 @@ others ask for is never twice the same: with 16 bits by half of this, at most se
 
 
 @pytest.fixture(scope="module")
-def parallel(tiny_pair: ModelFiles) -> Iterator[ParallelEngine]:
+def parallel(tiny_pair: ModelFiles) -> Iterator[Engine]:
     """The tiny pair for four answers at once; what passes take is agreed on."""
     target, draft = tiny_pair
     options = replace(TINY_OPTIONS, parallel=AT_ONCE)
     with localspec.load(target, draft=draft, options=options) as pair:
-        assert isinstance(pair, ParallelEngine)
+        assert pair.parallel > 1
         agree_on_time(pair)
         yield pair
 
 
 def two_tokens(
-    parallel: ParallelEngine,
+    parallel: Engine,
     prompt: list[int],
     room: int,
     sampling: localspec.SamplingParams,
@@ -67,7 +66,7 @@ def two_tokens(
     return first, second
 
 
-def test_every_outcome_of_four_ways_at_once(tiny: Engine, parallel: ParallelEngine) -> None:
+def test_every_outcome_of_four_ways_at_once(tiny: Engine, parallel: Engine) -> None:
     sampling = replace(SAMPLING, top_k=3)
     ways = [way for way in sorted(WAYS) if way != "auto"]  # what that has learned would vary
     assert len(ways) == AT_ONCE

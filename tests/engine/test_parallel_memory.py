@@ -12,7 +12,6 @@ import pytest
 
 import localspec
 from localspec import Drafting, ModelOptions, SamplingParams
-from localspec.parallel_engine import ParallelEngine
 from tests.engine.conftest import ModelFiles
 from tests.engine.test_memory import ALLOWED
 from tests.engine.test_parallel import all_free
@@ -41,7 +40,7 @@ def test_nothing_grows_over_answers_of_which_some_are_cancelled(
     """300 answers, eight at once, every tenth cancelled at some step."""
     options = ModelOptions(context=1024, threads=1, parallel=AT_ONCE)
     with localspec.load(tiny_pair.target, draft=tiny_pair.draft, options=options) as engine:
-        assert isinstance(engine, ParallelEngine)
+        assert engine.parallel > 1
         agree_on_time(engine)  # or drafts of such models would not pay
         counts = {"cancelled": 0, "accepted": 0}
 

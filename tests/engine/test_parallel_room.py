@@ -14,6 +14,7 @@ import localspec
 from localspec import (
     ContextOverflow,
     Drafting,
+    Engine,
     EngineBusy,
     ModelOptions,
     SamplingParams,
@@ -24,8 +25,7 @@ from localspec.llama import compute_thread, library
 from localspec.llama.batch import PassPart
 from localspec.llama.context import Context
 from localspec.llama.shared_context import SharedContext
-from localspec.parallel_engine import ParallelEngine
-from localspec.scheduling.seats import DraftRoom
+from localspec.scheduling.shared_seats import DraftRoom
 from localspec.stream import Stream
 from tests.engine.test_parallel import GREEDY, LONG, WAYS, all_free, ask, tokens_of
 from tests.support import inside
@@ -37,12 +37,12 @@ pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")
-def parallel() -> Iterator[ParallelEngine]:
+def parallel() -> Iterator[Engine]:
     """The embedded pair for four answers at once."""
     threads = library.default_threads()
     options = ModelOptions(context=2048, threads=threads, parallel=4, parallel_chunk=64)
     with localspec.load(options=options) as pair:
-        assert isinstance(pair, ParallelEngine)
+        assert pair.parallel > 1
         make_drafts_cheap(pair)
         yield pair
 
@@ -51,7 +51,7 @@ def parallel() -> Iterator[ParallelEngine]:
 
 
 def test_a_prompt_that_begins_like_a_kept_text_is_not_read_again(
-    parallel: ParallelEngine,
+    parallel: Engine,
 ) -> None:
     parallel.clear()
     drafting = Drafting(drafter="model", depth=3)
@@ -74,15 +74,15 @@ def test_a_prompt_that_begins_like_a_kept_text_is_not_read_again(
 
 
 @pytest.fixture(scope="module")
-def small() -> Iterator[ParallelEngine]:
+def small() -> Iterator[Engine]:
     """A pair with room for 256 tokens."""
     with localspec.load(options=ModelOptions(context=256, batch=128), parallel=4) as pair:
-        assert isinstance(pair, ParallelEngine)
+        assert pair.parallel > 1
         make_drafts_cheap(pair)
         yield pair
 
 
-def test_what_was_used_longest_ago_makes_room(small: ParallelEngine) -> None:
+def test_what_was_used_longest_ago_makes_room(small: Engine) -> None:
     sentence = "The fox and the bird and the bear went to the river. "
     for number in range(12):
         text = small.generate(f"{number}. " + sentence * 4, max_tokens=20, sampling=GREEDY).text
@@ -97,7 +97,7 @@ def test_what_was_used_longest_ago_makes_room(small: ParallelEngine) -> None:
 
 
 @pytest.mark.parametrize("way", ["plain", "model", "model tree"])
-def test_answers_that_do_not_fit_together_take_turns(small: ParallelEngine, way: str) -> None:
+def test_answers_that_do_not_fit_together_take_turns(small: Engine, way: str) -> None:
     """Four that fill three quarters of the cache each: the younger ones give their cells away."""
     prompts = ["Once upon a time", "She went to the", "The sun was hot", "Tom ran"]
     alone = [ask(small, prompt, WAYS[way], 180) for prompt in prompts]
@@ -115,12 +115,12 @@ def test_answers_that_do_not_fit_together_take_turns(small: ParallelEngine, way:
     assert all_free(small)
 
 
-def test_what_can_never_fit_is_refused_at_once(small: ParallelEngine) -> None:
+def test_what_can_never_fit_is_refused_at_once(small: Engine) -> None:
     with pytest.raises(ContextOverflow):
         small.stream("word " * 400, max_tokens=4)
 
 
-def test_the_context_can_be_filled_to_its_end_by_each(small: ParallelEngine) -> None:
+def test_the_context_can_be_filled_to_its_end_by_each(small: Engine) -> None:
     for prompt in ("Once upon a time", "Tom"):
         # No end of the text, so that the context's is reached.
         stream = small.stream(prompt, sampling=SamplingParams(temperature=1.5, seed=5))
@@ -143,7 +143,7 @@ def test_auto_drafts_as_far_as_the_draft_models_cache_goes(monkeypatch: pytest.M
 
     options = ModelOptions(context=256, threads=library.default_threads(), parallel=16)
     with localspec.load(options=options) as pair:
-        assert isinstance(pair, ParallelEngine)
+        assert pair.parallel > 1
         make_drafts_cheap(pair)
         plain = ask(pair, "Once upon a time", WAYS["plain"], 8)
         monkeypatch.setattr(DraftRoom, "grant", noted)
@@ -167,7 +167,7 @@ def test_auto_drafts_as_far_as_the_draft_models_cache_goes(monkeypatch: pytest.M
 def test_nothing_is_measured_where_paused_answers_have_the_room() -> None:
     """The next answer measures; this one is written without that."""
     with localspec.load(options=ModelOptions(context=256), parallel=2) as pair:
-        assert isinstance(pair, ParallelEngine)
+        assert pair.parallel > 1
         paused = pair.stream(
             "The fox and the bird went to the river. " * 20, sampling=GREEDY, drafting=WAYS["plain"]
         )
@@ -186,7 +186,7 @@ def test_nothing_is_measured_where_paused_answers_have_the_room() -> None:
         assert pair.profile.target, "measured"
 
 
-def test_who_takes_nothing_from_earlier_texts_leaves_nothing(parallel: ParallelEngine) -> None:
+def test_who_takes_nothing_from_earlier_texts_leaves_nothing(parallel: Engine) -> None:
     """What is kept costs every row of every pass."""
     kept = inside.seats(parallel).kept
     kept.clear()
@@ -199,13 +199,13 @@ def test_who_takes_nothing_from_earlier_texts_leaves_nothing(parallel: ParallelE
 # Seats.
 
 
-def test_further_answers_wait_for_a_seat(small: ParallelEngine) -> None:
+def test_further_answers_wait_for_a_seat(small: Engine) -> None:
     found = together([partial(ask, small, "Once upon a time", WAYS["plain"], 8) for _ in range(10)])
     assert len(found) == 10
     assert all(tokens == found[0] for tokens in found)
 
 
-def test_waiting_for_a_seat_can_be_cancelled(small: ParallelEngine) -> None:
+def test_waiting_for_a_seat_can_be_cancelled(small: Engine) -> None:
     def stream() -> Stream:
         return small.stream("Once upon a time", max_tokens=200, sampling=GREEDY)
 
@@ -228,7 +228,7 @@ def test_waiting_for_a_seat_can_be_cancelled(small: ParallelEngine) -> None:
     assert all_free(small)
 
 
-def test_one_thread_may_read_several_answers_in_turns(small: ParallelEngine) -> None:
+def test_one_thread_may_read_several_answers_in_turns(small: Engine) -> None:
     plain = WAYS["plain"]
     wanted = [ask(small, prompt, plain, 12) for prompt in ("Once upon a time", "She went")]
     streams = [
@@ -268,7 +268,7 @@ def test_closing_ends_all_answers() -> None:
         engine.stream("Once")
 
 
-def test_logits_beside_an_answer(parallel: ParallelEngine) -> None:
+def test_logits_beside_an_answer(parallel: Engine) -> None:
     ids = parallel.model.vocabulary.tokenize("Once upon a time", special=True, add_bos=True)
     alone = parallel.logits(ids)
     work: list[Callable[[], object]] = [
@@ -283,7 +283,7 @@ def test_logits_beside_an_answer(parallel: ParallelEngine) -> None:
 
 
 def test_a_short_request_does_not_wait_for_a_long_prompt(
-    parallel: ParallelEngine, monkeypatch: pytest.MonkeyPatch
+    parallel: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waits for the piece that is being read, two passes with a chunk at most, and for one chunk
     that was asked for before it came; then its own prompt is read."""

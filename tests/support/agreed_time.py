@@ -14,7 +14,6 @@ from localspec import Engine
 from localspec.llama.batch import PassPart
 from localspec.llama.native_context import NativeCache
 from localspec.llama.shared_context import SharedContext
-from localspec.parallel_engine import ParallelEngine
 from tests.policy.timed import Clock
 from tests.support import inside
 from tests.support.sessions import make_drafts_cheap, target_seconds
@@ -42,7 +41,7 @@ def agree_on_time(engine: Engine) -> Clock:
     """Have an engine's passes take what `make_drafts_cheap` says, and nothing else take long."""
     clock = SharedClock()
     costs: tuple[Callable[[int], float], ...] = (target_seconds, lambda tokens: DRAFT_SECONDS)
-    if isinstance(engine, ParallelEngine):
+    if engine.parallel > 1:
         inside.scheduler(engine).clock = clock
         for shared, cost in zip(inside.seats(engine).shared, costs, strict=False):
             _shared_passes_take(shared, clock, cost)

@@ -15,10 +15,10 @@ from localspec.decoding.session import Session
 from localspec.drafters.registry import Parts
 from localspec.llama.context import Context
 from localspec.llama.target import LlamaTarget
-from localspec.parallel_engine import ParallelEngine
 from localspec.policy.threads import Threads
 from localspec.scheduling.scheduler import Scheduler
-from localspec.scheduling.seats import Seat, Seats
+from localspec.scheduling.seats import Seat
+from localspec.scheduling.shared_seats import SharedSeats
 from localspec.scheduling.task import Task
 from localspec.sessions.sessions import Sessions
 
@@ -56,7 +56,8 @@ def sessions(engine: Engine) -> Sessions:
     return engine._sessions
 
 
-def seats(engine: ParallelEngine) -> Seats:
+def seats(engine: Engine) -> SharedSeats:
+    assert isinstance(engine._seats, SharedSeats)
     return engine._seats
 
 
@@ -68,7 +69,7 @@ def profile_file(engine: Engine) -> Path:
     return engine._store.path
 
 
-def drafts_of_kept_texts(engine: ParallelEngine) -> list[Sequence[int]]:
+def drafts_of_kept_texts(engine: Engine) -> list[Sequence[int]]:
     """Tokens of the draft model, of each text that is kept."""
     return [text.drafted for text in seats(engine).kept._texts]
 

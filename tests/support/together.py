@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import TypeVar
 
-from localspec import Drafting
+from localspec import Drafting, Engine
 from localspec.answering import Answer
 from localspec.decoding.interfaces import Step
 from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
-from localspec.parallel_engine import ParallelEngine
 from localspec.prompting.detokenizer import Detokenizer
 from localspec.scheduling.task import Task
 from tests.support import inside
@@ -47,7 +46,7 @@ def together(work: Sequence[Callable[[], Result]]) -> list[Result | BaseExceptio
 
 
 def seated(
-    engine: ParallelEngine,
+    engine: Engine,
     session: Session,
     sampling: SamplingParams,
     drafting: Drafting,

@@ -84,9 +84,6 @@ class ToyStates(BranchingToyCache):
     def drop_drafted(self) -> None:
         self.truncate(self._true)
 
-    def known_from(self) -> int:
-        return self._start
-
 
 class ToyBlocks(ToyStates):
     """As `localspec.llama.block_cache.BlockCache`; it insists on being told the right states."""

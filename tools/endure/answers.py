@@ -16,11 +16,11 @@ from pathlib import Path
 import psutil
 
 import localspec
-from localspec import Drafting, ModelOptions, SamplingParams
+from localspec import Drafting, Engine, ModelOptions, SamplingParams
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.registry import REGISTRY, Parts, Registration
 from localspec.llama.target import shared_prefix
-from localspec.parallel_engine import ParallelEngine
+from localspec.scheduling.shared_seats import SharedSeats
 from tests.support.ggufs import tiny_hybrid
 from tools.endure.outcome import Outcome, tell
 
@@ -86,7 +86,7 @@ def answers(home: Path, seconds: float, seed: int) -> Outcome:
         model = tiny if which == 2 else None
         with localspec.load(model, options=models[which]) as engine:
             _ask(engine, random.Random(f"{seed}/{number}"), expected, seen, outcome, model is None)
-            if isinstance(engine, ParallelEngine) and ids_held(engine):
+            if engine.parallel > 1 and ids_held(engine):
                 outcome.failures.append(f"model {number}: {ids_held(engine)} sequence ids are held")
         number += 1
         gc.collect()
@@ -150,7 +150,7 @@ def _ask(
                 outcome.failures.append(f"{prompt[:40]!r} got what is not its own, {apart:.2f}")
 
     throws = [dice.getrandbits(32) for _ in range(ANSWERS)]
-    with ThreadPoolExecutor(AT_ONCE if isinstance(engine, ParallelEngine) else 1) as clients:
+    with ThreadPoolExecutor(AT_ONCE if engine.parallel > 1 else 1) as clients:
         list(clients.map(one, throws))
 
 
@@ -179,8 +179,9 @@ def answer(
     return before, tokens
 
 
-def ids_held(engine: ParallelEngine) -> int:
+def ids_held(engine: Engine) -> int:
     """Sequence ids of answers that hold cells; those of kept texts may."""
+    assert isinstance(engine._seats, SharedSeats)
     return sum(
         shared.length(number) > 0
         for shared in engine._seats.shared
