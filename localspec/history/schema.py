@@ -12,7 +12,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 APPLICATION = 0x6C737063
 """"lspc" in the file's header."""
@@ -59,6 +59,16 @@ class ForeignFile(Exception):
     """The file is another program's database."""
 
 
+class _Connection(sqlite3.Connection):
+    """SQLite's messages quote the schema, which may be damaged: Python cannot decode those."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        try:
+            return super().execute(sql, parameters)
+        except UnicodeDecodeError as error:
+            raise sqlite3.DatabaseError("database schema is malformed") from error
+
+
 def connect(
     path: Path, mode: Literal["rw", "ro", "immutable"], patience: float
 ) -> sqlite3.Connection:
@@ -68,6 +78,7 @@ def connect(
         f"{path.absolute().as_uri()}?{query}",
         uri=True,
         timeout=patience,
+        factory=_Connection,
         isolation_level=None,
         # The history's locks see to it that one thread has it at a time.
         check_same_thread=False,

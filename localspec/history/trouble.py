@@ -39,6 +39,10 @@ _MESSAGES = {
     "malformed": CORRUPT,
     "not a database": CORRUPT,
     "is full": FULL,
+    # Of statements that never change: the schema or the index is not what it was.
+    **dict.fromkeys(("vtable constructor failed", "fts5", "logic error"), CORRUPT),
+    **dict.fromkeys(("no such table", "no such column", "no column named"), CORRUPT),
+    "already exists": CORRUPT,
 }
 """Parts of SQLite's messages: Python 3.10 has no codes."""
 _ROOM = 1 << 20

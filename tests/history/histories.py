@@ -133,6 +133,8 @@ def locked(path: Path, begin: str = "BEGIN EXCLUSIVE") -> Iterator[None]:
 
 
 def damage(path: Path, how: str) -> None:
+    if how == "index":  # of the titles
+        rows(path, "DELETE FROM titles_config")
     data = bytearray(path.read_bytes())
     dice = random.Random(5)
     if how == "header":
@@ -146,6 +148,8 @@ def damage(path: Path, how: str) -> None:
         data[start : start + 8 * 4096] = dice.randbytes(8 * 4096)
     elif how == "schema":
         data[100:4096] = dice.randbytes(3996)
+    elif how == "undecodable":  # so that SQLite's message is no text either
+        data[:] = data.replace(b"CREATE TABLE messages", b"CREATE \xffABLE messages")
     elif how == "everywhere":
         for page in range(30, len(data) // 4096, 7):  # the tables' roots are before these
             data[4096 * page : 4096 * page + 20] = dice.randbytes(20)

@@ -11,7 +11,7 @@ import pytest
 from localspec.errors import HistoryError
 from tests.history.histories import asides, damage, fill, opened, rows, said, talk
 
-HOW = ["header", "text", "cut", "middle", "schema", "everywhere"]
+HOW = ["header", "text", "cut", "middle", "schema", "undecodable", "index", "everywhere"]
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -37,7 +37,7 @@ def test_damaged(tmp_path: Path, how: str) -> None:
     found = history.list(limit=1000)
     assert history.search("after")[0].conversation == conversation.id
     saved = {each.title: each for each in found}
-    if how in ("middle", "everywhere"):
+    if how in ("middle", "index", "everywhere"):
         assert len(saved) > 20, "what could be read should have been saved"
         loaded = history.load(saved.popitem()[1].id)
         assert loaded.path()
