@@ -81,8 +81,8 @@ def main() -> int:
 
 
 def started(folder: Path) -> tuple[subprocess.Popen[str], str]:
-    command = [sys.executable, "-m", "localspec", "serve", "--port", "0", "-c", "512", "-t", "1"]
-    command += ["--parallel", str(SLOTS), "--max-queue", str(QUEUE)]
+    command = [sys.executable, "-m", "localspec", "serve", "-m", "demo", "--port", "0"]
+    command += ["-c", "512", "-t", "1", "--parallel", str(SLOTS), "--max-queue", str(QUEUE)]
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
     assert process.stdout is not None

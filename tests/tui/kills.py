@@ -111,7 +111,8 @@ class Kill:
 
 
 def slow_chat(home: Path) -> Opened:
-    return partial(chat, *PLAIN, "-n", "300", command=SLOW_CHAT, home=home, columns=140, lines=45)
+    said = ("-m", "demo", *PLAIN, "-n", "300")
+    return partial(chat, *said, command=SLOW_CHAT, home=home, columns=140, lines=45)
 
 
 def title_of(number: int) -> str:

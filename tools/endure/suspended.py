@@ -12,7 +12,8 @@ import time
 
 from tools.endure.outcome import Outcome, tell
 
-RUN = (sys.executable, "-m", "localspec", "run", "Once upon a time", "--temp", "0", "-n", "150")
+COMMAND = (sys.executable, "-m", "localspec", "run", "-m", "demo")
+RUN = (*COMMAND, "Once upon a time", "--temp", "0", "-n", "150")
 WAYS = (("-d", "none", "--drafter", "none"), ("--exact",))
 """Those that promise the same text whatever the time does to plans."""
 RUNNING, STOPPED = (0.05, 0.6), (0.02, 0.5)
