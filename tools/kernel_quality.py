@@ -5,9 +5,10 @@
 Each model is written so wide that every type fits its rows, and quantized to each type alone by
 llama.cpp, without an importance matrix; the reference is that file dequantized by the package gguf,
 with a KV cache in F32 as well. Read are the texts of `localspec bench`, LENGTH tokens at a time.
-Perplexity is of all tokens but the first of each; |Δ| is the mean over every nth logit, VOCABULARY
-in all, of each row. What the reference and stock say is kept in the cache folder for another run,
-in which kernels alone compute (80 MB for each of them and type at 20,000 tokens).
+Perplexity is of all tokens but the first of each, its ratio with a standard error over tokens; |Δ|
+is the mean over every nth logit, VOCABULARY in all, of each row. What the reference and stock say
+is kept in the cache folder for another run, in which kernels alone compute (80 MB for each of them
+and type at 20,000 tokens).
 """
 
 from __future__ import annotations
@@ -102,9 +103,12 @@ def compared(name: str, source: Path, tokens: int) -> str:
         for one in (stock, kernels)
     ]
     perplexities = (one.perplexity for one in (reference, stock, kernels))
+    differences = kernels.likelihoods - stock.likelihoods
+    ratio = float(np.exp(-differences.mean()))
+    error = ratio * float(differences.std()) / len(differences) ** 0.5
     return (
         f"| {name} | {' | '.join(f'{one:.4f}' for one in perplexities)}"
-        f" | {kernels.perplexity / stock.perplexity:.5f}"
+        f" | {ratio:.5f} ± {error:.5f}"
         f" | {apart[0]:.4f} | {apart[1]:.4f} | {apart[1] / (apart[0] or 1):.3f} |"
     )
 

@@ -18,6 +18,7 @@ import psutil
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
 from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.named import Staged
 from localspec.drafters.registry import REGISTRY, Parts, Registration
 from localspec.llama.target import shared_prefix
 from localspec.scheduling.shared_seats import SharedSeats
@@ -62,9 +63,10 @@ class _Failing(DraftModel):
         return super().credit
 
 
-def _failing(made_of: Parts) -> _Failing:
+def _failing(made_of: Parts) -> Staged:
+    """By name only: in `auto` it would share the cache with the draft model itself."""
     assert made_of.model is not None
-    return _Failing(made_of.model.cache, made_of.model.vocabulary)
+    return Staged("failing", _Failing(made_of.model.cache, made_of.model.vocabulary))
 
 
 def answers(home: Path, seconds: float, seed: int) -> Outcome:
