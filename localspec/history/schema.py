@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,6 +50,9 @@ MIGRATIONS = (
     ),
 )
 """In order; new ones are appended, none is ever changed."""
+
+
+_decoded = partial(str, encoding="utf-8", errors="replace")
 
 
 class NewerHistory(Exception):
@@ -94,10 +98,6 @@ def in_memory() -> sqlite3.Connection:
     connection.text_factory = _decoded
     migrate(connection)
     return connection
-
-
-def _decoded(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
 
 
 def prepare(connection: sqlite3.Connection, patience: float) -> None:

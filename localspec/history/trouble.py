@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,17 +34,9 @@ _MEMORY = "New messages are kept in memory only"
 
 KEPT_AGAIN = "The history is being kept again."
 
-_MESSAGES = {
-    "locked": LOCKED,
-    "readonly": READ_ONLY,
-    "malformed": CORRUPT,
-    "not a database": CORRUPT,
-    "is full": FULL,
-    # Of statements that never change: the schema or the index is not what it was.
-    **dict.fromkeys(("vtable constructor failed", "fts5", "logic error"), CORRUPT),
-    **dict.fromkeys(("no such table", "no such column", "no column named"), CORRUPT),
-    "already exists": CORRUPT,
-}
+_DAMAGED = "malformed|not a database|constructor failed|fts5|no such|no column|already exists"
+"""Of a schema or an index that is not what it was, too: the statements never change."""
+_MESSAGES = {"locked": LOCKED, "readonly": READ_ONLY, _DAMAGED: CORRUPT, "is full": FULL}
 """Parts of SQLite's messages: Python 3.10 has no codes."""
 _ROOM = 1 << 20
 """Bytes; with less free than that, a failing write means a full disk."""
@@ -74,7 +67,7 @@ def kind_of(error: Exception, path: Path) -> str:
         refused = error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
         return READ_ONLY if refused else FAILING
     for words, kind in _MESSAGES.items():
-        if words in str(error):
+        if re.search(words, str(error)):
             return kind
     try:
         return FULL if shutil.disk_usage(path.parent).free < _ROOM else FAILING
