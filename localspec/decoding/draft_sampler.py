@@ -23,6 +23,7 @@ class DraftSampler:
     Attributes:
         coupled: tokens are drawn with the target's noise, and count as chosen.
         open: False once the path has ended, or a grammar does not allow it.
+        raw: whether the best token of a row is that of its logits as they are.
     """
 
     def __init__(self, session: Session, path: Sequence[int], *, greedy: bool) -> None:
@@ -30,8 +31,7 @@ class DraftSampler:
         self._sampler = session.sampler
         self.greedy = greedy or session.sampler.greedy
         self.coupled = session.coupled and not self.greedy
-        # Whether the best token of a row is that of its logits as they are.
-        self._raw = session.constraint is None and not session.sampler.adjusts
+        self.raw = session.constraint is None and not session.sampler.adjusts
         self._path: list[int] = []
         self.open = True
         self._constraint: Constraint | None = None
@@ -60,14 +60,12 @@ class DraftSampler:
         return further
 
     def best(self, row: Row) -> int:
-        if self._raw:
+        if self.raw:
             return int(row.argmax())
         return self._sampler.best(row, self._recent(), self._constraint)
 
-    def top(self, row: Row, most: int, best: int) -> list[int]:
-        """Up to `most` most probable tokens, best first; `best` is the arg-max of the row."""
-        if self._raw:
-            return [best] if most == 1 else top_few(row.copy(), most, best)
+    def top(self, row: Row, most: int) -> list[int]:
+        """Up to `most` most probable tokens, best first."""
         if most == 1:
             return [self.best(row)]
         return self._sampler.top(row, self._recent(), most, self._constraint)
@@ -110,26 +108,33 @@ class DraftLogits:
         entropy: of the row, in nats.
     """
 
-    __slots__ = ("_weights", "_whole", "entropy", "probs", "tokens")
+    NEAR = 12.0
+    """Nats below the best logit, within which a row is read: a model with a part of the vocabulary
+    says -inf for the rest, and other rows are next to nothing further down."""
+
+    __slots__ = ("_near", "_weights", "_whole", "entropy", "probs", "tokens")
 
     def __init__(self, row: Row, sampler: DraftSampler, most: int) -> None:
         best = int(row.argmax())
-        shifted = row - row[best]
+        # Not those that reach it: of NaN, or of -inf alone, all are near.
+        near = np.logical_not(row < row[best] - self.NEAR).nonzero()[0]
+        shifted = row[near] - row[best]
         weights = np.exp(shifted)
         whole = float(np.add.reduce(weights))
-        self._weights, self._whole = weights, whole
-        with np.errstate(invalid="ignore"):
-            inner = float(np.dot(weights, shifted))
-        if math.isnan(inner):
-            # 0 · -inf, of a banned token or a padded vocabulary: rare, and dear to look for.
-            np.maximum(shifted, -80.0, out=shifted)
-            inner = float(np.dot(weights, shifted))
-        self.entropy = math.log(whole) - inner / whole
-        self.tokens = sampler.top(row, most, best)
-        self.probs = [weights.item(token) / whole for token in self.tokens]
+        self._near, self._weights, self._whole = near, weights, whole
+        self.entropy = math.log(whole) - float(np.dot(weights, shifted)) / whole
+        if sampler.raw:
+            places = top_few(shifted, most, int(near.searchsorted(best)))
+            self.tokens: list[int] = near[places].tolist()
+        else:
+            self.tokens = sampler.top(row, most)
+        self.probs = [self.prob(token) for token in self.tokens]
 
     def prob(self, token: int) -> float:
-        return float(self._weights.item(token)) / self._whole
+        place = int(self._near.searchsorted(token))
+        if place == len(self._near) or self._near[place] != token:
+            return 0.0
+        return float(self._weights.item(place)) / self._whole
 
 
 class CoupledLogits:

@@ -18,10 +18,10 @@ from llama_cpp import llama_cpp_ext
 
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT
-from localspec.errors import NativeError
 from localspec.llama.batch import Batch, PassPart, chain
 from localspec.llama.context_params import MAX_LEAVES
 from localspec.llama.head_cache import PIECE, HeadCache
+from localspec.llama.hidden import nextn_rows
 from localspec.llama.native_context import failure
 from localspec.llama.sequences import GrownTree
 
@@ -156,14 +156,7 @@ class EagleCache(HeadCache):
         super()._drop_failed()
 
     def _own_rows(self, count: int) -> Rows:
-        found = llama_cpp_ext.llama_get_embeddings_nextn(self._native.handle)
-        if not found:
-            raise NativeError(
-                "llama.cpp gave no states of the head. Run with -v to see its log, or leave the "
-                "head out with --draft none."
-            )
-        rows: Rows = np.ctypeslib.as_array(found, (count, self.width)).copy()
-        return rows
+        return nextn_rows(self._native.handle, count, self.width)
 
 
 class MtpCache(EagleCache):

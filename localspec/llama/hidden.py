@@ -86,6 +86,7 @@ class HiddenStates:
         self._given: set[int] = set()  # that llama.cpp gives out, wanted or not
         self._on = False
         self.final = False
+        self._layer_address: Any = None
 
     def want(self, layers: Iterable[int]) -> None:
         wanted, most = {*layers}, self._model.layers
@@ -99,6 +100,7 @@ class HiddenStates:
                 llama_cpp_ext.llama_set_embeddings_nextn(self._context, True, False)
             else:
                 _layer_setter()(self._context, layer, True)
+                self._layer_address = _layer_getter()
             self._given.add(layer)
         self.final = most in wanted
 
@@ -116,10 +118,10 @@ class HiddenStates:
         model, context = self._model, self._context
         for layer in self._given:
             if layer == NEXTN:
-                address, width = _nextn_address(context), model.output_width
+                found[layer] = nextn_rows(context, count, model.output_width, skip=first)
             else:
-                address, width = _layer_getter()(context, layer), model.width
-            found[layer] = _copied(address, count, width, skip=first)
+                address = self._layer_address(context, layer)
+                found[layer] = _copied(address, count, model.width, skip=first)
         if self.final and outputs:
             address = _final_address(context, first + count - outputs)
             found[model.layers] = _copied(address, outputs, model.output_width)
@@ -132,9 +134,10 @@ _final_address = _function(
 )
 
 
-def _nextn_address(context: Any) -> int | None:
+def nextn_rows(context: Any, count: int, width: int, *, skip: int = 0) -> Rows:
+    """States for what reads a context's last pass: of an MTP layer, or a head's own. Copies."""
     found = llama_cpp_ext.llama_get_embeddings_nextn(context)
-    return ctypes.cast(found, ctypes.c_void_p).value
+    return _copied(ctypes.cast(found, ctypes.c_void_p).value, count, width, skip=skip)
 
 
 def _copied(address: int | None, rows: int, width: int, *, skip: int = 0) -> Rows:
