@@ -54,8 +54,9 @@ class Policy(Drafter):
     """Least probability of a first prediction, and of reaching a later one."""
     SURELY = 0.9
     LONGEST_PLANNING = 1e-3  # seconds; a step whose planning seems to take longer was interrupted
-    SHORT, LONGEST_REST = 3e-3, 16
-    """Seconds of a pass beside which planning shows; most steps in a row that are not planned."""
+    SHORT, REST, LONGEST_REST = 8e-3, 0.03, 16
+    """Seconds of a pass beside which planning shows; seconds, and steps, that are not planned in a
+    row, at most."""
     OPENING, SHARE = 3.0, 0.03
     """Plain passes that one answer may lose at first, and the share of the tokens so far."""
 
@@ -186,7 +187,7 @@ class Policy(Drafter):
             return UNCOVERED
         self._idle += 1
         if plain < self.SHORT:
-            self._rest = min(self._idle // 2, self.LONGEST_REST)
+            self._rest = min(self._idle // 2, self.LONGEST_REST, int(self.REST / plain))
         if self._models:
             return LOSING
         looked_up = any(looked.expected for looked in self._looked)
