@@ -77,10 +77,7 @@ class DraftSampler:
         """Up to `width` different tokens and the q each was drawn from, None where they are (or
         count as) chosen."""
         if self.greedy:
-            if width == 1:
-                return [(self.best(row), None)]
-            top = self._sampler.top(row, self._recent(), width, self._constraint)
-            return [(token, None) for token in top]
+            return [(token, None) for token in self.top(row, width)]
         q: Distribution | None = self.distribution(row)
         drawn: list[tuple[int, Distribution | None]] = []
         while q is not None and len(drawn) < width:

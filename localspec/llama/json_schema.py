@@ -223,8 +223,8 @@ def _compiled(schema: Mapping[str, Any]) -> tuple[str, UsageError | None]:
         grammar = f"start: %json {text}"
         failed, messages = LLMatcher.validate_grammar_with_warnings(grammar)
     except ValueError as error:
-        return "", in_words(str(error))
-    return grammar, in_words(messages[0]) if failed else None
+        return "", _in_words(str(error))
+    return grammar, _in_words(messages[0]) if failed else None
 
 
 def _bounded(schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -363,7 +363,7 @@ def _too_large(why: str) -> UsageError:
     return UsageError(f"The JSON schema is too large: {why}. Simplify it.")
 
 
-def in_words(message: str) -> UsageError:
+def _in_words(message: str) -> UsageError:
     """llguidance's message as one sentence with the next step."""
     keys = re.search(r"Unimplemented keys: \[(.*?)\]", message)
     form = re.search(r"Unknown format: ([^\n]*)", message)
