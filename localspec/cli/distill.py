@@ -32,7 +32,7 @@ Examples:
   localspec distill --forget history                # recordings of chats"""
 
 KINDS = ("draft", "eagle3", "medusa")
-QUANTS = ("Q8_0", "F16")
+QUANTS = ("Q8_0", "Q4_0", "F16")
 
 _recording = o.in_panel("Recording")
 _training = o.in_panel("Training")

@@ -31,7 +31,7 @@ class DistillRequest:
     shape: of a new one, "192x3x512"; None chooses.
     vocabulary: the frequent tokens of a new one; None for all.
     epochs, batch, rate, hard, seed, threads, device, rounds: see `training_run.TrainingPlan`.
-    quant: type of the matrices, "Q8_0" or "F16".
+    quant: type of the matrices, "Q8_0", "Q4_0" or "F16".
     out: None for the folder in which `-d auto` looks.
     """
 

@@ -25,7 +25,7 @@ Weights = dict[str, npt.NDArray[np.float32]]
 STRING, U32, FLOAT = 8, 4, 6
 """GGUF's value types."""
 QUANTIZATION_VERSION = 2
-Q8_0, F16, F32 = "Q8_0", "F16", "F32"
+Q8_0, Q4_0, F16, F32 = "Q8_0", "Q4_0", "F16", "F32"
 PER_TOKEN = ("token_embd.weight", "output.weight")
 """Matrices with a row for each token."""
 
@@ -180,7 +180,7 @@ def write(
     """A GGUF of llama architecture; it appears when it is complete.
 
     Args:
-        kind: of the matrices, "Q8_0" or "F16".
+        kind: of the matrices, "Q8_0", "Q4_0" or "F16".
         tokenizer: its part of the metadata; None for the target's.
 
     Raises LocalspecError.
@@ -206,12 +206,12 @@ def write_file(
 ) -> None:
     """A GGUF, which appears when it is complete; raises LocalspecError.
 
-    `kinds` are of each tensor; rows that are no whole blocks of Q8_0 are written in F16.
+    `kinds` are of each tensor; rows that are no whole blocks are written in F16.
     """
     tensors = list(more)
     for name, kind in kinds.items():
         values = np.ascontiguousarray(made[name], np.float32)
-        kept = F16 if kind == Q8_0 and values.shape[-1] % BLOCK else kind
+        kept = F16 if kind in (Q8_0, Q4_0) and values.shape[-1] % BLOCK else kind
         tensors.append(NewTensor(name, values.shape[::-1], kept, _bytes(values, kept)))
     metadata = {key: value for key, _, value in facts}
     try:

@@ -58,7 +58,7 @@ def test_llama_cpp_opens_what_is_written(target_path: Path, tmp_path: Path) -> N
 def test_what_is_read_and_written_says_the_same(draft_path: Path, tmp_path: Path) -> None:
     shape, values = weights.read(draft_path)
     target = read_gguf(draft_path)
-    for kind, far in (("Q8_0", 1e-3), ("F16", 0.3)):
+    for kind, far in (("Q8_0", 1e-3), ("Q4_0", 3.0), ("F16", 0.3)):
         path = tmp_path / f"{kind}.gguf"
         weights.write(path, shape, values, target, Trained("x", 0.5, "copy"), kind)
         assert FILE_TYPES[read_gguf(path).integer("general.file_type") or 0] == kind
