@@ -478,7 +478,7 @@ class Engine(Generating):
     def _limits(self) -> Limits:
         return self._seat.limits
 
-    def _submit(self, answer: Answer, owner: int | None, told: Callable[[], object]) -> Task:
+    def _submit(self, answer: Answer, owner: int | None, told: Callable[[], object] | None) -> Task:
         self._check_open()
         work, tokens = partial(self._answer, answer), answer.session.context
         return self._scheduler.submit(tokens, work, wait=self._wait, owner=owner, told=told)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from time import perf_counter
 
 from localspec.answering import Answer, reread, vocabulary_of
-from localspec.decoding.driver import drive, with_shifts
+from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import Step
 from localspec.decoding.loop import speculate
 from localspec.drafters.composition import asks_model, compose, sources
@@ -37,14 +37,14 @@ class Generating:
         stats.prompt_seconds = max(0.0, elapsed - stats.calibration_seconds)
         try:
             for step in steps:
-                stats.threads = self._threads.why
-                stats.notices += seat.cache.told()
                 if answer.session.finish is None:
                     self._scheduler.put(task, answer.piece(step))
                 else:
                     task.put(answer.piece(step))
         finally:
             steps.close()
+            stats.threads = self._threads.why
+            stats.notices += seat.cache.told()
             seat.target.progress = None
             seat.target.look(())
 
@@ -95,38 +95,54 @@ class Generating:
                 )
         seat.drafting = False
 
+        clock = self._scheduler.time_of(task)
+
         def steps() -> Generator[Step, None, None]:
-            clock = self._scheduler.time_of(task)
             requests = speculate(answer.session, drafter, planner, answer.rule, clock=clock)
             return drive(answer.session, requests, target)
 
-        again = partial(reread, answer, target, parts, drafter)
-        return self._timed(with_shifts(answer.session, steps, again), answer, task, asks)
+        return self._steps(
+            answer, task, steps, partial(reread, answer, target, parts, drafter), asks
+        )
 
-    def _timed(
-        self, steps: Generator[Step, None, None], answer: Answer, task: Task, asks: bool
+    def _steps(
+        self,
+        answer: Answer,
+        task: Task,
+        steps: Callable[[], Generator[Step, None, None]],
+        again: Callable[[], object],
+        asks: bool,
     ) -> Generator[Step, None, None]:
-        """The same steps with their seconds beside other answers; threads may change between two of
-        them. `asks`: whether the draft model may be asked."""
-        seat = seat_of(task)
-        with closing(steps):
-            while True:
-                if asks:
-                    seat.allot(len(answer.session.context))
-                waited, lost = {**task.waited}, task.lost
-                step = next(steps, None)
-                self._threads.between()
-                seat.drafting = False
-                if step is None:
-                    return
-                if task.lost > lost:
-                    # The planner counts what was for this answer; its reader, what it took.
-                    step = step._replace(
-                        seconds=step.seconds + task.lost - lost,
-                        target_seconds=task.waited[Wait.TARGET] - waited[Wait.TARGET],
-                        draft_seconds=task.waited[Wait.DRAFT] - waited[Wait.DRAFT],
-                    )
-                yield step
+        """`steps`, behind shifts of the context too, with their seconds beside other answers;
+        threads may change between two of them.
+
+        Args:
+            again: called behind a shift, brings the caches to the text that is left.
+            asks: whether the draft model may be asked.
+        """
+        seat, waited = seat_of(task), task.waited
+        while True:
+            with closing(steps()) as found:
+                while True:
+                    if asks:
+                        seat.allot(len(answer.session.context))
+                    before, lost = {**waited}, task.lost
+                    step = next(found, None)
+                    self._threads.between()
+                    seat.drafting = False
+                    if step is None:
+                        break
+                    if task.lost > lost:
+                        # The planner counts what was for this answer; its reader, what it took.
+                        step = step._replace(
+                            seconds=step.seconds + task.lost - lost,
+                            target_seconds=waited[Wait.TARGET] - before[Wait.TARGET],
+                            draft_seconds=waited[Wait.DRAFT] - before[Wait.DRAFT],
+                        )
+                    yield step
+            if not answer.session.shift():
+                return
+            again()
 
     def _measure(
         self, seat: Seat, prompt: Sequence[int], known: int, *, whole: bool = False

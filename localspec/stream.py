@@ -72,7 +72,7 @@ class Stream(Iterator[Chunk]):
 
     def __init__(
         self,
-        submit: Callable[[int | None, Callable[[], object]], Task],
+        submit: Callable[[int | None, Callable[[], object] | None], Task],
         cancel: Callable[[Task], None],
         session: Session,
         assembler: Detokenizer,
@@ -95,6 +95,9 @@ class Stream(Iterator[Chunk]):
         self._length = len(session.context)
         self._when_full = when_full
         self._chunks = self._generate()
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return self._chunks
 
     def __next__(self) -> Chunk:
         return next(self._chunks)
@@ -138,7 +141,7 @@ class Stream(Iterator[Chunk]):
         """Take a place in the queue now, instead of at the first step. `told` is called, from any
         thread, when there may be something to read: a step waits for nothing while `ready`."""
         owner = threading.get_ident() if told is None else None
-        self._task = self._submit(owner, told or (lambda: None))
+        self._task = self._submit(owner, told)
         if self._cancelled:
             self._cancel(self._task)
 

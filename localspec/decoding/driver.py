@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 
 from localspec.decoding.interfaces import Commit, PassRequest, PassResult, Step, Target
 from localspec.decoding.loop import Requests
@@ -33,20 +33,3 @@ def drive(session: Session, requests: Requests, target: Target) -> Generator[Ste
             requests.close()
         finally:
             target.rollback(session.context)
-
-
-def with_shifts(
-    session: Session,
-    steps: Callable[[], Generator[Step, None, None]],
-    again: Callable[[], object],
-) -> Generator[Step, None, None]:
-    """All steps of an answer, also behind shifts of its context (`Session.shift`).
-
-    Args:
-        steps: the steps until the answer ends or the context is full.
-        again: called behind a shift, brings the caches to the text that is left.
-    """
-    yield from steps()
-    while session.shift():
-        again()
-        yield from steps()

@@ -52,10 +52,11 @@ def speculate(
     session.coupled = rule.coupled
     reads = drafter.reads
     learning = 0.0  # seconds; counted to the step that follows, as there it was learned for
+    drafted, at_prompt = drafter.native_seconds, session.at_prompt
     try:
         while session.finish is None:
-            started, drafted = clock() - learning, drafter.native_seconds
-            plan = PROMPT if session.at_prompt else planner.plan(session)
+            started = clock() - learning
+            plan = PROMPT if at_prompt else planner.plan(session)
             # Draft tokens from q: algorithm 1, the first loop.
             draft = NOTHING if plan.drafter is None else drafter.draft(session, plan)
             tree = draft.tree
@@ -88,11 +89,12 @@ def speculate(
             hidden = _along(kept, result) if result.hidden else NO_ROWS
             drafter.committed(session.context, hidden)
 
-            seconds = clock() - started, result.seconds, drafter.native_seconds - drafted
+            ended, before, at_prompt = clock(), drafted, False
+            drafted = drafter.native_seconds
+            seconds = ended - started, result.seconds, drafted - before
             step = _step(session, tokens, plan, draft, verdict, seconds, told)
-            observed = clock()
             planner.observe(step)
-            learning = clock() - observed
+            learning = clock() - ended
             yield step
     finally:
         drafter.committed(session.context, NO_ROWS)

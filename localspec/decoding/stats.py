@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from localspec.decoding.interfaces import TARGET, Step
+from localspec.decoding.interfaces import PROMPT, Step
 
 
 @dataclass(slots=True)
@@ -127,40 +127,38 @@ class GenerationStats:
     def add(self, step: Step) -> None:
         self.generated_tokens += len(step.tokens)
         self.target_passes += 1
-        if step.reads_prompt:
+        draft, plan = step.draft, step.plan
+        if plan is PROMPT:
             self.prompt_seconds += step.seconds
             return
         self.decode_seconds += step.seconds
         self.draft_seconds += step.draft_seconds
         self.verify_seconds += step.target_seconds
         self.overhead_seconds += step.seconds - step.draft_seconds - step.target_seconds
-        reason = step.why_not_drafted
-        if reason is not None:
+        tree = draft.tree
+        if not tree.proposed:
+            reason = draft.reason or plan.reason
             self.reasons[reason] = self.reasons.get(reason, 0) + 1
             return
-        tree, tested, accepted = step.tree, step.tested_nodes, step.accepted_nodes
+        tested, accepted, by_drafter = step.tested_nodes, step.accepted_nodes, self.by_drafter
         for source in tree.sources[: tree.proposed]:
-            self._of(source).drafted += 1
+            stats = by_drafter.get(source)
+            if stats is None:
+                stats = by_drafter[source] = DrafterStats()
+            stats.drafted += 1
         for node in tested:
-            stats = self._of(tree.sources[node])
+            stats = by_drafter[tree.sources[node]]
             stats.tested += 1
             for counts in (self.tested_per_position, stats.tested_per_position):
                 _count_at(counts, tree.depths[node])
         for node in accepted:
-            stats = self._of(tree.sources[node])
+            stats = by_drafter[tree.sources[node]]
             stats.accepted += 1
             for counts in (self.accepted_per_position, stats.accepted_per_position):
                 _count_at(counts, tree.depths[node])
         self.drafted += tree.proposed
         self.tested += len(tested)
         self.accepted += len(accepted)
-
-    def _of(self, source: str) -> DrafterStats:
-        assert source != TARGET
-        found = self.by_drafter.get(source)
-        if found is None:
-            found = self.by_drafter[source] = DrafterStats()
-        return found
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self) | {

@@ -63,7 +63,7 @@ class Scheduler:
         *,
         wait: bool = True,
         owner: int | None = None,
-        told: Callable[[], object] = lambda: None,
+        told: Callable[[], object] | None = None,
     ) -> Task:
         """Begin a task as soon as it is its turn. It is over when `work` returns.
 
@@ -126,6 +126,8 @@ class Scheduler:
         """Hand something to a task's reader, and wait until there is room for more; raises
         Cancelled."""
         task.put(item)
+        if len(self.tasks) == 1 and task.read and not (self.waiting or task.cancelled):
+            return
         task.since = self.clock()
         self.wait(Request(task, Wait.READER))
 

@@ -102,7 +102,7 @@ class Task:
         owner: int | None = None,
         ahead: int = AHEAD,
         wake: Callable[[], None] = lambda: None,
-        told: Callable[[], object] = lambda: None,
+        told: Callable[[], object] | None = None,
     ) -> None:
         self.tokens, self.work, self.may_wait, self.owner = tokens, work, wait, owner
         self._ahead, self._wake, self._told = ahead, wake, told
@@ -122,21 +122,22 @@ class Task:
 
     def items(self) -> Iterator[Any]:
         """What it puts, up to its end. Raises Cancelled, or whatever ended it."""
-        while (item := self._next()) is not _END:
+        while True:
+            if not self._ahead and self._items.empty():
+                self._wanted = True
+                self._look()
+            item = self._items.get()
+            if item is _END:
+                break
             if self._ahead:
                 self._look()
             yield item
         if self.error is not None:
             raise self.error
 
-    def _next(self) -> Any:
-        if self._items.empty():
-            self._wanted = True
-            self._look()
-        return self._items.get()
-
     def _look(self) -> None:
-        if self.request is not None and self.request.wait is Wait.READER:
+        request = self.request
+        if request is not None and request.wait is Wait.READER:
             self._wake()
 
     def wait(self) -> None:
@@ -157,7 +158,8 @@ class Task:
     def put(self, item: object) -> None:
         self._wanted = False
         self._items.put(item)
-        self._told()
+        if self._told is not None:
+            self._told()
 
     @property
     def read(self) -> bool:
@@ -174,4 +176,5 @@ class Task:
         self.error = error
         self._items.put(_END)
         self._ended.set()
-        self._told()
+        if self._told is not None:
+            self._told()
