@@ -15,7 +15,8 @@ from localspec.engine import Engine
 from localspec.errors import Cancelled, EngineBusy, UsageError
 from localspec.keywords import AnswerKeywords, LoadKeywords, require_known
 from localspec.llama.options import ModelOptions
-from localspec.loading.load import Reference, load
+from localspec.loading.draft import Reference
+from localspec.loading.load import load
 from localspec.prompting.prompt import Prompt, Tokens
 from localspec.prompting.template import Message
 from localspec.sessions.sessions import OpenedSession

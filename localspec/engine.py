@@ -64,6 +64,7 @@ class Engine(Generating):
 
     Attributes:
         model: the target.
+        prompts: makes prompts of messages.
         draft: the draft model, or the trained head; None without one.
         why_no_draft: the reason, where there is none.
         why_draft: why this one, where it was chosen by `-d auto`.
@@ -114,7 +115,7 @@ class Engine(Generating):
         self._exact = exact
         self._is_batch_invariant = batch_invariant
         self._projector = projector
-        self._prompts = PromptBuilder(self.model, self.context_length, projector)
+        self.prompts = PromptBuilder(self.model, self.context_length, projector)
         self._drafting = drafting
         model = self._parts.model
         self._sessions = Sessions(
@@ -162,11 +163,6 @@ class Engine(Generating):
         self._seats.close()
         for model in models:
             model.close()
-
-    @property
-    def prompts(self) -> PromptBuilder:
-        """How prompts are made of messages."""
-        return self._prompts
 
     @property
     def parallel(self) -> int:
@@ -251,7 +247,7 @@ class Engine(Generating):
         if self._exact:
             drafting = drafting.exactly()
         stats = GenerationStats(kernels=self.model.kernels.words)
-        found = self._prompts.tokens(prompt, max_tokens, overflow, stats)
+        found = self.prompts.tokens(prompt, max_tokens, overflow, stats)
         tokens = list(found)
         if found.pictures:
             shift = None  # what is left would have its pictures elsewhere

@@ -54,12 +54,7 @@ class FedHead(TrainedHead):
     """One whose cache is fed the states of all the text."""
 
     cache: EagleCache | BlockCache
-
-    def __init__(
-        self, cache: EagleCache | BlockCache, layers: Sequence[int], vocabulary: int, name: str
-    ) -> None:
-        super().__init__(cache, layers, vocabulary, name)
-        self._at_prompt = False
+    _at_prompt = False
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._agreed = 0

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from localspec import paths
+from localspec.errors import UsageError
 from localspec.gguf.description import require_undamaged
 from localspec.gguf.mtp import has_mtp
 from localspec.hub import resolution
@@ -17,6 +18,72 @@ from localspec.llama.options import AUTO, ModelOptions
 from localspec.pairing.auto import Choice, choose
 from localspec.pairing.trained import best_for
 from localspec.self_draft.recipe import SELF, Wish
+
+Reference = str | os.PathLike[str]
+"""A path, `user/repo:quant`, a catalogue name, or "demo" for the embedded pair (see
+`localspec.hub.reference`)."""
+
+
+@dataclass
+class ChosenDraft:
+    """The draft to open.
+
+    Attributes:
+        path: None for none, also where no draft made from the target's own file pays.
+        own_mtp: whether it is the MTP layers in the target's file.
+        automatic: whether nobody named it.
+        why, why_none: why this one, or none.
+    """
+
+    path: Path | None = None
+    name: str = ""
+    notices: tuple[str, ...] = ()
+    own_mtp: bool = False
+    automatic: bool = False
+    why: str | None = None
+    why_none: str | None = None
+
+    def leave_out(self, what: str, error: Exception | None = None) -> None:
+        cause = "" if error is None else f": {str(error).rstrip('.')}"
+        self.why_none = f"only the n-gram drafter is used: {what}{cause}"
+        self.why = self.path = None
+        self.own_mtp = False
+
+
+def draft_for(
+    target: Path,
+    reference: Reference | None,
+    options: ModelOptions,
+    *,
+    offline: bool | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> ChosenDraft:
+    """Which draft to open. Raises as `find_draft`, and UsageError for an adapter without a named
+    draft model."""
+    if options.draft_adapters and reference in (None, AUTO, "none"):
+        raise UsageError(
+            "An adapter of the draft model fits one model. Name that with -d (draft=), or leave "
+            "out --lora-draft (lora_draft=)."
+        )
+    automatic, why = reference == AUTO, None
+    # What drafts from hidden states is made for text, and takes no adapter.
+    for_text = options.mmproj is None and not options.draft_adapters
+    if for_text and takes_own_mtp(target, reference, options):
+        why = "the layer that the model was trained with to predict ahead drafts"
+        return ChosenDraft(target, own_mtp=True, automatic=automatic, why=why)
+    if reference in (None, "none"):
+        return ChosenDraft(why_none="none was asked for")
+    if automatic:
+        choice = choose_draft(target, options)
+        if choice.draft is None:
+            return ChosenDraft(automatic=True, why_none=choice.why)
+        reference, why = choice.draft, choice.why or None
+    assert reference is not None
+    found = find_draft(reference, target, options, offline=offline, progress=progress)
+    found.automatic, found.why = automatic, why
+    if found.path is None:
+        found.why_none = "no draft made from its own file pays"
+    return found
 
 
 def choose_draft(target: Path, options: ModelOptions) -> Choice:
@@ -33,9 +100,7 @@ def choose_draft(target: Path, options: ModelOptions) -> Choice:
     )
 
 
-def takes_own_mtp(
-    target: Path, reference: str | os.PathLike[str] | None, options: ModelOptions
-) -> bool:
+def takes_own_mtp(target: Path, reference: Reference | None, options: ModelOptions) -> bool:
     """Whether the reference means MTP layers in the target's own file."""
     if reference is None or options.rpc or options.draft_adapters or options.mmproj is not None:
         return False
@@ -45,31 +110,22 @@ def takes_own_mtp(
     return meant and has_mtp(target)
 
 
-class NamedDraft(NamedTuple):
-    """A draft model that was asked for; no `path` if no draft made from the target's own file
-    pays."""
-
-    path: Path | None
-    name: str
-    notices: tuple[str, ...]
-
-
 def find_draft(
-    reference: str | os.PathLike[str],
+    reference: Reference,
     target: Path,
     options: ModelOptions,
     *,
     offline: bool | None = None,
     progress: Callable[[float], None] | None = None,
-) -> NamedDraft:
+) -> ChosenDraft:
     """What any other `-d` means: a file, or a draft made from the target's own. Raises as
     `localspec.hub.resolution.find` and `localspec.self_draft.making.self_draft`."""
     wish = Wish.parse(reference)
     if wish is None:
         found = resolution.find(reference, offline=offline, embedded=paths.EMBEDDED_DRAFT)
-        return NamedDraft(found.path, resolution.name_of(reference, found.path), found.notices)
+        return ChosenDraft(found.path, resolution.name_of(reference, found.path), found.notices)
     from localspec.self_draft.making import self_draft
 
     require_undamaged(target)
     made = self_draft(target, wish, options, lambda: progress is None or progress(0.0))
-    return NamedDraft(made.path, "" if made.path is None else made.path.stem, (made.words,))
+    return ChosenDraft(made.path, "" if made.path is None else made.path.stem, (made.words,))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -17,7 +16,7 @@ from localspec.drafters.options import Drafting
 from localspec.drafters.parallel import ParallelReader
 from localspec.drafters.registry import Parts
 from localspec.engine import Engine
-from localspec.errors import DraftMismatch, ModelInvalid, ModelNotFound, NativeError, UsageError
+from localspec.errors import DraftMismatch, ModelInvalid, ModelNotFound, NativeError
 from localspec.gguf.description import require_undamaged
 from localspec.gguf.heads import require_no_head
 from localspec.hub import resolution
@@ -28,7 +27,7 @@ from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.shared_context import SharedContext
 from localspec.loading.cost_identity import cost_identity
-from localspec.loading.draft import choose_draft, find_draft, takes_own_mtp
+from localspec.loading.draft import ChosenDraft, Reference, draft_for
 from localspec.loading.heads import open_own_mtp
 from localspec.loading.opening import (
     Cache,
@@ -48,10 +47,6 @@ from localspec.scheduling.shared_seats import SharedSeats
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # of Python itself from 3.11 on
-
-Reference = str | os.PathLike[str]
-"""A path, `user/repo:quant`, a catalogue name, or "demo" for the embedded pair (see
-`localspec.hub.reference`)."""
 
 OWN = ("model", "draft", "options", "drafting", "wait", "progress", "offline")
 """Parameters of `load` besides the fields of the options."""
@@ -100,7 +95,7 @@ def load(
     others = OtherProcesses()  # watches the machine from now on
     found = resolution.find(model, offline=offline)
     path = found.path
-    chosen = _choose(path, draft, options, offline=offline, progress=progress)
+    chosen = draft_for(path, draft, options, offline=offline, progress=progress)
     notices = [*found.notices, *chosen.notices]
     files = [path] if chosen.path is None or chosen.own_mtp else [path, chosen.path]
     reports = _shares(progress, files)
@@ -153,63 +148,7 @@ def load(
     return engine
 
 
-@dataclass
-class _Chosen:
-    """The draft to open. `own_mtp`: the MTP layers in the target's file; `automatic`: nobody named
-    it; `why`: why this one, `why_none`: why none."""
-
-    path: Path | None = None
-    name: str = ""
-    own_mtp: bool = False
-    automatic: bool = False
-    why: str | None = None
-    why_none: str | None = None
-    notices: tuple[str, ...] = ()
-
-    def leave_out(self, what: str, error: Exception | None = None) -> None:
-        cause = "" if error is None else f": {str(error).rstrip('.')}"
-        self.why_none = f"only the n-gram drafter is used: {what}{cause}"
-        self.why = self.path = None
-        self.own_mtp = False
-
-
-def _choose(
-    path: Path,
-    draft: Reference | None,
-    options: ModelOptions,
-    *,
-    offline: bool | None,
-    progress: Callable[[float], None] | None,
-) -> _Chosen:
-    """Which draft to open; a UsageError for an adapter without a named draft model."""
-    if options.draft_adapters and draft in (None, "auto", "none"):
-        raise UsageError(
-            "An adapter of the draft model fits one model. Name that with -d (draft=), or leave "
-            "out --lora-draft (lora_draft=)."
-        )
-    chosen = _Chosen(automatic=draft == "auto")
-    # What drafts from hidden states is made for text, and takes no adapter.
-    for_text = options.mmproj is None and not options.draft_adapters
-    if for_text and takes_own_mtp(path, draft, options):
-        chosen.path, chosen.own_mtp = path, True
-        chosen.why = "the layer that the model was trained with to predict ahead drafts"
-        return chosen
-    if chosen.automatic:
-        choice = choose_draft(path, options)
-        draft = choice.draft
-        chosen.why, chosen.why_none = (None, choice.why) if draft is None else (choice.why, None)
-    elif draft in (None, "none"):
-        draft, chosen.why_none = None, "none was asked for"
-    if draft is not None:
-        named = find_draft(draft, path, options, offline=offline, progress=progress)
-        chosen.path, chosen.name, chosen.notices = named.path, named.name, tuple(named.notices)
-        if named.path is None:
-            chosen.why_none = "no draft made from its own file pays"
-    chosen.why = chosen.why or None
-    return chosen
-
-
-def _open_target(path: Path, chosen: _Chosen, options: ModelOptions, report: Report) -> Model:
+def _open_target(path: Path, chosen: ChosenDraft, options: ModelOptions, report: Report) -> Model:
     """The target; without its MTP layers where these are damaged and nobody asked for them."""
     require_undamaged(path)
     require_no_head(path)
@@ -239,7 +178,7 @@ def _why_one_at_a_time(model: Model, options: ModelOptions, largest: int | None)
 
 
 def _open_drafts(
-    chosen: _Chosen, target: Cache, options: ModelOptions, report: Report, opened: ExitStack
+    chosen: ChosenDraft, target: Cache, options: ModelOptions, report: Report, opened: ExitStack
 ) -> Drafts:
     """Open what was chosen; `opened` closes it. Raises if a draft that was named fails."""
     path = chosen.path
