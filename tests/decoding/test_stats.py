@@ -146,6 +146,3 @@ def test_padding_that_is_accepted_by_luck_is_the_targets() -> None:
     assert step.sources == ["toy", "toy", TARGET, TARGET, TARGET]
     assert step.tree.sources == ["toy", "toy", PADDING, PADDING]
     assert (step.drafted, step.tested, step.accepted) == (2, 2, 2)
-
-
-# The loop.

@@ -19,16 +19,6 @@ def trees(draw: st.DrawFn) -> TokenTree:
     return tree
 
 
-@st.composite
-def padded_trees(draw: st.DrawFn) -> tuple[TokenTree, int]:
-    """The same with padding anywhere below it, and how many nodes were proposed."""
-    tree = draw(trees())
-    proposed = len(tree)
-    for node in range(proposed, proposed + draw(st.integers(0, 6))):
-        tree.pad(draw(st.integers(0, 3)), draw(st.integers(ROOT, node - 1)))
-    return tree, proposed
-
-
 def is_below(tree: TokenTree, node: int, ancestor: int) -> bool:
     while node != ROOT:
         if node == ancestor:
@@ -79,22 +69,3 @@ def test_chain_of_tokens_is_chosen_and_not_drawn() -> None:
     assert (tree.proposals, tree.sources) == ([None] * 3, ["ngram"] * 3)
     assert tree.tip() == 2
     assert tree.leaf_numbers() == [[0], [0], [0]]
-
-
-# Padding.
-
-
-@examples(50)
-@given(made=padded_trees())
-def test_padding_is_a_node_like_any_other(made: tuple[TokenTree, int]) -> None:
-    """A pass, a mask and a rule make no difference: the same tree if all of it were proposed."""
-    padded, _ = made
-    tree = TokenTree()
-    for token, parent in zip(padded.tokens, padded.parents, strict=True):
-        tree.add(token, parent, "toy")
-    assert (padded.depths, padded.proposals) == (tree.depths, [None] * len(tree))
-    assert padded.leaf_numbers() == tree.leaf_numbers()
-    assert (padded.tip(), padded.is_chain()) == (tree.tip(), tree.is_chain())
-    for node in range(ROOT, len(tree)):
-        assert padded.children(node) == tree.children(node)
-        assert padded.path_tokens(node) == tree.path_tokens(node)

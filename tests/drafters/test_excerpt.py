@@ -15,7 +15,7 @@ from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.sources import Source
 from localspec.decoding.tree import ROOT
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.excerpt import NEEDLE, SINKS, excerpt, left_out_of
+from localspec.drafters.excerpt import SINKS
 from localspec.drafters.named import Staged
 from tests.decoding.steps import run
 from tests.support.drafting import cascade_of
@@ -49,20 +49,6 @@ def is_excerpt(held: Sequence[int], text: Sequence[int]) -> bool:
     behind = list(held[SINKS:])
     pieces = (text[i : i + len(behind)] for i in range(SINKS, len(text) - len(behind) + 1))
     return list(held[:SINKS]) == list(text[:SINKS]) and any(behind == list(p) for p in pieces)
-
-
-# The excerpt.
-
-
-@pytest.mark.parametrize("left_out", [0, 1, 30, 255])
-def test_what_was_left_out_is_found_again(left_out: int) -> None:
-    text = words(300)
-    held = [*excerpt(text, left_out)]
-    assert left_out_of(text, held) == left_out
-    assert left_out_of(tuple(text), held[: SINKS + NEEDLE]) == left_out
-    assert left_out_of(text, held[:SINKS]) == 0
-    assert left_out_of([*text[1:], 0], held) == 0, "another text"
-    assert left_out_of(words(300, 1), held) == 0
 
 
 # What is read.

@@ -87,11 +87,6 @@ def counted(steps: Sequence[Step]) -> GenerationStats:
 
 
 @for_all
-def test_source_has_the_name_it_is_registered_by(name: str) -> None:
-    assert REGISTRY[name].build(parts_for(name)).name == name
-
-
-@for_all
 def test_source_works_by_name(name: str) -> None:
     steps = answer(Drafting(drafter=name, depth=4), parts_for(name))
     assert {step.plan.drafter for step in steps[1:-1]} == {name}
@@ -156,9 +151,6 @@ def test_only_sources_that_need_a_model_ask_it(name: str) -> None:
     model = parts.model or parts.head
     assert model is not None
     assert model.cache.native_seconds > 0
-
-
-# A source that somebody adds.
 
 
 def test_windows_and_two_sources_together_take_no_part_in_auto() -> None:

@@ -69,30 +69,6 @@ def test_an_answer_alone_has_the_costs_of_always() -> None:
     assert real.verifying(0, 20, table.view()) == real.verifying(0, 20)
 
 
-@pytest.mark.parametrize("answers", [2, 3, 5, 8])
-def test_plain_steps_share_the_pass_evenly(answers: int) -> None:
-    table = Table(answers)
-    assert table.view().seconds(1, 0) == pytest.approx(table.seconds(answers) / answers)
-    assert table.view().plain(0) == pytest.approx(table.seconds(answers) / answers)
-
-
-@pytest.mark.parametrize(("answers", "rows"), [(2, 2), (3, 4), (8, 2), (8, 1)])
-def test_where_all_do_the_same_they_foresee_what_the_pass_takes(answers: int, rows: int) -> None:
-    """Unless it is cheaper for one that drafts alone."""
-    table = Table(answers)
-    together = answers * table.view().seconds(rows, 0)
-    plain = table.seconds(answers)
-    alone = plain + answers * (table.seconds(answers + rows - 1) - plain)
-    assert together == pytest.approx(min(alone, table.seconds(answers * rows)))
-
-
-def test_a_size_that_takes_the_drafts_of_all_is_foreseen() -> None:
-    """None of them would pay alone for the pass over sixteen that all fill together."""
-    table = Table(8, {1: 1.0, 8: 2.0, 9: 2.9, 16: 3.0, 32: 6.0})
-    view = table.view()
-    assert view.seconds(2, 0) - view.seconds(1, 0) == pytest.approx(0.025 / 8)
-
-
 def test_the_more_answers_the_fewer_drafts() -> None:
     """Down to none, where each row costs what it brings."""
     costs = {n: 1.0 + 0.2 * n for n in (1, 2, 4, 8, 16, 32, 64)}
