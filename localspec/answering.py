@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from localspec.decoding.acceptance import AcceptanceRule
-from localspec.decoding.interfaces import Drafter, Step
+from localspec.decoding.interfaces import Drafter
 from localspec.decoding.sampling import Constraint, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
@@ -17,7 +17,6 @@ from localspec.drafters.registry import Parts
 from localspec.errors import UsageError
 from localspec.llama.pictures import Picture
 from localspec.prompting.detokenizer import Detokenizer
-from localspec.stream import Piece
 
 if TYPE_CHECKING:
     from localspec.llama.target import LlamaTarget
@@ -38,12 +37,6 @@ class Answer:
     reuse: bool = True
     progress: Callable[[int, int], None] | None
     pictures: Sequence[Picture] = ()
-
-    def piece(self, step: Step) -> Piece:
-        """What its reader gets of its latest step."""
-        session = self.session
-        length = len(session.context) + session.dropped
-        return Piece(step, self.detokenizer.take(), length, session.finish)
 
 
 def reread(answer: Answer, target: LlamaTarget, parts: Parts, drafter: Drafter) -> None:

@@ -8,9 +8,8 @@ from functools import partial
 from time import perf_counter
 
 from localspec.answering import Answer, reread, vocabulary_of
-from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import Step
-from localspec.decoding.loop import speculate
+from localspec.decoding.loop import drive, speculate
 from localspec.drafters.composition import asks_model, compose, sources
 from localspec.llama.native_context import CacheFull
 from localspec.policy.calibration import Calibration
@@ -20,6 +19,7 @@ from localspec.policy.threads import Threads
 from localspec.scheduling.scheduler import Scheduler
 from localspec.scheduling.seats import Seat
 from localspec.scheduling.task import Displaced, Task, Wait
+from localspec.stream import Piece
 
 
 class Generating:
@@ -31,16 +31,18 @@ class Generating:
     _calibration: Calibration
 
     def _answer(self, answer: Answer, task: Task) -> None:
-        seat, stats, started = seat_of(task), answer.stats, perf_counter()
+        seat, stats, session, started = seat_of(task), answer.stats, answer.session, perf_counter()
         steps = self.begin(answer, task)
         elapsed = perf_counter() - started
         stats.prompt_seconds = max(0.0, elapsed - stats.calibration_seconds)
         try:
             for step in steps:
-                if answer.session.finish is None:
-                    self._scheduler.put(task, answer.piece(step))
+                length = len(session.context) + session.dropped
+                piece = Piece(step, answer.detokenizer.take(), length, session.finish)
+                if session.finish is None:
+                    self._scheduler.put(task, piece)
                 else:
-                    task.put(answer.piece(step))
+                    task.put(piece)
         finally:
             steps.close()
             stats.threads = self._threads.why

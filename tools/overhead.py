@@ -26,9 +26,8 @@ import llama_cpp
 import localspec
 from localspec import Drafting, GenerationStats, ModelOptions, SamplingParams, Stream
 from localspec.decoding.acceptance import GreedyMatch
-from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import Plan, Planner, Step
-from localspec.decoding.loop import speculate
+from localspec.decoding.loop import drive, speculate
 from localspec.decoding.session import Session
 from localspec.drafters.composition import compose
 from localspec.llama.library import default_threads

@@ -1,5 +1,4 @@
-"""Speculative decoding without input or output: `localspec.decoding.driver` or a scheduler answers
-the passes."""
+"""Speculative decoding without input or output, and `drive`, which answers what it yields."""
 
 from __future__ import annotations
 
@@ -22,6 +21,7 @@ from localspec.decoding.interfaces import (
     Plan,
     Planner,
     Step,
+    Target,
 )
 from localspec.decoding.logprobs import TokenLogprob, told_along, told_as_sampled
 from localspec.decoding.sampling import Rows
@@ -98,6 +98,32 @@ def speculate(
             yield step
     finally:
         drafter.committed(session.context, NO_ROWS)
+
+
+def drive(session: Session, requests: Requests, target: Target) -> Generator[Step, None, None]:
+    """The steps of one answer, with a target of its own.
+
+    However the iteration ends, the caches hold a beginning of `session.context` and nothing
+    else."""
+    result: PassResult | None = None
+    try:
+        while True:
+            try:
+                event = requests.send(result)
+            except StopIteration:
+                return
+            result = None
+            if isinstance(event, PassRequest):
+                result = target.forward(event)
+            elif isinstance(event, Commit):
+                target.commit(event.tree, event.path)
+            else:
+                yield event
+    finally:
+        try:
+            requests.close()
+        finally:
+            target.rollback(session.context)
 
 
 NOTHING = Draft(TokenTree())

@@ -10,9 +10,8 @@ from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
-from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import PassRequest, PassResult
-from localspec.decoding.loop import speculate
+from localspec.decoding.loop import drive, speculate
 from localspec.decoding.params import SamplingParams
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import acceptance_rule

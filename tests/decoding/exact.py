@@ -11,9 +11,8 @@ from localspec.decoding.acceptance import (
     Verdict,
     Verification,
 )
-from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import Drafter, PassRequest, Plan, Planner
-from localspec.decoding.loop import speculate
+from localspec.decoding.loop import drive, speculate
 from localspec.decoding.random_source import RandomSource
 from localspec.decoding.sampling import Constraint, SamplingParams
 from localspec.decoding.sources import Source

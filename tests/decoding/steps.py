@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localspec.decoding.acceptance import AcceptanceRule, GreedyMatch
-from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import TARGET, Draft, Plan, Step
-from localspec.decoding.loop import speculate
+from localspec.decoding.loop import drive, speculate
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Source
 from localspec.decoding.tree import TokenTree

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 
 from localspec.decoding.acceptance import GreedyMatch, Verdict, Verification
-from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import (
     Draft,
     Drafter,
@@ -17,7 +16,7 @@ from localspec.decoding.interfaces import (
     Plan,
     Step,
 )
-from localspec.decoding.loop import speculate
+from localspec.decoding.loop import drive, speculate
 from localspec.decoding.random_source import RandomSource
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session

@@ -16,13 +16,12 @@ from localspec.decoding.acceptance import (
     GreedyMatch,
     SpeculativeSampling,
 )
-from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import (
     TARGET,
     Plan,
     Planner,
 )
-from localspec.decoding.loop import speculate
+from localspec.decoding.loop import drive, speculate
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import SamplingParams
 from localspec.policy.fixed import Fixed, Never

@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from localspec.decoding.acceptance import GreedyMatch, SpeculativeSampling
-from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import PROMPT, Plan, Planner, Step
-from localspec.decoding.loop import speculate
+from localspec.decoding.loop import drive, speculate
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Source
 from localspec.drafters.draft_model import DraftModel

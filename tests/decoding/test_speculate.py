@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from localspec.decoding.acceptance import GreedyMatch
-from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import PassRequest, PassResult, Plan, Step
-from localspec.decoding.loop import speculate
+from localspec.decoding.loop import drive, speculate
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree

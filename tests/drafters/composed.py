@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from localspec.decoding.acceptance import GreedyMatch
-from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import Step
-from localspec.decoding.loop import speculate
+from localspec.decoding.loop import drive, speculate
 from localspec.decoding.rules import BestLossless
 from localspec.drafters.composition import compose
 from localspec.drafters.options import Drafting

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.decoding.acceptance import BlockVerification
-from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import Plan
-from localspec.decoding.loop import speculate
+from localspec.decoding.loop import drive, speculate
 from localspec.decoding.random_source import SeededRandom
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.named import Staged

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 
 from localspec.decoding.acceptance import AcceptanceRule, GreedyMatch, SpeculativeSampling
-from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import PassRequest, PassResult
-from localspec.decoding.loop import speculate
+from localspec.decoding.loop import drive, speculate
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from localspec.decoding.acceptance import GreedyMatch
-from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import Step
-from localspec.decoding.loop import speculate
+from localspec.decoding.loop import drive, speculate
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import SamplingParams

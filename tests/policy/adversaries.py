@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from localspec.decoding.acceptance import GreedyMatch
-from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import PassRequest, PassResult, Step
-from localspec.decoding.loop import speculate
+from localspec.decoding.loop import drive, speculate
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree

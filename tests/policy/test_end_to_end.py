@@ -9,9 +9,8 @@ from __future__ import annotations
 import pytest
 
 from localspec.decoding.acceptance import GreedyMatch
-from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import Step
-from localspec.decoding.loop import speculate
+from localspec.decoding.loop import drive, speculate
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.ngram import NgramIndex, NgramSource
 from localspec.policy.policy import Policy

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from localspec.decoding.acceptance import GreedyMatch
-from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import Limits, Plan, Step
-from localspec.decoding.loop import speculate
+from localspec.decoding.loop import drive, speculate
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Prediction
 from localspec.drafters.draft_model import DraftModel

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from localspec.decoding.acceptance import AcceptanceRule, BlockVerification, GreedyMatch
-from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import Step
-from localspec.decoding.loop import speculate
+from localspec.decoding.loop import drive, speculate
 from localspec.decoding.sampling import Constraint
 from tests.policy.builders import Pair
 from tests.policy.measuring import SHAPES

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from localspec import Drafting
 from localspec.decoding.acceptance import GreedyMatch
-from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import Limits
-from localspec.decoding.loop import speculate
+from localspec.decoding.loop import drive, speculate
 from localspec.drafters.composition import compose
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.registry import Parts

@@ -6,9 +6,8 @@ from collections.abc import Callable, Generator, Sequence
 from time import perf_counter
 
 from localspec import Drafting, Engine, SamplingParams
-from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import Step
-from localspec.decoding.loop import speculate
+from localspec.decoding.loop import drive, speculate
 from localspec.decoding.random_source import RandomSource, SeededRandom
 from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import Sampler
