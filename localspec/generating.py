@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing, suppress
-from functools import partial
 from time import perf_counter
 
 from localspec.answering import Answer, reread, vocabulary_of
-from localspec.decoding.interfaces import Step
+from localspec.decoding.interfaces import Drafter, Planner, Step
 from localspec.decoding.loop import drive, speculate
 from localspec.drafters.composition import asks_model, compose, sources
 from localspec.llama.native_context import CacheFull
@@ -96,40 +95,23 @@ class Generating:
                     seat.cache, sources(parts)[1], tokens, read
                 )
         seat.drafting = False
-
-        clock = self._scheduler.time_of(task)
-
-        def steps() -> Generator[Step, None, None]:
-            requests = speculate(answer.session, drafter, planner, answer.rule, clock=clock)
-            return drive(answer.session, requests, target)
-
-        return self._steps(
-            answer, task, steps, partial(reread, answer, target, parts, drafter), asks
-        )
+        return self._steps(answer, task, planner, drafter, asks)
 
     def _steps(
-        self,
-        answer: Answer,
-        task: Task,
-        steps: Callable[[], Generator[Step, None, None]],
-        again: Callable[[], object],
-        asks: bool,
+        self, answer: Answer, task: Task, planner: Planner, drafter: Drafter, asks: bool
     ) -> Generator[Step, None, None]:
-        """`steps`, behind shifts of the context too, with their seconds beside other answers;
-        threads may change between two of them.
-
-        Args:
-            again: called behind a shift, brings the caches to the text that is left.
-            asks: whether the draft model may be asked.
-        """
+        """Behind shifts of the context too, with their seconds beside other answers; threads may
+        change between two. `asks`: whether the draft model may be asked."""
+        session, rule, clock = answer.session, answer.rule, self._scheduler.time_of(task)
         seat, waited = seat_of(task), task.waited
         while True:
-            with closing(steps()) as found:
+            requests = speculate(session, drafter, planner, rule, clock=clock)
+            with closing(drive(session, requests, seat.target)) as steps:
                 while True:
                     if asks:
-                        seat.allot(len(answer.session.context))
+                        seat.allot(len(session.context))
                     before, lost = {**waited}, task.lost
-                    step = next(found, None)
+                    step = next(steps, None)
                     self._threads.between()
                     seat.drafting = False
                     if step is None:
@@ -142,9 +124,9 @@ class Generating:
                             draft_seconds=waited[Wait.DRAFT] - before[Wait.DRAFT],
                         )
                     yield step
-            if not answer.session.shift():
+            if not session.shift():
                 return
-            again()
+            reread(answer, seat.target, seat.parts, drafter)
 
     def _measure(
         self, seat: Seat, prompt: Sequence[int], known: int, *, whole: bool = False

@@ -65,9 +65,7 @@ class Stream(Iterator[Chunk]):
     The engine is held from the first chunk to the last; leaving early releases it and keeps the
     text so far valid.
 
-    Attributes:
-        stats: figures, growing while it runs.
-        prompt: token ids of the prompt.
+    `stats`: figures, growing while it runs; `prompt`: its token ids.
     """
 
     def __init__(

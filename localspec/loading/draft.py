@@ -68,7 +68,7 @@ def draft_for(
     automatic, why = reference == AUTO, None
     # What drafts from hidden states is made for text, and takes no adapter.
     for_text = options.mmproj is None and not options.draft_adapters
-    if for_text and takes_own_mtp(target, reference, options):
+    if for_text and _takes_own_mtp(target, reference, options):
         why = "the layer that the model was trained with to predict ahead drafts"
         return ChosenDraft(target, own_mtp=True, automatic=automatic, why=why)
     if reference in (None, "none"):
@@ -100,7 +100,7 @@ def choose_draft(target: Path, options: ModelOptions) -> Choice:
     )
 
 
-def takes_own_mtp(target: Path, reference: Reference | None, options: ModelOptions) -> bool:
+def _takes_own_mtp(target: Path, reference: Reference | None, options: ModelOptions) -> bool:
     """Whether the reference means MTP layers in the target's own file."""
     if reference is None or options.rpc or options.draft_adapters or options.mmproj is not None:
         return False

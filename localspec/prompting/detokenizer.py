@@ -62,10 +62,6 @@ class Detokenizer:
             return True
         text = self._held + text
         begin = self._end_of_thought(text) if self._thinks is not None else 0
-        if not self._stop:
-            if text:
-                self._released.append(text)
-            return False
         found = [(at, stop) for stop in self._stop if (at := text.find(stop, begin)) >= 0]
         if found:
             end, self.stopped = min(found, key=lambda one: one[0])

@@ -21,7 +21,7 @@ class Seat:
 
     Attributes:
         limits: of its trees.
-        drafting: whether a draft is being made.
+        drafting: whether a draft is being made, which may need the cells that it was granted.
         task: who sits here, where there are several.
     """
 
@@ -75,13 +75,8 @@ class Seat:
 
 
 class Seats:
-    """The seat of an engine that generates one answer at a time. Its caches keep their text for the
-    next one.
-
-    Attributes:
-        all: the seats.
-        scheduler: of their tasks.
-    """
+    """The seat `all` of an engine that generates one answer at a time, and the scheduler of its
+    tasks. Its caches keep their text for the next one."""
 
     def __init__(self, cache: Context, parts: Parts) -> None:
         self.all: Sequence[Seat] = [Seat(cache, parts)]

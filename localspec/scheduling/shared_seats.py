@@ -32,8 +32,7 @@ from localspec.sessions.sessions import Sessions
 
 ROOM = 16  # tokens of an answer for which there has to be room when it begins, or begins anew
 LEAST = 8  # tokens of a draft for which there has to be room in the draft model's cache
-MEASURED = 128
-"""Tokens for which the draft model's cache must have room when its passes are measured."""
+MEASURED = 128  # the same when its passes are measured
 
 
 class SeatTarget(LlamaTarget):
@@ -58,7 +57,6 @@ class SharedSeat(Seat):
 
     Attributes:
         text: tokens of the last answer.
-        drafting: whether it may need the cells that its draft cache was granted.
         keeps: whether its text is kept for answers to come. Held cells make every pass longer, so
             an answer that reuses nothing leaves nothing either.
     """

@@ -174,7 +174,5 @@ class Task:
 
     def end(self, error: BaseException | None) -> None:
         self.error = error
-        self._items.put(_END)
         self._ended.set()
-        if self._told is not None:
-            self._told()
+        self.put(_END)
