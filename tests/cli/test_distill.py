@@ -96,7 +96,7 @@ def test_a_folder_that_cannot_be_made(cli: Cli, home: Path, tmp_path: Path) -> N
         (("--as", "oracle"), "There is no kind of draft 'oracle'. Choose one of"),
         (("--epochs", "0"), "--epochs is 0. Give 1 or more."),
         (("--tokens", "-1"), "--tokens is -1. Give 1 or more."),
-        (("--quant", "Q4_K"), "A draft cannot be written as 'Q4_0'."),
+        (("--quant", "Q4_K"), "A draft cannot be written as 'Q4_K'."),
         (("--from", "demo", "--shape", "32x1x32"), "Give one of them."),
         (("--as", "medusa", "--shape", "32x1x32"), "has its target's shape."),
         (("--from", "demo", "--vocabulary", "4000"), "Leave out --from and --rounds."),
