@@ -43,6 +43,7 @@ class Block(Record):
     thinking: str | None = None
     id: str | None = None
     name: str | None = None
+    tool_name: str | None = None
     input: dict[str, Any] | None = None
     tool_use_id: str | None = None
     content: str | list[Block] | None = None
@@ -151,8 +152,8 @@ def _text(content: str | Sequence[Block]) -> str:
             found.append(_text(source.content))
         elif block.type == "search_result":
             found += [block.title or "", _text(block.content or "")]
-        elif block.type == "text":
-            found.append(block.text or "")
+        elif block.type in ("text", "tool_reference"):
+            found.append(block.text or block.tool_name or "")
         else:
             raise ApiError(
                 400, f"The model reads text only, and there is a '{block.type[:40]}' block."

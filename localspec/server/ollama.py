@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
@@ -14,6 +15,7 @@ from pydantic import Field
 
 from localspec import Engine
 from localspec.gguf.names import quant_of
+from localspec.gguf.reader import read_gguf
 from localspec.prompting.pieces import Text, Thought
 from localspec.prompting.prompt import Tokens
 from localspec.prompting.reasoning import reasons
@@ -39,6 +41,7 @@ from localspec.server.tools import ToolChoice, chosen
 from localspec.server.wire import Record, Sampling, sampling_of, stops_of
 
 VERSION = "0.12.0"
+_NO_JSON = ("nan", "inf", "-inf")
 
 
 class Options(Sampling):
@@ -53,6 +56,7 @@ class OllamaMessage(Record):
     images: list[str] | None = None
     tool_calls: list[ToolCall] | None = None
     tool_name: str | None = None
+    tool_call_id: str | None = None
     thinking: str | None = None
 
     def as_openai(self) -> Message:
@@ -61,6 +65,7 @@ class OllamaMessage(Record):
             content=_with_images(self.content or "", self.images),
             name=self.tool_name,
             tool_calls=self.tool_calls or None,
+            tool_call_id=self.tool_call_id,
             reasoning_content=self.thinking,
         )
 
@@ -272,7 +277,7 @@ def _content(member: str, message: AnswerMessage) -> dict[str, Any]:
     content: dict[str, Any] = {"role": "assistant", "content": message.text, **thinking}
     if message.calls:
         content["tool_calls"] = [
-            {"function": {"name": call.name, "arguments": call.as_object()}}
+            {"id": call.id, "function": {"name": call.name, "arguments": call.as_object()}}
             for call in message.calls
         ]
     return {"message": content}
@@ -315,9 +320,19 @@ async def show(service: Service, wanted: ShowRequest) -> Any:
         "parameters": "\n".join(f"{k} {v}" for k, v in parameters.items() if k != "logit_bias"),
         "template": engine.model.chat_template or "",
         "details": _details(service.host),
-        "model_info": dict(engine.model.metadata) | {"general.architecture": _family(engine)},
+        "model_info": await asyncio.to_thread(_model_info, engine.model.path),
         "capabilities": [name for name, offered in can.items() if offered],
         "modified_at": _modified(engine.model.path),
+    }
+
+
+def _model_info(path: Path) -> dict[str, Any]:
+    """The file's metadata with numbers as numbers; None for arrays, as from ollama."""
+    found = read_gguf(path, tensors=False).metadata
+    simple = (str, int, float)
+    return {
+        key: value if isinstance(value, simple) and str(value) not in _NO_JSON else None
+        for key, value in found.items()
     }
 
 

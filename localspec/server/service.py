@@ -112,12 +112,13 @@ class Service:
             **(given or {}),
         }
 
-    def longest(self, asked: int | None) -> int | None:
-        """The longest answer to a request for so many tokens; None or less than 0 sets no limit."""
+    def longest(self, asked: int | None, name: str = "max_tokens") -> int | None:
+        """The longest answer to a request for so many tokens, which the client calls `name`; None
+        or less than 0 sets no limit."""
         if asked is None or asked < 0:
             return self.options.max_tokens
         if asked == 0:
-            raise ApiError(400, "max_tokens is 0. Give 1 or more.", param="max_tokens")
+            raise ApiError(400, f"{name} is 0. Give 1 or more.", param=name)
         return min(asked, 1 << 30)
 
     def shift(self, keep: int | None = None, discard: int | None = None) -> ContextShift | None:

@@ -27,14 +27,16 @@ None where they go on."""
 _MARKS = (
     *("<tool_call>", "<function=", "[TOOL_CALLS]"),
     *("<|python_tag|>", "<|python_start|>", "<|tool_call_start|>"),
+    *("<|tool_call|>", "<TOOLCALL>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"),
 )
-_CLOSES = ("</tool_call>", "<|python_end|>", "<|tool_call_end|>")
+_CLOSES = (
+    *("</tool_call>", "<|python_end|>", "<|tool_call_end|>"),
+    *("<|/tool_call|>", "</TOOLCALL>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"),
+    "```<｜tool▁call▁end｜>",
+)
 _LONGEST = 40
 """Characters before a call's name or arguments, apart from its name."""
 _ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*(?=\S)')
-_PARAMETER = re.compile(r"<parameter=([^>]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
-_BEGUN = re.compile(r"<parameter=([^>]+)>\n?(.*)", re.DOTALL)
-_FUNCTION_ENDS = re.compile(r"(?:>|</parameter>)\s*</function>")
 _LIST_ENDS = re.compile(r"\)\s*\]")
 _UNREADABLE = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -57,32 +59,77 @@ def _json(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     return [(name, _arguments(text[start:end], complete=end is not None))], end
 
 
+class _Tags:
+    """How parameters stand between tags; a value that spells one of them does not end there."""
+
+    def __init__(self, opens: str, between: str, closes: str, end: str, *, lines: bool) -> None:
+        line = r"\n?" if lines else ""
+        self.begun = re.compile(rf"{opens}([^<>]+){between}{line}(.*)", re.DOTALL)
+        self.whole = re.compile(
+            rf"{opens}([^<>]+){between}{line}(.*?){line}{closes}(?=\s*(?:{opens}|{end}))", re.DOTALL
+        )
+        self.may_end = re.compile(rf"{line}{closes}\s*(?:<[^>]*)?\Z")
+        self.ends = re.compile(rf"{closes}\s*{end}")
+        self.empty = re.compile(rf"\s*{end}")
+        self.marks = ["\n" * lines + closes, closes]
+
+    def read(self, text: str, start: int, name: str, tools: Schemas) -> Parsed:
+        """The call whose parameters begin at `start`."""
+        ends = self.empty.match(text, start) or self.ends.search(text, start)
+        body = text[start : None if ends is None else ends.end()]
+        told, at = list[str](), 0
+        known = tools.get(name, {}).get("properties")
+        known = known if isinstance(known, Mapping) else {}
+        for parameter in self.whole.finditer(body):
+            value = _typed(parameter[2], known.get(parameter[1]))
+            told.append(f"{_dumped(parameter[1])}: {_dumped(value)}")
+            at = parameter.end()
+        begun = self.begun.search(body, at)
+        if ends is None and begun is not None and _is_text(known.get(begun[1])):
+            said, end = begun[2], self.may_end.search(begun[2])
+            held = max(held_back(said, mark) for mark in self.marks)
+            value = said[: len(said) - held if end is None else end.start()]
+            told.append(f"{_dumped(begun[1])}: {_dumped(value)[:-1]}")
+        arguments = "{" + ", ".join(told)
+        if ends is None:
+            return [(name, arguments)], None
+        return [(name, arguments + "}")], ends.end()
+
+
+_QWEN = _Tags("<parameter=", ">", "</parameter>", "</function>", lines=True)
+_GLM = _Tags(
+    "<arg_key>", r"</arg_key>\s*<arg_value>", "</arg_value>", "</tool_call>", lines=False
+)
+
+
 def _xml(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     """`<function=NAME><parameter=X>…</parameter></function>` (Qwen3-Coder)."""
-    ends = _FUNCTION_ENDS.search(text, found.end() - 1)
-    body = text[found.end() : None if ends is None else ends.end()]
-    name, told, at = found["function"], [], 0
-    known = tools.get(name, {}).get("properties")
-    known = known if isinstance(known, Mapping) else {}
-    for parameter in _PARAMETER.finditer(body):
-        value = _typed(parameter[2], known.get(parameter[1]))
-        told.append(f"{_dumped(parameter[1])}: {_dumped(value)}")
-        at = parameter.end()
-    begun = _BEGUN.search(body, at)
-    if ends is None and begun is not None and _is_text(known.get(begun[1])):
-        held = max(held_back(begun[2], mark) for mark in ("\n</parameter>", "</parameter>"))
-        value = begun[2][: len(begun[2]) - held]
-        told.append(f"{_dumped(begun[1])}: {_dumped(value)[:-1]}")
-    arguments = "{" + ", ".join(told)
-    return ([(name, arguments)], None) if ends is None else ([(name, arguments + "}")], ends.end())
+    return _QWEN.read(text, found.end(), found["function"], tools)
+
+
+def _keyed(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
+    """`<tool_call>NAME<arg_key>X</arg_key><arg_value>…</arg_value></tool_call>` (GLM)."""
+    if found["keyed"] not in tools and not text.startswith("<arg_key>", found.end()):
+        raise NotCall
+    return _GLM.read(text, found.end(), found["keyed"], tools)
+
+
+def _separated(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
+    """`<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}<｜tool▁call▁end｜>`, or with its type before the name
+    and a fence around the arguments (DeepSeek)."""
+    return _with_arguments(found["separated"], text, found)
 
 
 def _named(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     """`[TOOL_CALLS]NAME[ARGS]{…}` (Mistral); its marks are control tokens, and leave no text."""
+    return _with_arguments(found["name"], text, found)
+
+
+def _with_arguments(name: str, text: str, found: re.Match[str]) -> Parsed:
     start, end = found.end(), _end(text, found.end())
     if end is None:
         _partial(text[start:], True)
-    return [(found["name"], text[start:end])], end
+    return [(name, text[start:end])], end
 
 
 def _python(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
@@ -113,6 +160,7 @@ def _python_call(call: ast.expr) -> tuple[str, str]:
 
 _FORMATS: Mapping[str, Callable[[str, re.Match[str], Schemas], Parsed]]
 _FORMATS = {"json": _json, "function": _xml, "name": _named, "python": _python}
+_FORMATS |= {"keyed": _keyed, "separated": _separated}
 
 
 def _header(names: Sequence[str]) -> re.Pattern[str]:
@@ -122,6 +170,9 @@ def _header(names: Sequence[str]) -> re.Pattern[str]:
     return re.compile(
         rf"\s*(?P<mark>{marks})?\s*(?:(?P<json>\[?\s*(?={{))|<function=(?P<function>[^>\s]+)>|"
         rf"(?P<python>\[)\s*(?=[A-Za-z_][\w.]*\()|"
+        r"(?<=<tool_call>)\s*(?P<keyed>[\w.:-]+)\s*(?=<arg_key>|</tool_call>)|"
+        r"(?(mark)(?:<｜tool▁call▁begin｜>)?(?:function<｜tool▁sep｜>)?(?P<separated>[\w.:-]+)"
+        r"(?:<｜tool▁sep｜>|\n```json\n)\s*(?={)|(?!))|"
         rf"(?P<name>{known})(?:(?:\[CALL_ID\])?\w{{9}})?(?:\[ARGS\])?\s*(?={{))"
     )
 
@@ -206,12 +257,13 @@ class CallReader:
         known = any(one.startswith(begun) or begun.startswith(one) for one in self._names)
         if not (begun == "" or begun[0] in "<[" or (known and not re.search(r"\s\S", begun))):
             raise NotCall
-        if len(begun) > _LONGEST + max(map(len, self._tools), default=0):
+        longest = _LONGEST * (2 if begun.startswith("<｜") else 1)
+        if len(begun) > longest + max(map(len, self._tools), default=0):
             raise NotCall
         return [], None
 
     def _behind_call(self) -> tuple[list[Piece], bool]:
-        self._held = self._held.lstrip(" \t\r\n,;]")
+        self._held = self._held.lstrip(" \t\r\n,;]}")
         for mark in _CLOSES:
             if self._held.startswith(mark):
                 self._held = self._held[len(mark) :]

@@ -43,6 +43,8 @@ class Sampling(Record):
     frequency_penalty: Finite | None = None
     repeat_penalty: Annotated[float, Field(ge=1e-6, le=100.0)] | None = None
     repeat_last_n: Annotated[int, Field(ge=-1, le=1_000_000_000)] | None = None
+    # vLLM's and SGLang's name, where it counts the whole text.
+    repetition_penalty: Annotated[float, Field(ge=1e-6, le=100.0)] | None = None
     seed: int | None = None
 
 
@@ -106,6 +108,8 @@ def sampling_of(
     """The sampling parameters of a request, for the answer of that number: each has its seed."""
     options = {name: getattr(fields, name) for name in _SAME}
     options["penalty_last_n"] = fields.repeat_last_n
+    if fields.repetition_penalty is not None and fields.repeat_penalty is None:
+        options |= {"repeat_penalty": fields.repetition_penalty, "penalty_last_n": -1}
     if fields.top_p is not None:
         options["top_p"] = max(fields.top_p, _TINY)
     if fields.top_k is not None:

@@ -95,6 +95,29 @@ CASES: list[tuple[Callable[[], Reader], str, list[Piece]]] = [
     ),
     (any_format, "<tool_call><function=f><parameter=n>many</parameter></function>",
      call("f", '{"n": "many"}')),
+    (
+        any_format,
+        "<function=f>\n<parameter=s>\necho </parameter> <parameter\n</parameter>\n</function>",
+        call("f", '{"s": "echo </parameter> <parameter"}'),
+    ),
+    (any_format, '<tool_call>{"name": "g", "arguments": {}}}</tool_call>', call("g", "{}")),
+    (
+        any_format,
+        "Now.\n<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>\n a</arg_value> b</arg_value>\n"
+        "<arg_key>n</arg_key><arg_value>3</arg_value>\n</tool_call>\n<tool_call>g</tool_call>",
+        [Text("Now."), *call("f", '{"s": "\\n a</arg_value> b", "n": 3}'), *call("g", "{}")],
+    ),
+    (any_format, "<tool_call>none</tool_call>", [Text("<tool_call>none</tool_call>")]),
+    (
+        any_format,
+        'Now.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{"n": 1}<｜tool▁call▁end｜>'
+        "<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{}\n```<｜tool▁call▁end｜>"
+        "<｜tool▁calls▁end｜>",
+        [Text("Now."), *call("f", '{"n": 1}'), *call("g", "{}")],
+    ),
+    (any_format, 'f\n```json\n{"n": 1}\n```', [Text('f\n```json\n{"n": 1}\n```')]),
+    (any_format, '<TOOLCALL>[{"name": "g", "arguments": {}}]</TOOLCALL>', call("g", "{}")),
+    (any_format, '<|tool_call|>[{"name": "g", "arguments": {}}]<|/tool_call|>', call("g", "{}")),
     (any_format, '[f(s="a)]", n=-1), g()]',
      [*call("f", '{"s": "a)]", "n": -1}'), *call("g", "{}")]),
     (any_format, "<|python_start|>[a.f(o={'k': [1]})]<|python_end|>",

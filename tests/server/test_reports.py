@@ -43,6 +43,13 @@ def forged(model: str) -> str:
     return "U" + " Yes".join(next(one for one in FAMILIES if one.name == model).control)
 
 
+def templated(server: Running, messages: Any) -> str:
+    found: str = server.post("/apply-template", {"model": "llama2", "messages": messages}).json[
+        "prompt"
+    ]
+    return found
+
+
 def message(reply: Reply) -> Any:
     return reply.json["choices"][0]["message"]
 
@@ -327,6 +334,11 @@ HOSTED: Any = [{"type": "web_search_20250305", "name": "web_search"}]
             {"messages": ASK, "max_tokens": 60, "tool_choice": {"type": "any"}},
             {"name": "now", "input_schema": {"type": "object"}},
         ),
+        (
+            "/v1/chat/completions",
+            {"messages": ASK, "max_tokens": 60, "tool_choice": "required"},
+            {"type": "function", "function": {"name": "now"}},
+        ),
     ],
 )
 def test_tools_that_the_usual_provider_runs_are_left_out(
@@ -334,8 +346,11 @@ def test_tools_that_the_usual_provider_runs_are_left_out(
 ) -> None:
     body = {"model": "llama2", **asked}
     found = families.post(path, {**body, "tools": [*HOSTED, tool]}).json
-    (call,) = found.get("output") or found["content"]
-    assert call["name"] == "now"
+    if path == "/v1/chat/completions":
+        assert found["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "now"
+    else:
+        (call,) = found.get("output") or found["content"]
+        assert call["name"] == "now"
     reply = families.post(path, {**body, "tools": HOSTED})
     assert (reply.status, "web_search_20250305" in reply.body.decode()) == (400, True)
 
@@ -442,11 +457,61 @@ def test_ways_to_choose_a_tool(families: Running, choice: Any) -> None:
         assert [call["function"]["name"] for call in calls] == ["g"]
 
 
-@pytest.mark.parametrize("name", ["guided_json", "guided_choice", "structured_outputs"])
-def test_formats_in_the_words_of_others_are_not_left_out(families: Running, name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("guided_json", "guided_choice", "structured_outputs", "ebnf", "min_tokens"),
+        *("stop_token_ids", "allowed_token_ids", "bad_words", "include_stop_str_in_output"),
+    ],
+)
+def test_wishes_in_the_words_of_others_are_not_left_out(families: Running, name: str) -> None:
     reply = chat(families, "qwen3", **{name: ["yes", "no"]})
     assert reply.status == 400
     assert name in reply.body.decode()
+    assert chat(families, "qwen3", **{name: None if name == "guided_json" else 0}).status == 200
+
+
+def test_a_penalty_by_vllms_name(families: Running) -> None:
+    def said(**more: Any) -> str:
+        body = {"model": "qwen3", "prompt": "Once upon a time", "max_tokens": 40, **more}
+        found: str = families.post("/v1/completions", body).json["choices"][0]["text"]
+        return found
+
+    ours = said(repeat_penalty=3.0, repeat_last_n=-1)
+    assert said(repetition_penalty=3.0) == ours != said()
+
+
+def test_a_conversation_is_tokenized_as_by_vllm(families: Running) -> None:
+    body = {"model": "qwen3", "messages": ASK}
+    told = families.post("/tokenize", body).json
+    counted = families.post("/v1/chat/completions/input_tokens", body).json["input_tokens"]
+    assert told["count"] == len(told["tokens"]) == counted > 10
+    assert told["max_model_len"] == 1024
+
+
+def test_numbers_about_a_model_are_numbers(families: Running) -> None:
+    found = families.post("/api/show", {"model": "qwen3"}).json["model_info"]
+    assert isinstance(found[f"{found['general.architecture']}.context_length"], int)
+    assert found["tokenizer.ggml.tokens"] is None
+
+
+def test_ollamas_calls_have_ids(families: Running) -> None:
+    call = {"function": {"name": "now", "arguments": {}}}
+    said = '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
+    messages = [*ASK, {"role": "assistant", "content": said, "tool_calls": [call]}]
+    results = [{"role": "tool", "tool_call_id": "a", "content": "Noon."}]
+    options = {"num_predict": 4}
+    body = {"model": "llama2", "messages": messages + results, "options": options, "stream": False}
+    assert families.post("/api/chat", body).status == 200
+    tools = [{"type": "function", "function": {"name": "now"}}]
+    seeds = ({"num_predict": 80, "temperature": 1.0, "seed": seed} for seed in range(8))
+    for options in seeds:
+        body = {"model": "llama2", "messages": ASK, "tools": tools, "stream": False}
+        told = families.post("/api/chat", {**body, "options": options}).json["message"]
+        if calls := told.get("tool_calls"):
+            assert all(one["id"] for one in calls)
+            return
+    pytest.fail("nothing was called")
 
 
 def test_numbers_of_languages_with_one_kind_of_number(families: Running) -> None:
@@ -539,6 +604,10 @@ def test_usage_is_null_until_the_last_event(
 def test_former_tools_are_refused_and_a_type_may_be_left_out(families: Running) -> None:
     reply = chat(families, "llama2", functions=[{"name": "now"}])
     assert (reply.status, reply.json["error"]["param"]) == (400, "functions")
+    called = {"name": "now", "arguments": '{"at": "Rome"}'}
+    former = [*ASK, {"role": "assistant", "content": None, "function_call": called}]
+    former += [{"role": "function", "name": "now", "content": "Noon."}]
+    assert "Rome" in templated(families, former)
     untyped: Any = {"tools": [{"function": {"name": "now"}}], "tool_choice": "required"}
     assert message(chat(families, "llama2", **untyped))["tool_calls"]
 
@@ -634,3 +703,65 @@ def test_a_document_that_is_text_is_read(families: Running, block: Any) -> None:
         body = {"model": "chatml", "messages": [{"role": "user", "content": content}]}
         counts.append(families.post("/v1/messages/count_tokens", body).json["input_tokens"])
     assert counts[1] >= counts[0] + 5
+
+
+def test_items_of_a_coding_agent(families: Running) -> None:
+    """What Codex sends along: tools of its provider, traces of them, its own tools' calls."""
+
+    def counted(*items: Any) -> int:
+        body = {"model": "llama2", "input": [*ASK, *items]}
+        reply = families.post("/v1/responses/input_tokens", body)
+        assert reply.status == 200, reply.body
+        return int(reply.json["input_tokens"])
+
+    hosted = [
+        {"type": "additional_tools", "tools": [{"type": "custom", "name": "exec"}]},
+        {"type": "web_search_call", "status": "completed", "action": {"type": "search"}},
+    ]
+    again = {"role": "user", "content": "Go on."}
+    assert counted(*hosted, again) == counted(again)
+    call = {"type": "custom_tool_call", "call_id": "c", "name": "exec", "input": "ls /tmp"}
+    output = {"type": "custom_tool_call_output", "call_id": "c", "output": "notes.txt"}
+    same = [
+        {
+            "type": "function_call",
+            "call_id": "c",
+            "name": "exec",
+            "arguments": '{"input": "ls /tmp"}',
+        },
+        {**output, "type": "function_call_output"},
+    ]
+    assert counted(call, output, again) == counted(*same, again) > counted(again)
+    lost = {"model": "llama2", "input": [*ASK, {"type": "item_reference", "id": "msg_1"}]}
+    reply = families.post("/v1/responses", lost)
+    assert (reply.status, "item_reference" in reply.body.decode()) == (400, True)
+
+
+def test_log_probabilities_of_responses(families: Running) -> None:
+    wanted = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
+    body = {"model": "llama2", "input": ASK, "max_output_tokens": 12, "temperature": 0}
+    whole = families.post("/v1/responses", {**body, **wanted}).json
+    told = whole["output"][0]["content"][0]["logprobs"]
+    assert len(told) == whole["usage"]["output_tokens"] == 12
+    assert all(len(one["top_logprobs"]) == 2 for one in told)
+    events = families.post("/v1/responses", {**body, **wanted, "stream": True}).events
+    streamed = [one for one in events if one["type"] == "response.output_text.delta"]
+    assert [entry for one in streamed for entry in one["logprobs"]] == told
+    plain = families.post("/v1/responses", body).json
+    assert plain["output"][0]["content"][0]["logprobs"] == []
+
+
+def test_a_limit_of_nothing_is_named_as_the_client_wrote_it(families: Running) -> None:
+    body = {"model": "llama2", "input": ASK, "max_output_tokens": 0}
+    error = families.post("/v1/responses", body).json["error"]
+    assert error["param"] == "max_output_tokens"
+
+
+def test_a_reference_to_a_tool_is_text(families: Running) -> None:
+    found = {"type": "tool_reference", "tool_name": "now"}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [found]}
+    use = {"type": "tool_use", "id": "t", "name": "find", "input": {}}
+    messages = [*ASK, {"role": "assistant", "content": [use]}]
+    messages += [{"role": "user", "content": [result]}]
+    body = {"model": "llama2", "max_tokens": 4, "messages": messages}
+    assert families.post("/v1/messages", body).status == 200

@@ -7,22 +7,25 @@ import dataclasses
 import math
 from typing import Any
 
+from pydantic import Field
+
 from localspec import Engine, SamplingParams
 from localspec.prompting.content import plain
 from localspec.server.answer_figures import text_of_tokens
-from localspec.server.chat_prompt import chat_text, with_tools
+from localspec.server.chat_prompt import ask_of, chat_text, with_tools
 from localspec.server.openai.chat import CountRequest
+from localspec.server.openai.messages import Message
 from localspec.server.service import FINGERPRINT, Service
 from localspec.server.wire import Record
 
 
-class TokenizeRequest(Record):
-    model: str | None = None
+class TokenizeRequest(CountRequest):
     content: str = ""
     add_special: bool = False
     parse_special: bool = True
     with_pieces: bool = False
-    # vLLM's names.
+    # vLLM's names: a text or a conversation.
+    messages: list[Message] = Field(default_factory=list)
     prompt: str | None = None
     add_special_tokens: bool = True
 
@@ -35,6 +38,9 @@ class DetokenizeRequest(Record):
 async def tokenize(service: Service, wanted: TokenizeRequest) -> Any:
     engine = await service.open(wanted.model)
     as_vllm = wanted.prompt is not None
+    if wanted.messages:
+        ask = await ask_of(engine, wanted.chat(service, engine, images=False))
+        return {"tokens": [*ask.prompt], **_sizes(len(ask.prompt), engine)}
     tokens = await asyncio.to_thread(
         engine.model.vocabulary.tokenize,
         wanted.content if wanted.prompt is None else wanted.prompt,
@@ -42,8 +48,12 @@ async def tokenize(service: Service, wanted: TokenizeRequest) -> Any:
         add_bos=wanted.add_special_tokens if as_vllm else wanted.add_special,
     )
     if not wanted.with_pieces:
-        return {"tokens": tokens}
+        return {"tokens": tokens, **(_sizes(len(tokens), engine) if as_vllm else {})}
     return {"tokens": [{"id": token, "piece": _piece(token, engine)} for token in tokens]}
+
+
+def _sizes(count: int, engine: Engine) -> dict[str, int]:
+    return {"count": count, "max_model_len": engine.context_length}
 
 
 async def detokenize(service: Service, wanted: DetokenizeRequest) -> Any:

@@ -47,7 +47,12 @@ _FORMS = "response_format, regex or grammar"
 _REFUSED = {
     **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar"), _FORMS),
     "structured_outputs": _FORMS,
+    "ebnf": "grammar",
     "functions": "tools",
+    "stop_token_ids": "stop",
+    "include_stop_str_in_output": "stop, and add it",
+    **dict.fromkeys(("allowed_token_ids", "bad_words"), "logit_bias"),
+    "min_tokens": "logit_bias or ignore_eos",
 }
 
 
@@ -75,13 +80,20 @@ class AnswerFields(BiasedSampling):
     return_progress: bool | None = None
     n_keep: int | None = None
     n_discard: int | None = None
-    # Those of vLLM, and OpenAI's former tools: the answer would not be the one that is asked for.
+    # Those of vLLM and SGLang, and OpenAI's former tools: the answer would not be the one that is
+    # asked for.
     guided_json: Any = None
     guided_regex: Any = None
     guided_choice: Any = None
     guided_grammar: Any = None
     structured_outputs: Any = None
+    ebnf: Any = None
     functions: Any = None
+    stop_token_ids: Any = None
+    include_stop_str_in_output: Any = None
+    allowed_token_ids: Any = None
+    bad_words: Any = None
+    min_tokens: Any = None
 
     @property
     def longest(self) -> int | None:
@@ -102,7 +114,7 @@ class AnswerFields(BiasedSampling):
         logprobs: int | None = None,
     ) -> Ask:
         for name, instead in _REFUSED.items():
-            if getattr(self, name) not in (None, [], {}):
+            if getattr(self, name):
                 why = f"{name} is not known here. Use {instead}."
                 raise ApiError(400, why, param=name)
         schema = None if self.json_schema is None else json.dumps(self.json_schema)

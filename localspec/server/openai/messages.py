@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from localspec.server.failures import ApiError
-from localspec.server.tools import Tool
+from localspec.server.tools import Tool, without_hosted
 from localspec.server.wire import Record
 
 TEXTS = ("text", "input_text", "output_text", "refusal")
@@ -45,6 +45,7 @@ class Message(Record):
     content: Content | None = None
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
+    function_call: FunctionCall | None = None  # the former form of them
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None  # vLLM's name of it
@@ -58,7 +59,7 @@ class Function(Record):
 
 class FunctionTool(Record):
     type: str = "function"
-    function: Function
+    function: Function | None = None
 
 
 def text_of(content: Content | None, *, between: str = "\n") -> str:
@@ -84,11 +85,13 @@ def messages_of(messages: Sequence[Message], *, sees_images: bool = False) -> li
             found.append({"role": role, "content": _with_images(message.content)})
             continue
         # Parts of a beginning of the answer are paragraphs, as for llama-server.
-        begun = message is messages[-1] and role == "assistant" and not message.tool_calls
+        former = message.function_call
+        calls = message.tool_calls or ([ToolCall(function=former)] if former else [])
+        begun = message is messages[-1] and role == "assistant" and not calls
         text = text_of(message.content, between="\n\n" if begun else "\n")
         one: dict[str, Any] = {"role": role, "content": text}
-        if message.tool_calls:
-            one["tool_calls"] = [_call(call) for call in message.tool_calls]
+        if calls:
+            one["tool_calls"] = [_call(call) for call in calls]
         if role in ("tool", "function"):
             one |= {"name": message.name, "tool_call_id": message.tool_call_id}
         if thought := message.reasoning_content or message.reasoning:
@@ -137,11 +140,14 @@ def _image(url: str) -> bytes:
 
 
 def tools_of(tools: Iterable[FunctionTool] | None) -> list[Tool]:
-    found = []
-    for tool in tools or ():
+    found, others = [], []
+    for number, tool in enumerate(tools or ()):
+        function = tool.function
         if tool.type != "function":
-            raise ApiError(400, "Only tools of type 'function' are known.", param="tools")
-        found.append(
-            Tool.of(tool.function.name, tool.function.description, tool.function.parameters)
-        )
-    return found
+            others.append(tool.type)
+        elif function is None:
+            name = f"tools.{number}.function"
+            raise ApiError(400, f"{name} is missing.", param=name)
+        else:
+            found.append(Tool.of(function.name, function.description, function.parameters))
+    return without_hosted(found, others)

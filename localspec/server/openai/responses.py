@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import itertools
+import json
 import secrets
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
+
+from localspec import Engine
 from localspec.prompting.pieces import CallArguments, CallBegins, Piece, Text, Thought
-from localspec.server.answers import Answers, Ask
+from localspec.server.answer_figures import chat_logprobs
+from localspec.server.answers import Answers, Ask, Part
 from localspec.server.chat_prompt import Chat, ask_of
-from localspec.server.failures import ApiError
+from localspec.server.failures import ApiError, logger
 from localspec.server.openai.messages import Content, FunctionCall, Message, ToolCall, messages_of
 from localspec.server.reply import Event, NamedEvents
 from localspec.server.service import Service
 from localspec.server.tools import Tool, chosen, without_hosted
 from localspec.server.wire import Record, Sampling, sampling_of, schema_of
+
+
+_HOSTED = (
+    *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"),
+    *("mcp_list_tools", "additional_tools"),
+)
+"""Items about tools that the usual provider runs, which tell this model nothing."""
+_LOGPROBS = "message.output_text.logprobs"
 
 
 class Item(Record):
@@ -26,6 +39,7 @@ class Item(Record):
     call_id: str | None = None
     name: str | None = None
     arguments: str | None = None
+    input: str | None = None
     output: Content | None = None
 
 
@@ -46,6 +60,8 @@ class ResponsesRequest(Sampling):
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     text: dict[str, Any] | None = None
+    include: list[str] | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     reasoning: dict[str, Any] | None = None
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
@@ -61,8 +77,10 @@ class ResponsesRequest(Sampling):
                     param=name,
                 )
         items = [Item(content=self.input)] if isinstance(self.input, str) else self.input
+        if hosted := {item.type for item in items if item.type in _HOSTED}:
+            logger.warning("items are left out, of type %s", ", ".join(map(str, hosted)))
         found: list[Message] = []
-        for message in map(_message, items):
+        for message in (_message(item) for item in items if item.type not in _HOSTED):
             last = found[-1] if found else None
             if last is not None and last.role == message.role == "assistant":
                 calls = [*(last.tool_calls or ()), *(message.tool_calls or ())]
@@ -95,7 +113,11 @@ def _message(item: Item) -> Message:
     if kind == "function_call":
         function = FunctionCall(name=item.name or "", arguments=item.arguments or "{}")
         return Message(role="assistant", tool_calls=[ToolCall(id=item.call_id, function=function)])
-    if kind == "function_call_output":
+    if kind == "custom_tool_call":
+        arguments = json.dumps({"input": item.input or ""}, ensure_ascii=False)
+        function = FunctionCall(name=item.name or "", arguments=arguments)
+        return Message(role="assistant", tool_calls=[ToolCall(id=item.call_id, function=function)])
+    if kind in ("function_call_output", "custom_tool_call_output"):
         return Message(role="tool", content=item.output or "", tool_call_id=item.call_id)
     if kind == "reasoning":
         parts = item.content if isinstance(item.content, list) else ()
@@ -109,14 +131,26 @@ def _is_thought(message: Message) -> bool:
 
 
 async def responses(service: Service, wanted: ResponsesRequest) -> NamedEvents:
-    messages = wanted.messages()
     engine = await service.open(wanted.model)
+    answers = await service.begin(engine, await _asked(service, engine, wanted))
+    return ResponseReply(answers, wanted)
+
+
+async def input_tokens(service: Service, wanted: ResponsesRequest) -> Any:
+    engine = await service.open(wanted.model)
+    ask = await _asked(service, engine, wanted)
+    return {"object": "response.input_tokens", "input_tokens": len(ask.prompt)}
+
+
+async def _asked(service: Service, engine: Engine, wanted: ResponsesRequest) -> Ask:
+    messages = wanted.messages()
     several, effort = wanted.parallel_tool_calls, (wanted.reasoning or {}).get("effort")
     ask = Ask(
-        max_tokens=service.longest(wanted.max_output_tokens),
+        max_tokens=service.longest(wanted.max_output_tokens, "max_output_tokens"),
         sampling=sampling_of(wanted, service.defaults, engine),
         json_schema=schema_of((wanted.text or {}).get("format"), "text.format"),
         shift=service.shift(),
+        logprobs=(wanted.top_logprobs or 0) if _LOGPROBS in (wanted.include or ()) else None,
     )
     chat = Chat(
         messages=messages_of(messages, sees_images=engine.prompts.sees_images),
@@ -124,7 +158,7 @@ async def responses(service: Service, wanted: ResponsesRequest) -> NamedEvents:
         tools=chosen(wanted.functions(), wanted.tool_choice, several=several),
         variables=service.variables(effort=effort if isinstance(effort, str) else None),
     )
-    return ResponseReply(await service.begin(engine, await ask_of(engine, chat)), wanted)
+    return await ask_of(engine, chat)
 
 
 class ResponseReply(NamedEvents):
@@ -133,6 +167,7 @@ class ResponseReply(NamedEvents):
         self._numbers = itertools.count()
         self._done: list[dict[str, Any]] = []
         self._item: dict[str, Any] | None = None
+        self._logprobs: list[dict[str, Any]] = []  # of text that is not told yet
         self._head = {
             "id": f"resp_{secrets.token_hex(12)}",
             "object": "response",
@@ -140,7 +175,7 @@ class ResponseReply(NamedEvents):
             "model": answers.model,
             "instructions": wanted.instructions,
             "metadata": wanted.metadata or {},
-            "parallel_tool_calls": bool(wanted.parallel_tool_calls),
+            "parallel_tool_calls": wanted.parallel_tool_calls is not False,
             "temperature": wanted.temperature,
             "top_p": wanted.top_p,
             "tool_choice": wanted.tool_choice or "auto",
@@ -151,6 +186,10 @@ class ResponseReply(NamedEvents):
     def begin(self) -> Iterable[Event]:
         for kind in ("response.created", "response.in_progress"):
             yield self._event(kind, response=self._response(status="in_progress"))
+
+    def events_of(self, part: Part) -> Iterable[Event]:
+        self._logprobs += chat_logprobs(part.logprobs, self.answers.engine)
+        yield from super().events_of(part)
 
     def events_of_piece(self, piece: Piece) -> Iterable[Event]:
         kind = "function_call"
@@ -166,7 +205,12 @@ class ResponseReply(NamedEvents):
         elif isinstance(piece, Text | Thought):
             (part,) = self._item["content"]
             part["text"] += piece.text
-            yield self._of_part(f"response.{part['type']}.delta", delta=piece.text)
+            logprobs, self._logprobs = self._logprobs, []
+            more: dict[str, Any] = {}
+            if isinstance(piece, Text):
+                part["logprobs"] += logprobs
+                more = {"logprobs": logprobs}
+            yield self._of_part(f"response.{part['type']}.delta", delta=piece.text, **more)
 
     def end(self) -> Iterable[Event]:
         cut = self.stream.finish_reason == "length"
@@ -211,7 +255,11 @@ class ResponseReply(NamedEvents):
             yield self._of_item("response.function_call_arguments.done", **done)
         else:
             (part,) = item["content"]
-            yield self._of_part(f"response.{part['type']}.done", text=part["text"])
+            more: dict[str, Any] = {}
+            if item["type"] == "message":
+                part["logprobs"] += self._logprobs
+                more = {"logprobs": part["logprobs"]}
+            yield self._of_part(f"response.{part['type']}.done", text=part["text"], **more)
             yield self._of_part("response.content_part.done", part=part)
         item["status"] = status
         yield self._event("response.output_item.done", output_index=len(self._done), item=item)
@@ -223,8 +271,6 @@ class ResponseReply(NamedEvents):
         return self._event(kind, item_id=self._item["id"], output_index=len(self._done), **members)
 
     def _of_part(self, kind: str, **members: Any) -> Event:
-        if kind.startswith("response.output_text"):
-            members["logprobs"] = []
         return self._of_item(kind, content_index=0, **members)
 
     def _event(self, kind: str, **members: Any) -> Event:
