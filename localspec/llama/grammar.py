@@ -66,7 +66,8 @@ class Grammar:
                 raise UsageError(
                     "The schemas in the grammar have too many references. Simplify it."
                 )
-            self._begin(vocabulary, _OPTIONS.sub("", text), "The grammar is not valid Lark", thinks)
+            text = json_schema.bounded_within(_OPTIONS.sub("", text))
+            self._begin(vocabulary, text, "The grammar is not valid Lark", thinks)
         else:
             self._begin(vocabulary, lark_of(text), "The grammar cannot be followed", thinks)
 

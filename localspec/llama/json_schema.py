@@ -59,6 +59,9 @@ _DATA = frozenset(["const", "enum", "default", "examples", "required"])
 _BOUNDS = {"minimum": math.inf, "exclusiveMinimum": math.inf} | dict.fromkeys(
     ("maximum", "exclusiveMaximum"), -math.inf
 )
+_FARTHEST = (1 << 63) - 1024
+"""The largest double below the 64-bit integers' end."""
+_EMBEDDED = re.compile(r"%json(?:\s|//[^\n]*|#[^\n]*)*(?={)")
 _OF_OBJECTS = frozenset(["properties", "required", "additionalProperties", "patternProperties"])
 _OPEN = frozenset(["additionalProperties", "patternProperties", "propertyNames", "minProperties"])
 _BARE = frozenset(["type", "properties", "title", "description", "$schema"])
@@ -186,6 +189,23 @@ def grammar_of(schema: Mapping[str, Any]) -> str:
     return grammar
 
 
+def bounded_within(grammar: str) -> str:
+    """The same Lark grammar, whose schemas are without idle keywords; a UsageError if one is too
+    large."""
+    found, at = list[str](), 0
+    for match in _EMBEDDED.finditer(grammar):
+        if match.start() < at:
+            continue
+        try:
+            schema, end = json.JSONDecoder().raw_decode(grammar, match.end())
+        except (ValueError, RecursionError):
+            continue  # llguidance says so
+        options = {name: schema[name] for name in schema.keys() & {"x-guidance"}}
+        found += [grammar[at : match.end()], json.dumps({**_bounded(schema), **options})]
+        at = end
+    return "".join([*found, grammar[at:]])
+
+
 def enforceable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """A tool's schema, as `intended`, without what cannot be enforced: clients check arguments. And
     the keywords left out, or the sentence that says why all was."""
@@ -291,16 +311,22 @@ def _without_idle(part: dict[str, Any]) -> dict[str, Any]:
             continue
         counts = key.startswith(("min", "max")) and isinstance(value, float)
         found[key] = int(value) if counts and value.is_integer() else value
-        if key in _BOUNDS and type(value) is int and 1 << 53 < abs(value) < 1 << 63:
+        if key in _BOUNDS and isinstance(value, int | float) and abs(value) > 1 << 53:
             found[key] = _inside(value, _BOUNDS[key])
     return found
 
 
-def _inside(bound: int, limit: float) -> int:
-    """The integer nearest to a bound, towards the limit, that a double holds: llguidance reads
-    bounds as such."""
-    found = float(bound)
-    if (found < bound) if limit > bound else (found > bound):
+def _inside(bound: float, limit: float) -> int:
+    """The integer nearest to a bound, towards the limit, that a double and 64 bits hold: llguidance
+    reads bounds as such, and crashes where two are below. A UsageError where there is none."""
+    near = max(-_FARTHEST, min(bound, _FARTHEST))
+    if (near < bound) if limit > 0 else (near > bound):
+        raise UsageError(
+            f"The JSON schema has the bound {str(bound)[:40]}, which is beyond 64-bit integers. "
+            "Leave it out, and check the answer for it."
+        )
+    found = float(near)
+    if (found < near) if limit > 0 else (found > near):
         found = math.nextafter(found, limit)
     return int(found)
 

@@ -62,6 +62,8 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
             ["9007199254740994", "9007199254741000"],
             ["9007199254740992", "9007199254741002"],
         ),
+        ({"type": "integer", "minimum": -(2**63), "maximum": 2**64}, ["-5", str(10**18)], ["1.5"]),
+        ({"type": "number", "minimum": -1e300, "maximum": 1e300}, ["-5.5", "1"], ['"a"']),
         ({"enum": [123456789012345, 0.1, 2**53]}, ["123456789012345", "0.1"], ["123456789012344"]),
         ({"type": "string", "format": "date"}, ['"2026-11-25"'], ['"2026-13-25"']),
         ({"type": "string", "format": "of-our-own"}, ['"x"'], ["1"]),
@@ -106,6 +108,11 @@ def test_answers(vocabulary: Vocabulary, schema: Any, right: list[str], wrong: l
         ({"properties": {"a": {"const": {"b": [2**53 + 1]}}}}, "number 9007199254740993,"),
         ({"const": 123456789.12345679}, "number 123456789.12345679,"),
         ({"const": 2**70}, "number 1180591620717411303424,"),
+        ({"type": "integer", "minimum": -(10**20), "maximum": -(10**19)}, "bound -1000000000"),
+        (
+            {"allOf": [{"type": "integer", "exclusiveMaximum": -1e19}, {"minimum": -1e20}]},
+            "bound -1e+19",
+        ),
         (False, "No answer can match"),
         ([], "an object"),
         ({"enum": [f"{i}" for i in range(30_000)]}, "too large"),
@@ -119,6 +126,17 @@ def test_refusals_name_the_cause_in_one_sentence(
         Grammar.from_json_schema(vocabulary, json.dumps(schema))
     assert names in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+def test_bounds_of_schemas_within_lark(vocabulary: Vocabulary) -> None:
+    """Two that are below 64-bit integers once ended the process, with a signal."""
+    schema = {"type": "integer", "minimum": -(10**20), "maximum": -(10**19)}
+    for between in (" ", " // why\n"):
+        with pytest.raises(UsageError, match="bound -1"):
+            Grammar(vocabulary, f"start: %json{between}{json.dumps(schema)}")
+    small = Grammar(vocabulary, 'start: %json {"type": "integer", "minimum": -1e20} "!"')
+    assert lets_through(vocabulary, small, "5!")
+    assert not lets_through(vocabulary, small, "5")
 
 
 def test_schemas_without_end_are_refused() -> None:
