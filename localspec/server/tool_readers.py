@@ -97,9 +97,7 @@ class _Tags:
 
 
 _QWEN = _Tags("<parameter=", ">", "</parameter>", "</function>", lines=True)
-_GLM = _Tags(
-    "<arg_key>", r"</arg_key>\s*<arg_value>", "</arg_value>", "</tool_call>", lines=False
-)
+_GLM = _Tags("<arg_key>", r"</arg_key>\s*<arg_value>", "</arg_value>", "</tool_call>", lines=False)
 
 
 def _xml(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
@@ -115,8 +113,8 @@ def _keyed(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
 
 
 def _separated(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
-    """`<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}<｜tool▁call▁end｜>`, or with its type before the name
-    and a fence around the arguments (DeepSeek)."""
+    """`<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}<｜tool▁call▁end｜>` (DeepSeek 3.1), or with a type
+    before the name and a fence around the arguments (R1)."""
     return _with_arguments(found["separated"], text, found)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from localspec import Engine
 from localspec.decoding.logprobs import TokenLogprob
@@ -54,6 +54,8 @@ _REFUSED = {
     **dict.fromkeys(("allowed_token_ids", "bad_words"), "logit_bias"),
     "min_tokens": "logit_bias or ignore_eos",
 }
+"""Fields of vLLM and SGLang, and OpenAI's former tools, without which the answer would not be the
+one that is asked for; and what to use."""
 
 
 class Prediction(Record):
@@ -62,6 +64,8 @@ class Prediction(Record):
 
 
 class AnswerFields(BiasedSampling):
+    model_config = ConfigDict(extra="allow")
+
     model: str | None = None
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
@@ -80,20 +84,6 @@ class AnswerFields(BiasedSampling):
     return_progress: bool | None = None
     n_keep: int | None = None
     n_discard: int | None = None
-    # Those of vLLM and SGLang, and OpenAI's former tools: the answer would not be the one that is
-    # asked for.
-    guided_json: Any = None
-    guided_regex: Any = None
-    guided_choice: Any = None
-    guided_grammar: Any = None
-    structured_outputs: Any = None
-    ebnf: Any = None
-    functions: Any = None
-    stop_token_ids: Any = None
-    include_stop_str_in_output: Any = None
-    allowed_token_ids: Any = None
-    bad_words: Any = None
-    min_tokens: Any = None
 
     @property
     def longest(self) -> int | None:
@@ -114,7 +104,7 @@ class AnswerFields(BiasedSampling):
         logprobs: int | None = None,
     ) -> Ask:
         for name, instead in _REFUSED.items():
-            if getattr(self, name):
+            if (self.model_extra or {}).get(name):
                 why = f"{name} is not known here. Use {instead}."
                 raise ApiError(400, why, param=name)
         schema = None if self.json_schema is None else json.dumps(self.json_schema)

@@ -23,7 +23,6 @@ from localspec.server.service import Service
 from localspec.server.tools import Tool, chosen, without_hosted
 from localspec.server.wire import Record, Sampling, sampling_of, schema_of
 
-
 _HOSTED = (
     *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"),
     *("mcp_list_tools", "additional_tools"),
