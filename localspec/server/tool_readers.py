@@ -113,8 +113,8 @@ def _keyed(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
 
 
 def _separated(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
-    """`<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}<｜tool▁call▁end｜>` (DeepSeek 3.1), or with a type
-    before the name and a fence around the arguments (R1)."""
+    """`<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}<｜tool▁call▁end｜>` (DeepSeek), or with a
+    type before the name and a fence around the arguments (R1)."""
     return _with_arguments(found["separated"], text, found)
 
 
