@@ -22,6 +22,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions/input_tokens": SAYS,
     "/v1/completions": {"prompt": "Once"} | SHORT,
     "/v1/responses": {"input": "Hi", "max_output_tokens": 2},
+    "/v1/responses/input_tokens": {"input": "Hi"},
     "/v1/embeddings": {"input": "Hi"},
     "/embedding": {"content": "Hi"},
     "/api/embed": {"input": "Hi"},
@@ -40,6 +41,7 @@ BODIES: dict[str, dict[str, Any]] = {
 HANDLERS = {path: handler for method, path, handler in ENDPOINTS if method == "POST"}
 SAME = {
     *("/chat/completions", "/chat/completions/input_tokens", "/embeddings", "/completions"),
+    *("/responses", "/responses/input_tokens"),
     "/slots/{number:int}",  # needs --slot-save-path
 }
 
