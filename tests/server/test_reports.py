@@ -500,8 +500,8 @@ def test_ollamas_calls_have_ids(families: Running) -> None:
     said = '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
     messages = [*ASK, {"role": "assistant", "content": said, "tool_calls": [call]}]
     results = [{"role": "tool", "tool_call_id": "a", "content": "Noon."}]
-    options = {"num_predict": 4}
-    body = {"model": "llama2", "messages": messages + results, "options": options, "stream": False}
+    few = {"num_predict": 4}
+    body = {"model": "llama2", "messages": messages + results, "options": few, "stream": False}
     assert families.post("/api/chat", body).status == 200
     tools = [{"type": "function", "function": {"name": "now"}}]
     seeds = ({"num_predict": 80, "temperature": 1.0, "seed": seed} for seed in range(8))
