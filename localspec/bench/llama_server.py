@@ -207,13 +207,8 @@ class LlamaServer(Arm):
         """End the process; may be repeated."""
         atexit.unregister(self.close)
         process, self._process = self._process, None
-        if process is not None and process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(_STOP_TIMEOUT)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        if process is not None:
+            end(process)
         if self.log is not None:
             self.log.unlink(missing_ok=True)
             self.log = None
@@ -318,6 +313,15 @@ def _sample(arm: str, reply: dict[str, Any]) -> Sample:
         text=text,
         token_ids=ids,
     )
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _check_files(*files: Path) -> None:

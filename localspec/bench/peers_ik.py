@@ -16,10 +16,9 @@ from threading import Timer
 from typing import Any
 
 from localspec.bench import ik_child
+from localspec.bench.llama_server import end
 from localspec.bench.samples import Arm, BenchPrompt, Sample
 from localspec.errors import NativeError, UsageError
-
-_STOP_TIMEOUT = 5.0
 
 
 class IkLlama(Arm):
@@ -109,12 +108,7 @@ class IkLlama(Arm):
         """End the process; may be repeated."""
         if self._log.closed:
             return
-        self._process.terminate()
-        try:
-            self._process.wait(_STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end(self._process)
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None
             with suppress(OSError):  # of what it did not read
@@ -139,7 +133,7 @@ class IkLlama(Arm):
             return reply
         if late:
             raise NativeError(f"{self.name} had not {done} after {limit:g} seconds.")
-        status = self._process.wait(_STOP_TIMEOUT)
+        status = self._process.wait(5.0)
         raise NativeError(
             f"{self.name} ended before it had {done}: {self._last_words()} (exit status {status})"
         )

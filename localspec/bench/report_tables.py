@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
-from localspec.bench.arms import COLD, FIRST, KNOWLEDGE, PLANNER, sweep_depth
+from localspec.bench.arms import COLD, FIRST, KNOWLEDGE, PLAIN, PLANNER, sweep_depth
 from localspec.bench.speed_ups import LEAST_PROMPTS, METHOD, NO_SCIPY, geometric_mean
 from localspec.bench.summary import ALL, Cell, PairSummary, Table, kind
 
@@ -25,7 +25,7 @@ def tables(summary: PairSummary, *, equality: bool = True) -> list[Table]:
 
 
 def speed_table(summary: PairSummary, temperature: float) -> Table:
-    """Suites as columns, arms as rows: × the baseline, or tokens/s without one."""
+    """Suites as columns, arms as rows: × plain decoding, or tokens/s without one."""
     cells = [cell for cell in summary.cells if cell.temperature == temperature]
     suites = [s for s in summary.suites if any(cell.suite == s for cell in cells)]
     compared = any(cell.speed_up is not None for cell in cells)
@@ -33,12 +33,12 @@ def speed_table(summary: PairSummary, temperature: float) -> Table:
     for arm in summary.arms:
         found = [summary.cell(arm, suite, temperature) for suite in (*suites, ALL)]
         if compared:
-            rows.append([arm, *(_times(cell, summary.baseline) for cell in found)])
+            rows.append([arm, *(_times(cell) for cell in found)])
         else:
             rows.append([arm, *("–" if c is None else speed(c.tokens_per_second) for c in found)])
     rows = [row for row in rows if any(cell != "–" for cell in row[1:])]
     notes = _interval_notes(summary, temperature) if compared else []
-    unit = f"× {summary.baseline}" if compared else "tokens/s"
+    unit = f"× {PLAIN}" if compared else "tokens/s"
     return Table(f"{unit}, {kind(temperature)}", ["arm", *suites, "all"], rows, notes)
 
 
@@ -107,8 +107,8 @@ def _equality_table(summary: PairSummary) -> Table:
     return Table("Greedy answers equal to plain decoding's", header, rows, [note])
 
 
-def _times(cell: Cell | None, baseline: str) -> str:
-    if cell is None or cell.interval is None or cell.arm == baseline:
+def _times(cell: Cell | None) -> str:
+    if cell is None or cell.interval is None or cell.arm == PLAIN:
         return number(None if cell is None else cell.speed_up)
     low, high = cell.interval
     return f"{number(cell.speed_up)} ({low:.2f}–{high:.2f})"
@@ -118,9 +118,7 @@ def _interval_notes(summary: PairSummary, temperature: float) -> list[str]:
     cells = [
         cell
         for cell in summary.cells
-        if cell.temperature == temperature
-        and cell.arm != summary.baseline
-        and cell.speed_up is not None
+        if cell.temperature == temperature and cell.arm != PLAIN and cell.speed_up is not None
     ]
     notes = []
     if any(cell.interval is not None for cell in cells):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 import shutil
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,64 @@ class ModelShape:
         return cls(int(found[1]), int(found[2]), int(found[3]), found[4].upper())
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Of a model of llama architecture; names as llama's keys.
+
+    Attributes:
+        vocabulary: tokens.
+        rotated: numbers of a head that RoPE rotates.
+        base: RoPE's frequency base.
+        epsilon: of the norms.
+        context: tokens that it is trained on.
+        tied: whether the embeddings are the output matrix as well.
+    """
+
+    vocabulary: int
+    width: int
+    layers: int
+    feed_forward: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    rotated: int
+    base: float = 10000.0
+    epsilon: float = 1e-5
+    context: int = 2048
+    tied: bool = True
+
+    def tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Names and shapes, a matrix [out, in]."""
+        yield "token_embd.weight", (self.vocabulary, self.width)
+        queries, keys = self.heads * self.head_width, self.kv_heads * self.head_width
+        for layer in range(self.layers):
+            for name, shape in (
+                ("attn_norm", (self.width,)),
+                ("attn_q", (queries, self.width)),
+                ("attn_k", (keys, self.width)),
+                ("attn_v", (keys, self.width)),
+                ("attn_output", (self.width, queries)),
+                ("ffn_norm", (self.width,)),
+                ("ffn_gate", (self.feed_forward, self.width)),
+                ("ffn_up", (self.feed_forward, self.width)),
+                ("ffn_down", (self.width, self.feed_forward)),
+            ):
+                yield f"blk.{layer}.{name}.weight", shape
+        yield "output_norm.weight", (self.width,)
+        if not self.tied:
+            yield "output.weight", (self.vocabulary, self.width)
+
+    @property
+    def parameters(self) -> int:
+        return sum(math.prod(shape) for _, shape in self.tensors())
+
+    def describe(self) -> str:
+        return (
+            f"{self.width} wide, {self.layers} layers, feed-forward {self.feed_forward}, "
+            f"{self.parameters / 1e6:.1f} M parameters"
+        )
+
+
 class LlamaFile:
     """A GGUF of llama architecture, opened to write another one from it.
 
@@ -110,6 +168,27 @@ class LlamaFile:
         if isinstance(value, list):
             raise ModelInvalid(f"{self.path} has another {name} in each layer. {self._cannot}")
         return value
+
+    def shape(self) -> Shape:
+        """Raises ModelInvalid: the metadata lack a part, or heads are not all of one width."""
+        width, heads = self.number("embedding_length"), self.number("attention.head_count")
+        head_width = self.number("attention.key_length", width // heads)
+        if self.number("attention.value_length", head_width) != head_width:
+            raise ModelInvalid(f"{self.path} has keys and values of two widths. {self._cannot}")
+        return Shape(
+            len(self.fields["tokenizer.ggml.tokens"].data),
+            width,
+            self.number("block_count"),
+            self.number("feed_forward_length"),
+            heads,
+            self.number("attention.head_count_kv", heads),
+            head_width,
+            self.number("rope.dimension_count", head_width),
+            float(self.number("rope.freq_base", 10000)),
+            float(self.number("attention.layer_norm_rms_epsilon")),
+            self.number("context_length", 2048),
+            "output.weight" not in self.tensors,
+        )
 
     def values(self, name: str) -> _Tensor | None:
         """A tensor in f32, None where there is none."""
@@ -190,66 +269,37 @@ def write_f16(path: Path, destination: Path, name: str, shape: ModelShape) -> No
     dim, layers, feed_forward = shape.dim, shape.layers, shape.feed_forward
     gguf = gguf_package()
     source = LlamaFile(path)
-    old_dim, old_layers = source.number("embedding_length"), source.number("block_count")
-    old_feed_forward = source.number("feed_forward_length")
-    heads = source.number("attention.head_count")
-    kv_heads = source.number("attention.head_count_kv", heads)
-    # A head keeps its width, and so do its rotations (rope).
-    key_width = source.number("attention.key_length", old_dim // heads)
-    value_width = source.number("attention.value_length", old_dim // heads)
-    # Both kinds of heads grow by what the width grows by.
-    step = math.lcm(*(old_dim // math.gcd(old_dim, count) for count in (heads, kv_heads)))
-    if dim % step or dim < old_dim or layers < old_layers or feed_forward < old_feed_forward:
+    old = source.shape()
+    # Both kinds of heads grow by what the width grows by, and keep their own.
+    step = math.lcm(*(old.width // math.gcd(old.width, n) for n in (old.heads, old.kv_heads)))
+    if dim % step or dim < old.width or layers < old.layers or feed_forward < old.feed_forward:
         raise UsageError(
-            f"{path.name} ({old_dim} wide, {old_layers} layers, feed-forward {old_feed_forward}) "
-            f"cannot become {dim} wide with {layers} layers and feed-forward {feed_forward}. "
-            f"Give no less of each, and a width that is a multiple of {step}."
+            f"{path.name} ({old.width} wide, {old.layers} layers, feed-forward "
+            f"{old.feed_forward}) cannot become {dim} wide with {layers} layers and feed-forward "
+            f"{feed_forward}. Give no less of each, and a width that is a multiple of {step}."
         )
-    new_heads, new_kv_heads = heads * dim // old_dim, kv_heads * dim // old_dim
-    epsilon = "attention.layer_norm_rms_epsilon"
+    heads, kv_heads = (n * dim // old.width for n in (old.heads, old.kv_heads))
     changed = {
         "general.name": name,
         "llama.embedding_length": dim,
         "llama.block_count": layers,
         "llama.feed_forward_length": feed_forward,
-        "llama.attention.head_count": new_heads,
-        "llama.attention.head_count_kv": new_kv_heads,
+        "llama.attention.head_count": heads,
+        "llama.attention.head_count_kv": kv_heads,
         # The zeros make the mean square smaller by this factor, and all that is added to it.
-        f"llama.{epsilon}": source.number(epsilon) * old_dim / dim,
+        "llama.attention.layer_norm_rms_epsilon": old.epsilon * old.width / dim,
     }
-    norm = Padded((dim,), math.sqrt(old_dim / dim), math.sqrt(old_dim / dim))
-    queries, keys = new_heads * key_width, new_kv_heads * key_width
-    values, mixed = new_kv_heads * value_width, new_heads * value_width
-    parts = {
-        "attn_norm.weight": norm,
-        "ffn_norm.weight": norm,
-        "attn_q.weight": Padded((queries, dim)),
-        "attn_k.weight": Padded((keys, dim)),
-        "attn_v.weight": Padded((values, dim)),
-        "attn_output.weight": Padded((dim, mixed)),
-        "ffn_gate.weight": Padded((feed_forward, dim)),
-        "ffn_up.weight": Padded((feed_forward, dim)),
-        "ffn_down.weight": Padded((dim, feed_forward)),
-    }
+    norm = Padded((dim,), math.sqrt(old.width / dim), math.sqrt(old.width / dim))
+    new = replace(old, width=dim, layers=layers, feed_forward=feed_forward)
+    new = replace(new, heads=heads, kv_heads=kv_heads)
+    tensors = {name: Padded(size) if len(size) > 1 else norm for name, size in new.tensors()}
     # Some models have these; of a layer that adds nothing they would be zeros.
-    optional = {
-        part.replace("weight", "bias"): Padded(padded.shape[:1])
-        for part, padded in parts.items()
-        if padded is not norm
-    }
-    vocabulary = len(source.fields["tokenizer.ggml.tokens"].data)
-    tensors = {"token_embd.weight": Padded((vocabulary, dim)), "output_norm.weight": norm}
-    if "output.weight" in source.tensors:  # else it is the embedding, transposed
-        tensors["output.weight"] = Padded((vocabulary, dim))
+    biases = {part.replace("weight", "bias"): padded.shape[:1] for part, padded in tensors.items()}
+    tensors |= {part: Padded(size) for part, size in biases.items() if part in source.tensors}
     if "rope_freqs.weight" in source.tensors:
         tensors["rope_freqs.weight"] = Padded((int(source.tensors["rope_freqs.weight"].shape[0]),))
-    for layer in range(layers):
-        tensors |= {f"blk.{layer}.{part}": padded for part, padded in parts.items()}
-        there = {f"blk.{layer}.{part}": padded for part, padded in optional.items()}
-        tensors |= {part: padded for part, padded in there.items() if part in source.tensors}
     source.require_no_others_than(tensors)
-    source.require(f"blk.{layer}.{part}" for layer in range(old_layers) for part in parts)
-    source.require(["token_embd.weight", "output_norm.weight"])
+    source.require(part for part, _ in old.tensors())
     _require_room(destination.parent, sum(padded.size for padded in tensors.values()))
     # How the source was quantized is of no account here.
     writer = source.writer(

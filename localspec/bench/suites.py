@@ -13,6 +13,7 @@ from localspec.bench.samples import BenchPrompt
 from localspec.errors import UsageError
 from localspec.files import read_file
 from localspec.prompting.template import Message, check_messages
+from localspec.text import decoded
 
 BUILT_IN = Path(__file__).with_name("prompts.jsonl")
 """Eight prompts each of seven kinds, for the embedded pair."""
@@ -57,10 +58,7 @@ def load_suites(
     by_suite: dict[str, dict[str, BenchPrompt]] = {}
     for named in files or (BUILT_IN,):
         path = named if named.exists() else SETS.get(str(named), named)
-        lines = [(n, line) for n, line in enumerate(_read(path), 1) if line.strip()]
-        if not lines:
-            raise UsageError(f"{path} holds no prompts. Write one per line: {_SHAPE}")
-        for number, line in lines:
+        for number, line in prompt_lines(path, _SHAPE):
             try:
                 prompt = _prompt(line, path, by_suite)
             except UsageError as error:
@@ -84,17 +82,17 @@ def story_prompt(name: str, suite: str, text: str) -> BenchPrompt:
     return BenchPrompt(name, suite, text, () if turn is None else (_said(turn[1]),))
 
 
-def _read(path: Path) -> list[str]:
+def prompt_lines(path: Path, shape: str) -> list[tuple[int, str]]:
+    """Those that are not blank, numbered from 1. UsageError: it cannot be read, or has none."""
     try:
-        return read_file(path, streams=True).decode("utf-8-sig").split("\n")
-    except FileNotFoundError:
-        raise UsageError(
-            f"There is no file {path}. Check the path, or name none to take the built-in suites."
-        ) from None
+        text = decoded(read_file(path, streams=True), str(path))
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}. Name a JSONL file.") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{path} is not text in UTF-8. Save it as UTF-8.") from None
+        raise UsageError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
+    # JSON's strings may hold what else ends a line.
+    lines = [(n, line) for n, line in enumerate(re.split(r"\r?\n", text), 1) if line.strip()]
+    if not lines:
+        raise UsageError(f"{path} holds no prompts. Write one per line: {shape}.")
+    return lines
 
 
 def _prompt(line: str, path: Path, known: Mapping[str, Mapping[str, BenchPrompt]]) -> BenchPrompt:

@@ -25,8 +25,8 @@ class Cell:
 
     Attributes:
         tokens, seconds: per turn, at each prompt's median pace over turns.
-        compared: prompts that the baseline answered as well.
-        speed_up: against the baseline: geometric mean over those prompts; for ALL, of the
+        compared: prompts that plain decoding answered as well.
+        speed_up: against plain decoding: geometric mean over those prompts; for ALL, of the
             suites' means.
         interval: of the speed-up (`localspec.bench.speed_ups`).
         acceptance: accepted ÷ tested.
@@ -71,7 +71,6 @@ class Equality:
 
 @dataclass(frozen=True, slots=True)
 class PairSummary:
-    baseline: str
     cells: tuple[Cell, ...]
     equality: tuple[Equality, ...]
 
@@ -94,12 +93,12 @@ class PairSummary:
         return next(found, None)
 
 
-def summarise(samples: Sequence[Sample], *, baseline: str = PLAIN) -> PairSummary:
-    """All figures; speed-ups are against `baseline`, if there are samples of it."""
+def summarise(samples: Sequence[Sample]) -> PairSummary:
+    """All figures; speed-ups are against plain decoding, if there are samples of it."""
     cells = []
     for temperature in distinct(s.temperature for s in samples):
         here = [s for s in samples if s.temperature == temperature]
-        base = [s for s in here if s.arm == baseline]
+        base = [s for s in here if s.arm == PLAIN]
         for arm in distinct(s.arm for s in samples):
             mine = [s for s in here if s.arm == arm]
             ratios = []
@@ -111,18 +110,18 @@ def summarise(samples: Sequence[Sample], *, baseline: str = PLAIN) -> PairSummar
                     cells.append(_cell(answers, suite, [logs] if len(logs) else []))
             if mine:
                 cells.append(_cell(mine, ALL, ratios))
-    return PairSummary(baseline, tuple(cells), tuple(equalities(samples, baseline)))
+    return PairSummary(tuple(cells), tuple(equalities(samples)))
 
 
-def equalities(samples: Iterable[Sample], baseline: str = PLAIN) -> list[Equality]:
-    """How many greedy answers of each arm equal the baseline's."""
+def equalities(samples: Iterable[Sample]) -> list[Equality]:
+    """How many greedy answers of each arm equal plain decoding's."""
     greedy = [s for s in samples if s.temperature == 0 and s.token_ids]
     plain: dict[tuple[str, str], tuple[int, ...]] = {}
     for sample in greedy:
-        if sample.arm == baseline:
+        if sample.arm == PLAIN:
             plain.setdefault((sample.suite, sample.prompt), sample.token_ids)
     found = []
-    for arm in distinct(s.arm for s in greedy if s.arm != baseline):
+    for arm in distinct(s.arm for s in greedy if s.arm != PLAIN):
         compared = [s for s in greedy if s.arm == arm and (s.suite, s.prompt) in plain]
         others = [
             (s.suite, s.prompt, shared_prefix(s.token_ids, plain[s.suite, s.prompt]))

@@ -58,10 +58,10 @@ class Console:
     def configure(self, *, quiet: bool, verbosity: int) -> None:
         self.quiet, self.verbosity = quiet, verbosity
         logger = logging.getLogger("localspec")
-        for handler in [h for h in logger.handlers if isinstance(h, _LogToConsole)]:
+        for handler in [h for h in logger.handlers if isinstance(h, LogToConsole)]:
             logger.removeHandler(handler)
         if verbosity:
-            handler = _LogToConsole(self)
+            handler = LogToConsole(self)
             handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
             logger.addHandler(handler)
             logger.setLevel(_LEVELS.get(verbosity, logging.DEBUG))
@@ -197,7 +197,7 @@ class _ProgressLine:
         self._due, self._shown = None, False
 
 
-class _LogToConsole(logging.Handler):
+class LogToConsole(logging.Handler):
     def __init__(self, console: Console) -> None:
         super().__init__()
         self._console = console

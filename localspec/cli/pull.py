@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from localspec.cli import option_groups as o
-from localspec.cli.output import Console
+from localspec.cli.output import Console, LogToConsole
 from localspec.errors import Cancelled
 from localspec.text import gigabytes, printable
 
@@ -185,20 +185,16 @@ def client_speaks_through(console: Console) -> Iterator[None]:
     import huggingface_hub.utils  # noqa: F401  (makes the handler that is replaced)
 
     logger = logging.getLogger("huggingface_hub")
-    before, logger.handlers = logger.handlers, [_Quoting(console)]
+    said = _Quoting(console) if console.verbosity else logging.NullHandler()
+    before, logger.handlers = logger.handlers, [said]
     try:
         yield
     finally:
         logger.handlers = before
 
 
-class _Quoting(logging.Handler):
+class _Quoting(LogToConsole):
     """Log records as single lines that cannot steer the terminal: servers dictate some."""
 
-    def __init__(self, console: Console) -> None:
-        super().__init__()
-        self._console = console
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if self._console.verbosity:
-            self._console.say(f"{record.levelname} {record.name}: {printable(record.getMessage())}")
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{record.levelname} {record.name}: {printable(record.getMessage())}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 from rich.console import Console
 from rich.text import Text
 
@@ -103,9 +105,8 @@ def _tail(text: Text, cells: int) -> Text:
 
 def _side_by_side(left: list[Text], right: list[Text], width: int) -> list[Text]:
     lines = []
-    for number in range(max(len(left), len(right))):
-        one = left[number].copy() if number < len(left) else Text()
+    for one, other in zip_longest(left, right, fillvalue=Text()):
+        one = one.copy()
         one.truncate(width, pad=True)
-        other = right[number] if number < len(right) else Text()
         lines.append(Text.assemble(one, (_BETWEEN, "dim"), other))
     return lines

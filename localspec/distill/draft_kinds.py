@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from localspec.bench.scaled_gguf import Shape
 from localspec.distill import shape, trained_heads, weights
 from localspec.distill.distill_request import EAGLE3, DistillRequest, Notice
 from localspec.distill.frequent import FrequentPart, KeptTokens
 from localspec.distill.learners import DraftLearner, EagleLearner, HeadVocabulary, MedusaLearner
-from localspec.distill.shape import Shape
 from localspec.distill.training import MakesLearner
 from localspec.distill.weights import Trained, Weights
 from localspec.errors import ModelInvalid

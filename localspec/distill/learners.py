@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from localspec.bench.scaled_gguf import Shape
 from localspec.distill import network
 from localspec.distill.losses import ABSENT, Wanted
-from localspec.distill.shape import Shape
 from localspec.distill.torch_room import torch_package
 
 Tensor = Any

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from localspec.distill.shape import Shape
+from localspec.bench.scaled_gguf import Shape
 from localspec.distill.torch_room import torch_package
 
 Tensor = Any

@@ -6,12 +6,11 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from localspec.bench.suites import prompt_lines
 from localspec.distill.recording import RecordedQuestion
 from localspec.errors import UsageError
-from localspec.files import read_file
 from localspec.prompting.prompt import Prompt, PromptBuilder
 from localspec.retrieval.texts import SkippedFiles, texts_in
-from localspec.text import decoded
 
 PIECE = 256
 """Tokens of a text that are read together."""
@@ -25,17 +24,8 @@ def read_prompts(path: Path) -> Iterator[Prompt]:
 
     Raises UsageError: it cannot be read, or has none.
     """
-    try:
-        lines = decoded(read_file(path, streams=True), str(path)).splitlines()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
-    found = 0
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            found += 1
-            yield _entry(line, path, number) if path.suffix == ".jsonl" else line
-    if not found:
-        raise UsageError(f"{path} holds no prompts. Write one a line, or JSON lines: {_SHAPE}.")
+    for number, line in prompt_lines(path, f"text, or JSON as {_SHAPE}"):
+        yield _entry(line, path, number) if path.suffix == ".jsonl" else line
 
 
 def _entry(line: str, path: Path, number: int) -> Prompt:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import log10, prod
+from math import log10
 
+from localspec.bench.scaled_gguf import Shape
 from localspec.errors import UsageError
 from localspec.pairing.forecast import Forecast, best
 from localspec.text import printable
@@ -18,64 +19,6 @@ BYTES = 34 / 32
 BLOCK = 32
 """Weights that are quantized together: every width is a multiple."""
 _SHAPE = re.compile(r"(\d{1,5})x(\d{1,3})x(\d{1,6})", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """Of a model of llama architecture; names as llama's keys.
-
-    Attributes:
-        vocabulary: tokens.
-        rotated: numbers of a head that RoPE rotates.
-        base: RoPE's frequency base.
-        epsilon: of the norms.
-        context: tokens that it is trained on.
-        tied: whether the embeddings are the output matrix as well.
-    """
-
-    vocabulary: int
-    width: int
-    layers: int
-    feed_forward: int
-    heads: int
-    kv_heads: int
-    head_width: int
-    rotated: int
-    base: float = 10000.0
-    epsilon: float = 1e-5
-    context: int = 2048
-    tied: bool = True
-
-    def tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Names and shapes, a matrix [out, in]."""
-        yield "token_embd.weight", (self.vocabulary, self.width)
-        queries, keys = self.heads * self.head_width, self.kv_heads * self.head_width
-        for layer in range(self.layers):
-            for name, shape in (
-                ("attn_norm", (self.width,)),
-                ("attn_q", (queries, self.width)),
-                ("attn_k", (keys, self.width)),
-                ("attn_v", (keys, self.width)),
-                ("attn_output", (self.width, queries)),
-                ("ffn_norm", (self.width,)),
-                ("ffn_gate", (self.feed_forward, self.width)),
-                ("ffn_up", (self.feed_forward, self.width)),
-                ("ffn_down", (self.width, self.feed_forward)),
-            ):
-                yield f"blk.{layer}.{name}.weight", shape
-        yield "output_norm.weight", (self.width,)
-        if not self.tied:
-            yield "output.weight", (self.vocabulary, self.width)
-
-    @property
-    def parameters(self) -> int:
-        return sum(prod(shape) for _, shape in self.tensors())
-
-    def describe(self) -> str:
-        return (
-            f"{self.width} wide, {self.layers} layers, feed-forward {self.feed_forward}, "
-            f"{self.parameters / 1e6:.1f} M parameters"
-        )
 
 
 @dataclass(frozen=True, slots=True)

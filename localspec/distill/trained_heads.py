@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from localspec.bench.scaled_gguf import Shape
 from localspec.distill import weights
-from localspec.distill.shape import Shape
 from localspec.distill.weights import F32, STRING, U32, Fact, Trained, Weights
 from localspec.gguf.file import Array, GGUFFile
 from localspec.gguf.writer import NewTensor

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
+from localspec.bench.scaled_gguf import Shape
 from localspec.distill import batches, losses, torch_room
 from localspec.distill.learners import Learner, TrainingBatch
 from localspec.distill.losses import Measured, Wanted
 from localspec.distill.rounds import OWN
-from localspec.distill.shape import Shape
 from localspec.distill.trace import Answers, Trace, TraceRecord
 from localspec.distill.training_run import Point, Run, State, TrainingPlan
 from localspec.distill.weights import Weights

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from localspec.bench.scaled_gguf import LlamaFile, gguf_package
-from localspec.distill.shape import BLOCK, Shape, ShapeTarget
+from localspec.bench.scaled_gguf import LlamaFile, Shape, gguf_package
+from localspec.distill.shape import BLOCK, ShapeTarget
 from localspec.errors import LocalspecError, ModelInvalid
 from localspec.files import replacing
 from localspec.gguf.file import GGUFFile, Value
@@ -45,34 +45,13 @@ class Trained:
     name: str
 
 
-def shape_of(file: LlamaFile) -> Shape:
-    """Of a plain llama model; else ModelInvalid."""
-    width, heads = file.number("embedding_length"), file.number("attention.head_count")
-    head_width = file.number("attention.key_length", width // heads)
-    shape = Shape(
-        len(file.fields["tokenizer.ggml.tokens"].data),
-        width,
-        file.number("block_count"),
-        file.number("feed_forward_length"),
-        heads,
-        file.number("attention.head_count_kv", heads),
-        head_width,
-        file.number("rope.dimension_count", head_width),
-        float(file.number("rope.freq_base", 10000)),
-        float(file.number("attention.layer_norm_rms_epsilon")),
-        file.number("context_length", 2048),
-        "output.weight" not in file.tensors,
-    )
-    names = [name for name, _ in shape.tensors()]
-    file.require(names)
-    file.require_no_others_than(names)
-    return shape
-
-
 def read(path: Path) -> tuple[Shape, Weights]:
     """Shape and weights of a llama model, dequantized. Raises LocalspecError."""
     file = LlamaFile(path, "trained")
-    shape = shape_of(file)
+    shape = file.shape()
+    names = [name for name, _ in shape.tensors()]
+    file.require(names)
+    file.require_no_others_than(names)
     found: Weights = {}
     for name, expected in shape.tensors():
         values = file.values(name)

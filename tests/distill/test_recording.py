@@ -159,13 +159,15 @@ def test_what_is_drawn_is_drawn_from_p() -> None:
 
 
 def test_prompts_of_files(tmp_path: Path, model: Model) -> None:
-    (tmp_path / "p.txt").write_text("One?\n\nTwo?\n")
+    (tmp_path / "p.txt").write_bytes(b"One?\r\n\nTwo?\n")
     (tmp_path / "p.jsonl").write_text(
-        '{"prompt": "A"}\n{"turns": ["B", "b"]}\n{"messages": [{"role": "user", "content": "C"}]}\n'
+        '{"prompt": "A\u2028a"}\n{"turns": ["B", "b"]}\n'
+        '{"messages": [{"role": "user", "content": "C"}]}\n',
+        encoding="utf-8",
     )
     assert list(read_prompts(tmp_path / "p.txt")) == ["One?", "Two?"]
     found = list(read_prompts(tmp_path / "p.jsonl"))
-    assert found == ["A", "B", [{"role": "user", "content": "C"}]]
+    assert found == ["A\u2028a", "B", [{"role": "user", "content": "C"}]]
     builder = PromptBuilder(model, 96)
     one, two = questions(["A"], builder, lambda _: [1, 2], raw=False, answers=2)
     assert (one.tokens, one.turn, two.turn) == (two.tokens, 0, 1)

@@ -17,13 +17,13 @@ import pytest
 
 import localspec
 from localspec import ModelOptions
+from localspec.bench.scaled_gguf import Shape
 from localspec.distill import folders, losses, network, rounds, trained_heads, training, weights
 from localspec.distill.distill_request import DistillRequest
 from localspec.distill.distilling import distill
 from localspec.distill.learners import EagleLearner, MedusaLearner, TrainingBatch
 from localspec.distill.losses import Wanted
 from localspec.distill.recording import likeliest, log_softmax
-from localspec.distill.shape import Shape
 from localspec.errors import LocalspecError
 from localspec.gguf.reader import read_gguf
 from localspec.identity import content_identity

@@ -45,10 +45,10 @@ class Palette:
             return value.removeprefix("ansi_")
         return "default"
 
-    def style(self, name: str, *, bold: bool = False, dim: bool = False) -> Style:
+    def style(self, name: str, *, bold: bool = False) -> Style:
         """A colour of the theme in its readable shade."""
         shade = f"text-{name}" if self._variables.get(f"text-{name}", "").startswith("#") else name
-        return Style(color=self.colour(shade), bold=bold or None, dim=dim or None)
+        return Style(color=self.colour(shade), bold=bold or None)
 
     @cached_property
     def faint(self) -> Style:
