@@ -40,6 +40,12 @@ class Result:
         assert self.err.startswith("localspec: ")
         return self.err.removeprefix("localspec: ").rstrip()
 
+    def refused(self, *causes: str, code: int = 2) -> None:
+        """Nothing was printed but a sentence that has all these words in it."""
+        assert (self.code, self.out) == (code, "")
+        for cause in causes:
+            assert cause in self.sentence()
+
 
 class Cli(Protocol):
     """Calls `localspec`; without `stdin`, standard input is a terminal."""

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from localspec.chat.conversation import ASSISTANT, USER, Conversation
-from localspec.history.history import History
 from tests.cli.conftest import Cli
+from tests.history.histories import conversation_of, store
 
 pytestmark = pytest.mark.nightly
 
@@ -75,18 +74,15 @@ def test_without_pytorch(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 def test_a_target_without_a_chat_template(cli: Cli, plain_model: Path, tmp_path: Path) -> None:
     asked = ("distill", "-m", str(plain_model), str(tmp_path / "prompts.txt"), "--record-only")
-    result = cli(*asked)
-    assert result.code == 2
-    assert "has no chat template" in result.sentence()
-    assert "--raw" in result.sentence()
+    cli(*asked).refused("has no chat template", "--raw")
     assert cli(*asked, "--raw", "-n", "4", "-q").code == 0
 
 
 def test_a_folder_that_cannot_be_made(cli: Cli, home: Path, tmp_path: Path) -> None:
     home.write_text("a file in the way")
-    result = cli("distill", str(tmp_path / "prompts.txt"), "--record-only")
-    assert result.code == 1
-    assert "Nothing can be kept in" in result.sentence()
+    cli("distill", str(tmp_path / "prompts.txt"), "--record-only").refused(
+        "Nothing can be kept in", code=1
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,19 +105,11 @@ def test_a_folder_that_cannot_be_made(cli: Cli, home: Path, tmp_path: Path) -> N
     ],
 )
 def test_what_cannot_be_meant(cli: Cli, arguments: tuple[str, ...], said: str) -> None:
-    result = cli("distill", *arguments)
-    assert result.code == 2
-    assert said in result.sentence()
+    cli("distill", *arguments).refused(said)
 
 
 def test_the_history_is_asked_again(cli: Cli) -> None:
-    conversation = Conversation()
-    store = History()
-    store.save(conversation)
-    said = (USER, "Tell me about a fox."), (ASSISTANT, "There was a fox."), (USER, "And then?")
-    for role, text in said:
-        store.write(conversation.add(role, text), conversation.id)
-    store.close()
+    store([conversation_of("Tell me about a fox.", "There was a fox.", "And then?")])
     result = cli("distill", "--history", "--record-only", "-n", "4", "--json")
     assert result.json["answers"] == 2
 
@@ -135,10 +123,8 @@ def test_what_was_recorded_while_chatting_goes_by_one_name_or_with_its_conversat
 
     header = TraceHeader("toy.gguf", "0" * 16, "f" * 24, 97, 1)
     folder = folders.folder_of(Path("toy.gguf"), header.identity)
-    conversation, store = Conversation(), History()
-    store.save(conversation)
-    store.write(conversation.add(USER, "Tell me about a fox."), conversation.id)
-    store.close()
+    conversation = conversation_of("Tell me about a fox.")
+    store([conversation])
     told = [TokenLogprob(5, -0.1, ((5, -0.1),))]
     for number, id in enumerate((conversation.id, "b", "c")):
         chats.keep(folder, header, id, (1, number), told)

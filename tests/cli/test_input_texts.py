@@ -68,10 +68,7 @@ def test_piped_text_reaches_the_model(cli: Cli) -> None:
 def test_no_prompt_is_guessed(
     cli: Cli, arguments: tuple[str, ...], stdin: bytes | None, cause: str
 ) -> None:
-    result = cli("run", *arguments, stdin=stdin)
-    assert result.code == 2
-    assert cause in result.sentence()
-    assert result.out == ""
+    cli("run", *arguments, stdin=stdin).refused(cause)
 
 
 def test_a_closed_standard_input_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

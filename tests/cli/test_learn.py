@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from localspec.chat.conversation import ASSISTANT, USER, Conversation
 from localspec.cli.main import main
-from localspec.history.history import History
+from tests.history.histories import conversation_of, store
 from tests.support import homes
 
 
@@ -70,14 +69,7 @@ def test_the_history_is_learned_and_forgotten_as_a_whole(
 ) -> None:
     assert main(["learn", "--history"]) == 2
     assert "no history yet" in said(capsys)
-    store = History()
-    for _ in range(2):
-        conversation = Conversation()
-        messages = [conversation.add(USER, "Why?"), conversation.add(ASSISTANT, "Because.")]
-        store.save(conversation)
-        for message in messages:
-            store.write(message, conversation.id)
-    store.close()
+    store(conversation_of("Why?", "Because.") for _ in range(2))
     assert main(["learn", "--history"]) == 0
     assert listed(capsys) == {"history": 4}
     assert main(["history", "rm", "1", "--yes"]) == 0

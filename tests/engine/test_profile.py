@@ -16,14 +16,10 @@ from localspec.policy.store import folder
 from tests.support.greedy import CLEAR
 from tests.support.sessions import make_drafts_cheap
 
+pytestmark = pytest.mark.usefixtures("home")
+
 OPTIONS = ModelOptions(context=256, threads=1)
 GREEDY = SamplingParams(temperature=0)
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    return tmp_path
 
 
 @pytest.fixture

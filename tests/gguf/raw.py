@@ -30,6 +30,16 @@ def key(name: str | bytes, kind: int, value: bytes) -> bytes:
     return text(name) + struct.pack("<I", kind) + value
 
 
+def keyed(values: Mapping[str, int | float | str | None]) -> list[bytes]:
+    """Keys with values of their types; none for None."""
+    kinds = {str: STRING, float: F32, bool: BOOL, int: U32}
+    return [
+        key(name, kinds[type(value)], scalar(kinds[type(value)], value))
+        for name, value in values.items()
+        if value is not None
+    ]
+
+
 @dataclass(frozen=True)
 class Tensor:
     """A line of the list of tensors."""
@@ -67,15 +77,13 @@ def write_model(
     path: Path,
     *,
     architecture: str = "llama",
-    own: Mapping[str, int | float | str] | None = None,
+    own: Mapping[str, int | float | str | None] | None = None,
     more: Sequence[bytes] = (),
     tensors: Sequence[Tensor] = (),
     data: int = 0,
 ) -> Path:
     """A file with an architecture and its section."""
-    keys = [key("general.architecture", STRING, text(architecture))]
-    for name, value in (own or {}).items():
-        kind = STRING if isinstance(value, str) else F32 if isinstance(value, float) else U32
-        keys.append(key(f"{architecture}.{name}", kind, scalar(kind, value)))
+    section = {f"{architecture}.{name}": value for name, value in (own or {}).items()}
+    keys = keyed({"general.architecture": architecture, **section})
     path.write_bytes(gguf([*keys, *more], tensors, data))
     return path

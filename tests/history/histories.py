@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,23 +35,38 @@ def rows(path: Path, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         return connection.execute(sql, values).fetchall()
 
 
+def put(history: History, conversation: Conversation) -> None:
+    header, messages = ConversationHeader.of(conversation), list(conversation.messages.values())
+    assert history.put(conversation.id, header=header, messages=messages)
+
+
+def store(conversations: Iterable[Conversation], path: Path | None = None) -> None:
+    """Put them all into a history, by default the user's."""
+    with closing(History(path)) as history:
+        for conversation in conversations:
+            put(history, conversation)
+
+
+def as_on_disk(history: History, conversation: Conversation) -> Conversation:
+    """As another process would find it."""
+    with closing(History(history.path)) as other:
+        return other.load(conversation.id)
+
+
 def fill(path: Path, count: int) -> None:
     """A store of that many conversations with four messages each, ids 0000… and up."""
-    history = History(path)
-    for number in range(count):
-        conversation = conversation_of(
-            f"common words {number}",
-            f"an answer to {number}",
-            "a common word",
-            "another answer",
-            id=f"{number:04}".ljust(32, "0"),
-            created=float(number),
-        )
-        messages = list(conversation.messages.values())
-        assert history.put(
-            conversation.id, header=ConversationHeader.of(conversation), messages=messages
-        )
-    history.close()
+    said = "common words {}", "an answer to {}", "a common word", "another answer"
+    store(
+        (
+            conversation_of(
+                *(text.format(number) for text in said),
+                id=f"{number:04}".ljust(32, "0"),
+                created=float(number),
+            )
+            for number in range(count)
+        ),
+        path,
+    )
 
 
 def steps_of(path: Path, count: int, question: Callable[[Statements], object]) -> int:
@@ -101,13 +116,10 @@ def talk(history: History, *texts: str) -> tuple[Conversation, bool]:
 
 def holds(path: Path, *conversations: Conversation) -> None:
     """Whether they are all in the file."""
-    history = opened(path)
-    try:
+    with closing(opened(path)) as history:
         for conversation in conversations:
             assert history.load(conversation.id) == conversation
         assert history.count() == len(conversations)
-    finally:
-        history.close()
 
 
 @contextmanager

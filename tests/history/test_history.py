@@ -26,7 +26,7 @@ from localspec.chat.conversation import (
 from localspec.errors import HistoryError, UsageError
 from localspec.history.history import History
 from localspec.history.schema import APPLICATION, MIGRATIONS, connect, prepare
-from tests.history.histories import conversation_of, rows, steps_of
+from tests.history.histories import as_on_disk, conversation_of, rows, steps_of
 
 
 @pytest.fixture
@@ -41,11 +41,7 @@ def kept(history: History, conversation: Conversation) -> Conversation:
     assert history.save(conversation)
     for message in conversation.messages.values():
         assert history.write(message, conversation.id)
-    other = History(history.path)
-    try:
-        return other.load(conversation.id)
-    finally:
-        other.close()
+    return as_on_disk(history, conversation)
 
 
 def test_everything_comes_back(history: History) -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from localspec.chat.conversation import USER, Attachment, Conversation
 from localspec.history.history import History
-from localspec.history.rows import ConversationHeader
 from localspec.history.search import END, MARK
+from tests.history.histories import put
 
 TEXTS = (
     "The quick brown fox jumps over the lazy dog.",
@@ -34,13 +34,6 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
         put(history, conversation)
     yield history
     history.close()
-
-
-def put(history: History, conversation: Conversation) -> None:
-    messages = list(conversation.messages.values())
-    assert history.put(
-        conversation.id, header=ConversationHeader.of(conversation), messages=messages
-    )
 
 
 def found(history: History, query: str) -> set[int]:

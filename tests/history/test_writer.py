@@ -14,7 +14,7 @@ from localspec.chat.conversation import ASSISTANT, STREAMING, USER, Conversation
 from localspec.history.history import History
 from localspec.history.trouble import KEPT_AGAIN
 from localspec.history.writer import HistoryWriter
-from tests.history.histories import conversation_of, locked, rows, writing
+from tests.history.histories import as_on_disk, conversation_of, locked, rows, writing
 
 SOON = 30.0
 """Seconds; far more than anything here takes."""
@@ -37,15 +37,6 @@ def writer(history: History, told: list[str]) -> Iterator[HistoryWriter]:
     writer = HistoryWriter(lambda: history, on_trouble=told.append)
     yield writer
     writer.close()
-
-
-def as_on_disk(history: History, conversation: Conversation) -> Conversation:
-    """As another process would find it."""
-    other = History(history.path)
-    try:
-        return other.load(conversation.id)
-    finally:
-        other.close()
 
 
 def test_what_is_sent_is_on_disk(history: History, writer: HistoryWriter) -> None:

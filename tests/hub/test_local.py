@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from localspec import paths
 from localspec.gguf.architectures import KNOWN
 from localspec.hub import local, places
 from localspec.hub.local import LocalModel, local_models
-from tests.gguf.raw import STRING, Tensor, gguf, key, scalar, text
+from tests.gguf.raw import Tensor, gguf, key, keyed, scalar, write_model
 from tests.support.ggufs import tiny_bert, tiny_llama, tiny_mamba
 from tests.support.homes import move_to
 
@@ -186,8 +187,7 @@ def test_named_folders_settings_and_the_current_one(
 
 
 def test_a_split_model_is_listed_once(tmp_path: Path) -> None:
-    keys = [key("general.architecture", STRING, text("llama"))]
-    keys.append(key("tokenizer.ggml.model", STRING, text("gpt2")))
+    keys = keyed({"general.architecture": "llama", "tokenizer.ggml.model": "gpt2"})
     for number in range(2):
         split = [key("split.no", 2, scalar(2, number)), key("split.count", 2, scalar(2, 2))]
         path = tmp_path / "here" / f"m-0000{number + 1}-of-00002.gguf"
@@ -206,46 +206,32 @@ def test_a_split_model_is_listed_once(tmp_path: Path) -> None:
     assert "later part" in (model.problem or "")
 
 
-def _general_type(kind: str) -> Callable[[Path], Path]:
-    def write(path: Path) -> Path:
-        keys = [key("general.architecture", STRING, text("llama"))]
-        path.write_bytes(gguf([*keys, key("general.type", STRING, text(kind))]))
-        return path
-
-    return write
-
-
-def _architecture(name: str, *more: bytes) -> Callable[[Path], Path]:
-    def write(path: Path) -> Path:
-        keys = [key("general.architecture", STRING, text(name)), *more]
-        path.write_bytes(gguf(keys, [Tensor("w", (64,))], 256))
-        return path
-
-    return write
+def _model(architecture: str, **more: str) -> Callable[[Path], Path]:
+    keys = keyed({name.replace("__", "."): value for name, value in more.items()})
+    return partial(
+        write_model, architecture=architecture, more=keys, tensors=[Tensor("w", (64,))], data=256
+    )
 
 
 @pytest.mark.parametrize(
     ("write", "problem"),
     [
-        (_general_type("adapter"), "adapter (LoRA)"),
-        (_general_type("mmproj"), "mmproj"),
-        (_general_type("imatrix"), "imatrix"),
-        (_architecture("clip"), "mmproj"),
-        (_architecture("t5"), "encoder-decoder"),
-        (_architecture("llada"), "diffusion"),
-        (_architecture("eagle3"), "trained head"),
-        (_architecture("wavtokenizer-dec"), "sound"),
-        (_architecture("futurenet\x1b[2J"), "architecture futurenet\ufffd[2J is not known"),
-        (_architecture("llama"), "no vocabulary"),
+        (_model("llama", general__type="adapter"), "adapter (LoRA)"),
+        (_model("llama", general__type="mmproj"), "mmproj"),
+        (_model("llama", general__type="imatrix"), "imatrix"),
+        (_model("clip"), "mmproj"),
+        (_model("t5"), "encoder-decoder"),
+        (_model("llada"), "diffusion"),
+        (_model("eagle3"), "trained head"),
+        (_model("wavtokenizer-dec"), "sound"),
+        (_model("futurenet\x1b[2J"), "architecture futurenet\ufffd[2J is not known"),
+        (_model("llama"), "no vocabulary"),
         (lambda path: tiny_llama(path, tokenizer=False), "no vocabulary"),
         (tiny_bert, "embedding model"),
         (lambda path: path.write_bytes(gguf()), "does not name its architecture"),
         (lambda path: path.write_bytes(b"GGUF"), "ends in its header"),
         (lambda path: path.write_bytes(b"hello, world, this is text"), "not a GGUF file"),
-        (
-            _architecture("llama", key("tokenizer.ggml.model", STRING, text("gpt2"))),
-            None,
-        ),
+        (_model("llama", tokenizer__ggml__model="gpt2"), None),
         (tiny_llama, None),
         (tiny_mamba, None),
     ],

@@ -18,7 +18,7 @@ from localspec.llama.options import ModelOptions
 from localspec.pairing import rules
 from localspec.pairing.memory import PairUse, memory_of_pair
 from localspec.pairing.rules import Check, PairVerdict, active_parameters, judge, judge_files
-from tests.gguf.raw import ARRAY, STRING, array, gguf, key, text
+from tests.gguf.raw import ARRAY, STRING, array, gguf, key, keyed, text, write_model
 from tests.pairing.pairs import CONTROLS, TOKENS, model
 from tests.support.ggufs import tiny_bert, tiny_llama, tiny_mamba
 
@@ -278,9 +278,7 @@ def test_hostile_metadata_do_not_break_the_judge(tmp_path: Path) -> None:
         path.write_bytes(good.read_bytes().replace(text(name), text(spoiled)))
         judge(path, good)
         judge(good, path)
-    keys = [key("general.architecture", STRING, text("llama"))]
-    keys += [key(name, STRING, text("\x1b[1m")) for name in names[1:]]
-    (tmp_path / "texts.gguf").write_bytes(gguf(keys))
+    write_model(tmp_path / "texts.gguf", more=keyed(dict.fromkeys(names[1:], "\x1b[1m")))
     assert not judge(tmp_path / "texts.gguf", good).usable
 
 

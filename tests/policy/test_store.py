@@ -19,13 +19,9 @@ from localspec.policy.profile import PairProfile
 from localspec.policy.store import LATELY, ProfileStore
 from tests.support.toys import ToyCache, started
 
+pytestmark = pytest.mark.usefixtures("home")
+
 IDENTITY: dict[str, Any] = {"machine": {"cores": 2}, "models": ["a.gguf"], "threads": [2, None]}
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    return tmp_path
 
 
 def parts() -> Parts:

@@ -296,12 +296,6 @@ def test_a_full_disk(engine: Engine, tmp_path: Path) -> None:
 # The conversations that are kept by themselves
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    return tmp_path
-
-
 def stories(count: int) -> list[str]:
     return [f"{name} went to the river and saw a fox there. " * 30 for name in "ABCDEFG"[:count]]
 

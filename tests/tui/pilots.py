@@ -17,7 +17,7 @@ from textual.widgets import OptionList
 from localspec.chat.conversation import ASSISTANT, Message
 from localspec.tui.app import ChatApp
 from localspec.tui.session.events import PairReference
-from tests.tui.scripted import Scripted
+from tests.tui.scripted import Hold, Says, Scripted
 
 PATIENCE = 6_000
 """Looks at a condition, each of at least 10 ms, before a test gives up."""
@@ -38,12 +38,14 @@ class Chat:
     Attributes:
         told: all sentences shown so far.
         copied: all that went to the clipboard.
+        script: what the engine does, unless it is a real one.
     """
 
     app: ChatApp
     pilot: Pilot[None]
     told: list[Told] = field(default_factory=list)
     copied: list[str] = field(default_factory=list)
+    script: Scripted = field(default_factory=Scripted)
 
     async def until(self, condition: Callable[[], object], what: str = "") -> None:
         """Wait for it; in the end fail with what is on the screen."""
@@ -109,6 +111,12 @@ class Chat:
         await self.until(lambda: self.says(text), f"sent {text!r}")
         if answered:
             await self.answered()
+
+    async def gets(self, text: str, key: str) -> None:
+        """Press a key and wait for the message that comes of it, and for the answer's end."""
+        await self.press(key)
+        await self.until(lambda: self.says(text), f"said {text!r}")
+        await self.answered()
 
     async def answered(self) -> None:
         await self.until(lambda: self.app.conversing.running is None, "the answer's end")
@@ -203,7 +211,8 @@ async def chat(
         app: instead of one with the scripted engine.
         toasts: show notices over the screen.
     """
-    app = app or ChatApp(pair, loader=(script or Scripted()).load)
+    script = script or Scripted()
+    app = app or ChatApp(pair, loader=script.load)
     told: list[Told] = []
     copied: list[str] = []
     notify, copy = app.notify, app.copy_to_clipboard
@@ -221,7 +230,19 @@ async def chat(
         patch.object(app, "copy_to_clipboard", watch_copy),
     ):
         async with app.run_test(size=size, notifications=toasts) as pilot:
-            shown = Chat(app, pilot, told, copied)
+            shown = Chat(app, pilot, told, copied, script)
             if ready:
                 await shown.opened()
             yield shown
+
+
+@asynccontextmanager
+async def answering(
+    text: str, at: int, *, size: tuple[int, int] = (120, 40)
+) -> AsyncIterator[tuple[Chat, Hold]]:
+    """A chat whose first answer waits before its word `at`."""
+    hold = Hold()
+    async with chat(Scripted(Says(text, {at: hold})), size=size) as shown:
+        await shown.send("count", answered=False)
+        await shown.until(lambda: hold.reached)
+        yield shown, hold

@@ -8,18 +8,17 @@ from textual import events
 from localspec.chat.conversation import COMPLETE, STOPPED
 from localspec.history.history import History
 from localspec.tui.session.events import PairReference
-from tests.tui.pilots import chat
-from tests.tui.scripted import Hold, Says, Scripted
+from tests.tui.pilots import answering, chat
+from tests.tui.scripted import Hold, Scripted
 
 pytestmark = pytest.mark.nightly
 
 
 async def test_send_and_read_the_answer() -> None:
-    script = Scripted("A **fox** ran over the hill.")
-    async with chat(script) as shown:
+    async with chat(Scripted("A **fox** ran over the hill.")) as shown:
         await shown.send("Tell me of a fox")
         assert shown.said == ["Tell me of a fox", "A **fox** ran over the hill."]
-        assert [m["content"] for m in script.asked[0].messages] == ["Tell me of a fox"]
+        assert [m["content"] for m in shown.script.asked[0].messages] == ["Tell me of a fox"]
         assert "You" in shown.text
         assert "A fox ran over the hill." in shown.text  # rendered, without the stars
         assert shown.app.prompt.text == ""
@@ -29,13 +28,12 @@ async def test_send_and_read_the_answer() -> None:
 
 
 async def test_keys_typed_at_once_all_arrive_before_enter_does() -> None:
-    script = Scripted()
-    async with chat(script) as shown:
+    async with chat() as shown:
         shown.burst("quickly typed")
         shown.app.post_message(events.Key("enter", "\r"))
-        await shown.until(lambda: script.asked)
+        await shown.until(lambda: shown.script.asked)
         await shown.answered()
-        assert script.asked[0].last == "quickly typed"
+        assert shown.script.asked[0].last == "quickly typed"
 
 
 async def test_a_message_sent_before_the_model_is_open_waits_for_it() -> None:
@@ -65,11 +63,7 @@ async def test_what_was_sent_comes_back_with_the_arrows() -> None:
 
 
 async def test_escape_stops_and_keeps_the_partial_answer() -> None:
-    hold = Hold()
-    script = Scripted(Says("one two three four five six seven eight", {2: hold}))
-    async with chat(script) as shown:
-        await shown.send("count", answered=False)
-        await shown.until(lambda: hold.reached)
+    async with answering("one two three four five six seven eight", 2) as (shown, _):
         await shown.until(lambda: "one two" in shown.text, "the answer so far")
         await shown.press("escape")
         await shown.answered()
@@ -87,23 +81,15 @@ async def test_escape_stops_and_keeps_the_partial_answer() -> None:
 
 
 async def test_a_stopped_answer_is_part_of_what_the_model_reads_next() -> None:
-    hold = Hold()
-    script = Scripted(Says("one two three", {1: hold}))
-    async with chat(script) as shown:
-        await shown.send("count", answered=False)
-        await shown.until(lambda: hold.reached)
+    async with answering("one two three", 1) as (shown, _):
         await shown.press("escape")
         await shown.answered()
         await shown.send("go on")
-        assert [m["content"] for m in script.asked[1].messages] == ["count", "one ", "go on"]
+        assert [m["content"] for m in shown.script.asked[1].messages] == ["count", "one ", "go on"]
 
 
 async def test_stop_while_the_prompt_is_read() -> None:
-    hold = Hold()
-    script = Scripted(Says("never said", {0: hold}))
-    async with chat(script) as shown:
-        await shown.send("long", answered=False)
-        await shown.until(lambda: hold.reached)
+    async with answering("never said", 0) as (shown, _):
         await shown.until(lambda: "reading the prompt: 25%" in shown.text)
         await shown.press("escape")
         await shown.answered()
@@ -112,11 +98,7 @@ async def test_stop_while_the_prompt_is_read() -> None:
 
 
 async def test_what_is_typed_ahead_is_kept_until_the_answer_is_there() -> None:
-    hold = Hold()
-    script = Scripted(Says("one two three", {1: hold}))
-    async with chat(script) as shown:
-        await shown.send("count", answered=False)
-        await shown.until(lambda: hold.reached)
+    async with answering("one two three", 1) as (shown, hold):
         await shown.type("and then")
         await shown.press("enter")
         await shown.hears("An answer is still coming.")
@@ -124,17 +106,15 @@ async def test_what_is_typed_ahead_is_kept_until_the_answer_is_there() -> None:
         hold.release()
         await shown.answered()
         assert shown.app.prompt.text == "and then"
-        await shown.press("enter")
-        await shown.until(lambda: shown.says("and then"))
-        await shown.answered()
-        assert len(script.asked) == 2
+        await shown.gets("and then", "enter")
+        assert len(shown.script.asked) == 2
 
 
 async def test_an_answer_grows_on_the_screen_and_its_figures_freeze() -> None:
-    hold = Hold()
-    script = Scripted(Says("alpha beta gamma delta epsilon zeta eta", {3: hold}))
-    async with chat(script) as shown:
-        await shown.send("letters", answered=False)
+    async with answering("alpha beta gamma delta epsilon zeta eta", 3) as (
+        shown,
+        hold,
+    ):
         await shown.until(lambda: "alpha beta" in shown.text)
         await shown.until(lambda: "● " in shown.text, "live figures")
         hold.release()

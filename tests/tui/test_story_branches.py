@@ -17,15 +17,12 @@ async def at_conversation(shown: Chat) -> None:
 
 
 async def test_regenerate_makes_a_branch() -> None:
-    script = Scripted("One.", "Two.")
-    async with chat(script) as shown:
+    async with chat(Scripted("One.", "Two.")) as shown:
         await shown.send("say a number")
-        await shown.press("ctrl+r")
-        await shown.until(lambda: shown.says("Two."))
-        await shown.answered()
+        await shown.gets("Two.", "ctrl+r")
         assert shown.said == ["say a number", "Two."]
         assert "‹ 2/2 ›" in shown.text
-        assert [m["content"] for m in script.asked[1].messages] == ["say a number"]
+        assert [m["content"] for m in shown.script.asked[1].messages] == ["say a number"]
         await at_conversation(shown)
         await shown.press("left")
         await shown.until(lambda: shown.says("One."))
@@ -36,8 +33,7 @@ async def test_regenerate_makes_a_branch() -> None:
 
 
 async def test_an_earlier_answer_again_leaves_what_followed_on_its_branch() -> None:
-    script = Scripted("One.", "More.", "Another.")
-    async with chat(script) as shown:
+    async with chat(Scripted("One.", "More.", "Another.")) as shown:
         await shown.send("first")
         await shown.send("second")
         await at_conversation(shown)
@@ -45,9 +41,7 @@ async def test_an_earlier_answer_again_leaves_what_followed_on_its_branch() -> N
         selected = shown.app.transcript.selected
         assert selected is not None
         assert selected.content == "One."
-        await shown.press("r")
-        await shown.until(lambda: shown.says("Another."))
-        await shown.answered()
+        await shown.gets("Another.", "r")
         await shown.press("escape")
         assert shown.said == ["first", "Another."]
         await shown.command("/branch previous")
@@ -56,19 +50,16 @@ async def test_an_earlier_answer_again_leaves_what_followed_on_its_branch() -> N
 
 
 async def test_edit_and_resend_as_a_branch() -> None:
-    script = Scripted("Rome.", "Paris.")
-    async with chat(script) as shown:
+    async with chat(Scripted("Rome.", "Paris.")) as shown:
         await shown.send("capital of Italy")
         await shown.command("/edit")
         assert shown.app.prompt.text == "capital of Italy"
         assert "editing: Enter sends it as a branch" in shown.text
         await shown.press(*["backspace"] * 5)
         await shown.type("France")
-        await shown.press("enter")
-        await shown.until(lambda: shown.says("Paris."))
-        await shown.answered()
+        await shown.gets("Paris.", "enter")
         assert shown.said == ["capital of France", "Paris."]
-        assert [m["content"] for m in script.asked[1].messages] == ["capital of France"]
+        assert [m["content"] for m in shown.script.asked[1].messages] == ["capital of France"]
         assert "editing" not in shown.text
         await shown.command("/branch previous")
         await shown.until(lambda: shown.says("Rome."))
@@ -88,9 +79,7 @@ async def test_where_there_are_no_branches_a_sentence_says_so() -> None:
         await shown.command("/edit")
         assert shown.errors()[-1] == "There is no message to edit yet. Write one."
         await shown.send("hello")
-        await shown.press("ctrl+r")
-        await shown.until(lambda: shown.says("Answer 2."))
-        await shown.answered()
+        await shown.gets("Answer 2.", "ctrl+r")
         await shown.command("/branch next")
         assert shown.errors()[-1] == "This is the last of the branches."
         await shown.command("/branch 5")
@@ -104,9 +93,7 @@ async def test_where_there_are_no_branches_a_sentence_says_so() -> None:
 async def test_the_branch_shown_is_the_one_shown_next_time() -> None:
     async with chat(Scripted("One.", "Two.")) as shown:
         await shown.send("say a number")
-        await shown.press("ctrl+r")
-        await shown.until(lambda: shown.says("Two."))
-        await shown.answered()
+        await shown.gets("Two.", "ctrl+r")
         await shown.command("/branch previous")
         await shown.until(lambda: shown.says("One."))
         conversation = shown.app.conversing.conversation.id

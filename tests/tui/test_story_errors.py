@@ -8,9 +8,9 @@ from textual.widgets import Input, OptionList
 
 from localspec.chat.conversation import FAILED, USER, Conversation
 from localspec.errors import ContextOverflow, NativeError
-from localspec.history.history import History
 from localspec.tui.screens.dialogs import QuestionScreen
 from localspec.tui.screens.settings_screen import SettingsScreen
+from tests.history.histories import store
 from tests.tui.pilots import Chat, chat, option_texts
 from tests.tui.scripted import Says, Scripted
 
@@ -29,9 +29,7 @@ async def test_an_error_in_mid_answer_keeps_the_answer_so_far() -> None:
         assert shown.answer.content == "one two three"
         assert shown.errors() == ["No room for the batch. Use -c."]
         assert "✗ No room for the batch. Use -c." in shown.text
-        await shown.press("ctrl+r")
-        await shown.until(lambda: shown.says("Answer 2."))
-        await shown.answered()
+        await shown.gets("Answer 2.", "ctrl+r")
         assert [m["content"] for m in script.asked[1].messages] == ["count"]
 
 
@@ -85,25 +83,21 @@ async def test_a_full_context_offers_to_drop_the_oldest_turns() -> None:
 
 
 async def test_a_full_context_offers_to_begin_anew() -> None:
-    script = Scripted("One.", Says("", error=FULL, at_once=True), "Two.")
-    async with chat(script) as shown:
+    async with chat(Scripted("One.", Says("", error=FULL, at_once=True), "Two.")) as shown:
         await shown.send("first")
         await shown.send("second")
         await overflow(shown, "Begin a new")
         await shown.until(lambda: shown.says("Two."))
         await shown.answered()
         assert shown.said == ["second", "Two."]
-        assert [m["content"] for m in script.asked[2].messages] == ["second"]
-        assert script.asked[2].overflow == "error"
+        assert [m["content"] for m in shown.script.asked[2].messages] == ["second"]
+        assert shown.script.asked[2].overflow == "error"
 
 
 async def test_settings_that_no_engine_takes_are_told() -> None:
     conversation = Conversation(sampling={"temperature": -3, "warmth": 1})
-    message = conversation.add(USER, "before")
-    history = History()
-    history.save(conversation)
-    history.write(message, conversation.id)
-    history.close()
+    conversation.add(USER, "before")
+    store([conversation])
     async with chat(size=(140, 40)) as shown:
         shown.app.conversation_list.take(conversation.id, None)
         await shown.until(lambda: shown.says("before"))

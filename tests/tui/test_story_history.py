@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from textual.widgets import Input, OptionList
 
-from localspec.chat.conversation import ASSISTANT, USER, Conversation
-from localspec.history.history import ConversationHeader, History
+from localspec.chat.conversation import Conversation
+from localspec.history.history import History
 from localspec.tui.app import ChatApp
 from localspec.tui.screens.dialogs import QuestionScreen
-from tests.tui.pilots import Chat, chat, option_texts
+from tests.history.histories import conversation_of, store
+from tests.tui.pilots import Chat, answering, chat, option_texts
 from tests.tui.scripted import Hold, Says, Scripted
 
 pytestmark = pytest.mark.nightly
@@ -20,20 +21,11 @@ WIDE = (140, 40)
 @pytest.fixture
 def stored() -> list[Conversation]:
     """Two conversations from before, the older one first."""
-    history = History()
-    found = []
-    for number, (asked, answered) in enumerate(
-        [("Where do foxes sleep", "In a den."), ("What do owls eat", "Mostly voles and mice.")]
-    ):
-        conversation = Conversation(created=1_700_000_000.0 + number)
-        for role, text in ((USER, asked), (ASSISTANT, answered)):
-            message = conversation.add(role, text)
-            message.created = conversation.created
-            history.put(
-                conversation.id, header=ConversationHeader.of(conversation), messages=(message,)
-            )
-        found.append(conversation)
-    history.close()
+    found = [
+        conversation_of("Where do foxes sleep", "In a den.", created=1_700_000_000.0),
+        conversation_of("What do owls eat", "Mostly voles and mice.", created=1_700_000_001.0),
+    ]
+    store(found)
     return found
 
 
@@ -97,9 +89,7 @@ async def test_the_last_conversation_is_continued_from_the_start(
 async def test_a_hit_on_a_hidden_branch_shows_that_branch() -> None:
     async with chat(Scripted("The first heron.", "The second crane."), size=WIDE) as shown:
         await shown.send("a bird")
-        await shown.press("ctrl+r")
-        await shown.until(lambda: shown.says("The second crane."))
-        await shown.answered()
+        await shown.gets("The second crane.", "ctrl+r")
         await shown.press("ctrl+n")
         await shown.command("/search heron")
         await shown.until(lambda: len(shown.listed()) == 1 and "heron" in shown.listed()[0])
@@ -133,10 +123,7 @@ async def test_delete_asks_first(stored: list[Conversation]) -> None:
 
 
 async def test_deleting_the_conversation_that_is_being_answered() -> None:
-    hold = Hold()
-    async with chat(Scripted(Says("one two three", {1: hold})), size=WIDE) as shown:
-        await shown.send("count", answered=False)
-        await shown.until(lambda: hold.reached)
+    async with answering("one two three", 1, size=WIDE) as (shown, _):
         await shown.command("/delete")
         await choose(shown, "Delete it")
         await shown.until(lambda: not shown.said)
@@ -150,12 +137,8 @@ async def test_deleting_the_conversation_that_is_being_answered() -> None:
 
 
 async def test_an_answer_goes_on_while_another_conversation_is_shown() -> None:
-    hold = Hold()
-    script = Scripted(Says("one two three four", {2: hold}))
-    async with chat(script, size=WIDE) as shown:
-        await shown.send("count", answered=False)
-        await shown.until(lambda: hold.reached)
-        answering = shown.app.conversing.conversation.id
+    async with answering("one two three four", 2, size=WIDE) as (shown, hold):
+        begun = shown.app.conversing.conversation.id
         await shown.press("ctrl+n")
         assert shown.said == []
         await shown.type("meanwhile")
@@ -164,10 +147,8 @@ async def test_an_answer_goes_on_while_another_conversation_is_shown() -> None:
         hold.release()
         await shown.answered()
         assert shown.said == []
-        await shown.press("enter")
-        await shown.until(lambda: shown.says("meanwhile"))
-        await shown.answered()
-        shown.app.conversation_list.take(answering, None)
+        await shown.gets("meanwhile", "enter")
+        shown.app.conversation_list.take(begun, None)
         await shown.until(lambda: shown.says("count"))
         assert shown.said == ["count", "one two three four"]
 
@@ -198,16 +179,7 @@ async def test_a_title_from_the_model() -> None:
 
 
 async def test_the_list_goes_on_as_one_scrolls() -> None:
-    history = History()
-    for number in range(150):
-        conversation = Conversation(created=1_700_000_000.0 + number)
-        message = conversation.add(USER, f"number {number}")
-        message.created = conversation.created
-        conversation.updated = conversation.created
-        history.put(
-            conversation.id, header=ConversationHeader.of(conversation), messages=(message,)
-        )
-    history.close()
+    store(conversation_of(f"number {n}", created=1_700_000_000.0 + n) for n in range(150))
     async with chat(size=WIDE) as shown:
         assert len(shown.listed()) == 100
         shown.app.sidebar.query_one(OptionList).focus()

@@ -11,8 +11,8 @@ from localspec.errors import Cancelled
 from localspec.tui.screens.keys_screen import KeysScreen
 from localspec.tui.screens.settings_screen import SettingsScreen
 from localspec.tui.widgets.composer import Completions
-from tests.tui.pilots import Chat, chat, option_texts
-from tests.tui.scripted import Hold, Says, Scripted
+from tests.tui.pilots import Chat, answering, chat, option_texts
+from tests.tui.scripted import Scripted
 
 pytestmark = pytest.mark.nightly
 
@@ -90,10 +90,7 @@ async def test_the_keys_that_apply_where_the_focus_is() -> None:
 
 
 async def test_ctrl_c_closes_a_dialog_then_stops_then_leaves_at_the_second() -> None:
-    hold = Hold()
-    async with chat(Scripted(Says("one two three", {1: hold}))) as shown:
-        await shown.send("count", answered=False)
-        await shown.until(lambda: hold.reached)
+    async with answering("one two three", 1) as (shown, _):
         await shown.press("f1")
         assert isinstance(shown.app.screen, ModalScreen)
         await shown.press("ctrl+c")
@@ -110,10 +107,7 @@ async def test_ctrl_c_closes_a_dialog_then_stops_then_leaves_at_the_second() -> 
 
 
 async def test_ctrl_c_copies_what_is_selected_in_the_input_and_does_not_stop() -> None:
-    hold = Hold()
-    async with chat(Scripted(Says("one two three", {1: hold}))) as shown:
-        await shown.send("count", answered=False)
-        await shown.until(lambda: hold.reached)
+    async with answering("one two three", 1) as (shown, hold):
         await shown.type("typed ahead")
         await shown.press(*["shift+left"] * 5, "ctrl+c")
         assert shown.copied == ["ahead"]
@@ -124,10 +118,7 @@ async def test_ctrl_c_copies_what_is_selected_in_the_input_and_does_not_stop() -
 
 
 async def test_ctrl_q_leaves_in_the_middle_of_an_answer_and_keeps_it() -> None:
-    hold = Hold()
-    async with chat(Scripted(Says("one two three", {1: hold})), size=(140, 40)) as shown:
-        await shown.send("count", answered=False)
-        await shown.until(lambda: hold.reached)
+    async with answering("one two three", 1, size=(140, 40)) as (shown, _):
         await shown.press("ctrl+q")
         assert shown.app.return_code == 0
     async with chat(size=(140, 40)) as shown:

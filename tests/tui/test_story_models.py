@@ -153,8 +153,7 @@ async def test_choosing_a_pair_opens_it_and_the_conversation_stays() -> None:
 
 
 async def test_the_draft_command_chooses_the_draft_only() -> None:
-    script = Scripted()
-    async with chat(script, pair=PairReference(OWL.reference)) as shown:
+    async with chat(pair=PairReference(OWL.reference)) as shown:
         await shown.command("/draft")
         await shown.until(lambda: isinstance(shown.app.screen, ModelPicker))
         await shown.until(lambda: lists(shown)[1].has_focus, "the drafts' focus")
@@ -162,13 +161,12 @@ async def test_the_draft_command_chooses_the_draft_only() -> None:
         await shown.press("down", "down")
         await shown.until(lambda: about(shown) == "The draft is large for its target")
         await shown.press("enter")
-        await shown.until(lambda: len(script.loaded) == 2)
-        assert script.loaded[-1] == PairReference(OWL.reference, WREN.reference)
+        await shown.until(lambda: len(shown.script.loaded) == 2)
+        assert shown.script.loaded[-1] == PairReference(OWL.reference, WREN.reference)
 
 
 async def test_the_filter_and_a_path_that_is_typed() -> None:
-    script = Scripted()
-    async with chat(script) as shown:
+    async with chat() as shown:
         await pick(shown)
         shown.burst("wr")
         await shown.until(lambda: lists(shown)[0].option_count == 1)
@@ -177,14 +175,13 @@ async def test_the_filter_and_a_path_that_is_typed() -> None:
         shown.burst("user/else:Q4_K_M")
         await shown.until(lambda: "Enter opens it as a path or reference" in about(shown))
         await shown.press("enter")
-        await shown.until(lambda: len(script.loaded) == 2)
-        assert script.loaded[-1] == PairReference("user/else:Q4_K_M", "auto")
+        await shown.until(lambda: len(shown.script.loaded) == 2)
+        assert shown.script.loaded[-1] == PairReference("user/else:Q4_K_M", "auto")
 
 
 async def test_a_model_of_the_catalogue_is_downloaded_with_its_draft(room: Room) -> None:
     room.pulling = Hold()
-    script = Scripted()
-    async with chat(script) as shown:
+    async with chat() as shown:
         await pick(shown)
         shown.burst("lynx")
         await shown.until(lambda: option_texts(lists(shown)[0]) == ["↓ lynx-7b  4.7 GB"])
@@ -197,19 +194,18 @@ async def test_a_model_of_the_catalogue_is_downloaded_with_its_draft(room: Room)
             lambda: shown.app.conversing.opened and shown.app.conversing.opened.pair == wanted
         )
         assert room.pulled == ["lynx-7b", "den/lynx-1b-gguf:Q4_K_M"]
-        assert script.loaded[-1] == wanted
+        assert shown.script.loaded[-1] == wanted
 
 
 async def test_a_download_can_be_stopped(room: Room) -> None:
     room.pulling = Hold()
-    script = Scripted()
-    async with chat(script) as shown:
+    async with chat() as shown:
         await shown.command("/model lynx-7b")
         await shown.until(lambda: "5.0 MB of 10.0 MB" in shown.text)
         await shown.press("escape")
         await shown.until(lambda: not isinstance(shown.app.screen, DownloadScreen))
         assert room.pulled == []
-        assert len(script.loaded) == 1
+        assert len(shown.script.loaded) == 1
 
 
 async def test_a_download_that_fails_says_why(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,8 +221,7 @@ async def test_a_download_that_fails_says_why(room: Room, monkeypatch: pytest.Mo
 
 
 async def test_a_broken_file_is_listed_with_its_problem_and_does_not_open() -> None:
-    script = Scripted()
-    async with chat(script) as shown:
+    async with chat() as shown:
         await pick(shown)
         lists(shown)[0].focus()
         await shown.press("end", "up")
@@ -234,7 +229,7 @@ async def test_a_broken_file_is_listed_with_its_problem_and_does_not_open() -> N
         await shown.press("enter")
         assert isinstance(shown.app.screen, ModelPicker)
         await shown.press("escape")
-        assert len(script.loaded) == 1
+        assert len(shown.script.loaded) == 1
 
 
 async def test_loading_shows_its_progress_and_can_be_cancelled() -> None:
@@ -278,19 +273,16 @@ async def test_without_any_model_a_sentence_says_what_to_do() -> None:
         assert "✗ No model is open." in shown.text
         await shown.command("/model owl.gguf")
         await shown.until(lambda: shown.app.conversing.opened)
-        await shown.press("ctrl+r")
-        await shown.until(lambda: shown.says("Answer 1."))
-        await shown.answered()
+        await shown.gets("Answer 1.", "ctrl+r")
         assert shown.said == ["hello", "Answer 1."]
 
 
 async def test_the_model_chosen_is_open_next_time() -> None:
-    script = Scripted()
-    async with chat(script) as shown:
+    async with chat() as shown:
         await shown.command(f"/model {OWL.reference}")
-        await shown.until(lambda: len(script.loaded) == 2)
+        await shown.until(lambda: len(shown.script.loaded) == 2)
         await shown.command("/draft none")
-        await shown.until(lambda: len(script.loaded) == 3)
+        await shown.until(lambda: len(shown.script.loaded) == 3)
         await shown.until(lambda: shown.app.conversation_display.doing is None)
     again = Scripted()
     async with chat(again):

@@ -7,8 +7,8 @@ from textual import events
 
 from localspec.tui.widgets.figures_panel import FiguresPanel
 from localspec.tui.widgets.sidebar import Sidebar
-from tests.tui.pilots import Chat, chat
-from tests.tui.scripted import Hold, Says, Scripted
+from tests.tui.pilots import Chat, answering, chat
+from tests.tui.scripted import Scripted
 
 pytestmark = pytest.mark.nightly
 
@@ -86,10 +86,7 @@ async def test_a_light_terminal_begins_with_a_light_theme(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("size", [(20, 5), (1, 1)])
 async def test_small_terminals_answer_and_grow_again(size: tuple[int, int]) -> None:
-    hold = Hold()
-    async with chat(Scripted(Says(LONG, {3: hold})), size=(120, 40)) as shown:
-        await shown.send("much", answered=False)
-        await shown.until(lambda: hold.reached)
+    async with answering(LONG, 3) as (shown, hold):
         await shown.resize(*size)
         assert len(shown.text.splitlines()) <= size[1]
         await shown.press("ctrl+g", "ctrl+g", "ctrl+b", "ctrl+b", "f1", "escape", "ctrl+t")
@@ -116,11 +113,7 @@ async def test_a_click_selects_a_message_and_keys_act_on_it() -> None:
 
 
 async def test_the_wheel_scrolls_and_the_end_is_followed_again() -> None:
-    hold = Hold()
-    script = Scripted(Says(LONG, {40: hold}))
-    async with chat(script, size=(80, 24)) as shown:
-        await shown.send("much", answered=False)
-        await shown.until(lambda: hold.reached)
+    async with answering(LONG, 40, size=(80, 24)) as (shown, hold):
         transcript = shown.app.transcript
         await shown.until(lambda: transcript.max_scroll_y > 24)
         assert transcript.following

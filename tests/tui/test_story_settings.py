@@ -21,23 +21,22 @@ def field(shown: Chat, name: str) -> Input:
 
 
 async def test_set_changes_the_answers_to_come() -> None:
-    script = Scripted()
-    async with chat(script) as shown:
+    async with chat() as shown:
         await shown.send("before")
         await shown.command("/set temperature 0.5")
         await shown.hears("temperature is 0.5 for the answers to come.", error=False)
         await shown.command("/set seed=42")
         await shown.command("/set max-tokens 1")
         await shown.send("after")
-        before, after = script.asked
+        before, after = shown.script.asked
         assert before.sampling != after.sampling
         assert (after.sampling.temperature, after.sampling.seed, after.max_tokens) == (0.5, 42, 1)
         await shown.command("/set temperature default")
         await shown.command("/set seed none")
         await shown.command("/set max_tokens default")
         await shown.send("again")
-        assert script.asked[2].sampling == before.sampling
-        assert script.asked[2].max_tokens is None
+        assert shown.script.asked[2].sampling == before.sampling
+        assert shown.script.asked[2].max_tokens is None
 
 
 REFUSED = {
@@ -92,8 +91,7 @@ async def test_one_switch_has_conversations_kept(name: str, does: str, yes: str,
 
 
 async def test_the_settings_screen_checks_all_fields() -> None:
-    script = Scripted()
-    async with chat(script) as shown:
+    async with chat() as shown:
         await shown.press("ctrl+s")
         await shown.until(lambda: isinstance(shown.app.screen, SettingsScreen))
         assert field(shown, "temperature").has_focus
@@ -111,7 +109,7 @@ async def test_the_settings_screen_checks_all_fields() -> None:
         await shown.press("ctrl+s")
         await shown.until(lambda: not isinstance(shown.app.screen, SettingsScreen))
         await shown.send("hello")
-        asked = script.asked[0]
+        asked = shown.script.asked[0]
         assert asked.sampling.temperature == 0.25
         assert asked.messages[0] == {"role": "system", "content": "Be brief."}
 
@@ -124,10 +122,9 @@ async def test_settings_for_new_conversations_are_kept() -> None:
         shown.app.screen.query_one(Checkbox).value = True
         await shown.press("ctrl+s")
         await shown.until(lambda: not isinstance(shown.app.screen, SettingsScreen))
-    script = Scripted()
-    async with chat(script) as shown:
+    async with chat() as shown:
         await shown.send("hello")
-        assert script.asked[0].sampling.temperature == 0.3
+        assert shown.script.asked[0].sampling.temperature == 0.3
 
 
 async def test_the_system_prompt_goes_with_the_conversation() -> None:
@@ -140,29 +137,27 @@ async def test_the_system_prompt_goes_with_the_conversation() -> None:
         conversation = shown.app.conversing.conversation.id
         assert [m["role"] for m in script.asked[0].messages] == ["system", "user"]
         assert [m["role"] for m in script.asked[1].messages] == ["user"]
-    script = Scripted()
-    async with chat(script, size=(140, 40)) as shown:
+    async with chat(size=(140, 40)) as shown:
         other = next(s for s in shown.app.store.history.list() if s.id != conversation)
         shown.app.conversation_list.take(other.id, None)
         await shown.until(lambda: shown.says("hello"))
         await shown.send("and?")
-        assert script.asked[0].messages[0]["content"] == "Speak like a pirate."
+        assert shown.script.asked[0].messages[0]["content"] == "Speak like a pirate."
 
 
 async def test_attach_a_file(tmp_path: Path) -> None:
     notes = tmp_path / "notes.txt"
     notes.write_text("remember the milk\n", encoding="utf-8")
-    script = Scripted()
-    async with chat(script) as shown:
+    async with chat() as shown:
         await shown.command(f"/attach {notes}")
         assert "+ notes.txt" in shown.text
         await shown.send("what do I need")
-        assert "remember the milk" in script.asked[0].last
-        assert script.asked[0].last.endswith("what do I need")
+        assert "remember the milk" in shown.script.asked[0].last
+        assert shown.script.asked[0].last.endswith("what do I need")
         assert "+ notes.txt, " in shown.text  # with the message now
         assert not shown.app.composer.attached
         await shown.send("and else")
-        assert "milk" not in script.asked[1].last
+        assert "milk" not in shown.script.asked[1].last
 
 
 async def test_files_that_cannot_go_along(tmp_path: Path) -> None:
