@@ -11,7 +11,7 @@ import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
 from localspec.sessions import conversation_files
 from tests.sessions.test_session_file import files_of_at_most
-from tests.sessions.test_sessions import check_same, home, stories  # noqa: F401
+from tests.sessions.test_sessions import check_same, stories
 from tests.support import inside
 from tests.support.greedy import Reference
 from tests.support.sessions import make_drafts_cheap
