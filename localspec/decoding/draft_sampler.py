@@ -105,9 +105,7 @@ class DraftLogits:
         entropy: of the row, in nats.
     """
 
-    NEAR = 12.0
-    """Nats below the best logit, within which a row is read: a model with a part of the vocabulary
-    says -inf for the rest, and other rows are next to nothing further down."""
+    NEAR = 12.0  # nats below the best logit, within which a row is read; the rest is little or none
 
     __slots__ = ("_near", "_weights", "_whole", "entropy", "probs", "tokens")
 
