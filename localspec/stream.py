@@ -94,8 +94,8 @@ class Stream(Iterator[Chunk]):
         self._when_full = when_full
         self._chunks = self._generate()
 
-    def __iter__(self) -> Iterator[Chunk]:
-        return self._chunks
+    def __iter__(self) -> Stream:
+        return self
 
     def __next__(self) -> Chunk:
         return next(self._chunks)
