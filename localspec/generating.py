@@ -131,7 +131,7 @@ class Generating:
     def _measure(
         self, seat: Seat, prompt: Sequence[int], known: int, *, whole: bool = False
     ) -> float:
-        # Whoever generates already is not kept waiting for what is known well enough.
+        # Other answers are not held up by measuring what is known well enough.
         if self.profile.target and not whole and not seat.alone:
             return 0.0
         took, models = 0.0, sources(seat.parts)[1]

@@ -101,7 +101,7 @@ def speculate(
 
 
 def drive(session: Session, requests: Requests, target: Target) -> Generator[Step, None, None]:
-    """The steps of one answer, with a target of its own.
+    """The steps of one answer that shares its target with no other.
 
     However the iteration ends, the caches hold a beginning of `session.context` and nothing
     else."""

@@ -142,7 +142,7 @@ class HistoryWriter:
     def _submit(self, work: Callable[[], T], closed: T) -> Future[T]:
         """Run `work` in the thread; `closed` is the result after its end.
 
-        Do not cancel the future: what was told is written even if nobody waits for it.
+        Do not cancel the future: its work is done even if nobody waits for it.
         """
 
         def run() -> T:

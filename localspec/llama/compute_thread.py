@@ -22,6 +22,11 @@ def is_current() -> bool:
     return _thread is not None and threading.get_ident() == _thread.ident
 
 
+def others_wait() -> bool:
+    """Whether something is queued behind what runs now."""
+    return _thread is not None and not _thread.calls.empty()
+
+
 def post(function: Callable[[], object]) -> None:
     """Queue a function that raises nothing. A finalizer may call this."""
     _begun().calls.put(function)

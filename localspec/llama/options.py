@@ -102,7 +102,7 @@ class ModelOptions:
     exact: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rpc", rpc_servers(self.rpc))
+        object.__setattr__(self, "rpc", _rpc_servers(self.rpc))
         object.__setattr__(self, "lora", adapters(self.lora))
         object.__setattr__(self, "lora_draft", adapters(self.lora_draft))
         if self.rpc and self.gpu_layers == 0:
@@ -198,7 +198,7 @@ class ModelOptions:
         )
 
 
-def rpc_servers(said: str | Sequence[str]) -> tuple[str, ...]:
+def _rpc_servers(said: str | Sequence[str]) -> tuple[str, ...]:
     """Addresses of RPC servers, split at commas. A UsageError for one that is no `host:port`."""
     texts = (said,) if isinstance(said, str) else said
     found = [part.strip() for text in texts for part in text.split(",")]

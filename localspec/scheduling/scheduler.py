@@ -92,8 +92,7 @@ class Scheduler:
         return task
 
     def cancel(self, task: Task) -> None:
-        """End a task where it waits, or the pass that is made for it alone. A finalizer may call
-        it."""
+        """End a task where it waits, or the pass made for it alone. A finalizer may call it."""
         task.cancelled = True
         with self._changing:
             if task in self.tasks:
@@ -101,8 +100,7 @@ class Scheduler:
         self.wake()
 
     def close(self) -> None:
-        """Cancel all tasks, and wait for their ends. Raises EngineBusy in a task, which would wait
-        for itself."""
+        """Cancel all tasks, and wait for their ends. Raises EngineBusy in a task."""
         if compute_thread.is_current():
             raise EngineBusy(
                 "A callback of an answer cannot close the engine. Cancel the answer, and close the "
@@ -123,10 +121,10 @@ class Scheduler:
     # From a task.
 
     def put(self, task: Task, item: object) -> None:
-        """Hand something to a task's reader, and wait until there is room for more; raises
-        Cancelled."""
+        """Hand something to a task's reader, and wait for room for more; raises Cancelled."""
         task.put(item)
-        if len(self.tasks) == 1 and task.read and not (self.waiting or task.cancelled):
+        alone = len(self.tasks) == 1 and not (self.waiting or compute_thread.others_wait())
+        if alone and task.read and not task.cancelled:
             return
         task.since = self.clock()
         self.wait(Request(task, Wait.READER))
@@ -165,7 +163,7 @@ class Scheduler:
             raise
 
     def _run_tasks(self) -> None:
-        """Run every task up to where it waits."""
+        """Run every task up to where it waits; once only while other engines wait."""
         ran = True
         while ran:
             self._begin_tasks()
@@ -174,6 +172,9 @@ class Scheduler:
                 if self._ready(task):
                     self._resume(task)
                     ran = True
+            if ran and compute_thread.others_wait():
+                self.wake()
+                return
 
     def _begin_tasks(self) -> None:
         for task in [*self.waiting]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
+import localspec
 from localspec import Drafting, Engine, EngineBusy, SamplingParams
 from localspec.drafters.composition import sources
 from tests.support import inside
@@ -98,3 +99,16 @@ def test_a_callback_that_would_wait_for_its_own_answer_is_told(engine: Engine, c
     with pytest.raises(EngineBusy):
         engine.generate(CLEAR, max_tokens=4, sampling=GREEDY, reuse=False, progress=progress)
     assert engine.generate(CLEAR, max_tokens=4, sampling=GREEDY).finish_reason == "length"
+
+
+def test_another_engine_takes_turns_with_an_answer(engine: Engine) -> None:
+    """One thread computes for all engines of a process."""
+    with localspec.load(context=256, threads=1) as other:
+        running = engine.stream(CLEAR, max_tokens=60, sampling=GREEDY, stop=())
+        waiting = other.stream(CLEAR, max_tokens=4, sampling=GREEDY)
+        answered = threading.Event()
+        next(running)
+        waiting.begin(answered.set)
+        seen = [answered.is_set() for _ in running]
+        assert seen[len(seen) // 2], "its first token came long before the end of this answer"
+        list(waiting)
