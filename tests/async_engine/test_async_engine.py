@@ -367,7 +367,7 @@ async def test_a_loop_that_ends_in_the_middle_frees_the_engine(
 async def test_two_at_a_time_where_the_engine_gives_that(
     engine: Engine, alone: Callable[[str, int], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "parallel", 2, raising=False)
+    monkeypatch.setattr(Engine, "parallel", 2)
     monkeypatch.setattr(engine, "close", lambda: None)
     async with AsyncEngine(engine) as answering:
         texts = await asyncio.gather(*(said(answering, prompt, 20) for prompt in OTHERS))
