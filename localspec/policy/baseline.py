@@ -15,7 +15,6 @@ class Baseline:
     Attributes:
         now: seconds of a plain pass ÷ those of the curve.
         noise: mean distance of a pass from that, as a logarithm.
-        fell: whether the latest pass told of a change, that plain passes take less now.
     """
 
     RATE, FIRST_RATE = 0.15, 0.5
@@ -26,21 +25,25 @@ class Baseline:
     """Of pairs: weight of one after many, count of "no longer" at first, most that is believed."""
     ENOUGH = 2  # pairs that are asked for where they do not come by themselves
 
-    __slots__ = ("_first", "_longer", "_pairs", "_passes", "_strange", "fell", "noise", "now")
+    __slots__ = ("_first", "_longer", "_pairs", "_passes", "_strange", "noise", "now")
 
     def __init__(self, now: float = 1.0) -> None:
         self.now = now
         self.noise = self.NOISE
-        self.fell = False
         self._passes = self._pairs = 0
         self._strange = 0.0  # of a first strange pass, how far it was off, as a logarithm
         self._longer = 0.0  # what passes behind one of another size take longer, as a logarithm
         self._first: float | None = None  # the latest pass, where it was the first of a pair
 
     @property
+    def strange(self) -> bool:
+        """Whether the latest pass was off, and the next one has to tell why."""
+        return self._strange != 0.0
+
+    @property
     def open(self) -> bool:
         """Whether another plain pass is needed, to understand the latest one."""
-        return self._strange != 0.0 or (self._first is not None and self._pairs < self.ENOUGH)
+        return self.strange or (self._first is not None and self._pairs < self.ENOUGH)
 
     def interrupt(self) -> None:
         """A pass over several tokens came: the latest plain one is no first of a pair."""
@@ -59,10 +62,9 @@ class Baseline:
         if not alike:
             relative *= math.exp(-max(0.0, self._longer))
         off, strange = math.log(relative / self.now), max(self.LEAST, self.BEYOND * self.noise)
-        before, self._strange, self.fell = self._strange, 0.0, False
+        before, self._strange = self._strange, 0.0
         self._passes += 1
         if off * before > 0.0 and abs(off) > strange:
-            self.fell = off < 0.0
             self.now *= math.exp((before + off) / 2.0)
             return relative
         self.noise += self.NOISE_RATE * (min(abs(off), 2.0 * strange) - self.noise)

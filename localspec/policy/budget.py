@@ -11,7 +11,8 @@ of the fund at most. So for any text, drafts and estimates, over any stretch
 
     seconds ≤ 1.01 × plain seconds + fund at its beginning + one step's overrun.
 
-An overrun, what a step takes longer than foreseen, is charged.
+An overrun, what a step takes longer than foreseen, is charged as it happens. Once a plain pass
+tells that the machine changed its pace, what the steps before it lost or gained is corrected.
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ class Budget:
     """Of the fund, the most that a step may risk, unless that is less than so many plain passes."""
     EXPOSED, CHEAPER = 24.0, 3.0
     """Most plain passes lost since the latest one, if these had become so many times cheaper."""
-    QUIETER = 0.67  # so much shorter plain passes have to be for a debt to shrink along with them
     DEBT = 1.0
     """Of the most it holds, what it may be overdrawn by, as when the machine slept during a
     pass."""
@@ -47,21 +47,16 @@ class Budget:
         self.fund: float | None = None
         self.saved = 0.0
         self.seconds = 0.0
-        self._owed_at = 0.0  # seconds of a plain pass, when the fund was overdrawn
-        # Of drafted steps since the latest plain pass: tokens, the seconds that they took and those
-        # that they gained, and what of the latter has room in the fund.
-        self._tokens, self._seconds, self._gains, self._credit = 0, 0.0, 0.0, 0.0
+        # Drafted steps since the latest plain pass: tokens, seconds, and how many times as long as
+        # foreseen; the seconds that they gained, and what of these has room in the fund.
+        self._steps: list[tuple[int, float, float]] = []
+        self._gains = self._credit = 0.0
 
     def open(self, plain: float) -> float:
         """Seconds that may be risked at present; `plain`: those of a plain pass."""
         most = self._most(plain)
         if self.fund is None or self.fund > most:
             self.fund = most
-        elif self.fund < 0.0 and plain < self.QUIETER * self._owed_at:
-            # A debt is so many plain passes: what a busy machine cost is not made up for on an idle
-            # one.
-            self.fund *= plain / self._owed_at
-            self._owed_at = plain
         return self.fund
 
     def stake(self, plain: float) -> float:
@@ -77,8 +72,8 @@ class Budget:
     def exposed(self, plain: float) -> bool:
         """Whether a plain pass has to confirm the baseline: too much would be lost if it had
         fallen, or most of what may be risked waits for that."""
-        cheaper = self._tokens * plain / self.CHEAPER
-        if self._seconds - cheaper > self.EXPOSED * plain:
+        cheaper = plain / self.CHEAPER
+        if sum(step[1] - step[0] * cheaper for step in self._steps) > self.EXPOSED * plain:
             return True
         return self._credit > max(plain, self.open(plain))
 
@@ -91,6 +86,7 @@ class Budget:
         statement: AccountStatement,
         *,
         drafted: bool,
+        slower: float = 1.0,
     ) -> None:
         """Enter a step of so many seconds, which it took `lost` more than plain decoding of its
         tokens.
@@ -99,14 +95,14 @@ class Budget:
             plain: seconds of a plain pass.
             statement: of this answer, brought up to date.
             drafted: whether passes other than a plain one were part of it.
+            slower: seconds ÷ those foreseen, had the machine the pace of the latest plain pass.
         """
         self.saved -= lost
         self.seconds += seconds
         statement.saved -= lost
         statement.risked += max(0.0, lost)
         if drafted:
-            self._tokens += tokens
-            self._seconds += seconds
+            self._steps.append((tokens, seconds, slower))
             if lost < 0.0:
                 self._gains -= lost
                 self._credit = min(self._credit - lost, self._most(plain) - self.open(plain))
@@ -115,15 +111,22 @@ class Budget:
         self.tell(statement)
 
     def prove(self, before: float, plain: float, statement: AccountStatement) -> None:
-        """A plain pass confirmed the baseline: gains may be spent, less what a lower one makes of
-        them."""
-        if not self._tokens:
+        """A plain pass moved the baseline: gains may be spent.
+
+        The pace of a drafted step before it lies between the two, where its own passes say: what it
+        lost or gained is corrected by that.
+        """
+        if not self._steps:
             return
-        less = self._tokens * max(0.0, before - plain)
+        low, high = sorted((1.0, plain / before))
+        less = 0.0
+        for tokens, _, slower in self._steps:
+            less += tokens * before * (1.0 - max(low, min(slower, high)))
         self.saved -= less
         statement.saved -= less
-        gained = min(self._credit, self._gains - less)
-        self._tokens, self._seconds, self._gains, self._credit = 0, 0.0, 0.0, 0.0
+        gained = min(self._credit, self._gains - max(less, 0.0)) - min(less, 0.0)
+        self._steps.clear()
+        self._gains = self._credit = 0.0
         self._enter(plain, gained)
         self.tell(statement)
 
@@ -135,10 +138,8 @@ class Budget:
         return max(self.SECONDS, self.PASSES * plain)
 
     def _enter(self, plain: float, seconds: float) -> None:
-        most, before = self._most(plain), self.open(plain)
-        self.fund = max(-self.DEBT * most, min(before + seconds, most))
-        if self.fund < min(0.0, before):
-            self._owed_at = plain
+        most = self._most(plain)
+        self.fund = max(-self.DEBT * most, min(self.open(plain) + seconds, most))
         self._credit = min(self._credit, most - self.fund)  # together they hold the most at most
 
     def as_dict(self) -> dict[str, Any]:

@@ -54,6 +54,8 @@ class Policy(Drafter):
     """Least probability of a first prediction, and of reaching a later one."""
     SURELY = 0.9
     LONGEST_PLANNING = 1e-3  # seconds; a step whose planning seems to take longer was interrupted
+    INTERRUPTED = 4.0
+    """Times as long as foreseen: what a drafted step took beyond is not drafting's doing."""
     SHORT, REST, LONGEST_REST = 8e-3, 0.03, 16
     """Seconds of a pass beside which planning shows; seconds, and steps, that are not planned in a
     row, at most."""
@@ -280,10 +282,8 @@ class Policy(Drafter):
         lost = self._settle(step, before)
         target.observe(1 + nodes, held, step.target_seconds, alike=alike)
         told = target.baseline
-        if not nodes and (told is None or not told.open):
-            plain = target.plain(held)
-            fell = told is not None and told.fell
-            profile.budget.prove(before if fell else plain, plain, self.statement)
+        if not nodes and not (told is not None and told.strange):
+            profile.budget.prove(before, target.plain(held), self.statement)
         profile.spent(step.seconds - step.target_seconds - step.draft_seconds, nodes)
         self._tokens = self._tokens * self.RATE_KEEP + len(step.tokens)
         self._seconds = self._seconds * self.RATE_KEEP + step.seconds / target.pace
@@ -303,14 +303,22 @@ class Policy(Drafter):
     def _settle(self, step: Step, plain: float) -> float:
         """Enter the step in the budget, and say what it lost against plain decoding, in seconds."""
         profile, tokens = self._profile, len(step.tokens)
-        drafted = bool(step.tree.tokens) or step.draft_seconds > 0.0
+        drafted, slower = bool(step.tree.tokens) or step.draft_seconds > 0.0, 1.0
         if drafted:
-            lost = step.seconds - tokens * (plain + profile.step_overhead)
+            seconds, expected = step.seconds, step.draft.expectation
+            if expected is not None and plain:
+                unhurried = self._target.curve.seconds(1, step.context_length)
+                foreseen = expected.seconds * plain / unhurried
+                slower = seconds / foreseen
+                seconds = min(seconds, self.INTERRUPTED * foreseen)
+            lost = seconds - tokens * (plain + profile.step_overhead)
         else:
             # How long a plain pass takes is not drafting's doing; that it was planned for is.
             own = step.seconds - step.target_seconds
             lost = min(self.LONGEST_PLANNING, max(0.0, own - profile.step_overhead))
-        profile.budget.settle(plain, tokens, lost, step.seconds, self.statement, drafted=drafted)
+        profile.budget.settle(
+            plain, tokens, lost, step.seconds, self.statement, drafted=drafted, slower=slower
+        )
         return lost
 
     def _learn_from_candidates(self, growing: Growing, step: Step) -> None:

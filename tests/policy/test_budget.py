@@ -233,19 +233,6 @@ def test_catching_up_may_take_more_than_half_of_the_fund_and_no_more_than_it_hol
     assert policy.plan(session).reason == UNCOVERED
 
 
-def test_debt_of_a_busy_machine_shrinks_on_an_idle_one_and_not_by_noise() -> None:
-    budget = Budget()
-    assert budget.open(0.2) == pytest.approx(Budget.PASSES * 0.2)
-    budget.settle(0.2, 1, 2.0, 2.2, AccountStatement(), drafted=True)
-    owed = budget.fund
-    assert owed is not None
-    assert owed < -0.3
-    for plain in (0.19, 0.2, 0.15, 0.21, 0.14):
-        assert budget.open(plain) == owed, "noise"
-    assert budget.open(0.02) == pytest.approx(owed / 10)
-    assert budget.open(0.2) == pytest.approx(owed / 10), "and it does not come back"
-
-
 def test_debt_is_forgiven_gains_are_not() -> None:
     budget = Budget()
     budget.open(PLAIN)

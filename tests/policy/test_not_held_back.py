@@ -53,6 +53,14 @@ def test_drafts_that_are_right(shape: str, model: str | None, greedy: bool) -> N
     assert confirming - undrafted <= 4 + drafted / 10
 
 
+def partly_right(right: float) -> Text:
+    """Each token of a draft is right with this probability."""
+    return Text(
+        lambda at: int(at.random.geometric(1.0 - right)) - 1,
+        lambda at: at.random.random() < right,
+    )
+
+
 def speed(run: Figures) -> float:
     """Tokens per second after the first ones."""
     tokens, seconds = np.array(run.tokens), np.array(run.seconds)
@@ -67,10 +75,7 @@ def speed_of(
     machine whose passes are slower or faster by factors of which the logarithm is normal."""
     noise = np.exp(sigma * np.random.default_rng(1000 + seed).standard_normal(4096))
     machine = Machine(shape, one=0.12, price=price, pace=lambda passes: float(noise[passes % 4096]))
-    text = Text(
-        lambda at: int(at.random.geometric(1.0 - right)) - 1,
-        lambda at: at.random.random() < right,
-    )
+    text = partly_right(right)
     return speed(answers(machine, text, lengths=(800,), greedy=greedy, seed=seed)[1])
 
 
@@ -113,9 +118,39 @@ def test_target_and_draft_model_measured_at_different_moments(then: float) -> No
     than they are beside those of the target, for a whole session."""
     machine = MeasuredInAnotherMoment(Q4_0, one=0.12, price=0.25)
     machine.then = then
-    text = Text(lambda at: int(at.random.geometric(0.2)) - 1, lambda at: at.random.random() < 0.8)
-    _, run = answers(machine, text, lengths=(600,))
+    _, run = answers(machine, partly_right(0.8), lengths=(600,))
     late = [n for n, step in enumerate(run.steps) if n > 20 and step.draft_seconds]
     assert len(late) > 20
     foreseen = sum(run.foreseen[n] for n in late)
     assert foreseen == pytest.approx(sum(run.seconds[n] for n in late), rel=0.03)
+
+
+@pytest.mark.parametrize("one", [0.02, 0.06])
+def test_busy_spells_do_not_end_drafting(one: float) -> None:
+    """What a step took while the machine was busy was once counted at the idle baseline, and what
+    it gained then as a loss once that was over: drafts ended for hundreds of tokens."""
+
+    def mean() -> float:
+        found = []
+        for seed in range(1, 5):
+            spells = 1 + np.random.default_rng(seed).exponential(8.0, 500).astype(int)
+            paces = np.repeat([1.0, 3.0] * 250, spells)
+            machine = Machine(Q4_0, one=one, price=0.1, pace=paces.tolist().__getitem__)
+            run = answers(machine, partly_right(0.9), lengths=(600,), seed=seed)[1]
+            found.append(run.speed_up)
+        return statistics.mean(found)
+
+    held = mean()
+    with unlimited():
+        assert held >= 0.9 * mean()
+
+
+def test_pass_that_was_interrupted_does_not_end_drafting() -> None:
+    """As when another program has both cores for a second."""
+
+    def run(factor: float) -> float:
+        machine = Machine(Q4_0, one=0.035, price=0.1)
+        machine.pace = lambda passes: factor if passes == 150 else 1.0
+        return speed(answers(machine, partly_right(0.9), lengths=(1500,))[1])
+
+    assert run(30.0) >= 0.9 * run(1.0)
