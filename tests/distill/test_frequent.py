@@ -21,7 +21,7 @@ from localspec.gguf.reader import read_gguf
 from localspec.llama.model import Model
 from localspec.prompting.prompt import Tokens
 from tests.support.ggufs import tiny_llama
-from tests.support.greedy import Reference, divergence
+from tests.support.greedy import Reference
 
 SIZE = 1500
 SEEN = (
@@ -97,7 +97,7 @@ def test_marks_are_kept(target: Model, draft: Model, part: FrequentPart) -> None
 
 
 def test_it_drafts_and_changes_nothing(
-    target_path: Path, draft_path: Path, plain_answers: Reference
+    kernels: None, target_path: Path, draft_path: Path, plain_answers: Reference
 ) -> None:
     options, greedy = ModelOptions(context=512, threads=1), SamplingParams(temperature=0)
     drafting, reference = Drafting(drafter="model", depth=3), plain_answers.first(1)
@@ -107,8 +107,7 @@ def test_it_drafts_and_changes_nothing(
         )
         got = [token for chunk in stream for token in chunk.token_ids]
     assert stream.stats.tested > 20
-    parted = divergence(reference.context, reference.prompts[0], reference.tokens[0], got)
-    assert parted is None or abs(parted[1]) <= reference.noise
+    assert got == reference.tokens[0][:40]
 
 
 def test_answers_in_these_tokens(target: Model, part: FrequentPart) -> None:

@@ -33,7 +33,7 @@ from tests.support import inside
 from tests.support.adapters import RANK, lora
 from tests.support.gguf_files import written
 from tests.support.ggufs import tiny_llama
-from tests.support.greedy import COUNT, Reference, divergence, gap_shifts, most_partings
+from tests.support.greedy import COUNT, Reference
 from tests.support.heads import weights
 from tests.support.sessions import make_drafts_cheap
 from tests.support.together import together
@@ -70,12 +70,6 @@ def reference(alone: Engine, prompts: list[str]) -> Reference:
     return Reference(alone, prompts[:PROMPTS])
 
 
-@pytest.fixture(scope="module")
-def shifts(reference: Reference) -> list[float]:
-    """How far rounding moves gaps, on half of the prompts."""
-    return gap_shifts(reference.context, reference.prompts[1::2])
-
-
 def said(engine: Engine, prompt: str, way: str) -> tuple[list[int], int]:
     stream = engine.stream(prompt, max_tokens=COUNT, sampling=GREEDY, drafting=WAYS[way])
     return [token for chunk in stream for token in chunk.token_ids], stream.stats.accepted
@@ -85,10 +79,10 @@ def said(engine: Engine, prompt: str, way: str) -> tuple[list[int], int]:
 @pytest.mark.parametrize("way", ["auto", "model tree"])
 @pytest.mark.parametrize("several", [False, True])
 def test_drafts_change_nothing(
+    kernels: None,
     alone: Engine,
     adapted: Engine,
     reference: Reference,
-    shifts: list[float],
     prompts: list[str],
     way: str,
     several: bool,
@@ -102,19 +96,9 @@ def test_drafts_change_nothing(
         for first in range(0, PROMPTS, at_once)
         for answer in together(asked[first : first + at_once])
     ]
-    parted, accepted = [], 0
-    for ids, expected, answer in zip(reference.prompts, reference.tokens, found, strict=True):
-        assert isinstance(answer, tuple), answer
-        accepted += answer[1]
-        where = divergence(reference.context, ids, expected, answer[0])
-        if where is None:
-            assert answer[0] == expected
-        else:
-            parted.append(where)
-    noise = 2 * max(shifts)  # the places are few
-    assert [gap for _, gap in parted if abs(gap) > noise] == []
-    assert len(parted) <= most_partings(reference.gaps, shifts, 1e-4)
-    assert accepted > 15
+    answers = [answer for answer in found if isinstance(answer, tuple)]
+    assert [tokens for tokens, _ in answers] == reference.tokens, found
+    assert sum(accepted for _, accepted in answers) > 15
 
 
 def test_passes_have_the_weights_and_what_is_added(tmp_path: Path) -> None:

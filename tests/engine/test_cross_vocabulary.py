@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,13 +15,10 @@ import localspec
 from localspec import Drafting, DraftMismatch, Engine, ModelOptions, SamplingParams
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.llama.context import Context
-from localspec.policy.asking import Asking
-from localspec.policy.reasons import LEADING, LOSING
 from tests.engine.conftest import TINY_OPTIONS, ModelFiles
 from tests.engine.test_exact_distribution import PROMPT, SIZES, check_every_outcome
 from tests.support import ggufs, inside, retokenised
-from tests.support import greedy as greedily
-from tests.support.greedy import divergence, greedy
+from tests.support.greedy import greedy
 from tests.support.sessions import make_drafts_cheap
 
 pytestmark = pytest.mark.nightly
@@ -50,63 +49,35 @@ def opened(draft: Path, way: str = "auto", model: Path | None = None) -> Engine:
     return engine
 
 
-class Reference:
-    """Plain decoding, in a context of its own."""
-
-    def __init__(self, engine: Engine, prompts: list[str], noise: float) -> None:
-        self.texts = prompts[::8]
-        self.context = Context(engine.model, ModelOptions(context=512, threads=1))
-        tokenize = engine.model.vocabulary.tokenize
-        self.prompts = [tokenize(prompt, special=True, add_bos=True) for prompt in self.texts]
-        self.tokens = [greedy(self.context, prompt, COUNT) for prompt in self.prompts]
-        self.noise = noise
-
-
-@pytest.fixture(scope="module")
-def reference(
-    engine: Engine, prompts: list[str], plain_answers: greedily.Reference
-) -> Iterator[Reference]:
-    yield (found := Reference(engine, prompts, plain_answers.noise))
-    found.context.close()
-
-
 WAYS = {
     "model": Drafting(drafter="model", depth=4),
     "tree": Drafting(drafter="model", width=3, depth=3),
     "cascade": Drafting(drafter="cascade", depth=5),
     "auto": Drafting(),
 }
-CHAINS = ("model", "cascade")
+
+
+@pytest.fixture(scope="module")
+def answers(engine: Engine, prompts: list[str]) -> dict[str, list[int]]:
+    """What plain decoding says to some prompts."""
+    tokenize = partial(engine.model.vocabulary.tokenize, special=True, add_bos=True)
+    with closing(Context(engine.model, ModelOptions(context=512, threads=1))) as context:
+        return {text: greedy(context, tokenize(text), COUNT) for text in prompts[::8]}
 
 
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("way", ["text", "shared"])
 def test_greedy_output_equals_plain_decoding(
-    drafts: dict[str, Path], reference: Reference, name: str, way: str
+    kernels: None, drafts: dict[str, Path], answers: dict[str, list[int]], name: str, way: str
 ) -> None:
     accepted: Counter[str] = Counter()
-    parted: dict[str, list[float]] = {by: [] for by in WAYS}
     with opened(drafts[name], way) as engine:
-        for text, ids, wanted in zip(
-            reference.texts, reference.prompts, reference.tokens, strict=True
-        ):
+        for text, wanted in answers.items():
             for by, drafting in WAYS.items():
-                # The draft model reads the prompt once for all; the target in one chunk each time,
-                # as in the reference, for in other chunks it rounds otherwise.
-                inside.contexts(engine)[0].clear()
                 stream = engine.stream(text, max_tokens=COUNT, sampling=GREEDY, drafting=drafting)
-                got = [token for chunk in stream for token in chunk.token_ids]
+                assert [token for chunk in stream for token in chunk.token_ids] == wanted, by
                 for source, figures in stream.stats.by_drafter.items():
                     accepted[f"{by} {source}"] += figures.accepted
-                found = divergence(reference.context, ids, wanted, got)
-                if found is None:
-                    assert got == wanted, by
-                else:
-                    parted[by].append(found[1])
-    for by, gaps in parted.items():
-        assert [gap for gap in gaps if abs(gap) > reference.noise] == [], by
-        if by in CHAINS:  # trees part at near-ties, with the original draft model as well
-            assert len(gaps) <= len(reference.texts) // 4, by
     least = 0 if name == "bytes" else 50
     assert accepted[f"model model:{way}"] > least
     assert accepted[f"tree model:{way}"] > least
@@ -183,28 +154,6 @@ def test_two_sampled_tokens_have_the_targets_probabilities(
         check_every_outcome(engine, drafting, *SIZES[size])
 
 
-def test_useless_draft_model_is_dropped(tmp_path: Path, draft_path: Path) -> None:
-    """Random weights and a tokenizer of their own: soon it is tried now and then only.
-
-    A pass of it takes a fifth of one of the target.
-    """
-    random = ggufs.tiny_llama(tmp_path / "random.gguf", dim=64, layers=1)
-    foreign = retokenised.permuted(tmp_path / "foreign.gguf", random, removed=0.3)
-    with opened(foreign) as engine:
-        make_drafts_cheap(engine, draft=0.004)
-        asked = []
-        for seed in range(4):
-            sampling = SamplingParams(temperature=0.8, seed=seed)
-            stream = engine.stream("Once upon a time", max_tokens=140, sampling=sampling)
-            found = [chunk.step.plan for chunk in stream if chunk.step is not None]
-            asked.append(sum(plan.reason == LEADING for plan in found))
-        assert asked[-1] <= 3 * Asking.BURST, asked
-        reasons = stream.stats.reasons
-        # What was drafted in the last answer, the n-gram drafted; the rest says why nothing was.
-        assert reasons[LOSING] > 70, reasons
-        assert reasons[LOSING] > 0.9 * sum(reasons.values()), reasons
-
-
 def test_recurrent_draft_model_with_another_vocabulary(tmp_path: Path) -> None:
     source = ggufs.tiny_mamba(tmp_path / "mamba.gguf")
     foreign = retokenised.permuted(tmp_path / "foreign.gguf", source, removed=0.3)
@@ -261,23 +210,3 @@ def test_characters_of_several_tokens(drafts: dict[str, Path], name: str, prompt
 def test_another_vocabulary_is_refused_on_request(drafts: dict[str, Path], name: str) -> None:
     with pytest.raises(DraftMismatch, match=r"token \d+ .*--cross-vocabulary"):
         localspec.load(draft=drafts[name], options=ModelOptions(cross_vocabulary="off"))
-
-
-def test_costs_are_those_of_target_tokens(
-    drafts: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A pass of the draft model for every byte, and the translation, are in the price."""
-    # Where an earlier test has kept what passes cost, nothing is measured any more.
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
-    options = ModelOptions(context=512, threads=1, cross_vocabulary="shared")
-    seconds = []
-    for name in ("permuted", "bytes"):
-        with localspec.load(draft=drafts[name], options=options) as engine:
-            engine.generate(PROMPT, max_tokens=2, sampling=GREEDY)
-            curve, model = engine.draft_costs, inside.parts(engine).model
-            assert curve
-            assert model is not None
-            seconds.append(model.cache.native_seconds)
-            assert model.cache.capacity >= 500
-            assert curve.seconds(8, 0) > 0.0
-    assert all(spent > 0.0 for spent in seconds)

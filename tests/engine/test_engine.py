@@ -13,7 +13,6 @@ import localspec
 from localspec import (
     ContextOverflow,
     Drafting,
-    DraftMismatch,
     Engine,
     EngineBusy,
     ModelOptions,
@@ -112,16 +111,6 @@ def test_seed_repeats_a_sampled_answer_and_is_reported(engine: Engine) -> None:
     again = engine.chat(FOX, max_tokens=60, sampling=sampling, drafting=drafting)
     assert again.text == first.text
     assert engine.chat(FOX, max_tokens=60, sampling=SamplingParams(seed=7)).text != first.text
-
-
-def test_stop_string_across_tokens_is_cut_with_what_follows(engine: Engine) -> None:
-    whole = engine.chat(FOX, max_tokens=60, sampling=GREEDY).text
-    middle = len(whole) // 2
-    stop = whole[middle - 4 : middle + 5]
-    stream = engine.stream(FOX, max_tokens=60, sampling=GREEDY, stop=["never said", stop])
-    pieces = [chunk.text for chunk in stream]
-    assert "".join(pieces) == whole[: whole.index(stop)]
-    assert stream.finish_reason == "stop"
 
 
 def test_end_of_generation_token_ends_the_answer(engine: Engine) -> None:
@@ -288,20 +277,6 @@ def test_grammar_holds_for_every_drafter_greedy_and_sampled(engine: Engine) -> N
             assert set(words) <= {"yes", "no"}
 
 
-def test_grammar_and_greedy_answers_equal_plain_decoding(engine: Engine) -> None:
-    def answer(drafter: str) -> str:
-        return engine.chat(
-            FOX,
-            grammar='root ::= [a-z ]{120} "."',
-            sampling=GREEDY,
-            drafting=Drafting(drafter=drafter),
-        ).text
-
-    plain = answer("none")
-    make_drafts_cheap(engine)
-    assert all(answer(drafter) == plain for drafter in ("model", "cascade", "ngram", "auto"))
-
-
 def test_penalties_apply_to_drafts_and_target_alike(engine: Engine) -> None:
     sampling = SamplingParams(
         temperature=0, repeat_penalty=1.3, frequency_penalty=0.2, presence_penalty=0.2
@@ -328,18 +303,6 @@ def test_lossy_rules_accept_more_and_say_they_are_lossy(engine: Engine) -> None:
     assert not loose.lossless
     assert loose.rule == "top-k"
     assert loose.acceptance_rate > exact.acceptance_rate
-
-
-def test_refused_draft_with_another_vocabulary_names_the_first_differing_token(
-    tmp_path: Path,
-) -> None:
-    """Only on request: see `test_cross_vocabulary`."""
-    draft = ggufs.tiny_llama(tmp_path / "other.gguf", swap_tokens=(700, 900))
-    options = ModelOptions(context=256, cross_vocabulary="off")
-    with pytest.raises(DraftMismatch, match=r"token 700 .*--draft none"):
-        localspec.load(draft=draft, options=options)
-    with localspec.load(draft=draft, options=ModelOptions(context=256)) as engine:
-        assert engine.vocabulary is not None
 
 
 def test_draft_with_padding_tokens_is_fine_and_never_proposes_them(tmp_path: Path) -> None:

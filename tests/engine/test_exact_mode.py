@@ -6,15 +6,13 @@ import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import llama_cpp
-import numpy as np
 import pytest
 
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams, UsageError, paths
-from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
 from localspec.llama import library
 from localspec.llama.context import Context
@@ -23,8 +21,6 @@ from localspec.llama.model import Model
 from localspec.loading import same_bits
 from localspec.loading.same_bits import (
     equal_behind_trees,
-    equal_passes,
-    keep_same_bits,
     largest_equal_pass,
 )
 from tests.support import inside
@@ -159,67 +155,28 @@ def test_passes_that_round_the_same_are_more_than_without(stock: Engine) -> None
     assert inside.limits(stock).max_leaves == 1
 
 
-class Rounding:
-    """A cache whose passes over four tokens or more round otherwise."""
-
-    recurrent = False
-    capacity = 512
-    max_draft = 64
-    max_leaves = 16
-
-    def __init__(self) -> None:
-        self.tokens: list[int] = []
-        self.passes = 0
-
-    def close(self) -> None:
-        pass
-
-    def filler(self, count: int) -> list[int]:
-        return list(range(count))
-
-    def clear(self) -> None:
-        self.tokens.clear()
-
-    def truncate(self, length: int) -> None:
-        del self.tokens[length:]
-
-    def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
-        self.passes += 1
-        rows = np.array([[token, token / 3] for token in tokens[-outputs:]], np.float32)
-        self.tokens += tokens
-        return rows + np.float32(1e-4) if len(tokens) > 3 else rows
-
-
-def test_drafts_end_where_passes_begin_to_round_otherwise_and_that_is_kept(
-    stock: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("largest", [3, 1])
+def test_drafts_are_as_long_as_passes_round_the_same_and_that_is_found_out_once(
+    largest: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    cache = Rounding()
-    monkeypatch.setattr(same_bits, "open_context", lambda *_: cache)
+    tried: list[Context] = []
 
-    def largest() -> int | None:
-        cache.passes = 0
-        return equal_passes(stock.model, STOCK, {"of": "a test"})
+    def trial(context: Context) -> int:
+        tried.append(context)
+        return largest
 
-    assert (largest(), cache.passes > 0) == (3, True)
-    assert (largest(), cache.passes) == (3, 0)
-    kept = paths.cache_folder() / "same-bits.json"
-    kept.write_text(kept.read_text().replace(": 3", ': "many"'))
-    assert (largest(), cache.passes > 0) == (3, True)
-    keep_same_bits(cast("Context", cache), 3)
-    assert (cache.max_draft, cache.max_leaves) == (2, 1)
-
-
-def test_where_no_pass_rounds_the_same_nothing_is_drafted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    monkeypatch.setattr("localspec.loading.same_bits.largest_equal_pass", lambda context: 1)
-    with localspec.load(options=replace(STOCK, context=256)) as engine:
-        for drafting in (Drafting(), WAYS["model"]):
-            stats = engine.generate("Once upon a time", max_tokens=8, drafting=drafting).stats
-            assert stats.drafted == 0
-            assert any("no pass over several tokens" in reason for reason in stats.reasons)
+    monkeypatch.setattr(same_bits, "largest_equal_pass", trial)
+    for spoilt in (False, False, True):
+        if spoilt:
+            kept = paths.cache_folder() / "same-bits.json"
+            kept.write_text(kept.read_text().replace(f": {largest}", ': "many"'))
+        with localspec.load(options=replace(STOCK, context=256)) as engine:
+            stats = engine.generate("Once upon a time", max_tokens=8, drafting=WAYS["model"]).stats
+        assert len(tried) == 1 + spoilt
+        assert len(stats.tested_per_position) == largest - 1
+        told = any("no pass over several tokens" in reason for reason in stats.reasons)
+        assert told == (largest == 1)
 
 
 def test_what_excludes_exact_is_told() -> None:

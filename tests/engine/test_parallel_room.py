@@ -23,13 +23,11 @@ from localspec import (
 from localspec.decoding.sampling import Rows
 from localspec.llama import compute_thread, library
 from localspec.llama.batch import PassPart
-from localspec.llama.context import Context
 from localspec.llama.shared_context import SharedContext
 from localspec.scheduling.shared_seats import DraftRoom
 from localspec.stream import Stream
 from tests.engine.test_parallel import GREEDY, LONG, WAYS, all_free, ask, tokens_of
 from tests.support import inside
-from tests.support.greedy import divergence
 from tests.support.sessions import make_drafts_cheap
 from tests.support.together import together
 
@@ -97,21 +95,15 @@ def test_what_was_used_longest_ago_makes_room(small: Engine) -> None:
 
 
 @pytest.mark.parametrize("way", ["plain", "model", "model tree"])
-def test_answers_that_do_not_fit_together_take_turns(small: Engine, way: str) -> None:
+def test_answers_that_do_not_fit_together_take_turns(
+    kernels: None, small: Engine, way: str
+) -> None:
     """Four that fill three quarters of the cache each: the younger ones give their cells away."""
     prompts = ["Once upon a time", "She went to the", "The sun was hot", "Tom ran"]
     alone = [ask(small, prompt, WAYS[way], 180) for prompt in prompts]
     small.clear()
     found = together([partial(ask, small, prompt, WAYS[way], 180) for prompt in prompts])
-    with_context = Context(small.model, ModelOptions(context=256))
-    for prompt, one, other in zip(prompts, alone, found, strict=True):
-        assert isinstance(other, list), other
-        ids = small.model.vocabulary.tokenize(prompt, special=True, add_bos=True)
-        where = divergence(with_context, ids, one, other)
-        assert where is None or abs(where[1]) < 0.5, "a near-tie"
-        if where is None:
-            assert one == other
-    with_context.close()
+    assert found == alone
     assert all_free(small)
 
 

@@ -67,26 +67,11 @@ class Reference:
         return [self._said[n] for n in range(len(self.prompts))]
 
     @cached_property
-    def shifts(self) -> list[float]:
-        """How far passes over trees move gaps, at some hundreds of places where the engine has 56
-        prompts: the largest of a few would be exceeded soon."""
-        if self._whole is not None:
-            return self._whole.shifts
-        return gap_shifts(self.context, self.prompts[::4])
-
-    @property
     def noise(self) -> float:
-        """The largest of these."""
-        return max(self.shifts)
-
-    @cached_property
-    def apart(self) -> float:
-        """How far rounding moves none of some ten thousand gaps where prompts are read in pieces as
-        well, as answers side by side read them, in a way that is never twice the same: what a pass
-        makes of a token, and leaves in the cache for all that follows, depends on how many it is
-        over."""
-        shifts = gap_shifts(self.context, self.prompts[::2], pieces=2)
-        return farthest([*self.shifts, *shifts], places=10_000, chance=1e-4)
+        """How far passes over trees move gaps at most, at some hundreds of places where the engine
+        has 56 prompts: the largest shift of a few would be exceeded soon."""
+        whole = self._whole
+        return batch_noise(self.context, self.prompts[::4]) if whole is None else whole.noise
 
     def first(self, count: int) -> Reference:
         """The same for the first prompts alone: nothing is found out twice, and how far rounding
@@ -115,10 +100,8 @@ def greedy(context: Context, prompt: Sequence[int], count: int) -> list[int]:
     return plain_text(context, prompt, count).tokens
 
 
-def gap_shifts(
-    context: Context, prompts: Sequence[Sequence[int]], *, pieces: int = 1
-) -> list[float]:
-    """How far passes over trees move the gap between the two best tokens, place by place.
+def batch_noise(context: Context, prompts: Sequence[Sequence[int]]) -> float:
+    """How far a pass over a tree moves the gap between the two best tokens, at most.
 
     For each prompt a tree of its greedy continuation and wrong branches is verified several times
     over, as in a generation, and every row is compared with that of single-token passes.
@@ -130,10 +113,8 @@ def gap_shifts(
         single = [context.extend(prompt)[-1].copy()]
         single += [context.extend([token])[-1].copy() for token in tokens]
         context.clear()
+        context.extend(prompt)
         target, known = LlamaTarget(context), [*prompt, tokens[0]]
-        size = -(-len(prompt) // pieces)
-        for first in range(0, len(prompt), size):
-            context.extend(prompt[first : first + size])
         for start in range(1, len(tokens) - 4, 4):
             tree = TokenTree()
             wrong = tree.add((tokens[start] + 1) % 1000 + 5, ROOT, "test")
@@ -147,56 +128,7 @@ def gap_shifts(
                 shifts.append(_gap_shift(rows[row], single[start + at]))
             target.commit(tree, path)
             known += tokens[start : start + 4]
-    return shifts
-
-
-def farthest(shifts: Sequence[float], places: int, chance: float) -> float:
-    """How far rounding moves none of so many gaps, but with this chance.
-
-    The largest shift of some hundreds is soon exceeded where thousands of places are judged. So the
-    tail is continued: what lies beyond a high threshold is distributed as excesses of most
-    distributions are, exponentially (peaks over threshold: Pickands 1975, with a shape of zero),
-    with the mean of the largest twentieth.
-    """
-    sizes = np.sort(shifts)
-    tail = len(sizes) // 20
-    threshold = sizes[-tail - 1]
-    mean = float((sizes[-tail:] - threshold).mean())
-    return float(threshold + mean * np.log(tail / len(sizes) * places / chance))
-
-
-def turned(context: Context, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
-    """By how much the best token's logit led, at each place of a text where another was taken."""
-    context.clear()
-    row, found = context.extend(prompt)[-1], []
-    for token in tokens:
-        lead = float(row.max() - row[token])
-        if lead > 0.0:
-            found.append(lead)
-        row = context.extend([token])[-1]
-    return found
-
-
-def batch_noise(context: Context, prompts: Sequence[Sequence[int]]) -> float:
-    """How far a pass over a tree moves the gap between the two best tokens, at most."""
-    return max(gap_shifts(context, prompts))
-
-
-def most_partings(gaps: Sequence[Sequence[float]], shifts: Sequence[float], chance: float) -> int:
-    """How many of some greedy texts may part at near-ties, by what rounding was measured to do.
-
-    A text parts at a place if rounding turns the two best tokens round there: if it moves their gap
-    by more than that, and towards the other token. How often it moves one so far, `shifts` say; as
-    often one way as the other. So each text parts with a probability of its own, and how many do is
-    distributed as a sum of such coins (Poisson binomial).
-    """
-    sizes = np.sort(shifts)
-    several = np.ones(1)
-    for along in gaps:
-        farther = 1.0 - np.searchsorted(sizes, along) / len(sizes)
-        same = float(np.prod(1.0 - farther / 2.0))
-        several = np.convolve(several, [same, 1.0 - same])
-    return int(np.argmax(np.cumsum(several) >= 1.0 - chance))
+    return max(shifts)
 
 
 def _top_gap(row: np.ndarray) -> float:

@@ -1,4 +1,5 @@
-"""Builds that are wrong, each in one way; they take the place of a rule or of the target."""
+"""Builds that are wrong, each in one way; they take the place of the target. Rules that are wrong
+are those of `tests.decoding.test_lossless_controls`."""
 
 from __future__ import annotations
 
@@ -9,61 +10,13 @@ import pytest
 
 from localspec import Engine
 from localspec.decoding import rules
-from localspec.decoding.acceptance import SpeculativeSampling, Verdict, Verification, walk
-from localspec.decoding.distribution import Distribution, Ids
+from localspec.decoding.acceptance import SpeculativeSampling, Verification
+from localspec.decoding.distribution import Ids
 from localspec.decoding.interfaces import PassRequest, PassResult
-from localspec.decoding.random_source import RandomSource
 from localspec.decoding.sampling import Constraint, Row, top_ids
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.target import LlamaTarget
 from tests.support import inside
-
-
-class AlwaysAccepts(SpeculativeSampling):
-    """Whatever was drafted stays."""
-
-    def accept(self, target: Verification, random: RandomSource) -> Verdict:
-        tree = target.tree
-        path, tested, node = walk(tree, lambda node, child: True)
-        return Verdict(path, random.draw(target.p(node), target.position(node)), tested)
-
-
-class ResidualIsP(SpeculativeSampling):
-    """Behind a rejection p is drawn from, not (p − q)+."""
-
-    def accept(self, target: Verification, random: RandomSource) -> Verdict:
-        tree = target.tree
-
-        def accepts(node: int, child: int) -> bool:
-            token = tree.tokens[child]
-            q = tree.proposals[child] or Distribution.certain(token)
-            return random.coin(
-                target.p(node).prob(token) / q.prob(token), target.position(ROOT), child
-            )
-
-        path, tested, node = walk(tree, accepts)
-        return Verdict(path, random.draw(target.p(node), target.position(node)), tested)
-
-
-class StaleQ(SpeculativeSampling):
-    """Every sibling is tested with the q of the first one."""
-
-    def accept(self, target: Verification, random: RandomSource) -> Verdict:
-        tree, p = target.tree, target.p(ROOT)
-
-        def accepts(node: int, child: int) -> bool:
-            nonlocal p
-            token = tree.tokens[child]
-            first = tree.children(node)[0]
-            q = tree.proposals[first] or Distribution.certain(token)
-            if not random.coin(p.prob(token) / q.prob(token), target.position(ROOT), child):
-                p = p.residual(q)
-                return False
-            p = target.p(child)
-            return True
-
-        path, tested, end = walk(tree, accepts)
-        return Verdict(path, random.draw(p, target.position(end)), tested)
 
 
 def with_rule(patch: pytest.MonkeyPatch, rule: type[SpeculativeSampling]) -> None:

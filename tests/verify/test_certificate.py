@@ -10,9 +10,9 @@ import pytest
 from localspec.verify import effort, examination
 from localspec.verify.outcome import Outcome
 from tests.cli.conftest import Cli, _own_environment, _signals_arrive, cli
+from tests.decoding.test_lossless_controls import AlwaysAccepts
 from tests.engine.conftest import ModelFiles
 from tests.support.adapters import lora
-from tests.verify import broken
 from tests.verify.conftest import LITTLE
 
 __all__ = ["_own_environment", "_signals_arrive", "cli"]
@@ -74,7 +74,7 @@ def test_a_broken_build_ends_with_1_and_says_where(
     cli: Cli, pair: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(examination, "CHECKS", ("greedy",))
-    monkeypatch.setattr("localspec.decoding.rules.GreedyMatch", broken.AlwaysAccepts)
+    monkeypatch.setattr("localspec.decoding.rules.GreedyMatch", AlwaysAccepts)
     result = cli("verify", *pair, "--quick", "--json")
     assert result.code == 1
     found = result.json

@@ -14,6 +14,11 @@ from localspec.verify.outcome import Outcome
 from localspec.verify.sampled import check_sampled
 from localspec.verify.subject import Subject
 from localspec.verify.under_grammar import check_grammar
+from tests.decoding.test_lossless_controls import (
+    AlwaysAccepts,
+    ResamplesFromTarget,
+    TakesSiblingsForIndependent,
+)
 from tests.verify import broken
 from tests.verify.conftest import LITTLE
 
@@ -47,8 +52,8 @@ def test_the_build_as_it_is_passes(subject: Subject) -> None:
 
 
 def test_always_accepting_fails(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken.with_rule(monkeypatch, broken.AlwaysAccepts)
-    monkeypatch.setattr("localspec.decoding.rules.GreedyMatch", broken.AlwaysAccepts)
+    broken.with_rule(monkeypatch, AlwaysAccepts)
+    monkeypatch.setattr("localspec.decoding.rules.GreedyMatch", AlwaysAccepts)
     assert any(
         "differs from plain" in fault for fault in check_greedy(subject, LITTLE, ENDLESS)[0].faults
     )
@@ -56,7 +61,7 @@ def test_always_accepting_fails(subject: Subject, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_residual_that_is_p_fails(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken.with_rule(monkeypatch, broken.ResidualIsP)
+    broken.with_rule(monkeypatch, ResamplesFromTarget)
     outcome = sampled(subject)
     assert any("not distributed" in fault for fault in outcome.faults)
 
@@ -76,7 +81,7 @@ def test_a_siblings_stale_q_fails(engine: Engine, monkeypatch: pytest.MonkeyPatc
     answers = [subject.plain(prompt, 32) for prompt in subject.prompts(4)]
     twice = replace(QUICK, samples=2 * QUICK.samples)
     assert check_sampled(subject, answers, twice, ENDLESS).faults == ()
-    broken.with_rule(monkeypatch, broken.StaleQ)
+    broken.with_rule(monkeypatch, TakesSiblingsForIndependent)
     faults = check_sampled(subject, answers, twice, ENDLESS).faults
     assert faults
     assert all("not distributed" in fault for fault in faults)
