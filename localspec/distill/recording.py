@@ -31,13 +31,8 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecordedQuestion:
-    """A prompt to be answered.
-
-    Attributes:
-        tokens: at least one.
-        turn: counts the answers to the same prompt.
-        given: the answer, where a text is only to be read.
-    """
+    """A prompt to be answered, of at least one token. `turn` counts the answers to the same prompt;
+    `given`: the answer, where a text is only to be read."""
 
     tokens: tuple[int, ...]
     turn: int = 0
@@ -84,24 +79,25 @@ def drawn(rows: Rows, temperature: float, random: np.random.Generator) -> int:
 
 @dataclass(slots=True)
 class _Answer:
+    """`text`: prompt and answer so far, or all of a given one that is read; `read` of it are."""
+
     question: RecordedQuestion
     sequence: int
     temperature: float
     random: np.random.Generator
-    generated: list[int] = field(default_factory=list)
-    read: int = 0  # tokens of the prompt, and of a given text, that were read
+    text: list[int]
+    read: int = 0
     rows: list[tuple[Array, Array, Array]] = field(default_factory=list)
+
+    @property
+    def said(self) -> Sequence[int]:
+        return self.question.given or self.text[len(self.question.tokens) :]
 
 
 class Recorder:
-    """Answers many prompts at once.
-
-    Args:
-        context: over the target, with a seat for each answer at once.
-        k: likeliest tokens to keep.
-        longest: tokens of an answer at most.
-        progress: called after each answer with tokens recorded so far.
-    """
+    """Answers many prompts at once, with a lot of `context` for each. `k`: likeliest tokens to
+    keep; `longest`: tokens of an answer at most; `progress`: called after each answer with tokens
+    recorded so far."""
 
     def __init__(
         self,
@@ -120,10 +116,8 @@ class Recorder:
     def record(
         self, questions: Iterable[RecordedQuestion], sink: Sink, most: int | None = None
     ) -> None:
-        """Have questions answered whose key is not there yet; none begins after `most` tokens.
-
-        Raises TraceError: it cannot be written (what was written stays); and as `SharedContext`.
-        """
+        """Have questions answered whose key is not there yet; none begins after `most` tokens. A
+        TraceError if it cannot be written (what was written stays); and as `SharedContext`."""
         waiting = self._due(questions, sink, most)
         seats = [self._context.lot(i).first for i in range(self._context.answers)]
         at_work: list[_Answer] = []
@@ -138,7 +132,7 @@ class Recorder:
                 self._context.drop(answer.sequence)
                 seats.append(answer.sequence)
                 sink.append(_record(answer))
-                self.tokens += len(answer.generated)
+                self.tokens += len(answer.said)
                 self._progress(self.tokens)
 
     def _due(
@@ -158,61 +152,42 @@ class Recorder:
         seed = np.random.SeedSequence([self._seed, *question.key])
         which = (question.digest[1] + question.turn) % len(self._temperatures)
         random = np.random.Generator(np.random.PCG64(seed))
-        return _Answer(question, sequence, self._temperatures[which], random)
+        text = [*question.tokens, *question.given[:-1]]
+        return _Answer(question, sequence, self._temperatures[which], random, text)
 
     def _pass(self, at_work: list[_Answer]) -> None:
         context = self._context
         room, rows = context.batch - len(at_work), context.rows - len(at_work)
-        parts, whose = [], []
+        parts = []
         for answer in at_work:
             part = self._part(answer, 1 + max(0, room), 1 + max(0, rows))
             room, rows = room - len(part.tokens) + 1, rows - max(0, part.outputs - 1)
             parts.append(part)
-            whose.append(answer)
         found = context.decode(parts)
-        giving = [(answer, rows) for answer, rows in zip(whose, found, strict=True) if len(rows)]
+        giving = [(answer, rows) for answer, rows in zip(at_work, found, strict=True) if len(rows)]
         if not giving:
             return
-        stacked = np.concatenate([rows for _, rows in giving])
-        ids, log_p, rest = likeliest(stacked, self._k)
-        start = 0
-        for answer, logits in giving:
-            here = slice(start, start + len(logits))
-            start += len(logits)
-            answer.rows.append((ids[here], log_p[here], rest[here]))
+        told = likeliest(np.concatenate([rows for _, rows in giving]), self._k)
+        ends = np.cumsum([len(rows) for _, rows in giving])[:-1]
+        split = zip(*(np.split(each, ends) for each in told), strict=True)
+        for (answer, logits), (ids, log_p, rest) in zip(giving, split, strict=True):
+            answer.rows.append((ids, log_p, rest))
             if not answer.question.given:
-                answer.generated.append(drawn(logits[-1], answer.temperature, answer.random))
+                answer.text.append(drawn(logits[-1], answer.temperature, answer.random))
 
     def _part(self, answer: _Answer, room: int, rows: int) -> PassPart:
-        question = answer.question
-        text = question.tokens + question.given[:-1]
-        ids = ((answer.sequence,),)
-        if answer.read >= len(text):  # it goes on by itself
-            at = len(question.tokens) + len(answer.generated) - 1
-            return PassPart((answer.generated[-1],), (at,), ids, 1)
-        start, prompt = answer.read, len(question.tokens)
-        end = min(len(text), start + room)
-        if question.given:
-            end = min(end, max(start, prompt - 1) + rows)
+        start, last = answer.read, len(answer.question.tokens) - 1
+        end = min(len(answer.text), start + room, max(start, last) + rows)
         answer.read = end
-        outputs = max(0, end - max(start, prompt - 1))
-        return PassPart(text[start:end], range(start, end), ids, outputs)
+        outputs = max(0, end - max(start, last))
+        return PassPart(answer.text[start:end], range(start, end), ((answer.sequence,),), outputs)
 
     def _over(self, answer: _Answer) -> bool:
-        question, generated = answer.question, answer.generated
-        if question.given:
-            if answer.read < len(question.tokens) + len(question.given) - 1:
-                return False
-            answer.generated = list(question.given)
-            return True
-        if not generated:
-            return False
-        full = len(question.tokens) + len(generated) >= self._context.capacity
-        return (
-            full
-            or len(generated) >= self._longest
-            or self._context.model.vocabulary.ends(generated[-1])
-        )
+        said = answer.said
+        if answer.question.given:
+            return answer.read == len(answer.text)
+        full = len(answer.text) >= self._context.capacity or len(said) >= self._longest
+        return bool(said) and (full or self._context.model.vocabulary.ends(said[-1]))
 
 
 def _record(answer: _Answer) -> TraceRecord:
@@ -220,7 +195,7 @@ def _record(answer: _Answer) -> TraceRecord:
     return TraceRecord(
         answer.question.key,
         np.asarray(answer.question.tokens, np.int64),
-        np.asarray(answer.generated, np.int64),
+        np.asarray(answer.said, np.int64),
         ids,
         log_p,
         rest,

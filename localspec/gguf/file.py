@@ -9,19 +9,7 @@ from math import prod
 from pathlib import Path
 
 STRING, ARRAY = 8, 9
-NUMBERS = {
-    0: "B",
-    1: "b",
-    2: "H",
-    3: "h",
-    4: "I",
-    5: "i",
-    6: "f",
-    7: "?",
-    10: "Q",
-    11: "q",
-    12: "d",
-}
+NUMBERS = dict(zip([*range(8), 10, 11, 12], "BbHhIif?Qqd", strict=True))
 """GGUF's value types of fixed size, as struct spells them."""
 
 _U64 = struct.Struct("<Q")

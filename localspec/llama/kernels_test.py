@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -89,47 +89,29 @@ class Backend:
 
 
 class Tensors(ExitStack):
-    """Tensors in one buffer, and operations on any."""
+    """Tensors in one buffer, and operations on any, in their `context` of ggml."""
 
     def __init__(self) -> None:
         super().__init__()
         size = _TENSORS * _overhead() + _graph_overhead()
-        self._context = _init(_InitParams(size, None, True))
-        self.callback(_free, self._context)
+        self.context = _init(_InitParams(size, None, True))
+        self.callback(_free, self.context)
         self._values: list[tuple[int, npt.NDArray[Any]]] = []
 
     def new(self, name: str, shape: Sequence[int], values: npt.NDArray[Any]) -> int:
         """A tensor of up to three dimensions; `values`: its bytes, set by `place`."""
         sizes = [*reversed(shape), 1, 1][:3]
-        tensor = int(_new_3d(self._context, _TYPES[name], *sizes))
+        tensor = int(_new_3d(self.context, _TYPES[name], *sizes))
         self._values.append((tensor, np.ascontiguousarray(values)))
         return tensor
 
-    def product(self, weight: int, rows: int) -> int:
-        """MUL_MAT: weight [m, k], rows [n, k] -> [n, m]."""
-        return int(_mul_mat(self._context, weight, rows))
-
-    def chosen_product(self, weights: int, rows: int, chosen: int) -> int:
-        """MUL_MAT_ID: weights [experts, m, k], rows [n, 1, k], chosen int32 [n, used] -> [n, used,
-        m]."""
-        return int(_mul_mat_id(self._context, weights, rows, chosen))
-
-    def heads(self, rows: int, count: int, heads: int, size: int) -> int:
-        """[count, heads × size] -> [heads, count, size], a view."""
-        return self.swapped(int(_reshape_3d(self._context, rows, size, heads, count)))
-
     def swapped(self, tensor: int) -> int:
         """[a, b, c] -> [b, a, c], a view."""
-        return int(_permute(self._context, tensor, 0, 2, 1, 3))
-
-    def attention(self, q: int, k: int, v: int, mask: int, scale: float) -> int:
-        """FLASH_ATTN_EXT: q [heads, n, d], k and v [kv heads, cells, d], mask float16 [n, cells] ->
-        [n, heads, d]."""
-        return int(_attention(self._context, q, k, v, mask, scale, 0.0, 0.0))
+        return int(_permute(self.context, tensor, 0, 2, 1, 3))
 
     def place(self, buffer_type: int) -> None:
         """Allocate the tensors and set those with values."""
-        buffer = _allocate(self._context, buffer_type)
+        buffer = _allocate(self.context, buffer_type)
         if not buffer:
             raise MemoryError
         self.callback(_free_buffer, buffer)
@@ -137,7 +119,7 @@ class Tensors(ExitStack):
             ggml.set_tensor_values(tensor, values)
 
     def run(self, backend: Backend, result: int) -> None:
-        graph = _new_graph(self._context)
+        graph = _new_graph(self.context)
         _expand(graph, result)
         if _compute(backend.handle, graph):
             raise RuntimeError("ggml does not compute the graph")
@@ -178,8 +160,8 @@ _Results = list[tuple[int, tuple[int, ...]]]
 """Tensors and shapes: the result, then others, the product of the weight last."""
 
 
-class _Build(Protocol):
-    def __call__(self, tensors: Tensors, weight: int, count: int) -> _Results: ...
+_Build = Callable[[int, int, Tensors], _Results]
+"""Operations on a weight, for a count of rows."""
 
 
 class SelfTest:
@@ -223,13 +205,13 @@ class SelfTest:
         raw = self._weight(name, height * max(1, experts))
         chosen = np.argsort(self._random.random((most, experts)))[:, :_CHOSEN].astype(np.int32)
 
-        def build(tensors: Tensors, weight: int, count: int) -> _Results:
+        def build(weight: int, count: int, tensors: Tensors) -> _Results:
             if not experts:
                 given = tensors.new("F32", (count, _COLUMNS), rows[:count])
-                return [(tensors.product(weight, given), (count, height))]
+                return [(_mul_mat(tensors.context, weight, given), (count, height))]
             given = tensors.new("F32", (count, 1, _COLUMNS), rows[:count])
             numbers = tensors.new("I32", (count, _CHOSEN), chosen[:count])
-            result = tensors.chosen_product(weight, given, numbers)
+            result = _mul_mat_id(tensors.context, weight, given, numbers)
             return [(result, (count, _CHOSEN, height))]
 
         ours = self._passes(name, raw, shape, self._layout, build)
@@ -273,13 +255,14 @@ class SelfTest:
                 tensors.swapped(tensors.new(kind, (_CELLS, _KV_HEADS, size), one)) for one in values
             )
             masked = tensors.new("F16", (count, _CELLS), mask[:count])
-            q = tensors.heads(queries, count, heads, size)
-            result = tensors.attention(q, k, v, masked, size**-0.5)
+            q = tensors.swapped(_reshape_3d(tensors.context, queries, size, heads, count))
+            result = _attention(tensors.context, q, k, v, masked, size**-0.5, 0.0, 0.0)
             return [(result, (count, heads, size)), (queries, (count, heads * size))]
 
-        def build(tensors: Tensors, weight: int, count: int) -> _Results:
+        def build(weight: int, count: int, tensors: Tensors) -> _Results:
             given = tensors.new("F32", (count, _COLUMNS), rows[:count])
-            return behind(tensors, tensors.product(weight, given), count, (name, stored))
+            queries = _mul_mat(tensors.context, weight, given)
+            return behind(tensors, queries, count, (name, stored))
 
         shape = heads * size, _COLUMNS
         ours = self._passes("Q8_0", self._weight("Q8_0", shape[0]), shape, self._layout, build)
@@ -318,13 +301,13 @@ class SelfTest:
             weight = kept.new(name, shape, raw)
             if layout != plain_buffer():
                 with Tensors() as tried:
-                    operation, _ = build(tried, weight, 1)[-1]
+                    operation, _ = build(weight, 1, tried)[-1]
                     if not takes(self._backend.device, layout, weight, operation):
                         return None
                 self._taken = True
             kept.place(layout)
             return {
-                count: self._computed(partial(build, weight=weight, count=count))
+                count: self._computed(partial(build, weight, count))
                 for count in counts or self._counts
             }
 

@@ -100,13 +100,8 @@ class Segment:
 
     def interval(self, low: int, beginning: bytes) -> tuple[int, int]:
         """The places around `low`, which `find` gave, whose suffixes have a beginning: from, to."""
-        text, order, base, width, size = (
-            self._bytes,
-            self._order,
-            self._base,
-            self.width,
-            len(beginning),
-        )
+        text, order, size = self._bytes, self._order, len(beginning)
+        base, width = self._base, self.width
 
         def suffix(place: int) -> bytes:
             start = base + order[place] * width
