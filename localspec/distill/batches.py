@@ -11,10 +11,8 @@ WINDOW = 64
 
 
 def epoch(lengths: Sequence[int], most: int, seed: int, number: int) -> list[list[int]]:
-    """Every answer once, as batches of indices into `lengths`; the same seed gives the same ones.
-
-    A batch has at most `most` tokens, padding included; a longer answer is a batch alone.
-    """
+    """Every answer once, as batches of indices into `lengths`; the same seed gives the same ones. A
+    batch has at most `most` tokens, padding included; a longer answer is a batch alone."""
     random = np.random.Generator(np.random.PCG64([seed, number]))
     order = random.permutation(len(lengths))
     mean = max(1.0, float(np.mean(lengths))) if len(lengths) else 1.0

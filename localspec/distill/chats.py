@@ -26,13 +26,8 @@ def keep(
     prompt: Sequence[int],
     answer: Sequence[TokenLogprob],
 ) -> None:
-    """Add an answer with its `header.k` likeliest tokens to a target's trace.
-
-    Args:
-        prompt: all that the target had read.
-
-    Raises TraceError: as `Trace`.
-    """
+    """Add an answer with its `header.k` likeliest tokens to a target's trace; `prompt` is all that
+    the target had read. Raises as `Trace`."""
     if not answer or not prompt:
         return
     tokens = np.array([each.token for each in answer])
@@ -54,11 +49,7 @@ def keep(
 
 def forget(conversations: Collection[str] | None = None) -> int:
     """Remove conversations (None: all) from every trace, with trainings on them; count the answers.
-
-    Finished drafts stay.
-
-    Raises TraceError: as `Trace`; what could be removed is gone all the same.
-    """
+    Finished drafts stay. A TraceError as of `Trace`; what could be removed is gone all the same."""
     begins = None if conversations is None else {_begin(each) for each in conversations}
     gone, problems = 0, []
     for one in folders.recorded():

@@ -20,20 +20,12 @@ Notice = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistillRequest:
-    """Attributes:
-    target: the model's file.
-    kind: one of KINDS.
-    prompts: to be answered; `texts` are files and folders to be read.
-    raw: take text prompts without the chat template.
-    answers, max_tokens: answers to each prompt, and tokens of each.
-    tokens: to record at most.
-    begun_from: a draft to tune, None for a new one.
-    shape: of a new one, "192x3x512"; None chooses.
-    vocabulary: the frequent tokens of a new one; None for all.
-    epochs, batch, rate, hard, seed, threads, device, rounds: see `training_run.TrainingPlan`.
-    quant: type of the matrices, "Q8_0", "Q4_0" or "F16".
-    out: None for the folder in which `-d auto` looks.
-    """
+    """`prompts` are answered, and `texts`, files and folders, are read. `raw`: take text prompts
+    without the chat template. `answers`, of `max_tokens`, to each prompt; `tokens` to record at
+    most. `begun_from`: a draft to tune; else `shape` ("192x3x512"; None chooses) and `vocabulary`
+    (its frequent tokens; None for all) are of a new one. `quant`: of the matrices, "Q8_0", "Q4_0"
+    or "F16". `out`: None for the folder in which `-d auto` looks. The rest as in
+    `training_run.TrainingPlan`."""
 
     target: Path
     kind: str = DRAFT

@@ -47,10 +47,7 @@ class Distilled:
 def record(
     request: DistillRequest, progress: Callable[[int], None], notice: Notice
 ) -> tuple[int, int]:
-    """Have the target answer new prompts; returns answers and tokens of the whole trace.
-
-    Raises LocalspecError.
-    """
+    """Have the target answer new prompts; returns answers and tokens of the whole trace."""
     from localspec.llama.model import Model
     from localspec.llama.shared_context import SharedContext
     from localspec.prompting.prompt import PromptBuilder
@@ -100,7 +97,7 @@ def record(
 
 
 def distill(request: DistillRequest, progress: training.OnProgress, notice: Notice) -> Distilled:
-    """Train on what was recorded, and write the draft. Raises LocalspecError."""
+    """Train on what was recorded, and write the draft."""
     torch_package()
     identity = content_identity(request.target)
     folder = folders.folder_of(request.target, identity)

@@ -24,15 +24,9 @@ CALIBRATION = 1.4
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """How one draft is made.
-
-    Attributes:
-        shape: of the draft; of a head, its target's.
-        parameters: weights that are trained.
-        label: for the file's name.
-        begun: gives the initial weights.
-        learner: see `training.Training`.
-    """
+    """How one draft is made. `shape`: of the draft, of a head its target's; `parameters` are
+    trained; `label`: for the file's name; `begun` gives the initial weights; `learner`: see
+    `training.Training`."""
 
     shape: Shape
     parameters: int
@@ -46,14 +40,8 @@ class Making:
 def head(
     request: DistillRequest, target: GGUFFile, vocabulary: str, part: KeptTokens | None
 ) -> Making:
-    """How to make a head.
-
-    Args:
-        vocabulary: the target's fingerprint.
-        part: the tokens that it can say, None for all.
-
-    Raises LocalspecError.
-    """
+    """How to make a head. `vocabulary`: the target's fingerprint; `part`: the tokens that it can
+    say, None for all."""
     found, values = weights.read(request.target)
     kept = None if part is None else part.kept
 
@@ -101,10 +89,7 @@ def _put(values: Weights, put: Callable[[Any], Any]) -> dict[str, Any]:
 def draft(
     request: DistillRequest, target: GGUFFile, part: FrequentPart | None, notice: Notice
 ) -> Making:
-    """How to make a draft model; `part` are its tokens, None for the target's.
-
-    Raises LocalspecError.
-    """
+    """How to make a draft model; `part` are its tokens, None for the target's."""
     found, begun = _beginning(request, target, part, notice)
     tokenizer = None if part is None else part.tokenizer()
     return Making(

@@ -30,17 +30,9 @@ TRACE, RUN = "trace", "run-"
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What is kept of one target.
-
-    Attributes:
-        name: what --forget takes.
-        target: the model's file name.
-        held_back: tokens kept from training.
-        size: bytes of trace and runs.
-        chats: answers given in chats.
-        drafts: finished ones; `forget` leaves them.
-        problem: why the trace cannot be read.
-    """
+    """What is kept of one target, a model's file name. `name`: what --forget takes; `size`: bytes
+    of trace and runs; `drafts`: finished ones; `held_back`: tokens kept from training; `chats`:
+    answers given in chats; `problem`: why the trace cannot be read."""
 
     name: str
     folder: Path
@@ -109,7 +101,7 @@ def _size(path: Path) -> int:
 
 
 def forget(names: list[str]) -> list[Recorded]:
-    """Remove traces and runs; finished drafts stay. Raises LocalspecError."""
+    """Remove traces and runs; finished drafts stay."""
     there = {one.name: one for one in recorded()}
     for name in names:
         if name not in there:

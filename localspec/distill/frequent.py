@@ -28,16 +28,9 @@ _TOKENS, _TYPES, _MERGES = (f"tokenizer.ggml.{name}" for name in ("tokens", "tok
 
 
 class KeptTokens:
-    """Some tokens of a target.
-
-    Attributes:
-        kept: target ids, rising; a token's index is its id in the draft, or its row in a head.
-        own: int [target tokens], that id or row, -1 where it was left out.
-        spare: ids or rows, the rarest first.
-
-    Args:
-        weight: [target tokens], how often each is likely.
-    """
+    """Some tokens of a target; `weight` [target tokens] says how often each is likely. `kept`:
+    target ids, rising; a token's index is its id in the draft, or its row in a head. `own` [target
+    tokens]: that id or row, -1 where it was left out. `spare`: ids or rows, the rarest first."""
 
     def __init__(self, kept: Iterable[int], weight: npt.NDArray[Any]) -> None:
         self.kept: Tokens = np.array(sorted(kept), np.int64)
@@ -50,14 +43,8 @@ class KeptTokens:
 
 
 class FrequentPart(KeptTokens):
-    """Control tokens, letters, and frequent tokens with all that these are merged from.
-
-    Args:
-        weight: [target tokens], how often each is likely.
-        size: tokens to keep.
-
-    Raises UsageError: a tokenizer of another kind; too few.
-    """
+    """Control tokens, letters, and frequent tokens with all that these are merged from: `size` in
+    all. A UsageError where these are too few, or the tokenizer is of another kind."""
 
     def __init__(self, file: GGUFFile, weight: npt.NDArray[Any], size: int) -> None:
         tokens, merges = file.array(_TOKENS), file.array(_MERGES)
@@ -103,11 +90,8 @@ class FrequentPart(KeptTokens):
         return self.spelled(left) + self.spelled(right)
 
     def respelled(self, record: TraceRecord) -> TraceRecord:
-        """An answer in the draft's tokens.
-
-        Probability of tokens that the draft lacks goes to `rest`; within a spelled token, the next
-        piece is certain.
-        """
+        """An answer in the draft's tokens. Probability of tokens that it lacks goes to `rest`;
+        within a spelled token, the next piece is certain."""
         k = record.ids.shape[1]
         spare = np.resize(self.spare, k)
         ids = self.own[record.ids]

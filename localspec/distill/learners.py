@@ -19,13 +19,9 @@ UNROLLED = 4
 
 @dataclass(frozen=True, slots=True)
 class TrainingBatch:
-    """Some answers.
-
-    Attributes:
-        tokens: int [answers, longest], padded at the end.
-        places: int [n], indices into flattened `tokens` after which something is wanted.
-        left: int [n], how many more of the same answer follow.
-    """
+    """Some answers: `tokens` int [answers, longest], padded at the end. `places` int [n]: indices
+    into flattened `tokens` after which something is wanted; `left` int [n]: how many more of the
+    same answer follow."""
 
     tokens: Tensor
     places: Tensor
@@ -41,12 +37,9 @@ class TrainingBatch:
 
 @dataclass(frozen=True, slots=True)
 class HeadVocabulary:
-    """The tokens that a head can say.
-
-    Attributes:
-        own: int [target tokens], a token's row in the head's output matrix; -1 where it has none.
-        spare: int [k], rows of rare tokens: they stand for likely tokens that it cannot say.
-    """
+    """The tokens that a head can say. `own` int [target tokens]: a token's row in the head's output
+    matrix, -1 where it has none. `spare` int [k]: rows of rare tokens, which stand for likely ones
+    that it cannot say."""
 
     own: Tensor
     spare: Tensor
@@ -91,11 +84,9 @@ class DraftLearner:
 
 @dataclass(frozen=True, slots=True)
 class MedusaLearner:
-    """Head k predicts from the target's last state the token k + 1 after the target's own.
-
-    Cai et al. 2024, section 2.1. `shape` and `target` are the target's, which stays; without
-    `vocabulary` they say all tokens.
-    """
+    """Head k predicts from the target's last state the token k + 1 after the target's own (Cai et
+    al. 2024, section 2.1). `shape` and `target` are the target's, which stays; without `vocabulary`
+    they say all tokens."""
 
     shape: Shape
     target: Tensors
@@ -120,13 +111,9 @@ class MedusaLearner:
 @dataclass(frozen=True, slots=True)
 class EagleLearner:
     """One layer that reads a token and three of the target's states, or its own (Li et al. 2025).
-
-    Attributes:
-        shape: the head's; its width is the target's.
-        target_shape, target: the target and its weights, which stay.
-        layers: of the target, whose inputs it reads.
-        vocabulary: None for the target's output matrix, which stays.
-    """
+    `shape`: the head's, as wide as the target; `target_shape`, `target`: the target and its
+    weights, which stay; `layers`: of the target, whose inputs it reads; without `vocabulary` it has
+    the target's output matrix."""
 
     shape: Shape
     target_shape: Shape
@@ -182,11 +169,9 @@ def _said(vocabulary: HeadVocabulary | None, wanted: Wanted) -> Wanted:
 
 
 def _attended(queries: Tensor, cached: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """What a token drafted after `turn` others attends to (Li et al. 2025, section 3.2).
-
-    Those others, at the `turn` places before it, from their own turns; the rest from turn 0.
-    `cached` has keys and values of each turn, all [batch, heads, tokens, head width].
-    """
+    """What a token drafted after `turn` others attends to (Li et al. 2025, section 3.2): those
+    others, at the `turn` places before it, from their own turns; the rest from turn 0. `cached`:
+    keys and values of each turn, all [batch, heads, tokens, head width]."""
     torch, turn = torch_package(), len(cached) - 1
     functional = torch.nn.functional
     if not turn:

@@ -21,13 +21,8 @@ PIECE = 1 << 24
 
 @dataclass(slots=True)
 class Measured:
-    """Sums over tokens.
-
-    Attributes:
-        loss: nats, as trained on.
-        agreed: how often p and q have the same likeliest token.
-        overlap: Σ min(p, q) over the likeliest tokens (Leviathan et al. 2023, section 3).
-    """
+    """Sums over tokens. `loss`: nats, as trained on; `agreed`: how often p and q have the same
+    likeliest token; `overlap`: Σ min(p, q) over these (Leviathan et al. 2023, section 3)."""
 
     tokens: int = 0
     loss: float = 0.0
@@ -66,10 +61,8 @@ class Wanted(NamedTuple):
 
 
 def distance(logits: Tensor, wanted: Wanted, hard: float) -> tuple[Tensor, Measured]:
-    """KL(p ‖ q) plus `hard` × cross entropy of the token that followed, summed over n places.
-
-    `logits` [n, vocabulary] are the draft's.
-    """
+    """KL(p ‖ q) plus `hard` × cross entropy of the token that followed, summed over n places;
+    `logits` [n, vocabulary] are the draft's."""
     torch = torch_package()
     total = torch.logsumexp(logits, -1, keepdim=True)
     log_q = logits.gather(1, wanted.ids) - total
@@ -93,14 +86,9 @@ def distance(logits: Tensor, wanted: Wanted, hard: float) -> tuple[Tensor, Measu
 def in_pieces(
     states: Tensor, matrix: Tensor, wanted: Wanted, hard: float, *, backward: bool
 ) -> tuple[Tensor | None, Measured]:
-    """`distance` of states [n, width], some at a time: all logits would take gigabytes.
-
-    Args:
-        matrix: [vocabulary, width]; its gradient is added to where `backward`.
-
-    Returns:
-        The gradient of the mean loss by the states (None without `backward`), and measurements.
-    """
+    """`distance` of states [n, width], some at a time: all logits would take gigabytes. `matrix`
+    [vocabulary, width]: its gradient is added to where `backward`. Returns the gradient of the mean
+    loss by the states (None without `backward`), and measurements."""
     torch = torch_package()
     count, size = len(states), max(1, PIECE // len(matrix))
     measured, gradients = Measured(), []

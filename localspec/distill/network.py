@@ -17,10 +17,8 @@ Tensor = Any
 
 
 def states(weights: Mapping[str, Tensor], shape: Shape, tokens: Tensor) -> Tensor:
-    """The output matrix's input at every token: [batch, tokens, width], after the norm.
-
-    `tokens` is int [batch, tokens], padded at the end.
-    """
+    """The output matrix's input at every token: [batch, tokens, width], after the norm. `tokens`:
+    int [batch, tokens], padded at the end."""
     return layer_inputs(weights, shape, tokens)[1]
 
 

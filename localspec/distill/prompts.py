@@ -21,9 +21,7 @@ _SHAPE = '{"prompt": "…"}, {"turns": ["…"]} or {"messages": [{"role": "user"
 
 def read_prompts(path: Path) -> Iterator[Prompt]:
     """Of a file: JSON lines, or a prompt a line. A text is what a user says; `messages` is a chat.
-
-    Raises UsageError: it cannot be read, or has none.
-    """
+    A UsageError if it cannot be read, or has none."""
     for number, line in prompt_lines(path, f"text, or JSON as {_SHAPE}"):
         yield _entry(line, path, number) if path.suffix == ".jsonl" else line
 
@@ -52,14 +50,9 @@ def questions(
     raw: bool,
     answers: int,
 ) -> Iterator[RecordedQuestion]:
-    """Every prompt as often as it is to be answered: all once, then all once more.
-
-    Args:
-        tokenize: raw text, its control tokens and a BOS included.
-        raw: take text without the chat template.
-
-    Raises UsageError: the target has no chat template, or it refuses messages.
-    """
+    """Every prompt as often as it is to be answered: all once, then all once more. `tokenize`: raw
+    text, its control tokens and a BOS included; `raw`: take text without the chat template. A
+    UsageError if the target has none, or it refuses messages."""
     for turn in range(answers):
         for prompt in prompts:
             if isinstance(prompt, str) and raw:
@@ -74,14 +67,9 @@ def questions(
 def pieces(
     path: Path, tokenize: Callable[[str], list[int]], begins: Sequence[int], skipped: SkippedFiles
 ) -> Iterator[RecordedQuestion]:
-    """The texts of a file or folder, a piece at a time.
-
-    Args:
-        tokenize: text, without control tokens.
-        begins: what every piece follows: a BOS, where the model has one.
-
-    Raises UsageError: there is no such path.
-    """
+    """The texts of a file or folder, a piece at a time. `tokenize`: text, without control tokens;
+    `begins`: what every piece follows: a BOS, where the model has one. A UsageError if there is no
+    such path."""
     for text in texts_in(path, skipped):
         tokens = tokenize(text)
         for start in range(0, len(tokens), PIECE):

@@ -28,12 +28,8 @@ OWN = 2
 
 @dataclass(frozen=True, slots=True)
 class OnPolicyRounds:
-    """Makes the texts of each round, where they are not there yet.
-
-    Attributes:
-        target: its file.
-        write: writes the draft as it is at that moment.
-    """
+    """Makes the texts of each round, where they are not there yet. `write` writes the draft as it
+    is at that moment."""
 
     folder: Path
     plan: TrainingPlan
@@ -43,10 +39,8 @@ class OnPolicyRounds:
     notify: Callable[[str], None]
 
     def texts(self, epoch: int) -> Trace:
-        """The draft's texts for an epoch, each with the target's distributions.
-
-        Raises TraceError: the disk refuses; and as `localspec.llama.model.Model`.
-        """
+        """The draft's texts for an epoch, each with the target's distributions. A TraceError if the
+        disk refuses; and as `localspec.llama.model.Model`."""
         path = self.folder / f"{ROUND}{epoch}"
         with suppress(FileNotFoundError, TraceError):  # a damaged one is made again
             return Trace(path)

@@ -56,9 +56,7 @@ def parse(text: str, target: ShapeTarget) -> Shape:
 
 def choose(target: ShapeTarget, curve: Sequence[float]) -> tuple[Shape, Forecast]:
     """The shape with the best forecast, and that; its acceptance is guessed from its weights.
-
-    `curve` is T(n) ÷ T(1) of the target, measured, from n = 1 on.
-    """
+    `curve`: T(n) ÷ T(1) of the target, measured, from n = 1 on."""
     found = [(shape, _promise(shape, target, curve)) for shape in _candidates(target)]
     # Of equals the smaller: it is trained sooner.
     return max(found, key=lambda each: (round(each[1].speed_up, 3), -each[0].parameters))

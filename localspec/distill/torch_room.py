@@ -24,10 +24,8 @@ def torch_package() -> Any:
 
 
 def device(wanted: str) -> Any:
-    """Where to train: one of DEVICES; "auto" takes the fastest.
-
-    Raises UsageError: there is none of that kind.
-    """
+    """Where to train: one of DEVICES; "auto" takes the fastest. A UsageError if there is none of
+    that kind."""
     torch = torch_package()
     there = {
         "cpu": True,

@@ -43,15 +43,9 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class TraceHeader:
-    """Whose answers they are.
-
-    Attributes:
-        target: the file's name, for people.
-        identity: see `localspec.identity.content_identity`.
-        vocabulary: its fingerprint.
-        size: its tokens.
-        k: likeliest tokens kept of each distribution.
-    """
+    """Whose answers they are. `target`: the file's name, for people; `identity`: see
+    `localspec.identity.content_identity`; `vocabulary`: its fingerprint, of `size` tokens; `k`:
+    likeliest tokens kept of each distribution."""
 
     target: str
     identity: str
@@ -74,10 +68,8 @@ class TraceHeader:
 
 @dataclass(frozen=True, slots=True)
 class TraceRecord:
-    """One answer: ids int [answer, k], log_p float32 [answer, k], rest float32 [answer].
-
-    `key` is of prompt and turn, so that nothing is asked twice; the flags: see HELD_BACK.
-    """
+    """One answer: ids int [answer, k], log_p float32 [answer, k], rest float32 [answer]. `key`: of
+    prompt and turn, so that nothing is asked twice; the flags: see HELD_BACK."""
 
     key: bytes
     prompt: Array
@@ -111,19 +103,9 @@ class _Row(NamedTuple):
 
 
 class Trace:
-    """An open trace, a context manager; records are read when asked for.
-
-    Attributes:
-        keys: of all records.
-
-    Args:
-        path: made where it is not there and `header` is given.
-        header: what it has to be of; None takes what is there.
-
-    Raises:
-        TraceError: it is not a trace, or another target's, or cannot be read or written.
-        FileNotFoundError: there is none, and no header.
-    """
+    """An open trace, a context manager; records are read when asked for, `keys` are of all. Made
+    where it is not there and `header` is given, else a FileNotFoundError. A TraceError if it is no
+    trace, or another target's than of `header`, or cannot be read or written."""
 
     def __init__(self, path: Path, header: TraceHeader | None = None) -> None:
         self.path = path

@@ -34,9 +34,7 @@ def initial_medusa(
     target: Weights, shape: Shape, kept: Ids | None = None, heads: int = HEADS
 ) -> Weights:
     """Heads that repeat the target's token: blocks of zeros (Cai et al. 2024, section 2.1.1).
-
-    `kept` are the target's tokens that they can say, None for all.
-    """
+    `kept`: the target's tokens that they can say, None for all."""
     width = shape.width
     made: Weights = {"medusa.output.weight": _output(target, shape, kept)}
     for head in range(heads):
@@ -47,9 +45,7 @@ def initial_medusa(
 
 def initial_eagle(target: Weights, shape: Shape, seed: int, kept: Ids | None = None) -> Weights:
     """The target's last layer on the last of the three states; the embedding has little weight.
-
-    `kept` are the target's tokens that it can say; None for all, with the target's output matrix.
-    """
+    `kept`: the target's tokens that it can say; None for all, with the target's output matrix."""
     random = np.random.Generator(np.random.PCG64(seed))
     width, last = shape.width, f"blk.{shape.layers - 1}"
     zeros = np.zeros((width, width), np.float32)
@@ -84,7 +80,7 @@ def write_medusa(
     vocabulary: str,
     kept: Ids | None = None,
 ) -> None:
-    """A file of Medusa heads; `vocabulary` is the target's fingerprint. Raises LocalspecError."""
+    """A file of Medusa heads; `vocabulary` is the target's fingerprint."""
     heads = sum(name.endswith(".blk.0.weight") for name in made)
     own: list[Fact] = [
         ("general.architecture", STRING, "medusa"),
@@ -111,10 +107,7 @@ def write_eagle(
     kept: Ids | None = None,
 ) -> None:
     """A file of an EAGLE-3 head; `shape` and embeddings are the target's, without `kept` the output
-    matrix too.
-
-    Raises LocalspecError.
-    """
+    matrix too."""
     own = [
         *weights.shape_facts("eagle3", replace(shape, layers=1)),
         *weights.trained_facts(trained),

@@ -58,10 +58,8 @@ MakesLearner = Callable[[Callable[[Array], Tensor]], Learner]
 
 
 def memory_needed(shape: Shape, parameters: int, tokens: int) -> int:
-    """Bytes, about: weights, gradients and two means; activations of a step.
-
-    `shape` is the draft's, or a head's target's; `parameters` are weights that are trained.
-    """
+    """Bytes, about: weights, gradients and two means; activations of a step. `shape`: the draft's,
+    or a head's target's; `parameters` are trained."""
     state = 16 * parameters + 4 * (shape.parameters if parameters != shape.parameters else 0)
     kept = 4 * tokens * shape.layers * (10 * shape.width + 4 * shape.feed_forward)
     return state + kept + 4 * 4 * losses.PIECE
@@ -90,15 +88,9 @@ def plan_steps(trace: Answers, plan_tokens: int, longest: int, epochs: int, seed
 
 
 class Training:
-    """Does what is left of a run.
-
-    Args:
-        begun: gives the initial weights.
-        learner: gives what is trained, from a function that puts arrays where it is trained.
-        own_texts: gives the draft's own texts for an epoch, where the plan has rounds.
-
-    Raises UsageError: no torch, no such device.
-    """
+    """Does what is left of a run. `begun` gives the initial weights; `learner` what is trained,
+    from a function that puts arrays where it is trained; `own_texts` the draft's own texts for an
+    epoch, where the plan has rounds. A UsageError without torch, or such a device."""
 
     def __init__(
         self,
@@ -133,10 +125,8 @@ class Training:
         self._held = self._measured_with()
 
     def finished(self) -> tuple[Weights, Point]:
-        """The weights, and their last measurement.
-
-        Raises TraceError: the disk refuses; the last checkpoint stays.
-        """
+        """The weights, and their last measurement. A TraceError if the disk refuses; the last
+        checkpoint stays."""
         plan, recent, kept = self._plan, Measured(), perf_counter()
         every = max(1, plan.steps // POINTS)
         cost, seen, done_here = 0.0, 0, 0

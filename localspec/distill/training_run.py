@@ -35,12 +35,10 @@ class TrainingPlan:
     """Everything that the outcome depends on, but for the trace.
 
     Attributes:
-        kind: "draft" …
         begun_from: `content_identity` of the draft that is tuned, or empty.
         shape: of the draft, as `dataclasses.asdict` gives it.
         records: how many of the trace's answers count; it may have grown since.
-        steps: of all epochs.
-        tokens: of a step.
+        steps, tokens: of all epochs, and of a step.
         rate: the highest learning rate.
         hard: the share of the cross entropy in the loss.
         threads, device: others sum in another order.
@@ -89,14 +87,10 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One measurement.
-
-    Attributes:
-        step, tokens, seconds: so far; tokens are those of answers, each time they are seen.
-        loss: of training since the point before, nats a token; None before the first step.
-        held_loss, agreement, acceptance: on held-back answers; see `localspec.distill.losses`.
-        depths: agreement by head, the nearest first; empty for a draft.
-    """
+    """One measurement after so many steps, tokens of answers, each time they are seen, and seconds.
+    `loss`: of training since the point before, nats a token; None before the first step.
+    `held_loss`, `agreement`, `acceptance`: on held-back answers; see `localspec.distill.losses`.
+    `depths`: agreement by head, the nearest first; empty for a draft."""
 
     step: int
     tokens: int

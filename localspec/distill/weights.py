@@ -32,13 +32,8 @@ PER_TOKEN = ("token_embd.weight", "output.weight")
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What a finished draft's metadata say.
-
-    Attributes:
-        target: `content_identity` of whose answers it was trained on.
-        acceptance: Σ min(p, q), the mean over held-back answers.
-        name: what to call it.
-    """
+    """What a finished draft's metadata say. `target`: `content_identity` of whose answers it was
+    trained on; `acceptance`: Σ min(p, q), the mean over held-back answers."""
 
     target: str
     acceptance: float
@@ -46,7 +41,7 @@ class Trained:
 
 
 def read(path: Path) -> tuple[Shape, Weights]:
-    """Shape and weights of a llama model, dequantized. Raises LocalspecError."""
+    """Shape and weights of a llama model, dequantized."""
     file = LlamaFile(path, "trained")
     shape = file.shape()
     names = [name for name, _ in shape.tensors()]
@@ -90,13 +85,9 @@ def target_facts(file: GGUFFile) -> ShapeTarget:
 def initial(
     shape: Shape, target: Path, seed: int, kept: npt.NDArray[np.int64] | None = None
 ) -> Weights:
-    """The target's embeddings (or their main directions), norms, first and last layers; else drawn.
-
-    A target of another architecture has everything drawn.
-
-    Args:
-        kept: the target's ids of the shape's tokens, None for all of them.
-    """
+    """The target's embeddings (or their main directions), norms, first and last layers; else drawn,
+    all of it where the target is of another architecture. `kept`: the target's ids of the shape's
+    tokens, None for all of them."""
     random = np.random.Generator(np.random.PCG64(seed))
     source = _readable(target)
     there = 0 if source is None else int(source.number("block_count"))
@@ -156,14 +147,8 @@ def write(
     kind: str = Q8_0,
     tokenizer: Sequence[Fact] | None = None,
 ) -> None:
-    """A GGUF of llama architecture; it appears when it is complete.
-
-    Args:
-        kind: of the matrices, "Q8_0", "Q4_0" or "F16".
-        tokenizer: its part of the metadata; None for the target's.
-
-    Raises LocalspecError.
-    """
+    """A GGUF of llama architecture. `kind`: of the matrices, "Q8_0", "Q4_0" or "F16"; `tokenizer`:
+    its part of the metadata, None for the target's."""
     made = {name: weights[name] for name, _ in shape.tensors()}
     kinds = {name: kind if len(wanted) > 1 else F32 for name, wanted in shape.tensors()}
     tokens = tokenizer_of(target) if tokenizer is None else tokenizer
@@ -183,10 +168,8 @@ def write_file(
     kinds: Mapping[str, str],
     more: Sequence[NewTensor] = (),
 ) -> None:
-    """A GGUF, which appears when it is complete; raises LocalspecError.
-
-    `kinds` are of each tensor; rows that are no whole blocks are written in F16.
-    """
+    """A GGUF, which appears when it is complete. `kinds`: of each tensor; rows that are no whole
+    blocks are written in F16."""
     tensors = list(more)
     for name, kind in kinds.items():
         values = np.ascontiguousarray(made[name], np.float32)

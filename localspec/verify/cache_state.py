@@ -127,11 +127,8 @@ def _by_hand(
     subject: Subject, answer: PlainAnswer, *, branches: bool, rank: int = 1
 ) -> list[float]:
     """How far rows move after drafts whose first token alone is right, along the whole answer.
-
-    Args:
-        branches: have a wrong branch come before the right one.
-        rank: the likeliest of the wrong tokens, 1 for the second best of its place.
-    """
+    `branches`: have a wrong branch come before the right one; `rank`: the likeliest of the wrong
+    tokens, 1 for the second best of its place."""
     tokens, best, found = answer.tokens, answer.best, list[float]()
     subject.engine.clear()
     known = list(answer.prompt)
@@ -164,10 +161,8 @@ def _by_answers(
     others: Sequence[PlainAnswer],
     fresh: list[float],
 ) -> Iterator[Found]:
-    """Sampled answers, ended in every manner, and what the caches hold then.
-
-    `fresh` gets how far reading the last token in a pass of its own moves a row.
-    """
+    """Sampled answers, ended in every manner, and what the caches hold then. `fresh` gets how far
+    reading the last token in a pass of its own moves a row."""
     engine, drafting = subject.engine, subject.ways()[name]
     whole = subject.answer(answer.prompt, _TOKENS, drafting, sampling=_SAMPLING)
     yield "answers", _kept_against_fresh(subject, whole.context)

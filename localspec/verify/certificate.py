@@ -24,14 +24,9 @@ NAME = "certificate"
 
 @dataclass(slots=True, kw_only=True)
 class Certificate:
-    """What was verified.
-
-    Attributes:
-        target, draft: their files, several where a model is split.
-        command: as it would be typed again.
-        effort: name of an `Effort`; `settings` has its counts.
-        checks: those that were done, in order; `missing` names the others.
-    """
+    """What was verified. `target`, `draft`: their files, several where a model is split; `command`:
+    as it would be typed again; `effort`: name of an `Effort`, whose counts `settings` has;
+    `checks`: those that were done, in order; `missing` names the others."""
 
     machine: Machine
     target: tuple[FileFacts, ...]
@@ -75,10 +70,7 @@ class Certificate:
 
 
 def write(certificate: Certificate, folder: Path) -> None:
-    """Write certificate.json and certificate.md, each as a whole.
-
-    Raises LocalspecError: the disk is full, or the folder cannot be written to.
-    """
+    """Write certificate.json and certificate.md, each as a whole."""
     found = certificate.as_dict()
     try:
         for ending, text in (
@@ -94,10 +86,7 @@ def write(certificate: Certificate, folder: Path) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A certificate's JSON values.
-
-    Raises UsageError: no such file, or no certificate, or one that was changed.
-    """
+    """A certificate's JSON values; a UsageError for none, or one that was changed."""
     try:
         found = json.loads(read_file(path))
     except OSError as error:
@@ -134,10 +123,8 @@ _VERSIONS = {
 
 @dataclass(frozen=True, slots=True)
 class CertificateDifference:
-    """A fact here against the certificate's; None where there is none.
-
-    `decides`: the certificate is about something else if they differ.
-    """
+    """A fact here against the certificate's; None where there is none. `decides`: the certificate
+    is about something else if they differ."""
 
     what: str
     certified: str | None
@@ -168,16 +155,9 @@ def compare(
     draft: Path | None,
     adapters: Mapping[str, Sequence[Adapter]] = MappingProxyType({}),
 ) -> list[CertificateDifference]:
-    """What is the same, and what is not.
-
-    Args:
-        found: the JSON values of a certificate.
-        adapters: of the model and the draft model, by their names in `settings`.
-
-    Raises:
-        UsageError: the certificate lacks something.
-        OSError: a file cannot be read.
-    """
+    """What is the same, and what is not, of a certificate's JSON values. `adapters`: of the model
+    and the draft model, by their names in `settings`. A UsageError if it lacks something, an
+    OSError if a file cannot be read."""
     try:
         then, files, settings = found["machine"], found["files"], found["settings"]
         told = [

@@ -12,16 +12,11 @@ _Piece = TypeVar("_Piece")
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Counts of what is tried. A check whose time is over ends with what it has, and says so.
-
-    Attributes:
-        seconds: for all checks together; None for no limit.
-        prompts, tokens: answered greedily, and longest answer.
-        sizes: tokens of the passes whose rounding is measured.
-        places: texts after which tokens are sampled.
-        samples: answers of two tokens, for each place and way of drafting.
-        answers: for each way, of the caches and under the grammar.
-    """
+    """Counts of what is tried, in `seconds` for all checks together (None: no limit). A check whose
+    time is over ends with what it has, and says so. `prompts` are answered greedily, with up to
+    `tokens`; `sizes`: tokens of the passes whose rounding is measured; `places`: texts after which
+    tokens are sampled, `samples` times for each way of drafting; `answers`: for each way, of the
+    caches and under the grammar."""
 
     name: str
     seconds: float | None

@@ -28,10 +28,8 @@ _UNTIL = {"greedy": 0.45, "sampled": 0.7, "KV cache": 0.9, "grammar": 1.0}
 
 
 def begun(engine: Engine, options: ModelOptions, effort: Effort, command: str) -> Certificate:
-    """A certificate without checks yet; reads the files as a whole.
-
-    Raises UsageError: the context is too short.
-    """
+    """A certificate without checks yet; reads the files as a whole. A UsageError if the context is
+    too short."""
     if engine.context_length < LEAST_CONTEXT:
         raise UsageError(
             f"The context of {engine.context_length} tokens is too short to verify anything in. "
@@ -64,10 +62,8 @@ def begun(engine: Engine, options: ModelOptions, effort: Effort, command: str) -
 def examine(
     engine: Engine, effort: Effort, certificate: Certificate, tell: Callable[[str], None]
 ) -> None:
-    """Do the checks, and note each in the certificate as soon as it is done.
-
-    Raises KeyboardInterrupt: of `tell`; the certificate has what was done until then.
-    """
+    """Do the checks, and note each in the certificate as soon as it is done. `tell` may raise
+    KeyboardInterrupt; the certificate has what was done until then."""
     subject, started = Subject(engine, tell), perf_counter()
     reference = PlainReference()
 

@@ -21,13 +21,9 @@ IN_CHUNKS = "plain decoding, in chunks,"
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where an answer differs from plain decoding's.
-
-    Attributes:
-        prompt: its number; the answers have `position` tokens in common.
-        plain, drafted: the text of each one's next token, "" where it ends.
-        gap: logits between them in plain decoding; infinite where the other is not kept.
-    """
+    """Where an answer to prompt number `prompt` differs from plain decoding's, after `position`
+    tokens in common. `plain`, `drafted`: the text of each one's next token, "" where it ends;
+    `gap`: logits between them in plain decoding, infinite where the other is not kept."""
 
     prompt: int
     position: int

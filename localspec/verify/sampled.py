@@ -285,8 +285,7 @@ def _outcome(judged: dict[str, Judged], places: int, reject: float, complete: bo
 
 MOST, LEAST = 0.85, 0.03
 """Where the target prefers one token more, or the n-gram's proposal less, an acceptance rule can do
-little wrong.
-"""
+little wrong."""
 _PHRASE = 4
 _STEP = 3
 
@@ -299,10 +298,8 @@ def sampling_places(
     deadline: Deadline,
 ) -> list[tuple[int, ...]]:
     """Token ids of texts: a prompt with a plain answer, and a phrase of that answer once more.
-
     Chosen by the target's probabilities alone; those where the n-gram's proposal is unlikely come
-    last.
-    """
+    last."""
     found: list[tuple[int, ...]] = []
     spare: list[tuple[int, ...]] = []
     searches = [_of_answer(subject, answer, sampler) for answer in answers]
@@ -340,13 +337,9 @@ _PLAIN, _TOKEN = 1.0, 0.001
 
 
 class PlainRows:
-    """A `Target` whose every row is that of a plain pass after `base` and the same text, kept.
-
-    So samples have the plain distribution to the last bit if the algorithm is right.
-
-    Attributes:
-        clock: seconds that its passes count as.
-    """
+    """A `Target` whose every row is that of a plain pass after `base` and the same text, kept: so
+    samples have the plain distribution to the last bit if the algorithm is right. `clock`: seconds
+    that its passes count as."""
 
     def __init__(self, subject: Subject, base: Sequence[int]) -> None:
         self._subject = subject

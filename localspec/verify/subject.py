@@ -93,14 +93,9 @@ class SubjectAnswer:
 
 
 class Subject:
-    """An engine under examination; no one else may use it meanwhile.
-
-    Args:
-        tell: called with what is going on; raises KeyboardInterrupt to stop.
-
-    Attributes:
-        same_bits: whether every row has to have the same bits as plain decoding's.
-    """
+    """An engine under examination; no one else may use it meanwhile. `tell` is called with what is
+    going on, and raises KeyboardInterrupt to stop. `same_bits`: whether every row has to have the
+    same bits as plain decoding's."""
 
     def __init__(self, engine: Engine, tell: Callable[[str], None]) -> None:
         self.engine = engine
@@ -111,7 +106,7 @@ class Subject:
         self.parts, self.limits = engine._parts, engine._limits
 
     def tell(self, text: str) -> None:
-        """Say what is going on; raises KeyboardInterrupt to stop."""
+        """Say what is going on."""
         self._told = text
         self._tell(text)
 
@@ -163,18 +158,14 @@ class Subject:
         return list(self.engine.prompts.tokens(prompt, 1, "error", GenerationStats()))
 
     def row(self, tokens: Sequence[int]) -> Row:
-        """Logits after a text, of which only the last token may be new to the cache.
-
-        float32 [vocabulary], valid until the next pass.
-        """
+        """Logits after a text, of which only the last token may be new to the cache: float32
+        [vocabulary], valid until the next pass."""
         row: Row = self.target.forward(PassRequest(tokens, TokenTree())).rows[-1]
         return row
 
     def plain(self, prompt: Sequence[int], count: int, chunk: int | None = None) -> PlainAnswer:
-        """Decode up to `count` tokens plainly, from an empty cache.
-
-        `chunk`: read the prompt in pieces of so many tokens.
-        """
+        """Decode up to `count` tokens plainly, from an empty cache. `chunk`: read the prompt in
+        pieces of so many tokens."""
         self.engine.clear()
         known = list(prompt)
         for end in range(chunk, len(known), chunk) if chunk else ():
@@ -220,10 +211,8 @@ class Subject:
     def parting(
         self, prompt: Sequence[int], plain: Sequence[int], other: Sequence[int]
     ) -> tuple[int, float]:
-        """Tokens that two unequal answers have in common, and logits between the two that follow.
-
-        Infinite where one of the answers ends.
-        """
+        """Tokens that two unequal answers have in common, and logits between the two that follow;
+        infinite where one of the answers ends."""
         place = shared_prefix(plain, other)
         if place == min(len(plain), len(other)):
             return place, math.inf
@@ -238,10 +227,8 @@ _SOURCE = "verify"
 
 def measure(subject: Subject, answer: PlainAnswer, size: int) -> list[float]:
     """Read a plain answer again in passes over `size` ≥ 2 tokens, all of them right: a build that
-    keeps rejected tokens must not be excused by its own fault.
-
-    Returns how far each row was moved, in logits; see `localspec.verify.subject.Best.moved`.
-    """
+    keeps rejected tokens must not be excused by its own fault. Returns how far each row was moved,
+    in logits; see `Best.moved`."""
     subject.engine.clear()
     tokens, best, found = answer.tokens, answer.best, list[float]()
     known = [*answer.prompt]

@@ -26,10 +26,8 @@ _TOKENS = 48
 
 
 def check_grammar(subject: Subject, effort: Effort, deadline: Deadline, noise: float) -> Outcome:
-    """Greedy answers against plain ones, and sampled ones, of every way.
-
-    `noise`: logits that rounding may move; see `Subject.limit`.
-    """
+    """Greedy answers against plain ones, and sampled ones, of every way. `noise`: logits that
+    rounding may move; see `Subject.limit`."""
     faults, gaps, limit = list[str](), list[float](), subject.limit(noise)
     tested = accepted = 0
     ways, asked, plain = subject.ways(), list[str](), list[SubjectAnswer]()
