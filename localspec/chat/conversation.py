@@ -81,12 +81,9 @@ class Message:
 class Conversation:
     """A tree of messages, and settings. Fields of messages may be changed in place, but for `id`
     and `parent`. A parent that is missing or a descendant counts as None, so that a damaged store
-    can be shown.
-
-    `titled_by`: BY_TEXT, BY_MODEL or BY_USER; `sampling`: fields of `SamplingParams`, others have
-    their default; `max_tokens`: None up to the end of the context; `tip`: the last message of the
-    shown branch; `messages`: by id, oldest first.
-    """
+    can be shown. `titled_by`: BY_TEXT, BY_MODEL or BY_USER; `sampling`: fields of `SamplingParams`,
+    others have their default; `max_tokens`: None up to the end of the context; `tip`: the last
+    message of the shown branch; `messages`: by id, oldest first."""
 
     id: str = field(default_factory=new_id)
     title: str = NEW

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from localspec.answer_line import STOCK
@@ -101,10 +102,9 @@ class Figures:
         """From `as_dict`; what is missing or malformed has its default."""
         stored = stored or {}
         known = {f.name: stored[f.name] for f in fields(cls) if f.name in stored}
-        for f in fields(cls):
-            number = isinstance(f.default, int | float) and not isinstance(f.default, bool)
-            if number and not isinstance(known.get(f.name, 0), int | float):
-                del known[f.name]
+        for name, kinds in _NUMBERS.items():
+            if not isinstance(known.get(name, 0), kinds):
+                del known[name]
         try:
             for name in ("speeds", "notices"):
                 known[name] = tuple(known.get(name, ()))
@@ -115,6 +115,10 @@ class Figures:
             return cls(**known)
         except (TypeError, ValueError, AttributeError):
             return cls()
+
+
+_KINDS = {"int": (int, float), "float": (int, float), "float | None": (int, float, type(None))}
+_NUMBERS = {f.name: _KINDS[str(f.type)] for f in fields(Figures) if str(f.type) in _KINDS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +141,7 @@ class Totals:
     @classmethod
     def of(cls, stored: Iterable[Mapping[str, Any] | None]) -> Totals:
         """The sum over stored figures."""
-        seconds = plain = 0.0
-        tokens = 0
-        for record in stored:
-            spent = (record or {}).get("decode_seconds")
-            if record is None or not isinstance(spent, (int, float)):
-                continue
-            compared = record.get("plain_seconds")
-            seconds += spent
-            plain += compared if isinstance(compared, (int, float)) else spent
-            tokens += int(record.get("tokens") or 0)
-        return cls(seconds, plain, tokens)
+        return reduce(cls.plus, map(Figures.from_dict, stored), cls())
 
 
 class Baseline(NamedTuple):

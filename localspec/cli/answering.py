@@ -143,10 +143,8 @@ Prompt = str | list[dict[str, Any]]
 
 
 class RunSession:
-    """A conversation in a file: a list of messages, or a text with `--raw`.
-
-    `notices` say what of it could not be used. Raises SessionError for other or unreadable files.
-    """
+    """A conversation in a file: a list of messages, or a text with `--raw`. `notices` say what
+    of it could not be used. Raises SessionError for other or unreadable files."""
 
     def __init__(self, engine: Engine, path: Path) -> None:
         self._engine, self._path = engine, path

@@ -39,10 +39,8 @@ _watch: Watch | None = None
 
 
 def watch() -> None:
-    """From here on, explain a crash on standard error.
-
-    Does nothing where `faulthandler` is on already, and where there is no shell.
-    """
+    """From here on, explain a crash on standard error; not where `faulthandler` is on already, and
+    where there is no shell."""
     global _watch
     if _watch is not None or faulthandler.is_enabled():
         return

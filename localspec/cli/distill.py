@@ -12,7 +12,9 @@ import typer
 from localspec.cli import crashes
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
+from localspec.cli.tables import table
 from localspec.errors import Cancelled, UsageError
+from localspec.text import gigabytes, printable
 
 if TYPE_CHECKING:
     from localspec.distill.distill_request import DistillRequest
@@ -298,9 +300,7 @@ def _prompts(files: Sequence[Path], history: bool) -> list[Prompt]:
 
 
 def _list(console: Console, json: bool) -> int:
-    from localspec.cli.tables import table
     from localspec.distill import folders
-    from localspec.text import gigabytes, printable
 
     found = list(folders.recorded())
     if json:

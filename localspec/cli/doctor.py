@@ -11,7 +11,8 @@ from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.shared_options import DRAFT_MODEL, MODEL
 from localspec.cli.working import Work, working
-from localspec.errors import Cancelled, DraftMismatch, LocalspecError
+from localspec.errors import Cancelled, DraftMismatch, LocalspecError, ModelInvalid
+from localspec.text import printable
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
     from localspec.cli.doctor_report import Findings
     from localspec.cli.request import ModelRequest
-    from localspec.engine import Engine
-    from localspec.llama.options import ModelOptions
 
 EXAMPLES = """\
 Examples:
@@ -102,7 +101,6 @@ def _examine(console: Console, models: ModelRequest, work: Work, *, quick: bool)
     from localspec.bench.machine import this_machine
     from localspec.cli.doctor_report import Findings
     from localspec.doctor.checkup import device_checks
-    from localspec.errors import ModelInvalid
     from localspec.gguf.description import why_not
     from localspec.gguf.dimensions import Extras, Use
     from localspec.gguf.reader import read_gguf
@@ -111,7 +109,6 @@ def _examine(console: Console, models: ModelRequest, work: Work, *, quick: bool)
     from localspec.loading.draft import find_draft
     from localspec.pairing.memory import PairUse
     from localspec.pairing.rules import judge_files
-    from localspec.text import printable
 
     console.progress("looking at the files")
     options = models.options
@@ -161,7 +158,7 @@ def _examine(console: Console, models: ModelRequest, work: Work, *, quick: bool)
     if options.gpu_layers:
         findings.checks += device_checks(target, draft, use, findings.devices)
     if findings.usable:
-        _measure(console, findings, options, work, quick=quick)
+        _measure(console, findings, models, work, quick=quick)
     return findings
 
 
@@ -179,18 +176,19 @@ def _draft(models: ModelRequest, target: Path) -> tuple[Path | None, str]:
 
 
 def _measure(
-    console: Console, findings: Findings, options: ModelOptions, work: Work, *, quick: bool
+    console: Console, findings: Findings, models: ModelRequest, work: Work, *, quick: bool
 ) -> None:
     from localspec.doctor import checkup
     from localspec.loading.beside import measure_stock
     from localspec.pairing import recommendations
 
-    target = findings.target.path
+    options, target = models.options, findings.target.path
     draft = None if findings.draft is None else findings.draft.path
     if draft is not None:
-        with _open(draft, None, replace(options, context=256), work) as alone:
+        short = replace(options, context=256)
+        with work.load(replace(models, model=str(draft), draft="none", options=short)) as alone:
             findings.checks += [checkup.text_check("draft", alone)]
-    with _open(target, draft, options, work) as engine:
+    with work.load(replace(models, model=str(target), draft=str(draft or "none"))) as engine:
         console.notices(engine.notices)
         findings.checks += [checkup.text_check("target", engine)]
         if not findings.usable:
@@ -209,14 +207,3 @@ def _measure(
     findings.recommendation = checkup.recommendation(target, draft, findings.measurements)
     if findings.recommendation is not None and not findings.measurements.partial:
         recommendations.store(findings.recommendation, options)
-
-
-def _open(target: Path, draft: Path | None, options: ModelOptions, work: Work) -> Engine:
-    from localspec import load
-
-    return load(
-        target,
-        draft=draft,
-        options=options,
-        progress=lambda fraction: work.tell(f"loading {target.name}: {fraction:.0%}"),
-    )

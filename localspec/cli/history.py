@@ -16,6 +16,7 @@ from localspec.cli import help as help_text
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.errors import Cancelled, HistoryError, UsageError
+from localspec.text import harmless
 
 # The rest brings SQLite with it, and `--help` wants to be quick.
 if TYPE_CHECKING:
@@ -127,7 +128,6 @@ def search(context: typer.Context, query: Query) -> int:
 def show(context: typer.Context, id: Id) -> int:
     """Print a conversation: the branch that the chat shows, as Markdown."""
     from localspec.history.export import to_json, to_markdown
-    from localspec.text import harmless
 
     console: Console = context.obj
     conversation = _load(id)

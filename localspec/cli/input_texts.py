@@ -15,16 +15,9 @@ from localspec.text import decoded, not_utf8
 
 
 def read_prompt(argument: str | None, stdin: TextIO | None) -> str:
-    """The prompt: piped text, a blank line, the argument; or one of the two.
-
-    Args:
-        argument: "-" and None stand for standard input alone.
-        stdin: None if closed. A terminal is only read for "-".
-
-    Raises:
-        UsageError: there is no text, or it is not UTF-8.
-        Cancelled: interrupted while waiting for standard input.
-    """
+    """The prompt: piped text, a blank line, the argument; or one of the two, as "-" and None stand
+    for standard input alone. A terminal is only read for "-". A UsageError where there is no text,
+    or it is not UTF-8; Cancelled where Ctrl+C ends the wait for standard input."""
     parts: list[str] = []
     if stdin is not None and (argument == "-" or not stdin.isatty()):
         parts.append(_read(stdin))
@@ -55,16 +48,8 @@ def _read(stdin: TextIO) -> str:
 
 
 def text_or_file(value: str, option: str, *, inline: bool) -> str:
-    """The value itself, or the text of the file that it names.
-
-    Args:
-        value: `@PATH` is always a file.
-        option: its name, for messages.
-        inline: whether the value looks like the text itself.
-
-    Raises:
-        UsageError: there is no such file, or it is not text.
-    """
+    """The value itself if it looks so (`inline`), or the text of the file that it names, which
+    `@PATH` always does; a UsageError about the `option` where there is no such text."""
     text = require_utf8(value, option)
     if inline and not value.startswith("@"):
         return text

@@ -13,7 +13,9 @@ import typer
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
-from localspec.errors import UsageError
+from localspec.cli.tables import table
+from localspec.errors import DatastoreError, UsageError
+from localspec.text import gigabytes, printable
 
 if TYPE_CHECKING:
     from localspec.chat.conversation import Conversation
@@ -163,10 +165,7 @@ def conversations() -> Iterator[Conversation]:
 
 
 def _list(console: Console, json: bool) -> int:
-    from localspec.cli.tables import table
-    from localspec.errors import DatastoreError
     from localspec.retrieval import manifest as manifests
-    from localspec.text import gigabytes, printable
 
     stores: list[dict[str, Any]] = []
     rows: list[tuple[str, ...]] = []

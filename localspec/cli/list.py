@@ -9,6 +9,8 @@ import typer
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
+from localspec.cli.tables import table
+from localspec.text import gigabytes, parameter_count, printable
 
 if TYPE_CHECKING:
     from localspec.hub.local import LocalModel
@@ -80,9 +82,6 @@ def _matches(model: LocalModel, words: list[str] | tuple[()]) -> bool:
 
 
 def _table(models: list[LocalModel]) -> str:
-    from localspec.cli.tables import table
-    from localspec.text import gigabytes, parameter_count, printable
-
     header = (
         "NAME",
         "ARCHITECTURE",
@@ -112,8 +111,5 @@ def _table(models: list[LocalModel]) -> str:
 
 
 def _problems(models: list[LocalModel]) -> str:
-    from localspec.cli.tables import table
-    from localspec.text import printable
-
     rows = [(printable(str(model.path), 4096), model.problem or "") for model in models]
     return table(("NOT USABLE", "WHY"), rows, sentences=("WHY",))

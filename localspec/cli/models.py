@@ -9,6 +9,8 @@ import typer
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
+from localspec.cli.tables import table
+from localspec.text import gigabytes, parameter_count
 
 if TYPE_CHECKING:
     from localspec.hub.catalog import Entry
@@ -52,9 +54,6 @@ def models(context: typer.Context, words: Words = None) -> int:
 
 
 def _table(entries: Sequence[Entry]) -> str:
-    from localspec.cli.tables import table
-    from localspec.text import gigabytes
-
     rows = [
         (
             entry.name,
@@ -71,7 +70,5 @@ def _table(entries: Sequence[Entry]) -> str:
 
 
 def _parameters(entry: Entry) -> str:
-    from localspec.text import parameter_count
-
     active = "" if entry.active is None else f" ({parameter_count(entry.active)} active)"
     return f"{parameter_count(entry.parameters)}{active}"

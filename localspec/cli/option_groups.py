@@ -41,10 +41,8 @@ def default(record: type[Any], name: str) -> str:
 
 def in_panel(panel: str | None, *, advanced: bool = False) -> Callable[..., Shared]:
     """Declares options of one titled group, or of none; only `--help-all` shows `advanced` ones.
-
-    The result takes the names and the metavar with blanks between, the help text, and a type if
-    it is not that of KINDS.
-    """
+    The result takes the names and the metavar with blanks between, the help text, and a type if it
+    is not that of KINDS."""
 
     def option(names: str, help: str, kind: Any = None) -> Shared:
         words = names.split()

@@ -36,13 +36,8 @@ class ReaderGone(OutputLost):
 
 
 class Console:
-    """The two streams; one per process.
-
-    Attributes:
-        command: the command line as it was typed.
-        quiet: print only answers and errors.
-        verbosity: 1 adds the log, 2 its details; both add tracebacks of internal errors.
-    """
+    """The two streams; one per process. `command`: as it was typed; `quiet`: print only answers and
+    errors; `verbosity`: 1 adds the log, 2 its details, both add tracebacks of internal errors."""
 
     def __init__(self, command: str = "localspec") -> None:
         self.command = command

@@ -89,8 +89,6 @@ def _draft(reference: str, console: Console) -> str | None:
 
 
 def _print(console: Console, pulled: list[Pulled], *, json: bool) -> None:
-    from localspec.text import gigabytes
-
     if json:
         records = [_record(one) for one in pulled]
         result = {"model": records[0], "draft": records[1] if len(records) > 1 else None}

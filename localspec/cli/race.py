@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from contextlib import suppress
-from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,19 +12,14 @@ from localspec.cli.output import Console, OutputLost
 from localspec.cli.shared_options import ANSWER, DRAFT_MODEL, DRAFTING, MODEL, SAMPLING
 from localspec.cli.working import working
 from localspec.errors import Cancelled, UsageError
-from localspec.text import harmless
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import Console as RichConsole
-
-    from localspec import Engine
-    from localspec.cli.race_view import RaceView
+    from localspec.cli.race_view import RaceScreen
     from localspec.cli.racing import Raced
     from localspec.cli.request import AnswerRequest
-    from localspec.race.turns import Lap
 
 EXAMPLES = """\
 Examples:
@@ -37,9 +29,7 @@ Examples:
 
 QUESTION, STORY = "Why is the sky blue?", "Tell me a story about a fox."
 """The default prompts: of a model, and of the built-in one."""
-_REDRAW_SECONDS = 0.1
-_PAGE = (80, 24)
-_RESTORE = "\x1b[?25h\x1b[?1049l"
+_RESTORE = b"\x1b[?25h\x1b[?1049l"
 """Shows the cursor and leaves the alternate screen."""
 
 Prompt = Annotated[
@@ -103,14 +93,15 @@ def race(context: typer.Context, prompt: Prompt = None) -> int:
         params["temperature"] = 0.0
     try:
         from localspec.cli.input_texts import require_texts
+        from localspec.cli.race_view import RaceScreen
 
         request = _request(params)
         further = require_texts(params["then"], "--then")
-        shown = _Shown(request, further, console, live=console.draws and not params["json"])
-        found = shown.follow(params["scale"])
+        screen = RaceScreen(console, request.prompt, live=console.draws and not params["json"])
+        found = _raced(console, request, params["scale"], further, screen)
     except KeyboardInterrupt:
         raise Cancelled("Interrupted before the race began.") from None
-    shown.tell(found, as_json=bool(params["json"]))
+    _tell(console, found, [request.prompt, *further], screen, as_json=bool(params["json"]))
     interrupted = any(outcome.interrupted for outcome in found.outcomes)
     return Cancelled.exit_code if interrupted else 0
 
@@ -127,137 +118,54 @@ def _request(params: dict[str, Any]) -> AnswerRequest:
     return read_request(params)
 
 
-class _Shown:
-    """A race on the screen."""
+def _raced(
+    console: Console,
+    request: AnswerRequest,
+    scale: str | None,
+    further: Sequence[str],
+    screen: RaceScreen,
+) -> Raced:
+    from localspec.cli.racing import raced
 
-    def __init__(
-        self, request: AnswerRequest, further: Sequence[str], console: Console, *, live: bool
-    ) -> None:
-        self._request = request
-        self._further = further
-        self._console = console
-        self._live = live
-        self._screen: Any = None
-        self._view: RaceView | None = None
-        self._begun = False
-        self._due = 0.0
-
-    def follow(self, scale: str | None) -> Raced:
-        from localspec.cli.racing import raced
-
-        restore = _RESTORE.encode() if self._live else b""
-        interrupted = "Interrupted before the race began."
-        with working(self._console, interrupted, restore=restore) as work:
-
-            def show(lap: Lap) -> None:
-                work.writing = self._live
-                self._begun = True
-                assert self._view is not None
-                self._view.add(lap)
-                self._draw()
-
-            try:
-                return raced(
-                    self._request,
-                    scale,
-                    self._further,
-                    work,
-                    begin=self._begin,
-                    ask=self._ask,
-                    show=show,
-                )
-            except BaseException:
-                self._leave()
-                if self._live and self._begun:  # what was on the screen
-                    with suppress(OutputLost):
-                        self._draw_all("")
-                raise
-            finally:
-                self._leave()
-
-    def tell(self, found: Raced, *, as_json: bool) -> None:
-        from localspec.race import race_line
-        from localspec.race.race_outcome import speed_up
-
-        outcomes = found.outcomes
-        # The same may befall several answers.
-        self._console.notices(
-            dict.fromkeys(n for each in outcomes for n in each.localspec.stats.notices)
-        )
-        summary = race_line.summary(outcomes, found.calibration_seconds)
-        if as_json:
-            result = {
-                "prompt": self._request.prompt,
-                "model": found.model,
-                "draft": found.draft,
-                "calibration_seconds": found.calibration_seconds,
-                **outcomes[0].as_dict(),
-            }
-            if self._further:
-                asked = [self._request.prompt, *self._further]
-                result["questions"] = [
-                    {"prompt": question, **outcome.as_dict()}
-                    for question, outcome in zip(asked, outcomes, strict=False)
-                ]
-                result["speed_up_of_all"] = speed_up(outcomes)
-            self._console.answer_json(result)
-        elif self._live:
-            self._draw_all(summary)
-        else:
-            self._console.answer(f"{race_line.texts(outcomes, self._further)}\n{summary}\n")
-
-    def _ask(self, question: str) -> None:
-        assert self._view is not None
-        self._view.ask(question)
-
-    def _begin(self, engine: Engine, notices: list[str]) -> None:
-        from localspec.cli.race_view import RaceView
-
-        sampling, draft = self._request.opening.sampling, engine.draft
-        parts = [engine.model.name, *([] if draft is None else [f"draft {draft.name}"])]
-        parts.append("greedy" if sampling.greedy else f"temperature {sampling.temperature:g}")
-        self._view = RaceView(self._request.prompt, " · ".join(parts))
-        self._console.notices(notices)
-        self._draw()
-
-    def _draw(self) -> None:
-        now = perf_counter()
-        if now < self._due or self._view is None:
-            return
-        # Between two redraws: on a small machine they take cores from the model.
-        self._due = now + _REDRAW_SECONDS
-        if self._live:
-            from rich.console import Group
-            from rich.live import Live
-
-            if self._screen is None:
-                self._console.erase_progress()
-                self._screen = Live(console=_terminal(), screen=True, auto_refresh=False)
-                self._screen.start()
-            size = shutil.get_terminal_size(_PAGE)
-            self._screen.update(Group(*self._view.lines(size.columns, size.lines)), refresh=True)
-        elif self._begun:
-            counts = [self._view.progress.tokens(lane) for lane in (0, 1)]
-            self._console.progress(f"plain {counts[0]} tokens, localspec {counts[1]}")
-
-    def _leave(self) -> None:
-        if self._screen is not None:
-            self._screen.stop()
-            self._screen = None
-
-    def _draw_all(self, figures: str) -> None:
-        """Both whole texts and the figures, where the terminal scrolls."""
-        assert self._view is not None
-        self._console.erase_progress()
-        width = shutil.get_terminal_size(_PAGE).columns
-        terminal = _terminal()
-        for line in self._view.lines(width, None):
-            terminal.print(line, no_wrap=True, overflow="crop", crop=True)
-        if figures:
-            terminal.print(f"\n{harmless(figures)}", style="bold")
+    restore = _RESTORE if screen.live else b""
+    with working(console, "Interrupted before the race began.", restore=restore) as work:
+        try:
+            return raced(request, scale, further, work, screen)
+        except BaseException:
+            screen.leave()
+            with suppress(OutputLost):
+                screen.draw_all()
+            raise
+        finally:
+            screen.leave()
 
 
-def _terminal() -> RichConsole:
-    from rich.console import Console as RichConsole
+def _tell(
+    console: Console, found: Raced, asked: Sequence[str], screen: RaceScreen, *, as_json: bool
+) -> None:
+    from localspec.race import race_line
+    from localspec.race.race_outcome import speed_up
 
-    return RichConsole(file=sys.stdout, highlight=False, markup=False, emoji=False)
+    outcomes = found.outcomes
+    # The same may befall several answers.
+    console.notices(dict.fromkeys(n for each in outcomes for n in each.localspec.stats.notices))
+    summary = race_line.summary(outcomes, found.calibration_seconds)
+    if as_json:
+        result = {
+            "prompt": asked[0],
+            "model": found.model,
+            "draft": found.draft,
+            "calibration_seconds": found.calibration_seconds,
+            **outcomes[0].as_dict(),
+        }
+        if len(asked) > 1:
+            result["questions"] = [
+                {"prompt": question, **outcome.as_dict()}
+                for question, outcome in zip(asked, outcomes, strict=False)
+            ]
+            result["speed_up_of_all"] = speed_up(outcomes)
+        console.answer_json(result)
+    elif screen.live:
+        screen.draw_all(summary)
+    else:
+        console.answer(f"{race_line.texts(outcomes, asked[1:])}\n{summary}\n")

@@ -1,13 +1,18 @@
-"""A race as lines of text: two columns, or one below the other."""
+"""A race as lines of text, two columns or one below the other, and where it is shown."""
 
 from __future__ import annotations
 
+import shutil
+import sys
 from itertools import zip_longest
+from time import perf_counter
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.text import Text
 
 from localspec.answer_line import rate
+from localspec.cli import output
 from localspec.race.turns import LOCALSPEC, NAMES, PLAIN, Lap, RaceProgress
 from localspec.text import harmless
 
@@ -18,19 +23,83 @@ _SEVERAL = "bold cyan"
 _BETWEEN = " │ "
 _HEAD = 2
 """Lines of each lane before its text."""
+_REDRAW_SECONDS = 0.1
+"""Between two redraws: on a small machine they take cores from the model."""
+_PAGE = (80, 24)
+
+
+class RaceScreen:
+    """Where a race is followed: drawn on a terminal if it is `live`, else told as progress."""
+
+    def __init__(self, console: output.Console, prompt: str, *, live: bool) -> None:
+        self.live = live
+        self._view = RaceView(prompt)
+        self._console = console
+        self._screen: Live | None = None
+        self._begun = False
+        self._due = 0.0
+
+    def begin(self, title: str) -> None:
+        self._view.title = harmless(title)
+        self._draw()
+
+    def ask(self, question: str) -> None:
+        """Both lanes come to a further question."""
+        self._view.ask(question)
+
+    def show(self, lap: Lap) -> None:
+        self._begun = True
+        self._view.add(lap)
+        self._draw()
+
+    def leave(self) -> None:
+        """Give the screen back, if it was taken."""
+        if self._screen is not None:
+            self._screen.stop()
+            self._screen = None
+
+    def draw_all(self, figures: str = "") -> None:
+        """Both whole texts and the figures, where the terminal scrolls; nothing unless live."""
+        if not (self.live and self._begun):
+            return
+        self._console.erase_progress()
+        terminal = _terminal()
+        for line in self._view.lines(shutil.get_terminal_size(_PAGE).columns, None):
+            terminal.print(line, no_wrap=True, overflow="crop", crop=True)
+        if figures:
+            terminal.print(f"\n{harmless(figures)}", style="bold")
+
+    def _draw(self) -> None:
+        now = perf_counter()
+        if now < self._due:
+            return
+        self._due = now + _REDRAW_SECONDS
+        if self.live:
+            if self._screen is None:
+                self._console.erase_progress()
+                self._screen = Live(console=_terminal(), screen=True, auto_refresh=False)
+                self._screen.start()
+            size = shutil.get_terminal_size(_PAGE)
+            self._screen.update(Group(*self._view.lines(size.columns, size.lines)), refresh=True)
+        elif self._begun:
+            counts = [self._view.progress.tokens(lane) for lane in (PLAIN, LOCALSPEC)]
+            self._console.progress(f"plain {counts[0]} tokens, localspec {counts[1]}")
+
+
+def _terminal() -> Console:
+    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
 
 
 class RaceView:
     """The race so far."""
 
-    def __init__(self, prompt: str, title: str) -> None:
+    def __init__(self, prompt: str, title: str = "") -> None:
         self.progress = RaceProgress()
+        self.title = title
         self._prompt = " ".join(harmless(prompt).split())
-        self._title = harmless(title)
         self._texts = (Text(), Text())
 
     def ask(self, question: str) -> None:
-        """Both lanes come to a further question."""
         for text in self._texts:
             text.append(f"\n\n› {harmless(question).strip()}\n\n", "dim")
 
@@ -43,7 +112,7 @@ class RaceView:
         """Lines of `width` cells with the ends of the answers; all of them for no height."""
         console = Console(width=width, color_system=None)
         top = [
-            _cut(Text.assemble(("localspec race", "bold"), f" · {self._title}"), width),
+            _cut(Text.assemble(("localspec race", "bold"), f" · {self.title}"), width),
             _cut(Text(f"› {self._prompt}", "dim"), width),
         ]
         narrow = width < NARROW

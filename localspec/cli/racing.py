@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from localspec import Engine, SamplingParams, Stream
 from localspec.cli.answering import Prompt, all_notices, prompt_of, stream_of
+from localspec.cli.race_view import RaceScreen
 from localspec.cli.request import AnswerRequest, OpeningOptions
 from localspec.cli.working import Work
 from localspec.errors import UsageError
 from localspec.loading.beside import load_beside
 from localspec.race.race_outcome import LaneResult, Proof, RaceOutcome, decided_by_logits, parting
-from localspec.race.turns import (
-    LOCALSPEC,
-    PLAIN,
-    Lap,
-    RaceLane,
-    RaceProgress,
-    take_turns,
-)
+from localspec.race.turns import LOCALSPEC, PLAIN, RaceLane, RaceProgress, take_turns
 
 _WARM_UP_TOKENS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Raced:
-    """The result.
-
-    Attributes:
-        outcomes: one for each question that was asked; at least one.
-        calibration_seconds: spent before the race.
-        model, draft: paths.
-    """
+    """The result: an outcome for each question that was asked (one at least), the seconds of
+    calibration before the race, and the paths of the models."""
 
     outcomes: tuple[RaceOutcome, ...]
     calibration_seconds: float
@@ -45,20 +34,10 @@ def raced(
     scale: str | None,
     further: Sequence[str],
     work: Work,
-    *,
-    begin: Callable[[Engine, list[str]], object],
-    ask: Callable[[str], object],
-    show: Callable[[Lap], object],
+    screen: RaceScreen,
 ) -> Raced:
-    """Run one race, question by question.
-
-    Args:
-        scale: a pair of `localspec.bench.scale` instead of the request's models.
-        further: questions after the first; each lane continues from its own answers.
-        begin: called with the engine and notices when the models are open.
-        ask: called with each further question.
-        show: called with each turn; its clock runs on over all questions.
-    """
+    """Run one race, question by question: each lane continues from its own answers, and its clock
+    runs on. `scale`: a pair of `localspec.bench.scale` instead of the request's models."""
     options = request.opening.options
     with (
         work.load(_opening(request, scale, work)) as engine,
@@ -81,7 +60,7 @@ def raced(
             if question is not None:
                 if work.stopped:
                     break
-                ask(question)
+                screen.ask(question)
                 texts = (outcomes[-1].plain.text, outcomes[-1].localspec.text)
                 prompts = [_continued(*each, question) for each in zip(prompts, texts, strict=True)]
             streams = [
@@ -89,14 +68,16 @@ def raced(
             ]
             ours.append(streams[LOCALSPEC])
             if question is None:
-                stats = ours[0].stats
-                begin(engine, all_notices(request, engine, stats, [*beside.notices, *notices]))
+                notices = [*beside.notices, *notices]
+                work.console.notices(all_notices(request, engine, ours[0].stats, notices))
+                screen.begin(_title(request, engine))
             lanes = [RaceLane(number, stream) for number, stream in enumerate(streams)]
             progress = RaceProgress()
             with work.cancels(*streams):
                 for lap in take_turns(lanes):
                     progress.add(lap)
-                    show(replace(lap, seconds=clocks[lap.lane] + lap.seconds))
+                    work.writing = screen.live
+                    screen.show(replace(lap, seconds=clocks[lap.lane] + lap.seconds))
             clocks = [clock + lane.seconds for clock, lane in zip(clocks, lanes, strict=True)]
             alike = all(each.equal for each in outcomes)
             found = _compared(request, (beside, engine), streams, lanes, alike=alike)
@@ -106,6 +87,13 @@ def raced(
         measured += sum(stream.stats.calibration_seconds for stream in ours)
         draft = None if engine.draft is None else str(engine.draft.path)
         return Raced(tuple(outcomes), measured, str(engine.model.path), draft)
+
+
+def _title(request: AnswerRequest, engine: Engine) -> str:
+    sampling, draft = request.opening.sampling, engine.draft
+    parts = [engine.model.name, *([] if draft is None else [f"draft {draft.name}"])]
+    parts.append("greedy" if sampling.greedy else f"temperature {sampling.temperature:g}")
+    return " · ".join(parts)
 
 
 def _continued(prompt: Prompt, answer: str, question: str) -> Prompt:

@@ -65,10 +65,8 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpeningOptions(ModelRequest):
-    """Models, and how to answer; see `Engine.stream`.
-
-    `given_sampling`: the sampling parameters that were given, for programs with other defaults.
-    """
+    """Models, and how to answer; see `Engine.stream`. `given_sampling`: the sampling parameters
+    that were given, for programs with other defaults."""
 
     drafting: Drafting
     sampling: SamplingParams
@@ -102,15 +100,8 @@ class AnswerRequest:
 
 
 def read_request(params: Mapping[str, Any]) -> AnswerRequest:
-    """A request, checked as far as it can be without the model.
-
-    Args:
-        params: a command's parameters by name, None where nothing was given.
-
-    Raises:
-        UsageError: an invalid value, or a missing prompt.
-        Cancelled: interrupted while waiting for standard input.
-    """
+    """A request of a command's parameters (None where not given), checked as far as it can be
+    without the model; raises as `read_prompt`, and UsageError for an invalid value."""
     opening = read_opening(params)
     if params["raw"] and params["system"] is not None:
         raise UsageError("--raw leaves no place for --system. Leave out one of them.")
@@ -257,10 +248,8 @@ def _given(kind: type[Any], params: Mapping[str, Any], **instead: Any) -> dict[s
 
 
 def _settings(params: Mapping[str, Any]) -> Settings | SimpleNamespace:
-    """Options, variables and the config file.
-
-    Importing pydantic-settings costs as much as the chat's start; it is left out if unused.
-    """
+    """Options, variables and the config file. Importing pydantic-settings costs as much as the
+    chat's start; it is left out if unused."""
     flags = {name: params.get(name) for name in _FLAGS}
     if flags["threads"] is not None:
         flags["threads"] = thread_count(flags["threads"])

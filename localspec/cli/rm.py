@@ -8,6 +8,7 @@ import typer
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
+from localspec.text import gigabytes, printable
 
 if TYPE_CHECKING:
     from localspec.hub.removal import Removal
@@ -39,7 +40,6 @@ def rm(context: typer.Context, reference: Reference) -> int:
     """
     console: Console = context.obj
     from localspec.hub import removal
-    from localspec.text import gigabytes
 
     planned = removal.plan(reference)
     if not context.params["yes"] and not _confirmed(planned, console):
@@ -55,8 +55,6 @@ def rm(context: typer.Context, reference: Reference) -> int:
 
 
 def _confirmed(planned: Removal, console: Console) -> bool:
-    from localspec.text import gigabytes, printable
-
     shown = [printable(str(path), 1000) for path in planned.files[:_SHOWN]]
     if len(planned.files) > _SHOWN:
         shown.append(f"… and {len(planned.files) - _SHOWN} more")

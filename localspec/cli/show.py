@@ -8,7 +8,9 @@ import typer
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
+from localspec.cli.tables import facts, table, unbroken
 from localspec.errors import UsageError
+from localspec.text import gibibytes, gigabytes, parameter_count, printable
 
 if TYPE_CHECKING:
     from localspec.gguf.file import GGUFFile
@@ -98,7 +100,6 @@ def _record(
     from localspec.gguf.vocabularies import VocabularyFacts
     from localspec.pairing.memory import place
     from localspec.pairing.rules import active_parameters
-    from localspec.text import printable
 
     vocabulary = VocabularyFacts(file)
     template = file.text("tokenizer.chat_template")
@@ -154,9 +155,6 @@ def _draft(candidate: DraftCandidate) -> dict[str, Any]:
 
 
 def _facts(file: GGUFFile, record: dict[str, Any]) -> str:
-    from localspec.cli.tables import facts, unbroken
-    from localspec.text import gigabytes, parameter_count, printable
-
     active = record["active_parameters"]
     parameters = parameter_count(record["parameters"])
     if active < 0.7 * record["parameters"]:
@@ -184,8 +182,6 @@ def _facts(file: GGUFFile, record: dict[str, Any]) -> str:
 
 
 def _memory(memory: dict[str, Any]) -> str:
-    from localspec.text import gibibytes
-
     text = (
         f"{gibibytes(memory['total'])} with {memory['context']} tokens "
         f"of {memory['kv_type']} cache: "
@@ -198,9 +194,6 @@ def _memory(memory: dict[str, Any]) -> str:
 
 
 def _drafts(found: list[DraftCandidate]) -> str:
-    from localspec.cli.tables import table
-    from localspec.text import parameter_count, printable
-
     fitting = [candidate for candidate in found if candidate.usable]
     others = [c for c in found if not c.usable and c.model.problem is None]
     text = "\n"

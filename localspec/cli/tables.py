@@ -29,15 +29,9 @@ def table(
     spare: Sequence[str] = (),
     cut: str = "",
 ) -> str:
-    """A table as wide as the terminal; in a pipe only sentences are wrapped.
-
-    Args:
-        rows: cells, fit for a terminal.
-        right: titles of right-aligned columns.
-        sentences: titles of columns with sentences.
-        spare: titles of columns to leave out, in this order, on a narrow terminal.
-        cut: title of a column whose cells are shortened on a terminal instead of wrapped.
-    """
+    """A table as wide as the terminal; in a pipe only sentences are wrapped. Cells have to be fit
+    for a terminal; columns go by title: `right` are aligned so, `spare` are left out on a narrow
+    terminal in this order, and cells of `cut` are shortened there instead of wrapped."""
     from rich.console import Console
 
     terminal = sys.stdout.isatty()

@@ -12,6 +12,7 @@ import typer
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.shared_options import DRAFT_MODEL, MODEL
+from localspec.cli.tables import beside
 from localspec.cli.working import Work, working
 from localspec.errors import Cancelled, UsageError
 
@@ -68,7 +69,6 @@ def verify(context: typer.Context) -> int:
 
 
 def _report(console: Console, certificate: Certificate, params: dict[str, Any]) -> int:
-    from localspec.cli.tables import beside
     from localspec.verify.certificate import rows, write
 
     found = certificate.as_dict()

@@ -24,11 +24,7 @@ class Cancellable(Protocol):
 
 class Work:
     """What runs in the main thread. Passes have a thread of their own, so signals get through.
-
-    Attributes:
-        stopped: whether Ctrl+C was pressed.
-        writing: whether progress would erase a part of standard output.
-    """
+    `stopped`: Ctrl+C was pressed; `writing`: progress would erase a part of standard output."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -36,10 +32,8 @@ class Work:
         self._running: tuple[Cancellable, ...] = ()
 
     def tell(self, text: str) -> None:
-        """Show progress; KeyboardInterrupt after Ctrl+C.
-
-        Not for callbacks of llama.cpp, in which the exception would be lost.
-        """
+        """Show progress; KeyboardInterrupt after Ctrl+C. Not for callbacks of llama.cpp, in which
+        the exception would be lost."""
         if self.stopped:
             raise KeyboardInterrupt
         self.console.progress(text)
@@ -83,12 +77,8 @@ def working(
     failed: Callable[[NativeError], object] = lambda error: None,
     restore: bytes = b"",
 ) -> Iterator[Work]:
-    """A KeyboardInterrupt inside becomes `Cancelled(interrupted)`.
-
-    Args:
-        failed: called before the process ends where llama.cpp aborts.
-        restore: sent to standard output before a second Ctrl+C leaves the process.
-    """
+    """A KeyboardInterrupt inside becomes `Cancelled(interrupted)`. `failed` is called before the
+    process ends where llama.cpp aborts; for `restore` see `on_interrupt`."""
     from localspec.llama import library
 
     over = False
@@ -117,14 +107,9 @@ _ENDS = (signal.SIGTERM, *([_HANGUP] if _HANGUP else ()))
 
 @contextmanager
 def on_interrupt(stop: Callable[[], None], restore: bytes = b"") -> Iterator[None]:
-    """Call `stop` at the first interrupt; leave the process at the second.
-
-    Nothing is raised: an exception could surface between any two statements.
-
-    Args:
-        stop: runs in a signal handler.
-        restore: sent to standard output before the process is left.
-    """
+    """Call `stop` in the signal handler of the first interrupt; at the second send `restore` to
+    standard output and leave the process. Nothing is raised: that could be between any two
+    statements."""
     interrupts = 0
 
     def handle(number: int, _frame: FrameType | None) -> None:

@@ -113,21 +113,7 @@ def _cutting(name: str) -> Callable[..., Any]:
 
 def _recased(name: str) -> Callable[[Content], str]:
     change = getattr(str, name)
-
-    @wraps(change)
-    def recased(self: Content) -> str:
-        changed: str = change(plain(self))
-        if len(changed) != len(self):
-            return marked(changed)
-        bands = (ord(one) & 0xFC00 if _MARKED.match(one) else 0 for one in str.__iter__(self))
-        return Content(
-            "".join(
-                chr(band + ord(one)) if band and ord(one) in _MARK_TEXT else one
-                for band, one in zip(bands, changed, strict=True)
-            )
-        )
-
-    return recased
+    return wraps(change)(lambda self: marked(change(plain(self))))
 
 
 _LOOKING = [name for name in dir(str) if name.startswith("is")]
