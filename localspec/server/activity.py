@@ -51,12 +51,6 @@ class ServedTotals:
         add_counts(self.accepted_per_position, stats.accepted_per_position)
 
 
-@dataclass(frozen=True, slots=True)
-class Working:
-    number: int
-    stream: Stream
-
-
 @dataclass(slots=True)
 class Traffic:
     requests: int = 0
@@ -68,13 +62,13 @@ class Activity:
 
     def __init__(self) -> None:
         self.totals = ServedTotals()
-        self.slots: dict[int, Working] = {}
+        self.slots: dict[int, tuple[int, Stream]] = {}  # each with the number of its answer
         self._begun = 0
         self._recent: deque[tuple[float, int, float]] = deque()  # when, tokens, seconds
 
     def began(self, slot: int, stream: Stream) -> None:
         self._begun += 1
-        self.slots[slot] = Working(self._begun, stream)
+        self.slots[slot] = self._begun, stream
 
     def stepped(self, step: Step) -> None:
         self.totals.steps += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from time import perf_counter
@@ -26,33 +26,6 @@ _OWN = ("reports", "messages", "reader")
 
 Reading = dict[str, Any]
 """How far a prompt is read, in llama.cpp's words."""
-
-
-class ReadingReports:
-    """The first of what was cached, the last of the whole prompt, each further than the one
-    before."""
-
-    def connect(self, stream: Stream, put: Callable[[Reading], object]) -> None:
-        self._stats, self._put = stream.stats, put
-        self._processed, self._begun = -1, 0.0
-
-    def __call__(self, done: int, total: int) -> None:
-        """See `progress` of `Engine.stream`."""
-        for reading in self._made(total - done):
-            self._put(reading)
-
-    def last(self) -> Iterator[Reading]:
-        return self._made(0)
-
-    def _made(self, left: int) -> Iterator[Reading]:
-        total, cached = self._stats.prompt_tokens, self._stats.cached_tokens
-        if self._processed < 0:
-            self._begun = perf_counter()
-        for processed in (cached, max(cached, total - left)):
-            if processed > self._processed:
-                self._processed = processed
-                progress = {"total": total, "cache": cached, "processed": processed}
-                yield {**progress, "time_ms": (perf_counter() - self._begun) * 1e3}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +53,11 @@ class Ask:
     def prompted(self) -> Prompted | None:
         return self.messages or (self.prompt if isinstance(self.prompt, str) else None)
 
-    def stream(self, engine: Engine, reports: ReadingReports | None) -> Stream:
+    def stream(self, engine: Engine, progress: Callable[[int, int], None] | None) -> Stream:
         """Checked and not begun. Raises LocalspecError, see `Engine.stream`."""
         names = {one.name for one in fields(self)} - {"prompt", *_OWN}
         options: dict[str, Any] = {name: getattr(self, name) for name in names}
-        return engine.stream(self.prompt, progress=reports, **options)
+        return engine.stream(self.prompt, progress=progress, **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,31 +74,34 @@ class Part:
 
 
 class Answers:
-    """The answers to one request: each waits for its turn. ApiError where the queue is full.
+    """The answers to one request: each waits for its turn.
 
     Chunks are kept until they are fetched: a client that reads slowly does not keep the engine.
     Close it, whatever happens. The consumer of the parts adds their pieces to `messages`.
     """
 
-    def __init__(
-        self,
-        host: ModelHost,
-        engine: Engine,
-        asks: Sequence[Ask],
-        streams: Sequence[Stream],
-        reports: Sequence[ReadingReports | None],
-    ) -> None:
-        self.engine, self.model, self.streams = engine, host.name, streams
+    def __init__(self, host: ModelHost, engine: Engine, asks: Sequence[Ask]) -> None:
+        self.engine, self.model = engine, host.name
+        self.streams: list[Stream] = []
         self.messages = [AnswerMessage() for _ in asks]
-        self._host, self._asks, self._reports = host, asks, reports
+        self._host, self._asks = host, asks
         self._readers = [ask.reader() for ask in asks]
+        self._read = [(-1, 0.0) for _ in asks]  # tokens of the prompt, and since when
+        self._tasks: list[asyncio.Task[None]] = []
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[tuple[int, Chunk | Reading | BaseException | None]]
         self._queue = asyncio.Queue()
-        for number, one in enumerate(reports):
-            if one is not None:
-                one.connect(streams[number], partial(call, self._loop, self._put, number))
-        self._tasks = host.gate.submit(*(partial(self._run, n) for n in range(len(asks))))
+
+    async def prepare(self) -> None:
+        """Make the streams; a LocalspecError as from `Engine.stream`."""
+        for number, ask in enumerate(self._asks):
+            progress = partial(self._reads, number) if ask.reports else None
+            self.streams.append(await asyncio.to_thread(ask.stream, self.engine, progress))
+
+    def begin(self) -> None:
+        """Enter the queue; an ApiError where it is full."""
+        works = [partial(self._run, number) for number in range(len(self._asks))]
+        self._tasks = self._host.gate.submit(*works)
         for number, task in enumerate(self._tasks):
             task.add_done_callback(partial(self._ended, number))
 
@@ -163,7 +139,7 @@ class Answers:
             task.cancel()
 
     async def _run(self, number: int, slot: int) -> None:
-        stream, reports = self.streams[number], self._reports[number]
+        stream, reports = self.streams[number], self._asks[number].reports
 
         async def begin(answer: AsyncStream) -> None:
             answer.begun(stream)
@@ -172,12 +148,26 @@ class Answers:
         try:
             async with AsyncStream(begin) as answer:
                 async for chunk in answer:
-                    for reading in reports.last() if reports else ():
-                        self._put(number, reading)
-                    self._put(number, chunk)
+                    if reports:
+                        self._reads(number, 0, 0)
+                    call(self._loop, self._put, number, chunk)  # behind the reports
         finally:
             self._host.activity.ended(slot, stream)
             self._host.answered(self._asks[number].prompted, stream)
+
+    def _reads(self, number: int, done: int, of: int) -> None:
+        """See `progress` of `Engine.stream`. Of the reports the first is of what was cached, the
+        last of the whole prompt, each further than the one before."""
+        stats = self.streams[number].stats
+        total, cached = stats.prompt_tokens, stats.cached_tokens
+        for processed in (cached, max(cached, total - of + done)):
+            before, begun = self._read[number]
+            if processed > before:
+                begun = begun or perf_counter()
+                self._read[number] = processed, begun
+                progress = {"total": total, "cache": cached, "processed": processed}
+                report = {**progress, "time_ms": (perf_counter() - begun) * 1e3}
+                call(self._loop, self._put, number, report)
 
     def _ended(self, number: int, task: asyncio.Task[None]) -> None:
         # The slot is free before the client can know that its answer is complete.

@@ -198,9 +198,8 @@ async def _with_prompt(
 
 
 async def _unloaded(service: Service, wanted: OllamaRequest, member: str) -> dict[str, Any]:
-    models = service.common.models
-    host = models.find(wanted.model)
-    await models.unload(host)
+    host = service.common.models.find(wanted.model)
+    await service.common.models.unload(host)
     return _empty(host, member, "unload")
 
 
@@ -355,21 +354,16 @@ def _described(host: ModelHost) -> dict[str, Any]:
 
 
 def _details(host: ModelHost) -> dict[str, Any]:
-    engine = host.engine
-    family = "" if engine is None else _family(engine)
-    size = "" if engine is None else engine.model.metadata.get("general.size_label", "")
+    about = {} if host.engine is None else host.engine.model.metadata
+    family = about.get("general.architecture", "")
     return {
         "parent_model": "",
         "format": "gguf",
         "family": family,
         "families": [family],
-        "parameter_size": size,
+        "parameter_size": about.get("general.size_label", ""),
         "quantization_level": quant_of(host.path.name if host.path is not None else ""),
     }
-
-
-def _family(engine: Engine) -> str:
-    return engine.model.metadata.get("general.architecture", "")
 
 
 def _modified(path: Path) -> str:

@@ -215,8 +215,8 @@ async def _serve(
         for connection in list(server.server_state.connections):
             connection.transport.abort()
         for host in common.models.hosts:
-            for working in list(host.activity.slots.values()):
-                working.stream.cancel()
+            for _, stream in list(host.activity.slots.values()):
+                stream.cancel()
         await common.models.close()
         failure = await starting
     if failure is not None and not server.cut:

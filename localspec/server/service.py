@@ -16,7 +16,7 @@ from localspec import Engine, SamplingParams, __version__
 from localspec.decoding.session import ContextShift
 from localspec.llama.model import Model
 from localspec.server.activity import Traffic
-from localspec.server.answers import Answers, Ask, ReadingReports
+from localspec.server.answers import Answers, Ask
 from localspec.server.bodies import Wire, parsed, read_body
 from localspec.server.failures import ApiError, logger
 from localspec.server.model_hosts import ModelHost, Models
@@ -128,17 +128,14 @@ class Service:
         return ContextShift(max(-1, keep or 0), max(0, discard or 0))
 
     async def begin(self, engine: Engine, *asks: Ask) -> Answers:
-        reports = [ReadingReports() if ask.reports else None for ask in asks]
-        streams = [
-            await asyncio.to_thread(ask.stream, engine, one)
-            for ask, one in zip(asks, reports, strict=True)
-        ]
+        answers = Answers(self.host, engine, asks)
+        self._answers.append(answers)
+        await answers.prepare()
         if self.options.log_prompts:
-            for stream in streams:
+            for stream in answers.streams:
                 pieces = b"".join(engine.token_bytes(token) for token in stream.context)
                 logger.info("prompt: %s", json.dumps(pieces.decode("utf-8", "replace")))
-        answers = Answers(self.host, engine, asks, streams, reports)
-        self._answers.append(answers)
+        answers.begin()
         return answers
 
     async def in_turn(self, work: Callable[[Callable[[], bool]], Value]) -> Value:

@@ -112,22 +112,14 @@ def _keyed(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     return _GLM.read(text, found.end(), found["keyed"], tools)
 
 
-def _separated(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
-    """`<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}<｜tool▁call▁end｜>` (DeepSeek), or with a
-    type before the name and a fence around the arguments (R1)."""
-    return _with_arguments(found["separated"], text, found)
-
-
 def _named(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
-    """`[TOOL_CALLS]NAME[ARGS]{…}` (Mistral); its marks are control tokens, and leave no text."""
-    return _with_arguments(found["name"], text, found)
-
-
-def _with_arguments(name: str, text: str, found: re.Match[str]) -> Parsed:
+    """`[TOOL_CALLS]NAME[ARGS]{…}` (Mistral), whose marks are control tokens and leave no text, or
+    `<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}<｜tool▁call▁end｜>` (DeepSeek), or with a type
+    before the name and a fence around the arguments (R1)."""
     start, end = found.end(), _end(text, found.end())
     if end is None:
         _partial(text[start:], True)
-    return [(name, text[start:end])], end
+    return [(found["name"] or found["separated"], text[start:end])], end
 
 
 def _python(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
@@ -158,7 +150,7 @@ def _python_call(call: ast.expr) -> tuple[str, str]:
 
 _FORMATS: Mapping[str, Callable[[str, re.Match[str], Schemas], Parsed]]
 _FORMATS = {"json": _json, "function": _xml, "name": _named, "python": _python}
-_FORMATS |= {"keyed": _keyed, "separated": _separated}
+_FORMATS |= {"keyed": _keyed, "separated": _named}
 
 
 def _header(names: Sequence[str]) -> re.Pattern[str]:

@@ -28,9 +28,10 @@ async def slots(service: Service) -> Any:
             "is_processing": working is not None,
         }
         if working is not None:
-            stats = working.stream.stats
+            task, stream = working
+            stats = stream.stats
             slot |= {
-                "id_task": working.number,
+                "id_task": task,
                 "n_prompt_tokens": stats.prompt_tokens,
                 "n_prompt_tokens_cache": stats.cached_tokens,
                 "next_token": [{"has_next_token": True, "n_decoded": stats.generated_tokens}],
