@@ -41,7 +41,7 @@ def answered(request: AnswerRequest, work: Work, form: Format, *, measure: bool)
 
         stream = stream_of(request, engine, prompt, reading)
         meter = Meter(stream.stats, engine.plain_seconds, engine.context_length)
-        thinks = _thinks(request, engine, prompt)
+        thinks = engine.prompts.thinks(prompt, free=request.free)
         console.notices(all_notices(request, engine, stream.stats, notices))
         form.ready(engine, stream.stats, engine.prompts.reader(prompt, thinks=thinks))
         with stream, work.cancels(stream):
@@ -88,13 +88,9 @@ def stream_of(
         grammar=request.grammar,
         json_schema=request.json_schema,
         regex=request.regex,
-        thinks=_thinks(request, engine, prompt),
+        thinks=engine.prompts.thinks(prompt, free=request.free),
         progress=progress,
     )
-
-
-def _thinks(request: AnswerRequest, engine: Engine, prompt: Prompt) -> bool | None:
-    return engine.prompts.thinks(prompt, free=request.free)
 
 
 def prompt_of(request: AnswerRequest, engine: Engine) -> tuple[Prompt, list[str]]:

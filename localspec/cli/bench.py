@@ -134,17 +134,13 @@ def bench(context: typer.Context) -> int:
     finally:
         # And a reader who has seen enough, as `head`, must not cost the files.
         if output is not None:
-            _write(report, output, console)
+            from localspec.bench.report import write
+
+            write(report, output)
+            console.notice(f"The report is in {output}.")
     if report.partial:
         raise Cancelled("Interrupted; the report covers the results so far.")
     return 0
-
-
-def _write(report: Report, output: Path, console: Console) -> None:
-    from localspec.bench.report import write
-
-    write(report, output)
-    console.notice(f"The report is in {output}.")
 
 
 def _measured(context: typer.Context, console: Console, work: Work) -> Report:

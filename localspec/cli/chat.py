@@ -67,7 +67,7 @@ def chat(context: typer.Context) -> int:
 
 
 def _shown(console: Console, params: dict[str, Any]) -> int:
-    from localspec.cli.request import read_opening, read_system
+    from localspec.cli.request import read_opening, read_text
     from localspec.tui.app import ChatApp
     from localspec.tui.session import session_conversation
     from localspec.tui.session.events import PairReference
@@ -91,7 +91,7 @@ def _shown(console: Console, params: dict[str, Any]) -> int:
             offline=opening.offline,
             sampling=dict(opening.given_sampling),
             max_tokens=opening.max_tokens,
-            system=read_system(params),
+            system=read_text(params, "system"),
             notices=notices,
             session=session,
             resume=bool(params["resume"]),

@@ -28,9 +28,6 @@ Examples:
   localspec doctor -m user/repo --quick --json
   localspec doctor --paths"""
 
-_WORDS = ("token ids",)
-"""Rules about the vocabulary, with an exit code of their own."""
-
 CALIBRATION = {
     "quick": o.in_panel("Calibration")("--quick", "Measure for at most 10 seconds instead of 60."),
 }
@@ -76,7 +73,7 @@ def doctor(context: typer.Context) -> int:
     if not failed:
         return 0
     console.say(f"localspec: This pair cannot be used: {failed[0].evidence}.")
-    words = any(check.rule in _WORDS for check in failed)
+    words = any(check.rule == "token ids" for check in failed)
     return DraftMismatch.exit_code if words else LocalspecError.exit_code
 
 

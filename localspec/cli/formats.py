@@ -27,12 +27,10 @@ class Format:
         self._models = {"model": str(engine.model.path), "draft": draft}
 
     def chunk(self, chunk: Chunk) -> None:
-        """A part of the answer."""
         self._console.erase_progress()
         self._part(self._kept(self._reader.push(chunk.text)), chunk)
 
     def finished(self, completion: Completion) -> None:
-        """All of it."""
         rest = self._kept(self._reader.finish())
         if any(rest.values()):
             self._part(rest, Chunk("", (), (), None))
@@ -49,8 +47,7 @@ class Format:
     def _part(self, parts: Mapping[str, str], chunk: Chunk) -> None:
         """Text and reasoning that a chunk brought."""
 
-    def _end(self, completion: Completion) -> None:
-        """All is said."""
+    def _end(self, completion: Completion) -> None: ...
 
     def failed(self, error: BaseException) -> None:
         """After an error, or an interrupt before the first token."""
@@ -83,23 +80,6 @@ class TextFormat(Format):
             self._console.say("")
 
 
-class JsonObject(Format):
-    """One object at the end, also when interrupted, but not after an error."""
-
-    def _end(self, completion: Completion) -> None:
-        found = {
-            **_named(self._said),
-            "finish_reason": completion.finish_reason,
-            **self._models,
-            "stats": completion.stats.as_dict(),
-        }
-        self._console.answer_json(found)
-
-    def failed(self, error: BaseException) -> None:
-        if isinstance(error, Cancelled):
-            self.finished(_nothing())
-
-
 class JsonLines(Format):
     """One object per line and event: start, chunk …, end; or error."""
 
@@ -121,8 +101,8 @@ class JsonLines(Format):
         )
 
     def failed(self, error: BaseException) -> None:
-        if isinstance(error, Cancelled):
-            self.finished(_nothing())
+        if isinstance(error, Cancelled):  # before the first token
+            self.finished(Completion("", "cancelled", GenerationStats()))
         else:
             message, code = describe(error)
             self._event("error", message=message, exit_code=code)
@@ -131,11 +111,14 @@ class JsonLines(Format):
         self._console.answer_json({"event": name, **values})
 
 
+class JsonObject(JsonLines):
+    """One object at the end, also when interrupted, but not after an error."""
+
+    def _event(self, name: str, **values: Any) -> None:
+        if name == "end":
+            self._console.answer_json({**values, **self._models})
+
+
 def _named(parts: Mapping[str, str]) -> dict[str, str]:
     """Reasoning is named only where there is some."""
     return {name: said for name, said in parts.items() if said or name == "text"}
-
-
-def _nothing() -> Completion:
-    """The completion after an interrupt before the first token."""
-    return Completion("", "cancelled", GenerationStats())

@@ -71,17 +71,17 @@ class Console:
     @property
     def shows_progress(self) -> bool:
         # Log lines would end up in the middle of it.
-        return not self.quiet and not self.verbosity and _is_terminal(sys.stderr) and _can_go_back()
+        return not self.quiet and not self.verbosity and sys.stderr.isatty() and _can_go_back()
 
     @property
     def draws(self) -> bool:
         """Whether standard output is a screen to draw on, without other output."""
-        return not self.quiet and not self.verbosity and _is_terminal(sys.stdout) and _can_go_back()
+        return not self.quiet and not self.verbosity and sys.stdout.isatty() and _can_go_back()
 
     def answer(self, text: str) -> None:
         """Print a part of the answer now; may raise OutputLost, as all that follow."""
         self.erase_progress()
-        self._send(harmless(text) if _is_terminal(sys.stdout) else text)
+        self._send(harmless(text) if sys.stdout.isatty() else text)
 
     def answer_json(self, value: Any) -> None:
         text = json.dumps(value, ensure_ascii=False)
@@ -104,7 +104,7 @@ class Console:
     def say(self, text: str, *, dim: bool = False, end: str = "\n") -> None:
         """Print lines on standard error."""
         self.erase_progress()
-        if _is_terminal(sys.stderr):
+        if sys.stderr.isatty():
             text = harmless(text)
             if dim and _takes_colour():
                 text = f"\x1b[2m{text}\x1b[0m"
@@ -139,7 +139,7 @@ class Console:
     def error(self, error: BaseException) -> int:
         """Print an error in one line; returns the exit code."""
         sentence, code = describe(error)
-        if isinstance(error, Cancelled) and _is_terminal(sys.stderr) and _can_go_back():
+        if isinstance(error, Cancelled) and sys.stderr.isatty() and _can_go_back():
             self._write_aside("\r\x1b[K")  # over the ^C that the terminal shows
         if not isinstance(error, ReaderGone):
             self.say(f"localspec: {sentence}")
@@ -231,10 +231,6 @@ def _occupy_standard_descriptors() -> None:
         while nothing < 2:
             nothing = os.open(os.devnull, os.O_RDWR)
         sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="replace", closefd=False)
-
-
-def _is_terminal(stream: TextIO) -> bool:
-    return stream.isatty()
 
 
 def _can_go_back() -> bool:

@@ -109,12 +109,12 @@ def read_request(params: Mapping[str, Any]) -> AnswerRequest:
         raise UsageError("--grammar, --json-schema and --regex exclude each other. Leave one.")
     return AnswerRequest(
         opening=opening,
-        system=read_system(params),
+        system=read_text(params, "system"),
         raw=bool(params["raw"]),
         stop=input_texts.require_texts(params["stop"], "--stop"),
         grammar=input_texts.read_grammar(params["grammar"]),
         json_schema=input_texts.read_json_schema(params["json_schema"]),
-        regex=_text(params, "regex"),
+        regex=read_text(params, "regex"),
         session=params.get("session"),
         images=_images(params),
         # Last: other errors come before standard input is waited for.
@@ -154,7 +154,13 @@ def read_models(params: Mapping[str, Any]) -> ModelRequest:
 def read_opening(params: Mapping[str, Any]) -> OpeningOptions:
     """The part for one answer or many; UsageError for an invalid value."""
     settings = _settings(params)
-    drafting = _drafting(params, settings)
+    drafting = _record(
+        Drafting,
+        params,
+        drafter=settings.drafter,
+        sampled=False if params["greedy_drafts"] else None,
+        threshold=params["rule_threshold"],
+    )
     sampling = _record(
         SamplingParams,
         params,
@@ -169,10 +175,12 @@ def read_opening(params: Mapping[str, Any]) -> OpeningOptions:
     if params["max_tokens"] is not None and params["max_tokens"] < 1:
         raise UsageError(f"max-tokens is {params['max_tokens']}. Give 1 or more.")
     models = _models(params, settings)
+    # None is loaded by itself for a drafter that needs none.
+    needless = models.draft == "auto" and not uses_model(drafting.drafter)
     return OpeningOptions(
         model=models.model,
         named=models.named,
-        draft=_draft(models.draft, drafting),
+        draft="none" if needless else models.draft,
         offline=models.offline,
         options=models.options,
         drafting=drafting,
@@ -198,11 +206,7 @@ def model_path(reference: str | None, console: Console, *, embedded: str = EMBED
     return found.path
 
 
-def read_system(params: Mapping[str, Any]) -> str | None:
-    return _text(params, "system")
-
-
-def _text(params: Mapping[str, Any], name: str) -> str | None:
+def read_text(params: Mapping[str, Any], name: str) -> str | None:
     text = params[name]
     return None if text is None else input_texts.require_utf8(text, f"--{name}")
 
@@ -226,13 +230,11 @@ def _models(params: Mapping[str, Any], settings: Settings | SimpleNamespace) -> 
             lora=tuple(params.get("lora") or ()) or None,
             lora_draft=tuple(params.get("lora_draft") or ()) or None,
             # Not for verbs that measure, whose prompts are to be decoded.
-            prompt_cache=_bytes(settings.prompt_cache) if "prompt_cache" in params else None,
+            prompt_cache=size_in_bytes(settings.prompt_cache, "prompt-cache")
+            if "prompt_cache" in params and settings.prompt_cache is not None
+            else None,
         ),
     )
-
-
-def _bytes(size: str | None) -> int | None:
-    return None if size is None else size_in_bytes(size, "prompt-cache")
 
 
 def _record(kind: type[Record], params: Mapping[str, Any], **instead: Any) -> Record:
@@ -259,21 +261,6 @@ def _settings(params: Mapping[str, Any]) -> Settings | SimpleNamespace:
 
         return load_settings(**flags)
     return SimpleNamespace(**flags | {"draft": flags["draft"] or "auto"})
-
-
-def _drafting(params: Mapping[str, Any], settings: Settings | SimpleNamespace) -> Drafting:
-    return _record(
-        Drafting,
-        params,
-        drafter=settings.drafter,
-        sampled=False if params["greedy_drafts"] else None,
-        threshold=params["rule_threshold"],
-    )
-
-
-def _draft(draft: str, drafting: Drafting) -> str:
-    """No draft model is loaded by itself for a drafter that needs none."""
-    return "none" if draft == "auto" and not uses_model(drafting.drafter) else draft
 
 
 def uses_model(drafter: str) -> bool:
