@@ -4,65 +4,34 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import openai
 import pytest
+from llama_cpp import LLAMA_POOLING_TYPE_MEAN, Llama
 
 from localspec import Engine, ModelOptions
 from localspec.errors import Cancelled, UsageError
-from localspec.llama.embeddings import Embedder, EmbeddingModel
-from localspec.loading.beside import embedder_beside
+from localspec.llama.embeddings import EmbeddingModel
+from tests.cli.process import finished
 from tests.server.process import PATIENCE, Running, serving, wait_until
-from tests.server.test_life import started
 from tests.support import ggufs
-from tests.support.gguf_files import gguf_file
 
 pytestmark = pytest.mark.nightly
 
 FOX, HEN = "The quick fox ran over the hill.", "My mother baked a cake for us."
 
 
-@pytest.fixture(scope="module")
-def embedder(engine: Engine) -> Iterator[Embedder]:
-    made = embedder_beside(engine, ModelOptions(threads=1))
-    yield made
-    made.close()
-
-
-def test_the_mean_of_what_every_token_is_made_into(embedder: Embedder, engine: Engine) -> None:
-    from localspec.llama.context import Context
-
-    tokens = engine.tokenize(f"{FOX} {HEN} " * 6)
-    assert len(tokens) > 64
-    context = Context(engine.model, ModelOptions(context=512, threads=1))
-    try:
-        context.want_hidden((engine.model.layers,))
-        rows = []
-        for token in tokens:
-            context.extend([token])
-            rows.append(context.hidden(1)[engine.model.layers][0].copy())
-    finally:
-        context.close()
-    mean = np.mean(rows, axis=0)
-    found = embedder.embed(tokens)
-    assert found.shape == (engine.model.output_width,)
-    assert np.linalg.norm(found) == pytest.approx(1.0, abs=1e-5)
-    assert float(found @ (mean / np.linalg.norm(mean))) > 0.9999
-
-
-def test_openais_client(client: openai.OpenAI, engine: Engine, embedder: Embedder) -> None:
+def test_openais_client(client: openai.OpenAI, engine: Engine) -> None:
     reply = client.embeddings.create(model="any", input=[FOX, HEN])  # base64, by itself
     assert [one.index for one in reply.data] == [0, 1]
     assert reply.usage.prompt_tokens == len(engine.tokenize(FOX)) + len(engine.tokenize(HEN)) + 2
-    vocabulary = engine.model.vocabulary
     for one, text in zip(reply.data, (FOX, HEN), strict=True):
-        own = embedder.embed(vocabulary.tokenize(text, special=False, add_bos=True))
-        np.testing.assert_allclose(one.embedding, own, atol=1e-3)
-    plain = client.embeddings.create(model="any", input=FOX, encoding_format="float")
-    np.testing.assert_allclose(plain.data[0].embedding, reply.data[0].embedding, atol=1e-6)
+        plain = client.embeddings.create(model="any", input=text, encoding_format="float")
+        np.testing.assert_allclose(plain.data[0].embedding, one.embedding, atol=1e-5)
 
 
 def test_all_protocols_give_the_same(server: Running) -> None:
@@ -146,61 +115,28 @@ def embedding(bert: Path) -> Iterator[Running]:
         yield running
 
 
-def of_bert(path: Path, tokens: list[int]) -> Any:
-    """The mean of the last layer's rows, made without any of the code under test (numpy alone)."""
-
-    tensors = {t.name: t for t in gguf_file(path).tensors}
-
-    def weight(name: str) -> Any:
-        tensor = tensors[name]
-        return tensor.data.reshape(*reversed(tensor.shape.tolist())).astype(np.float64)
-
-    def normed(rows: Any, name: str) -> Any:
-        rows = rows - rows.mean(1, keepdims=True)
-        rows = rows / np.sqrt((rows**2).mean(1, keepdims=True) + 1e-12)
-        return rows * weight(f"{name}.weight") + weight(f"{name}.bias")
-
-    def linear(rows: Any, name: str) -> Any:
-        found = rows @ weight(f"{name}.weight").T
-        return found + weight(f"{name}.bias") if f"{name}.bias" in tensors else found
-
-    def gelu(x: Any) -> Any:
-        return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-
-    rows = weight("token_embd.weight")[tokens] + weight("token_types.weight")[0]
-    rows = normed(rows + weight("position_embd.weight")[: len(tokens)], "token_embd_norm")
-    heads = 2
-    for block in ("blk.0", "blk.1"):
-        q, k, v = (
-            linear(rows, f"{block}.attn_{kind}").reshape(len(tokens), heads, -1).swapaxes(0, 1)
-            for kind in "qkv"
-        )
-        scores = q @ k.swapaxes(1, 2) / np.sqrt(q.shape[-1])
-        scores = np.exp(scores - scores.max(-1, keepdims=True))
-        mixed = (scores / scores.sum(-1, keepdims=True) @ v).swapaxes(0, 1).reshape(rows.shape)
-        rows = normed(linear(mixed, f"{block}.attn_output") + rows, f"{block}.attn_output_norm")
-        fed = linear(gelu(linear(rows, f"{block}.ffn_up")), f"{block}.ffn_down")
-        rows = normed(fed + rows, f"{block}.layer_output_norm")
-    mean = rows.mean(0)
-    return mean / np.linalg.norm(mean)
+def test_vectors_are_llama_cpps(
+    server: Running, embedding: Running, target_path: Path, bert: Path
+) -> None:
+    """Means over all tokens, of a model for text and of one that was made for them."""
+    texts = [FOX, HEN, f"{FOX} {HEN} " * 6]
+    for running, path in ((server, target_path), (embedding, bert)):
+        options = {"n_ctx": 512, "n_threads": 1, "pooling_type": LLAMA_POOLING_TYPE_MEAN}
+        reference = Llama(str(path), embedding=True, verbose=False, **options)
+        told = running.post("/v1/embeddings", {"input": texts}).json["data"]
+        for text, one in zip(texts, told, strict=True):
+            assert np.linalg.norm(one["embedding"]) == pytest.approx(1.0, abs=1e-5)
+            assert np.dot(reference.embed(text, normalize=True), one["embedding"]) > 0.9999
+        reference.close()
 
 
-def test_vectors_are_those_of_the_weights(bert: Path) -> None:
-    model = EmbeddingModel(bert, ModelOptions(threads=1))
-    try:
-        for text in (FOX, HEN, f"{FOX} {HEN} " * 6):
-            tokens = model.model.vocabulary.tokenize(text, special=False, add_bos=True)
-            found = model.embed(tokens)
-            assert found.shape == (64,)
-            assert np.linalg.norm(found) == pytest.approx(1.0, abs=1e-5)
-            assert float(found @ of_bert(bert, tokens)) > 0.9999
+def test_what_cannot_be_embedded(bert: Path) -> None:
+    with closing(EmbeddingModel(bert, ModelOptions(threads=1))) as model:
         for wrong in ([], [5] * (model.longest + 1)):
             with pytest.raises(UsageError, match="cannot be embedded"):
                 model.embed(wrong)
         with pytest.raises(Cancelled):
             model.embed([5], lambda: True)
-    finally:
-        model.close()
 
 
 @pytest.mark.parametrize(
@@ -246,6 +182,7 @@ def test_a_chat_model_beside_it(bert: Path, tmp_path: Path) -> None:
 
 
 def test_it_has_no_session(bert: Path, tmp_path: Path) -> None:
-    done = started("--port", "0", "-m", str(bert), "--session", str(tmp_path / "a.session"))
+    session = str(tmp_path / "a.session")
+    done = finished("serve", "--port", "0", "-m", str(bert), "--session", session)
     assert done.returncode == 2
     assert "Leave out --session" in " ".join(done.stderr.split())

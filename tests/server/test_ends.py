@@ -44,17 +44,15 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, Ru
         yield plain, drafted
 
 
-def asked(protocol: str, cap: int, stop: list[str], stream: bool) -> tuple[str, dict[str, Any]]:
-    body: dict[str, Any] = {"stream": stream}
+def asked(protocol: str, cap: int, stop: list[str]) -> tuple[str, dict[str, Any]]:
+    body: dict[str, Any] = {"stream": False}
     options = {"num_predict": cap, "stop": stop}
     match protocol:
         case "openai chat":
             body |= {"messages": SAYS, "max_tokens": cap, "stop": stop}
-            body |= {"logprobs": True, "top_logprobs": 2, "stream_options": {"include_usage": True}}
-            return "/v1/chat/completions", body
+            return "/v1/chat/completions", body | {"logprobs": True, "top_logprobs": 2}
         case "openai text":
             body |= {"prompt": PROMPT, "max_tokens": cap, "stop": stop, "logprobs": 2}
-            body |= {"stream_options": {"include_usage": True}}
             return "/v1/completions", body
         case "openai responses":
             return "/v1/responses", body | {"input": "Tell me a story.", "max_output_tokens": cap}
@@ -82,60 +80,25 @@ def shared(value: Any) -> Any:
     return [shared(one) for one in value] if isinstance(value, list) else value
 
 
-def joined(events: list[Any]) -> Any:
-    """A streamed answer, whatever its pieces: texts, numbers and lists by where they stand."""
-    found: dict[str, Any] = {}
-
-    def take(value: Any, path: str) -> None:
-        if isinstance(value, dict):
-            for name, one in value.items():
-                if name not in ("sequence_number", "item_id"):
-                    take(one, f"{path}.{name}")
-        elif isinstance(value, list):
-            for one in value:
-                take(one, path)
-        elif isinstance(value, str) and path.endswith((".content", ".text", ".delta", ".response")):
-            found[path] = found.get(path, "") + value
-        elif path.endswith(("tokens_predicted", "tokens_evaluated", ".index", ".type")):
-            found[path] = value  # the last
-        elif path.rpartition(".")[2] in OF_TOKENS:
-            found.setdefault(path, []).append(value)
-        else:
-            found[path] = value
-
-    for each in events:
-        take(shared(each), "")
-    return found
-
-
-OF_TOKENS = ("tokens", "token", "id", "logprob", "bytes", "token_logprobs", "text_offset")
-"""Members of which every token has one."""
-
-
 def said(server: Running, path: str, body: dict[str, Any]) -> Any:
     reply = server.post(path, body)
     assert reply.status == 200, reply.body
-    if not body["stream"]:
-        return shared(reply.json)
-    return joined(reply.events)
+    return shared(reply.json)
 
 
 @pytest.mark.usefixtures("kernels")
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_ends_are_those_of_plain_decoding(
-    pair: tuple[Running, Running], protocol: str, stream: bool
-) -> None:
+def test_ends_are_those_of_plain_decoding(pair: tuple[Running, Running], protocol: str) -> None:
     plain, drafted = pair
     for cap, stop in itertools.product(CAPS, STOPS):
-        path, body = asked(protocol, cap, stop, stream)
+        path, body = asked(protocol, cap, stop)
         assert said(drafted, path, body) == said(plain, path, body), (cap, stop)
 
 
 @pytest.mark.usefixtures("kernels")
 def test_the_drafts_reached_behind_the_ends(pair: tuple[Running, Running]) -> None:
     _, drafted = pair
-    path, body = asked("openai chat", 40, ["Once upon a time, there", "upon"], False)
+    path, body = asked("openai chat", 40, ["Once upon a time, there", "upon"])
     whole = drafted.post(path, body).json
     assert whole["choices"][0]["message"]["content"] == "Once "
     assert whole["usage"]["completion_tokens"] == 2

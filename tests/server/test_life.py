@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -16,27 +14,13 @@ import pytest
 
 from localspec.server.server_options import ServerOptions
 from tests.cli.conftest import Cli
+from tests.cli.process import finished
 from tests.server.process import PATIENCE, Running, serving, serving_program, wait_until
 
 pytestmark = pytest.mark.nightly
 
+TWO = ("-m", "demo", "-m", "demo")
 LONG = {"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True, "stream": True}
-
-
-def started(
-    *arguments: str, program: str | None = None, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "localspec"]
-    if program is not None:
-        command = [sys.executable, "-c", f"{program}; main()"]
-    return subprocess.run(
-        [*command, "serve", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-        env={**os.environ, **environment},
-    )
 
 
 def closed(server: Running) -> bool:
@@ -50,7 +34,7 @@ def closed(server: Running) -> bool:
 def test_a_port_that_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        done = started("--port", port)
+        done = finished("serve", "--port", port)
     assert done.returncode == 1
     assert f"Port {port} of 127.0.0.1 is taken" in done.stderr
     assert "--port" in done.stderr
@@ -62,12 +46,22 @@ def test_a_port_that_is_taken() -> None:
         (("--host", "no.such.host.invalid", "--insecure"), "There is no host"),
         (("--host", "192.0.2.1", "--insecure"), "no address 192.0.2.1"),
         (("--host", "0.0.0.0"), "--api-key"),
+        (("--host", "127.0.0.1,0.0.0.0"), "--api-key"),
         (("--host", "127.0.0.1,"), "host is empty"),
         (("--port", "70000"), "port is 70000"),
         (("--api-key", ""), "api-key is empty"),
         (("--cors", "nonsense"), "cors is 'nonsense'"),
         (("--max-queue", "-1"), "max-queue is -1"),
         (("--temp", "-1"), "temperature"),
+        (("--alias", "a", "--alias", "b"), "more names than models"),
+        ((*TWO, "--alias", "a,x", "--alias", "x,b"), "one name"),
+        (("--alias", "a,,b"), "alias is empty"),
+        (("--tags", "a", "--tags", "b"), "more tags than models"),
+        (TWO, "Name them with --alias"),
+        ((*TWO, "--alias", "x", "--alias", "x"), "one name"),
+        ((*TWO, "-d", "demo"), "-d auto"),
+        (("--session", "a.session", "--parallel", "2"), "--session saves one conversation"),
+        ((*TWO, "--session", "a.session"), "A session goes with one model. Give one -m"),
     ],
 )
 def test_what_cannot_be_meant_is_said_in_a_sentence(
@@ -79,24 +73,15 @@ def test_what_cannot_be_meant_is_said_in_a_sentence(
 
 
 def test_a_model_that_is_not_there_is_said_in_a_sentence() -> None:
-    done = started("--port", "0", "-m", "no-such.gguf")
+    done = finished("serve", "--port", "0", "-m", "no-such.gguf")
     assert (done.returncode, "no-such.gguf" in done.stderr) == (3, True), done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_without_the_extra() -> None:
-    program = (
-        "import sys; sys.modules['uvicorn'] = None\n"
-        "from localspec.cli.main import main as run\n"
-        "def main(): sys.exit(run(sys.argv[1:]))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program + "main()", "serve"],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    program = "import sys; sys.modules['uvicorn'] = None\n"
+    program += "from localspec.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    done = finished("serve", command=(sys.executable, "-c", program))
     assert done.returncode == 1
     assert "pip install '.[server]'" in done.stderr
 
@@ -111,7 +96,6 @@ def test_an_address_may_be_in_brackets() -> None:
 
 
 def test_at_several_addresses(tmp_path: Path) -> None:
-    assert "--api-key" in started("--host", "127.0.0.1,0.0.0.0").stderr
     if not sys.platform.startswith("linux"):
         pytest.skip("127.0.0.2 is an address of this machine on Linux alone")
     with serving(tmp_path, "--host", "127.0.0.1, 127.0.0.2", "-t", "1") as server:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -188,31 +186,5 @@ def test_one_that_cannot_be_loaded_leaves_the_others(target_path: Path, tmp_path
             assert server.post("/v1/completions", body).json["model"] == target_path.stem
 
 
-@pytest.mark.parametrize(
-    ("said", "told"),
-    [
-        (("--alias", "a", "--alias", "b"), "more names than models"),
-        (("-m", "demo", "-m", "demo", "--alias", "a,x", "--alias", "x,b"), "one name"),
-        (("--alias", "a,,b"), "alias is empty"),
-        (("--tags", "a", "--tags", "b"), "more tags than models"),
-        (("-m", "demo", "-m", "demo"), "Name them with --alias"),
-        (("-m", "demo", "-m", "demo", "--alias", "x", "--alias", "x"), "one name"),
-        (("-m", "demo", "-m", "demo", "-d", "demo"), "-d auto"),
-    ],
-)
-def test_what_cannot_be_meant(refused: Cli, said: tuple[str, ...], told: str) -> None:
-    done = refused("--port", "0", *said)
-    assert done.code == 2
-    assert told in done.sentence()
-
-
-def test_a_file_that_is_not_there() -> None:
-    said = ("-m", "demo", "-m", "/nowhere.gguf")
-    done = subprocess.run(
-        [sys.executable, "-m", "localspec", "serve", "--port", "0", *said],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 3
-    assert "/nowhere.gguf" in done.stderr
+def test_a_file_that_is_not_there(refused: Cli) -> None:
+    refused("--port", "0", "-m", "demo", "-m", "/nowhere.gguf").refused("/nowhere.gguf", code=3)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from localspec.sessions.session_file import SessionFile
+from tests.cli.process import finished
 from tests.server.process import PATIENCE, Running, serving
-from tests.server.test_life import started
 
 pytestmark = pytest.mark.nightly
 
@@ -59,24 +59,10 @@ def test_a_server_that_was_asked_nothing_leaves_the_file(tmp_path: Path) -> None
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("--session", "a.session", "--parallel", "2"), "--session saves one conversation"),
-        (("--session", "a.session", "-m", "demo", "-m", "demo"), "A session goes with one model."),
-    ],
-)
-def test_what_cannot_be_kept_is_refused(arguments: tuple[str, ...], says: str) -> None:
-    done = started("--port", "0", *arguments)
-    assert done.returncode == 2
-    assert says in " ".join(done.stderr.split())
-    assert "eave " in done.stderr, "what to do"
-
-
 def test_something_else_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     path.write_text("# notes, a line long enough to be read as something\n")
-    done = started("--port", "0", "--session", str(path))
+    done = finished("serve", "--port", "0", "--session", str(path))
     assert done.returncode == 1
     assert "is not a session of localspec" in " ".join(done.stderr.split())
     assert path.read_text().startswith("# notes")
