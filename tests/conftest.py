@@ -76,9 +76,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _hangup() -> None:
-    """Under nohup SIGHUP is ignored, by every program that is started here too."""
+def _signals_arrive() -> None:
+    """Under nohup SIGHUP is ignored, and Ctrl+C by a shell's background jobs: by every program that
+    is started here too."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -61,14 +60,6 @@ class Terminal(io.TextIOWrapper):
 
     def isatty(self) -> bool:
         return True
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _signals_arrive() -> Iterator[None]:
-    """A shell's background jobs ignore Ctrl+C, and children inherit that."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -50,19 +49,14 @@ def running(
     *arguments: str, command: tuple[str, ...] = LOCALSPEC, stdin: str = ""
 ) -> Iterator[subprocess.Popen[str]]:
     """A process that can be interrupted, with pipes on all of its streams."""
-    # A process started by a shell in the background ignores Ctrl+C, and so do its children.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        process = subprocess.Popen(
-            [*command, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-        )
-    finally:
-        signal.signal(signal.SIGINT, before)
+    process = subprocess.Popen(
+        [*command, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+    )
     # Should it hang, its pipes end, and the test with it.
     watchdog = threading.Timer(TIMEOUT, process.kill)
     watchdog.start()

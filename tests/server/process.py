@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -152,38 +151,11 @@ def serving(
     folder: Path, *arguments: str, key: str | None = None, wait: bool = True, **environment: str
 ) -> Iterator[Running]:
     """A server on a free port, ended afterwards. Its standard error goes into a file."""
-    log = folder / "server.log"
-    command = [sys.executable, "-m", "localspec", "serve", "--port", "0", *arguments]
     if key is not None:
         environment["LOCALSPEC_API_KEY"] = key
-    # A process started by a shell in the background ignores Ctrl+C, and so do its children.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with log.open("w") as errors:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                env={**os.environ, **environment},
-            )
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert process.stdout is not None
-    try:
-        line = process.stdout.readline()
-        found = re.search(r"http://\S+", line)
-        assert found is not None, log.read_text()
-        server = Running(process, found[0], log, key)
-        if wait:
-            server.wait_until_healthy()
-        yield server
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        process.stdout.close()
+    command = ("-m", "localspec", "serve", "--port", "0", *arguments)
+    with _started(command, folder / "server.log", environment, key=key, wait=wait) as running:
+        yield running
 
 
 PROGRAM = """
@@ -202,17 +174,39 @@ def start(*offers, **options):
 @contextmanager
 def serving_program(program: str, *arguments: str, wait: bool = True) -> Iterator[Running]:
     """A server that a Python program starts, which has `start(*offers, **options)`."""
-    command = [sys.executable, "-c", PROGRAM + program, *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    with _started(("-c", PROGRAM + program, *arguments), Path(os.devnull), {}, wait=wait) as server:
+        yield server
+
+
+@contextmanager
+def _started(
+    command: tuple[str, ...],
+    log: Path,
+    environment: Mapping[str, str],
+    *,
+    key: str | None = None,
+    wait: bool,
+) -> Iterator[Running]:
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**os.environ, **environment},
+        )
     assert process.stdout is not None
     try:
-        server = Running(process, process.stdout.readline().strip(), Path())
+        found = re.search(r"http://\S+", process.stdout.readline())
+        assert found is not None, log.read_text()
+        server = Running(process, found[0], log, key)
         if wait:
             server.wait_until_healthy()
         yield server
     finally:
-        process.terminate()
-        assert process.wait(PATIENCE) == 0 or not wait
+        process.kill()
+        process.wait()
         process.stdout.close()
 
 

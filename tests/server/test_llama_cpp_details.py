@@ -82,6 +82,7 @@ def test_a_prompt_that_does_not_fit_says_so_in_llama_cpps_words(small: Running) 
     assert reply.status == 400
     assert "exceeds the available context size" in error["message"]
     assert (error["type"], error["n_ctx"]) == ("exceed_context_size_error", 128)
+    assert error["code"] == "context_length_exceeded"
 
 
 def test_how_long_answers_are_that_nobody_limits(small: Running) -> None:

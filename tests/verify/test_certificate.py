@@ -9,13 +9,13 @@ import pytest
 
 from localspec.verify import effort, examination
 from localspec.verify.outcome import Outcome
-from tests.cli.conftest import Cli, _own_environment, _signals_arrive, cli
+from tests.cli.conftest import Cli, _own_environment, cli
 from tests.decoding.test_lossless_controls import AlwaysAccepts
 from tests.engine.conftest import ModelFiles
 from tests.support.adapters import lora
 from tests.verify.conftest import LITTLE
 
-__all__ = ["_own_environment", "_signals_arrive", "cli"]
+__all__ = ["_own_environment", "cli"]
 
 
 @pytest.fixture
