@@ -180,6 +180,9 @@ def test_tokens_of_a_conversation_are_counted(server: Running) -> None:
     for path in ("/chat/completions/input_tokens", "/v1/chat/completions/input_tokens"):
         counted = server.post(path, {"messages": [ASK]}).json
         assert counted["input_tokens"] == whole["usage"]["prompt_tokens"]
+    vllm = server.post("/tokenize", {"messages": [ASK]}).json
+    assert vllm["count"] == len(vllm["tokens"]) == whole["usage"]["prompt_tokens"]
+    assert vllm["max_model_len"] == 1024
 
 
 def test_timings_come_with_every_event_that_is_asked_for_them(server: Running) -> None:

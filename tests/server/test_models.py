@@ -134,16 +134,6 @@ def test_one_makes_room_for_the_other(target_path: Path, draft_path: Path) -> No
             assert loaded(server) == [path.stem]
 
 
-def test_the_page_goes_on_while_no_model_is_loaded(target_path: Path, tmp_path: Path) -> None:
-    broken = tmp_path / "broken.gguf"
-    broken.write_bytes(b"no model")
-    with tight(target_path, broken) as server:
-        server.post("/v1/completions", {"prompt": "Once upon a time", "model": "broken"})
-        assert server.states(1)[0]["context"] == 0
-        server.post("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 2})
-        assert server.states(1)[0]["context"] == 2048
-
-
 def test_layers_on_other_machines_need_no_memory_here(target_path: Path) -> None:
     here = needs(target_path, ModelOptions(context=256))
     there = needs(target_path, ModelOptions(context=256, rpc=("one:50052",)))
@@ -180,10 +170,12 @@ def test_one_that_cannot_be_loaded_leaves_the_others(target_path: Path, tmp_path
             assert reply.status == 503
             # None is loaded now, and the first is as soon as it is asked for.
             assert loaded(server) == []
+            assert server.states(1)[0]["context"] == 0
             assert server.get("/health").status == 200
             assert server.get("/api/ps").json["models"] == []
             assert len(server.get("/api/tags").json["models"]) == 2
             assert server.post("/v1/completions", body).json["model"] == target_path.stem
+            assert server.states(1)[0]["context"] == 2048
 
 
 def test_a_file_that_is_not_there(refused: Cli) -> None:

@@ -57,6 +57,7 @@ def test_tools(server: Running) -> None:
         calls += whole.get("tool_calls", [])
         called += len(calls)
         assert all(isinstance(call["function"]["arguments"], dict) for call in calls)
+        assert all(call["id"] for call in calls)
         goes_on = [*ASK, whole, {"role": "tool", "tool_name": "clock", "content": "Noon."}]
         after = {"messages": goes_on, "options": FEW, "stream": False}
         assert server.post("/api/chat", after).status == 200
@@ -69,7 +70,10 @@ def test_what_there_is(server: Running) -> None:
     assert server.get("/api/ps").json["models"][0]["name"] == model["name"]
     shown = server.post("/api/show", {"model": model["name"]}).json
     assert shown["capabilities"] == ["completion"]
-    assert shown["model_info"]["general.architecture"] == "llama"
+    about = shown["model_info"]
+    assert about["general.architecture"] == "llama"
+    assert isinstance(about["llama.context_length"], int)
+    assert about["tokenizer.ggml.tokens"] is None
     assert server.get("/api/version").json["version"]
 
 
