@@ -12,6 +12,7 @@ from types import EllipsisType
 from typing import Any
 
 from localspec.chat.titles import NEW, one_line, title_from
+from localspec.prompting.roles import joined
 
 USER, ASSISTANT = "user", "assistant"
 
@@ -188,7 +189,7 @@ class Conversation:
             if not content or (message.role == ASSISTANT and message.state == FAILED):
                 continue
             if found and found[-1]["role"] == message.role == USER:
-                found[-1]["content"] = _joined(found[-1]["content"], content)
+                found[-1]["content"] = joined(found[-1]["content"], content)
             else:
                 found.append({"role": message.role, "content": content})
         return found
@@ -238,15 +239,6 @@ def _with_attachments(message: Message) -> Content:
     text = "\n\n".join([*parts, message.content] if message.content else parts)
     shown = [{"type": "image", "image": image} for image in images if image is not None]
     return [*shown, {"type": "text", "text": text}] if shown else text
-
-
-def _joined(first: Content, second: Content) -> Content:
-    if isinstance(first, str) and isinstance(second, str):
-        return f"{first}\n\n{second}"
-    parts = [
-        [{"type": "text", "text": one}] if isinstance(one, str) else one for one in (first, second)
-    ]
-    return [*parts[0], *parts[1]]
 
 
 def fenced(text: str) -> str:

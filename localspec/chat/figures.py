@@ -117,6 +117,12 @@ class Figures:
             return cls()
 
 
+_SAME = (
+    *("prompt_tokens", "cached_tokens", "prompt_seconds", "decode_seconds", "draft_seconds"),
+    *("verify_seconds", "overhead_seconds", "drafted", "tested", "accepted"),
+    *("rule", "lossless", "seed"),
+)
+"""Fields that are the same in `GenerationStats`."""
 _KINDS = {"int": (int, float), "float": (int, float), "float | None": (int, float, type(None))}
 _NUMBERS = {f.name: _KINDS[str(f.type)] for f in fields(Figures) if str(f.type) in _KINDS}
 
@@ -213,24 +219,15 @@ class Meter:
         buckets = list(self._buckets)
         recent, seconds = map(sum, zip(*buckets[-1 - RECENT :], strict=True))
         return Figures(
+            **{name: getattr(stats, name) for name in _SAME},
             tokens=stats.generated_tokens,
             passes=stats.target_passes,
-            prompt_tokens=stats.prompt_tokens,
-            cached_tokens=stats.cached_tokens,
-            prompt_seconds=stats.prompt_seconds,
-            decode_seconds=stats.decode_seconds,
-            draft_seconds=stats.draft_seconds,
-            verify_seconds=stats.verify_seconds,
-            overhead_seconds=stats.overhead_seconds,
             speed=stats.tokens_per_second,
             speed_now=recent / seconds if seconds else 0.0,
             plain_seconds=None
             if self._unpriced or not self._plain
             else self._plain * self.baseline.factor,
             beside=self.baseline.name,
-            drafted=stats.drafted,
-            tested=stats.tested,
-            accepted=stats.accepted,
             by_drafter={name: (d.accepted, d.tested) for name, d in list(stats.by_drafter.items())},
             by_position=_by_position(stats),
             speeds=tuple(round(count / took, 2) for count, took in buckets[:-1]),
@@ -239,9 +236,6 @@ class Meter:
             reasons=dict(stats.reasons),
             off=self._reason if self._undrafted >= OFF_AFTER else None,
             may_risk=None if account is None else max(0.0, account.fund),
-            rule=stats.rule,
-            lossless=stats.lossless,
-            seed=stats.seed,
             notices=tuple(stats.notices),
         )
 

@@ -24,12 +24,8 @@ def table(
     stats: GenerationStats, figures: Figures, *, model: str, draft: str | None, finish: str
 ) -> str:
     """All of `stats`, a line per figure."""
-    seconds = {
-        "prompt": stats.prompt_seconds,
-        "draft": stats.draft_seconds,
-        "verify": stats.verify_seconds,
-        "overhead": stats.overhead_seconds,
-    }
+    spans = ("prompt", "draft", "verify", "overhead")
+    seconds = (f"{name} {getattr(stats, f'{name}_seconds'):.3f}" for name in spans)
     cached = f" ({stats.cached_tokens} cached)"
     rows = [
         ("model", model),
@@ -48,7 +44,7 @@ def table(
         rows.append((f"  position {number}", _share(accepted, tested)))
     for name, drafter in stats.by_drafter.items():
         rows.append((f"  {name}", _share(drafter.accepted, drafter.tested)))
-    rows.append(("seconds", ", ".join(f"{name} {value:.3f}" for name, value in seconds.items())))
+    rows.append(("seconds", ", ".join(seconds)))
     if stats.account is not None:
         rows.append(("balance", account(stats.account)))
     for reason, passes in sorted(stats.reasons.items(), key=lambda item: -item[1]):

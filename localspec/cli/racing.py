@@ -80,8 +80,8 @@ def raced(
                     screen.show(replace(lap, seconds=clocks[lap.lane] + lap.seconds))
             clocks = [clock + lane.seconds for clock, lane in zip(clocks, lanes, strict=True)]
             alike = all(each.equal for each in outcomes)
-            found = _compared(request, (beside, engine), streams, lanes, alike=alike)
-            outcomes.append(replace(found, lead=progress.lead()))
+            found = _compared(request, (beside, engine), streams, lanes, alike, progress.lead())
+            outcomes.append(found)
         if provable:
             outcomes = _proved(engine, ours, outcomes, work)
         measured += sum(stream.stats.calibration_seconds for stream in ours)
@@ -153,8 +153,8 @@ def _compared(
     engines: tuple[Engine, Engine],
     streams: Sequence[Stream],
     lanes: Sequence[RaceLane],
-    *,
     alike: bool,
+    lead: float | None,
 ) -> RaceOutcome:
     beside, engine = engines
     plain, ours = (
@@ -177,7 +177,7 @@ def _compared(
         localspec=ours,
         greedy=request.opening.sampling.greedy and ours.stats.lossless,
         parting=parting(plain.token_ids, ours.token_ids, beside.token_bytes) if alike else None,
-        lead=None,
+        lead=lead,
         alike=alike,
         stock=stock,
     )

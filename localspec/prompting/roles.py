@@ -157,7 +157,7 @@ class Fitting:
         thought, content = message.get("reasoning_content"), message.get("content")
         if not thought or not self._wants_thinking:
             return message
-        thinking = _joined(thought, content) if content else thought
+        thinking = joined(thought, content) if content else thought
         return {**message, "thinking": thinking, "content": ""}
 
     def _formed(self, messages: Messages) -> Messages:
@@ -211,7 +211,7 @@ def _in_words(message: Mapping[str, Any], words: list[str]) -> dict[str, Any]:
 def _calls_as_text(messages: Messages) -> Messages:
     found = [_as_text(message) if message.get("tool_calls") else message for message in messages]
     return [
-        {"role": "user", "content": _joined(RESULT, message.get("content") or "", between="")}
+        {"role": "user", "content": joined(RESULT, message.get("content") or "", between="")}
         if _is_result(message)
         else message
         for message in found
@@ -301,7 +301,7 @@ def _merged(messages: Messages) -> Messages:
             and not _is_result(message)
             and not last.get("tool_calls")
         ):
-            content = _joined(last.get("content") or "", message.get("content") or "")
+            content = joined(last.get("content") or "", message.get("content") or "")
             found[-1] = {**last, **message, "content": content}
         else:
             found.append(message)
@@ -329,7 +329,8 @@ def _called(message: dict[str, Any], form: CallForm) -> dict[str, Any]:
     return {**message, "content": message.get("content") or content, "tool_calls": calls}
 
 
-def _joined(one: Any, other: Any, between: str = _BETWEEN) -> Any:
+def joined(one: Any, other: Any, between: str = _BETWEEN) -> Any:
+    """Two contents, of texts or parts, as one."""
     if isinstance(one, Content) or isinstance(other, Content):
         one, other = all_marked(one), all_marked(other)
     if isinstance(one, str) and isinstance(other, str):
@@ -351,7 +352,7 @@ def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:
     others = {name: value for name, value in message.items() if name != "tool_calls"}
     # What the model said may have its own <think>, what it called with is text.
     content = all_marked(message.get("content") or "", answer=message["role"] in ANSWERS)
-    return {**others, "content": _joined(content, marked("\n".join(said)), "\n")}
+    return {**others, "content": joined(content, marked("\n".join(said)), "\n")}
 
 
 def _arguments(arguments: Any, *, whole: bool) -> Any:

@@ -12,6 +12,10 @@ from localspec.chat.figures import Meter, baseline
 from localspec.chat.words import NAMES, line, main_reason, named
 
 _INTERVAL = 0.1
+_SAME = (
+    *("tokens", "passes", "times_plain", "beside", "prompt_tokens", "cached_tokens"),
+    *("context_used", "context_length", "lossless", "seed", "notices"),
+)
 
 
 class Speculation:
@@ -46,25 +50,15 @@ class Speculation:
         return {
             "summary": line(figures, draft=self._draft),
             "figures": {
-                "tokens": figures.tokens,
+                **{name: getattr(figures, name) for name in _SAME},
                 "tokens_per_second": figures.speed or None,
-                "times_plain": figures.times_plain,
-                "beside": figures.beside,
                 "tokens_per_pass": figures.tokens_per_pass or None,
-                "prompt_tokens": figures.prompt_tokens,
-                "cached_tokens": figures.cached_tokens,
-                "context_used": figures.context_used,
-                "context_length": figures.context_length,
                 "drafters": [
                     {"source": source, "name": _named(source), "accepted": kept, "tested": tested}
                     for source, (kept, tested) in figures.by_drafter.items()
                 ],
-                "passes": figures.passes,
                 "undrafted": sum(figures.reasons.values()),
                 "reason": main_reason(figures.reasons) if figures.reasons else None,
-                "lossless": figures.lossless,
-                "seed": figures.seed,
-                "notices": figures.notices,
             },
         }
 
