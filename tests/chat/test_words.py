@@ -64,6 +64,8 @@ def test_the_line_says_what_is_not_known_by_leaving_it_out() -> None:
         plain_seconds=None, drafted=0, tested=0, accepted=0, reasons={"none was asked for": 60}
     )
     assert words.line(undrafted) == "121 tokens · 60.0 tok/s · not drafted"
+    several = figures(drafted=0, reasons={"rarely": 1, "mostly": 9})
+    assert words.line(several, in_full=True) == "121 tokens · 60.0 tok/s · not drafted: mostly"
 
 
 def test_a_lossy_rule_is_told_in_the_line_and_in_words() -> None:

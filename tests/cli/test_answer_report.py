@@ -5,7 +5,7 @@ from __future__ import annotations
 from localspec import DrafterStats, GenerationStats
 from localspec.answer_line import STOCK
 from localspec.chat.figures import Figures
-from localspec.cli.answer_report import account, line, table
+from localspec.cli.answer_report import account, table
 from localspec.decoding.stats import AccountStatement
 
 
@@ -30,13 +30,6 @@ def drafted() -> GenerationStats:
         seed=42,
         reasons={"it rests": 1, "the answer ends with the next token": 3},
     )
-
-
-def test_one_line_gives_the_main_reason_where_nothing_was_drafted() -> None:
-    reasons = {"rarely": 1, "mostly": 9}
-    figures = Figures(tokens=11, passes=11, speed=20.0, decode_seconds=0.5, reasons=reasons)
-    told = line(figures, draft=None, interrupted=False)
-    assert told == "11 tokens · 20.0 tok/s · not drafted: mostly"
 
 
 def test_the_table_has_every_figure() -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import io
-import sys
 from pathlib import Path
 
 import pytest
 
-from localspec.cli.input_texts import read_prompt, standard_input, text_or_file
-from localspec.errors import Cancelled, UsageError
+from localspec.cli.input_texts import read_prompt
 from tests.cli.conftest import Cli, Terminal
 
 
@@ -71,29 +69,7 @@ def test_no_prompt_is_guessed(
     cli("run", *arguments, stdin=stdin).refused(cause)
 
 
-def test_a_closed_standard_input_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", None)
-    assert standard_input() is None
-    closed = piped(b"")
-    closed.close()
-    monkeypatch.setattr(sys, "stdin", closed)
-    assert standard_input() is None
-    with pytest.raises(UsageError, match="There is no prompt"):
-        read_prompt(None, None)
-
-
-def test_ctrl_c_while_reading() -> None:
-    class Interrupted(io.TextIOWrapper):
-        @property
-        def buffer(self) -> io.BytesIO:
-            raise KeyboardInterrupt
-
-    with pytest.raises(Cancelled, match="Interrupted while standard input was read"):
-        read_prompt(None, Interrupted(io.BytesIO()))
-
-
-def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+def test_a_file_that_is_no_text(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "grammar.gbnf"
     file.write_bytes(b"root ::= \xff")
-    with pytest.raises(UsageError, match=r"grammar\.gbnf is not UTF-8: byte 9"):
-        text_or_file(str(file), "--grammar", inline=False)
+    cli("run", "--grammar", str(file), "hi").refused("grammar.gbnf is not UTF-8: byte 9")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from localspec.cli.main import main
+from tests.cli.conftest import Cli
 from tests.history.histories import conversation_of, store
 from tests.support import homes
 
@@ -18,64 +17,49 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return homes.move_to(tmp_path, monkeypatch)
 
 
-def said(capsys: pytest.CaptureFixture[str]) -> str:
-    return capsys.readouterr().err
-
-
-def listed(capsys: pytest.CaptureFixture[str]) -> dict[str, int]:
-    capsys.readouterr()
-    assert main(["learn", "--list", "--json"]) == 0
-    stores = json.loads(capsys.readouterr().out)["datastores"]
+def listed(cli: Cli) -> dict[str, int]:
+    stores = cli("learn", "--list", "--json").json["datastores"]
     return {name: each["texts"] for store in stores for name, each in store["learned"].items()}
 
 
-def make(folder: Path, files: dict[str, str | bytes]) -> None:
+def make(folder: Path, files: dict[str, bytes]) -> None:
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        path.write_bytes(content)
 
 
 def test_what_is_no_text_is_left_out_and_counted(
-    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("localspec.retrieval.texts.MOST_BYTES", 100)
-    make(here, {"a.txt": "some text", "b.bin": b"\0\1", "c.txt": b"\xff\xfe", "d.txt": "d" * 101})
+    make(here, {"a.txt": b"some text", "b.bin": b"\0\1", "c.txt": b"\xff\xfe", "d.txt": b"d" * 101})
     (here / "link.txt").symlink_to(here / "a.txt")
-    assert main(["learn", "."]) == 0
-    told = said(capsys)
+    told = cli("learn", ".").err
     assert "Files left out: 2 that are no UTF-8 text, 1 of more than" in told
     assert "Learned 1 texts" in told
     assert "tale-13m" in told
 
 
-def test_it_is_listed_replaced_and_forgotten(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    make(here, {"one/a.txt": "once upon a time", "two.txt": "there was a fox"})
-    assert main(["learn", "one", "two.txt"]) == 0
-    assert main(["learn", "one"]) == 0
-    assert listed(capsys) == {str(here / "one"): 1, str(here / "two.txt"): 1}
-    assert main(["learn", "--list"]) == 0
-    assert str(here / "two.txt") in capsys.readouterr().out
-    assert main(["learn", "--forget", "two.txt"]) == 0
-    assert listed(capsys) == {str(here / "one"): 1}
-    assert main(["learn", "--forget", "two.txt"]) == 2
-    assert "learn --list" in said(capsys)
+def test_it_is_listed_replaced_and_forgotten(cli: Cli, here: Path) -> None:
+    make(here, {"one/a.txt": b"once upon a time", "two.txt": b"there was a fox"})
+    assert cli("learn", "one", "two.txt").code == cli("learn", "one").code == 0
+    assert listed(cli) == {str(here / "one"): 1, str(here / "two.txt"): 1}
+    assert str(here / "two.txt") in cli("learn", "--list").out
+    assert cli("learn", "--forget", "two.txt").code == 0
+    assert listed(cli) == {str(here / "one"): 1}
+    cli("learn", "--forget", "two.txt").refused("learn --list")
 
 
-def test_the_history_is_learned_and_forgotten_as_a_whole(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["learn", "--history"]) == 2
-    assert "no history yet" in said(capsys)
+def test_the_history_is_learned_and_forgotten_as_a_whole(cli: Cli) -> None:
+    cli("learn", "--history").refused("no history yet")
     store(conversation_of("Why?", "Because.") for _ in range(2))
-    assert main(["learn", "--history"]) == 0
-    assert listed(capsys) == {"history": 4}
-    assert main(["history", "rm", "1", "--yes"]) == 0
-    assert listed(capsys) == {"history": 2}, "what is removed there is forgotten here"
-    assert main(["learn", "--forget", "history"]) == 0
-    assert listed(capsys) == {}
+    assert cli("learn", "--history").code == 0
+    assert listed(cli) == {"history": 4}
+    assert cli("history", "rm", "1", "--yes").code == 0
+    assert listed(cli) == {"history": 2}, "what is removed there is forgotten here"
+    assert cli("learn", "--forget", "history").code == 0
+    assert listed(cli) == {}
 
 
 @pytest.mark.parametrize(
@@ -90,23 +74,17 @@ def test_the_history_is_learned_and_forgotten_as_a_whole(
     ],
 )
 def test_what_is_wrong_is_said(
-    here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, sentence: str
+    cli: Cli, here: Path, arguments: list[str], code: int, sentence: str
 ) -> None:
     (here / "empty").mkdir()
-    make(here, {"a.txt": "text"})
-    assert main(["learn", *arguments]) == code
-    told = said(capsys)
-    assert sentence in told
-    assert "Traceback" not in told
+    make(here, {"a.txt": b"text"})
+    cli("learn", *arguments).refused(sentence, code=code)
 
 
 @pytest.mark.parametrize("package", ["pydivsufsort", "pathspec", "filelock"])
 def test_a_missing_package_is_named(
-    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, package: str
+    cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
-    make(here, {"a.txt": "text"})
+    make(here, {"a.txt": b"text"})
     monkeypatch.setitem(sys.modules, package, None)
-    assert main(["learn", "."]) == 2
-    told = said(capsys)
-    assert f"the package {package}" in told
-    assert "pip install '.[learn]'" in told
+    cli("learn", ".").refused(f"the package {package}", "pip install '.[learn]'")
