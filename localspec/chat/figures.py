@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import reduce
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from localspec.answer_line import STOCK
@@ -229,7 +230,9 @@ class Meter:
             else self._plain * self.baseline.factor,
             beside=self.baseline.name,
             by_drafter={name: (d.accepted, d.tested) for name, d in list(stats.by_drafter.items())},
-            by_position=_by_position(stats),
+            by_position=tuple(
+                zip_longest(stats.accepted_per_position, stats.tested_per_position, fillvalue=0)
+            ),
             speeds=tuple(round(count / took, 2) for count, took in buckets[:-1]),
             context_used=self._context_used or stats.prompt_tokens,
             context_length=self._context_length,
@@ -252,9 +255,3 @@ class Meter:
             # No pass over several tokens is cheaper than one over a single token: a price above
             # this pass's own was measured while the machine was busier.
             self._plain += min(cost, step.target_seconds) * tokens
-
-
-def _by_position(stats: GenerationStats) -> tuple[tuple[int, int], ...]:
-    accepted, tested = list(stats.accepted_per_position), list(stats.tested_per_position)
-    accepted += [0] * (len(tested) - len(accepted))
-    return tuple(zip(accepted, tested, strict=False))

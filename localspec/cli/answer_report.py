@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 from localspec.answer_line import rate, times
 from localspec.chat import words
 from localspec.chat.figures import Figures
@@ -39,7 +41,7 @@ def table(
         ("drafted", f"{_count(stats.drafted, 'token')}, of these {stats.tested} tested"),
         ("accepted", _share(stats.accepted, stats.tested)),
     ]
-    positions = zip(_padded(stats), stats.tested_per_position, strict=True)
+    positions = zip_longest(stats.accepted_per_position, stats.tested_per_position, fillvalue=0)
     for number, (accepted, tested) in enumerate(positions, start=1):
         rows.append((f"  position {number}", _share(accepted, tested)))
     for name, drafter in stats.by_drafter.items():
@@ -71,12 +73,6 @@ def account(statement: AccountStatement) -> str:
     limit = f"may lose {statement.fund:.2f} s now" if statement.fund > 0.0 else "is paused"
     held = _count(statement.refused, "step")
     return f"drafting {word} {abs(statement.saved):.2f} s, and {limit}; {held} held back"
-
-
-def _padded(stats: GenerationStats) -> list[int]:
-    """Accepted per position, zeros included."""
-    missing = len(stats.tested_per_position) - len(stats.accepted_per_position)
-    return [*stats.accepted_per_position, *[0] * missing]
 
 
 def _count(number: int, one: str, many: str | None = None) -> str:

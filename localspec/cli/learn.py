@@ -76,6 +76,7 @@ def _learn(
     console: Console, paths: Sequence[Path], history: bool, model: str | None, json: bool
 ) -> int:
     from localspec.retrieval.learning import learn as learn_texts
+    from localspec.retrieval.manifest import CONVERSATION
     from localspec.retrieval.texts import SkippedFiles, texts_in
 
     began, skipped = time.perf_counter(), SkippedFiles()
@@ -86,7 +87,9 @@ def _learn(
     with _vocabulary(model, console) as (vocabulary, facts):
         read = {str(path.resolve()): texts_in(path, skipped) for path in paths}
         if history:
-            read |= {name: iter(messages) for name, messages in _conversations()}
+            for one in conversations():
+                if said := [m.content for m in one.messages.values() if m.content]:
+                    read[CONVERSATION + one.id] = iter(said)
         texts = {name: _tokens(vocabulary, each, console) for name, each in read.items()}
     tokenized = time.perf_counter()
     count, tokens = sum(map(len, texts.values())), sum(len(t) for k in texts.values() for t in k)
@@ -142,15 +145,6 @@ def _vocabulary(
     with Model(path, ModelOptions(), vocabulary_alone=True) as model:
         vocabulary = model.vocabulary
         yield vocabulary, LearnedVocabulary(vocabulary.fingerprint(), vocabulary.size, model.name)
-
-
-def _conversations() -> Iterator[tuple[str, list[str]]]:
-    from localspec.retrieval.manifest import CONVERSATION
-
-    for conversation in conversations():
-        messages = [m.content for m in conversation.messages.values() if m.content]
-        if messages:
-            yield CONVERSATION + conversation.id, messages
 
 
 def conversations() -> Iterator[Conversation]:

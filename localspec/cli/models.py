@@ -57,7 +57,8 @@ def _table(entries: Sequence[Entry]) -> str:
     rows = [
         (
             entry.name,
-            _parameters(entry),
+            parameter_count(entry.parameters)
+            + ("" if entry.active is None else f" ({parameter_count(entry.active)} active)"),
             "" if entry.size is None else gigabytes(entry.size),
             entry.licence,
             entry.drafts[0] if entry.drafts else "",
@@ -67,8 +68,3 @@ def _table(entries: Sequence[Entry]) -> str:
     ]
     header = ("NAME", "PARAMETERS", "DOWNLOAD", "LICENCE", "DRAFT", "HEADS")
     return table(header, rows, right=("PARAMETERS", "DOWNLOAD"), spare=("HEADS", "LICENCE"))
-
-
-def _parameters(entry: Entry) -> str:
-    active = "" if entry.active is None else f" ({parameter_count(entry.active)} active)"
-    return f"{parameter_count(entry.parameters)}{active}"

@@ -81,21 +81,18 @@ class Console:
     def answer(self, text: str) -> None:
         """Print a part of the answer now; may raise OutputLost, as all that follow."""
         self.erase_progress()
-        self._send(harmless(text) if sys.stdout.isatty() else text)
+        try:
+            sys.stdout.write(harmless(text) if sys.stdout.isatty() else text)
+            sys.stdout.flush()
+        except OSError as error:
+            _discard(sys.stdout)
+            raise lost(error) from None
 
     def answer_json(self, value: Any) -> None:
         text = json.dumps(value, ensure_ascii=False)
         if not text.isprintable():  # what steers a terminal, or a file's name that is not UTF-8
             text = json.dumps(value)
         self.answer(text + "\n")
-
-    def _send(self, text: str) -> None:
-        try:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-        except OSError as error:
-            _discard(sys.stdout)
-            raise lost(error) from None
 
     def finish(self) -> None:
         """Write out what is still buffered."""
@@ -106,7 +103,7 @@ class Console:
         self.erase_progress()
         if sys.stderr.isatty():
             text = harmless(text)
-            if dim and _takes_colour():
+            if dim and not os.environ.get("NO_COLOR") and _can_go_back():
                 text = f"\x1b[2m{text}\x1b[0m"
         self._write_aside(text + end)
 
@@ -235,7 +232,3 @@ def _occupy_standard_descriptors() -> None:
 
 def _can_go_back() -> bool:
     return os.environ.get("TERM") != "dumb"
-
-
-def _takes_colour() -> bool:
-    return not os.environ.get("NO_COLOR") and _can_go_back()

@@ -115,7 +115,9 @@ class Channels:
         while self._held:
             if self._piece is None:
                 header, mark, rest = self._held.partition("<|message|>")
-                if not mark and self._may_be_header(header.lstrip()):
+                begun = header.lstrip()
+                begins = (one.startswith(begun) or begun.startswith(one) for one in self._HEADERS)
+                if not mark and any(begins):
                     break
                 self._piece = Text
                 if not mark:  # such as what a grammar holds it to
@@ -128,7 +130,8 @@ class Channels:
                     self._piece = Thought
                 continue
             ends = [(self._held.find(mark), mark) for mark in self._ENDS if mark in self._held]
-            at, mark = min(ends, default=(self._whole(), ""))
+            held = max(held_back(self._held, mark) for mark in self._ENDS)
+            at, mark = min(ends, default=(len(self._held) - held, ""))
             if at:
                 found.append(self._piece(self._held[:at]))
             self._held = self._held[at + len(mark) :]
@@ -142,9 +145,3 @@ class Channels:
             begun = self._held.strip()
             return [Text(self._held)] if begun and not begun.startswith("<|") else []
         return [self._piece(self._held)] if self._held else []
-
-    def _may_be_header(self, text: str) -> bool:
-        return any(one.startswith(text) or text.startswith(one) for one in self._HEADERS)
-
-    def _whole(self) -> int:
-        return len(self._held) - max(held_back(self._held, mark) for mark in self._ENDS)

@@ -45,9 +45,13 @@ class OllamaRequest(Record):
 async def openai(service: Service, wanted: EmbeddingsRequest) -> Any:
     model = await _model(service, wanted)
     vectors, count = await _vectors(service, model, wanted.input)
+    encoded: list[Any] = [vector.tolist() for vector in vectors]
+    if wanted.encoding_format == "base64":
+        raw = [vector.astype(np.dtype("<f4")).tobytes() for vector in vectors]
+        encoded = [base64.b64encode(one).decode() for one in raw]
     data = [
-        {"object": "embedding", "index": number, "embedding": _encoded(vector, wanted)}
-        for number, vector in enumerate(vectors)
+        {"object": "embedding", "index": number, "embedding": one}
+        for number, one in enumerate(encoded)
     ]
     usage = {"prompt_tokens": count, "total_tokens": count}
     return {"object": "list", "data": data, "model": service.host.name, "usage": usage}
@@ -130,9 +134,3 @@ async def _vectors(
         return [embedder.embed(text[: embedder.longest], left) for text in texts]
 
     return await service.in_turn(work), sum(map(len, texts))
-
-
-def _encoded(vector: Vector, wanted: EmbeddingsRequest) -> Any:
-    if wanted.encoding_format == "base64":
-        return base64.b64encode(vector.astype(np.dtype("<f4")).tobytes()).decode()
-    return vector.tolist()

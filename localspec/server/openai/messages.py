@@ -81,8 +81,9 @@ def messages_of(messages: Sequence[Message], *, sees_images: bool = False) -> li
     found: list[dict[str, Any]] = []
     for message in messages:
         role = "system" if message.role == "developer" else message.role
-        if sees_images and role == "user" and _has_images(message.content):
-            found.append({"role": role, "content": _with_images(message.content)})
+        parts = message.content if isinstance(message.content, list) else []
+        if sees_images and role == "user" and any(part.type in IMAGES for part in parts):
+            found.append({"role": role, "content": _with_images(parts)})
             continue
         # Parts of a beginning of the answer are paragraphs, as for llama-server.
         former = message.function_call
@@ -108,13 +109,9 @@ def _call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": function}
 
 
-def _has_images(content: Content | None) -> bool:
-    return isinstance(content, list) and any(part.type in IMAGES for part in content)
-
-
-def _with_images(content: Content | None) -> list[dict[str, Any]]:
+def _with_images(content: Sequence[ContentPart]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for part in content if isinstance(content, list) else ():
+    for part in content:
         if part.type in IMAGES:
             place = part.image_url
             url = place.get("url") if isinstance(place, dict) else place
