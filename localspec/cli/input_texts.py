@@ -47,11 +47,17 @@ def _read(stdin: TextIO) -> str:
     return text.removesuffix("\n").removesuffix("\r")
 
 
-def text_or_file(value: str, option: str, *, inline: bool) -> str:
-    """The value itself if it looks so (`inline`), or the text of the file that it names, which
+GRAMMAR, SCHEMA = re.compile(r"(?m)::=|^\s*start\s*:"), re.compile(r"\A\s*\{")
+"""What GBNF and Lark have, and what JSON begins with; anything else is a path."""
+
+
+def text_or_file(value: str | None, option: str, inline: re.Pattern[str]) -> str | None:
+    """The value itself where it looks `inline`, or the text of the file that it names, which
     `@PATH` always does; a UsageError about the `option` where there is no such text."""
+    if value is None:
+        return None
     text = require_utf8(value, option)
-    if inline and not value.startswith("@"):
+    if inline.search(value) and not value.startswith("@"):
         return text
     path = Path(value.removeprefix("@")).expanduser()
     try:
@@ -60,28 +66,10 @@ def text_or_file(value: str, option: str, *, inline: bool) -> str:
         raise UsageError(
             f"{option} names no file: {path}. Check the path, or give the text itself."
         ) from None
-    except (OSError, ValueError) as error:
-        if isinstance(error, UsageError):
-            raise
-        cause = getattr(error, "strerror", None) or error
+    except OSError as error:
         raise UsageError(
-            f"{option} cannot be read from {path}: {cause}. Name a readable file."
+            f"{option} cannot be read from {path}: {error.strerror or error}. Name a readable file."
         ) from None
-
-
-def read_grammar(value: str | None) -> str | None:
-    """GBNF contains `::=`, Lark `start:`; anything else is a path."""
-    if value is None:
-        return None
-    inline = "::=" in value or re.search(r"(?m)^\s*start\s*:", value) is not None
-    return text_or_file(value, "--grammar", inline=inline)
-
-
-def read_json_schema(value: str | None) -> str | None:
-    """A schema begins with `{`; anything else is a path."""
-    if value is None:
-        return None
-    return text_or_file(value, "--json-schema", inline=value.lstrip().startswith("{"))
 
 
 def require_utf8(text: str, what: str) -> str:

@@ -12,7 +12,15 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from localspec import Drafting, ModelOptions, SamplingParams, paths
-from localspec.cli import input_texts
+from localspec.cli.input_texts import (
+    GRAMMAR,
+    SCHEMA,
+    read_prompt,
+    require_texts,
+    require_utf8,
+    standard_input,
+    text_or_file,
+)
 from localspec.errors import UsageError
 from localspec.files import read_file
 from localspec.hub.packages import default_reference
@@ -111,14 +119,14 @@ def read_request(params: Mapping[str, Any]) -> AnswerRequest:
         opening=opening,
         system=read_text(params, "system"),
         raw=bool(params["raw"]),
-        stop=input_texts.require_texts(params["stop"], "--stop"),
-        grammar=input_texts.read_grammar(params["grammar"]),
-        json_schema=input_texts.read_json_schema(params["json_schema"]),
+        stop=require_texts(params["stop"], "--stop"),
+        grammar=text_or_file(params["grammar"], "--grammar", GRAMMAR),
+        json_schema=text_or_file(params["json_schema"], "--json-schema", SCHEMA),
         regex=read_text(params, "regex"),
         session=params.get("session"),
         images=_images(params),
         # Last: other errors come before standard input is waited for.
-        prompt=input_texts.read_prompt(params["prompt"], input_texts.standard_input()),
+        prompt=read_prompt(params["prompt"], standard_input()),
     )
 
 
@@ -208,7 +216,7 @@ def model_path(reference: str | None, console: Console, *, embedded: str = EMBED
 
 def read_text(params: Mapping[str, Any], name: str) -> str | None:
     text = params[name]
-    return None if text is None else input_texts.require_utf8(text, f"--{name}")
+    return None if text is None else require_utf8(text, f"--{name}")
 
 
 def _models(params: Mapping[str, Any], settings: Settings | SimpleNamespace) -> ModelRequest:
