@@ -42,9 +42,6 @@ def left() -> set[str]:
     return {id for (id,) in rows(paths.history_file(), "SELECT id FROM conversations")}
 
 
-# Nothing there yet
-
-
 def test_an_empty_history(cli: Cli, home: Path) -> None:
     result = cli("history", "list")
     assert (result.code, result.out) == (0, "")
@@ -54,9 +51,6 @@ def test_an_empty_history(cli: Cli, home: Path) -> None:
     for arguments in (("show", "1"), ("export", "1"), ("rm", "1", "--yes")):
         cli("history", *arguments).refused("the history is empty")
     assert list(home.iterdir()) == []  # looking makes no files
-
-
-# list
 
 
 def test_list_as_json(cli: Cli, filled: list[Conversation]) -> None:
@@ -87,9 +81,6 @@ def test_list_on_a_terminal(home: Path, filled: list[Conversation]) -> None:
     assert "\u202e" not in screen
 
 
-# search
-
-
 def test_search(cli: Cli, filled: list[Conversation]) -> None:
     lines = cli("history", "search", '"of the" w').out.splitlines()
     assert [line.split("\t")[0] for line in lines] == [WALRUS, WALRUS]
@@ -98,9 +89,6 @@ def test_search(cli: Cli, filled: list[Conversation]) -> None:
     found = cli("history", "search", "carp", "--json").json["hits"]
     assert [(each["conversation"], each["role"]) for each in found] == [(WALRUS, ASSISTANT)]
     assert found[0]["snippet"] == "And the carpenter"
-
-
-# show and export
 
 
 def test_show(cli: Cli, filled: list[Conversation]) -> None:
@@ -149,9 +137,6 @@ def test_export_where_it_cannot_be(
     cli: Cli, filled: list[Conversation], arguments: tuple[str, ...], code: int, why: str
 ) -> None:
     cli("history", "export", "1", *arguments).refused(why, code=code)
-
-
-# rm
 
 
 def test_rm(cli: Cli, filled: list[Conversation]) -> None:
@@ -203,9 +188,6 @@ def test_rm_asks(
     assert (len(left()) == 1) is removed
 
 
-# A file that cannot be used
-
-
 @pytest.mark.parametrize(
     "arguments", [("list",), ("search", "fox"), ("show", "1"), ("export", "1"), ("rm", "1", "-y")]
 )
@@ -236,9 +218,6 @@ def test_trouble(
     assert str(path) in sentence
     assert {"damaged": "damaged", "newer": "newer version", "locked": "locked"}[how] in sentence
     assert [file.name for file in path.parent.iterdir() if "corrupt" in file.name] == []
-
-
-# paths
 
 
 def test_paths(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -40,22 +41,9 @@ def call(name: str, arguments: str) -> list[Piece]:
     return [CallBegins(name), CallArguments(arguments)]
 
 
-def thinking() -> Reader:
-    return Thinking(Plain(), open=False)
-
-
-def any_format() -> Reader:
-    return CallReader(TOOLS)
-
-
-def named() -> Reader:
-    return CallReader(TOOLS, named=True)
-
-
-def call_or_response() -> Reader:
-    return CallOrResponse(TOOLS)
-
-
+thinking = partial(Thinking, Plain(), open=False)
+any_format, named = partial(CallReader, TOOLS), partial(CallReader, TOOLS, named=True)
+call_or_response = partial(CallOrResponse, TOOLS)
 CASES: list[tuple[Callable[[], Reader], str, list[Piece]]] = [
     (Plain, "As it is <tool_call>", [Text("As it is <tool_call>")]),
     (
@@ -154,7 +142,7 @@ CASES: list[tuple[Callable[[], Reader], str, list[Piece]]] = [
     (thinking, "Hello <think>", [Text("Hello <think>")]),
     (thinking, "<thin", [Text("<thin")]),
     (thinking, "<think>never ends", [Thought("never ends")]),
-    (lambda: Thinking(Plain(), open=True), "hm</think>Yes", [Thought("hm"), Text("Yes")]),
+    (partial(Thinking, Plain(), open=True), "hm</think>Yes", [Thought("hm"), Text("Yes")]),
 ]  # fmt: skip
 
 

@@ -50,9 +50,6 @@ def get(server: Running, host: str, **headers: str) -> int:
     return int(answer.split()[1])
 
 
-# Who it is.
-
-
 @pytest.mark.parametrize(
     "headers",
     [
@@ -154,9 +151,6 @@ def test_a_page_that_is_allowed(open_server: Running) -> None:
 def test_a_name_that_is_allowed(open_server: Running) -> None:
     assert get(open_server, "box.example") == 200
     assert get(open_server, "fox.example") == 403
-
-
-# How much.
 
 
 def test_the_queue_is_as_long_as_it_may_be(open_server: Running) -> None:
@@ -384,9 +378,6 @@ def test_a_client_that_does_not_read_is_dropped(impatient: Running) -> None:
     assert received.startswith(b"HTTP/1.1 200")
     assert b'"stop":true' not in received, "all of it was sent"
     assert impatient.post("/v1/completions", {"prompt": "x", "max_tokens": 1}).status == 200
-
-
-# What the log shows.
 
 
 def test_nothing_of_a_request_reaches_the_log_unescaped(server: Running) -> None:
