@@ -21,7 +21,7 @@ from localspec.server.server_options import ServerOptions
 
 if TYPE_CHECKING:
     from localspec.cli.request import OpeningOptions
-    from localspec.server.model_hosts import Offer, Opened, Opener
+    from localspec.server.model_hosts import Offer, Opened
 
 EXAMPLES = """\
 Examples:
@@ -265,7 +265,7 @@ def _offers(
     offers: list[Offer] = []
     for opening, given, labels in zip(openings, names, tags, strict=True):
         offer = Offer(
-            opener=_opener(opening, console, session=session is not None),
+            opener=partial(_open, opening, console, session is not None),
             name=given[0] if given else None,
             aliases=given,
             tags=labels,
@@ -284,30 +284,26 @@ def _offers(
     return offers
 
 
-def _opener(opening: OpeningOptions, console: Console, *, session: bool = False) -> Opener:
-    def open_it(progress: Callable[[float], None]) -> Opened:
-        from localspec.gguf.description import embeds_alone
-        from localspec.hub import resolution
-        from localspec.llama import library
-        from localspec.llama.embeddings import EmbeddingModel
+def _open(
+    opening: OpeningOptions, console: Console, session: bool, progress: Callable[[float], None]
+) -> Opened:
+    from localspec.gguf.description import embeds_alone
+    from localspec.hub import resolution
+    from localspec.llama import library
+    from localspec.llama.embeddings import EmbeddingModel
 
-        library.on_abort(console.last_words)
-        path = resolution.find(opening.model, offline=opening.offline).path
-        if not embeds_alone(path):
-            return opening.load(progress)
-        if opening.options.adapters:
-            raise UsageError(
-                f"{path.name} makes only embeddings and takes no adapter. Leave out --lora."
-            )
-        if session:
-            raise UsageError(
-                f"{path.name} makes only embeddings and has no conversation. Leave out --session."
-            )
-        embeds = EmbeddingModel(path, opening.options, progress=progress)
-        embeds.model.name = resolution.name_of(opening.model, path)
-        return embeds
-
-    return open_it
+    library.on_abort(console.last_words)
+    path = resolution.find(opening.model, offline=opening.offline).path
+    if not embeds_alone(path):
+        return opening.load(progress)
+    alone = f"{path.name} makes only embeddings and"
+    if opening.options.adapters:
+        raise UsageError(f"{alone} takes no adapter. Leave out --lora.")
+    if session:
+        raise UsageError(f"{alone} has no conversation. Leave out --session.")
+    embeds = EmbeddingModel(path, opening.options, progress=progress)
+    embeds.model.name = resolution.name_of(opening.model, path)
+    return embeds
 
 
 def needs(path: Path, options: ModelOptions) -> int:
