@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from localspec import __version__
+from localspec.identity import machine
 
 _CHUNK = 1 << 20
 
@@ -52,9 +53,10 @@ class FileFacts:
 def this_machine(threads: int, *, contention: int = 0) -> Machine:
     from localspec.llama import library  # only this, and `_gpu`, need llama.cpp
 
+    here = machine()
     return Machine(
-        cpu=_cpu(),
-        cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1,
+        cpu=here["processor"],
+        cores=here["cores"] or os.cpu_count() or 1,
         threads=threads,
         memory=psutil.virtual_memory().total,
         gpu=_gpu(),
@@ -75,17 +77,6 @@ def file_facts(path: Path) -> FileFacts:
             digest.update(chunk)
             size += len(chunk)
     return FileFacts(str(path), size, digest.hexdigest())
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _gpu() -> str | None:

@@ -69,28 +69,15 @@ def detail_table(summary: PairSummary, temperature: float) -> Table:
 
 
 def sweep_table(summary: PairSummary, temperature: float) -> Table:
-    rows = [
-        [
-            str(depth),
-            percent(cell.acceptance),
-            number(cell.tokens_per_pass),
-            speed(cell.tokens_per_second),
-            number(cell.speed_up),
-        ]
-        for depth, cell in sweep(summary, temperature)
-    ]
-    header = ["depth", "accepted", "tokens/pass", "tok/s", "×"]
-    return Table(f"Sweep of the depth, {kind(temperature)}", header, rows)
-
-
-def sweep(summary: PairSummary, temperature: float) -> list[tuple[int, Cell]]:
     """The fixed depths that ran, with their figures over all suites."""
-    found = []
+    rows = []
     for arm in summary.arms:
         depth, cell = sweep_depth(arm), summary.cell(arm, ALL, temperature)
         if depth is not None and cell is not None and cell.acceptance is not None:
-            found.append((depth, cell))
-    return found
+            row = [str(depth), percent(cell.acceptance), number(cell.tokens_per_pass)]
+            rows.append([*row, speed(cell.tokens_per_second), number(cell.speed_up)])
+    header = ["depth", "accepted", "tokens/pass", "tok/s", "×"]
+    return Table(f"Sweep of the depth, {kind(temperature)}", header, rows)
 
 
 def _equality_table(summary: PairSummary) -> Table:

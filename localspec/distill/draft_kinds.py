@@ -137,7 +137,7 @@ def _measured(request: DistillRequest) -> tuple[float, ...]:
     """T(n) ÷ T(1) of the target here and now."""
     from localspec.llama.context import Context
     from localspec.llama.model import Model
-    from localspec.pairing.target_curve import measured_curve
+    from localspec.pairing.forecast import measured_curve
 
     options = ModelOptions(context=256, threads=request.threads)
     with Model(request.target, options) as model, closing(Context(model, options)) as context:

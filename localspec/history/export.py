@@ -10,6 +10,8 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from markdown_it import MarkdownIt
+
 from localspec.chat import conversation as chat
 from localspec.chat import words
 from localspec.chat.conversation import Conversation, Message, fenced
@@ -128,20 +130,12 @@ def _speaker(message: Message) -> str:
 
 def _closed(text: str) -> str:
     """Text whose last code block is closed, as that of a stopped answer is not."""
-    fence = ""
-    for line in text.splitlines():
-        stripped = line.lstrip(" ")
-        mark = stripped[:1]
-        if len(line) - len(stripped) > 3 or mark not in ("`", "~") or not mark:
-            continue
-        run = len(stripped) - len(stripped.lstrip(mark))
-        if not fence:
-            # Backticks after backticks in one line are code in the line.
-            if run >= 3 and not (mark == "`" and mark in stripped[run:]):
-                fence = mark * run
-        elif mark == fence[0] and run >= len(fence) and not stripped[run:].strip():
-            fence = ""
-    return f"{text}\n{fence}" if fence else text
+    last = next(reversed(MarkdownIt("commonmark").parse(text)), None)
+    if last is None or last.type != "fence" or last.map is None:
+        return text
+    opened, end = last.map
+    closed = end - opened == len(last.content.splitlines()) + 2
+    return text if closed else f"{text}\n{last.markup}"
 
 
 def _figures(message: Message) -> str:

@@ -35,7 +35,7 @@ class Removal:
     what: str
     files: tuple[Path, ...]
     freed: int
-    _act: Callable[[], None] = field(repr=False)
+    _act: Callable[[], object] = field(repr=False)
 
     def execute(self) -> None:
         try:
@@ -170,14 +170,9 @@ def _file(path: Path) -> Removal:
             what=inside.name,
             files=there,
             freed=sum(part.stat().st_size for part in there),
-            _act=lambda: _unlink(there),
+            _act=lambda: [part.unlink() for part in there],
         )
     raise UsageError(f"{printable(str(path), 1000)} {_whose(inside)}")
-
-
-def _unlink(files: tuple[Path, ...]) -> None:
-    for file in files:
-        file.unlink()
 
 
 def _whose(path: Path) -> str:

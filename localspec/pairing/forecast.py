@@ -11,12 +11,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from localspec.decoding.caches import Cache
 from localspec.gguf.dimensions import n_layers
 from localspec.gguf.file import GGUFFile
 from localspec.llama import kernels_file
 from localspec.pairing import trained
 from localspec.pairing.memory import PairUse
 from localspec.pairing.rules import WARN, PairVerdict, active_share
+from localspec.policy.calibration import calibrate
+from localspec.policy.cost_curve import CostCurve
 
 DEEPEST = 8
 PAYS = 1.05
@@ -25,8 +28,6 @@ ON_DEVICE, WITH_KERNELS, STOCK = 0.04, 0.12, 0.35
 """What each further token of a pass costs, in T(1): on a GPU or over a network, with localspec's
 CPU kernels, and with llama.cpp's (BENCHMARKS.md).
 """
-
-
 STRANGER = 0.1
 """Acceptance of a draft of another family and vocabulary, unless measured."""
 
@@ -59,6 +60,15 @@ def forecast(target: GGUFFile, draft: GGUFFile, verdict: PairVerdict, use: PairU
 def curve(growth: float) -> tuple[float, ...]:
     """T(n) ÷ T(1), n = 1 … DEEPEST + 1."""
     return tuple(1.0 + growth * n for n in range(DEEPEST + 1))
+
+
+def measured_curve(passes: Cache, seconds: float) -> tuple[float, ...]:
+    """The same, measured in about `seconds`; raises as `Context.extend`. The cache, with room for
+    16 tokens or more, is left empty."""
+    costs = CostCurve()
+    calibrate(passes, costs, seconds)
+    plain = costs.seconds(1, 0)
+    return tuple(costs.seconds(n, 0) / plain for n in range(1, DEEPEST + 2))
 
 
 def best(

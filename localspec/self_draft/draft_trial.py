@@ -17,8 +17,7 @@ from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.time_ratio import time_ratio
 from localspec.llama.without_layers import MOST_TOKENS, WithoutLayers
-from localspec.pairing.forecast import Forecast, active_bytes, best, speed_ups
-from localspec.pairing.target_curve import measured_curve
+from localspec.pairing.forecast import Forecast, active_bytes, best, measured_curve, speed_ups
 from localspec.policy.calibration import WHOLE
 
 MINUTE = 60.0

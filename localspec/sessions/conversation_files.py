@@ -41,7 +41,8 @@ class ConversationFiles:
         self._known: dict[Path, Part] = {}
 
     def best(self, prompt: Sequence[int], here: int, capacity: int) -> Path | None:
-        """The file with most of a prompt, at least LEAST more tokens than `here`."""
+        """The file with most of a prompt, at least LEAST more tokens than `here` and at most
+        `capacity`."""
         wanted = np.array(prompt, np.int32)
         best, most = None, here + LEAST - 1
         for path, tokens in self._entries():
@@ -131,7 +132,7 @@ class StoredTexts:
     def __init__(
         self, files: ConversationFiles, profile: PairProfile, identity: Mapping[str, Any]
     ) -> None:
-        self._files, self._profile, self._identity = files, profile, identity
+        self.files, self._profile, self._identity = files, profile, identity
         self._writer = ThreadPoolExecutor(1, "localspec-texts")
         self._known: list[list[int]] = []
 
@@ -146,20 +147,15 @@ class StoredTexts:
 
         def task() -> None:
             try:
-                self._files.write(facts, parts)
+                self.files.write(facts, parts)
             except (SessionError, OSError) as error:
                 logger.warning("a conversation is not kept: %s", error)
 
         self._writer.submit(task)
 
-    def best(self, prompt: Sequence[int], known: int, room: int) -> Path | None:
-        """The file of a text of at most `room` tokens that a prompt begins with, if that is enough
-        more than the `known` ones."""
-        return self._files.best(prompt, known, room)
-
     def read(self, path: Path, target: Context, draft: Context | None) -> list[str]:
         """Have caches hold the text of a file. Returns notices."""
-        notes = self._files.read(path, self._states(target, draft))
+        notes = self.files.read(path, self._states(target, draft))
         self._known = [*self._known[-63:], [*target.tokens]]
         return notes
 

@@ -340,7 +340,7 @@ class ChatApp(Host):
     def action_search(self) -> None:
         if not self.sidebar.display:
             self.action_sidebar()
-        self.sidebar.focus_search()
+        self.sidebar.action_search()
 
     def action_keys(self) -> None:
         from localspec.tui.screens.keys_screen import KeysScreen, keys_of

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from localspec.bench.machine import this_machine
-from localspec.bench.report import markdown, prepare, report_text, write
+from localspec.bench.report import markdown, report_text
 from localspec.bench.report_tables import table_text
 from localspec.bench.summary import Table
-from localspec.errors import LocalspecError
 from localspec.llama import devices
 from localspec.llama.devices import Device
 from tests.bench.samples import NASTY, a_report, read
@@ -73,25 +70,6 @@ def test_the_terminal_gets_80_columns_without_colour() -> None:
     lines = [" ".join(line.split()) for line in text.splitlines()]
     swept = lines[lines.index("Sweep of the depth, greedy") + 2 :][:2]
     assert [line.split()[:2] for line in swept] == [["2", "75%"], ["3", "75%"]]
-
-
-def test_all_files_are_written(tmp_path: Path) -> None:
-    write(a_report(), tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.json", "report.md"]
-    assert read((tmp_path / "report.json").read_text("utf-8")) == a_report()
-
-
-def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(LocalspecError, match=r"cannot be written to .*file.*--output"):
-        prepare(tmp_path / "file" / "below")
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="has no full disk to write to")
-def test_a_full_disk(tmp_path: Path) -> None:
-    (tmp_path / "report.json").symlink_to("/dev/full")
-    with pytest.raises(LocalspecError, match="No space left on device"):
-        write(a_report(), tmp_path)
 
 
 def test_gpus_are_those_that_llama_can_use(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,10 +120,3 @@ def test_unreadable_files(tmp_path: Path) -> None:
     (tmp_path / "latin.jsonl").write_bytes(b'{"prompt": "\xe4"}')
     with pytest.raises(UsageError, match="UTF-8"):
         load_suites([tmp_path / "latin.jsonl"])
-
-
-def test_unknown_suite_and_count() -> None:
-    with pytest.raises(UsageError, match=r"no suite 'poem'.*story, continue, math"):
-        load_suites(suites=["poem"])
-    with pytest.raises(UsageError, match="1 or more"):
-        load_suites(per_suite=0)

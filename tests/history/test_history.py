@@ -5,11 +5,12 @@ from __future__ import annotations
 import sqlite3
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from localspec.chat.conversation import (
@@ -26,6 +27,7 @@ from localspec.chat.conversation import (
 from localspec.errors import HistoryError, UsageError
 from localspec.history.history import History
 from localspec.history.schema import APPLICATION, MIGRATIONS, connect, prepare
+from localspec.history.statements import Statements
 from tests.history.histories import as_on_disk, conversation_of, rows, steps_of
 
 
@@ -174,6 +176,18 @@ def test_an_answer_whose_writer_is_gone_is_interrupted(
     assert [hit.message for hit in history.search("half")] == [answer.id]
 
 
+def test_an_answer_that_another_process_writes_now_is_left_alone(history: History) -> None:
+    conversation = Conversation()
+    answer = conversation.add(ASSISTANT, "one two", state=STREAMING)
+    history.write(answer, conversation.id)
+    writer = psutil.Process().parent()
+    assert writer is not None
+    its = f"{writer.pid}@{writer.create_time():.2f}"
+    rows(history.path, "UPDATE messages SET writer = ?", its)
+    with closing(History(history.path)) as other:
+        assert other.load(conversation.id).messages[answer.id] == answer
+
+
 def test_opening_settles_what_a_dead_process_left(history: History) -> None:
     conversation = conversation_of("question")
     answer = conversation.add(ASSISTANT, "half", state=STREAMING)
@@ -287,13 +301,13 @@ def test_closed_it_takes_nothing(history: History) -> None:
 # How much work it is
 
 
-def test_the_first_page_costs_the_same_however_many_there_are(tmp_path: Path) -> None:
-    few, many = (steps_of(tmp_path / f"{n}.db", n, lambda s: s.summaries(20, 0)) for n in (40, 400))
-    assert many <= few * 1.1
-
-
-def test_a_conversation_costs_what_it_has_however_many_others_there_are(tmp_path: Path) -> None:
-    few, many = (
-        steps_of(tmp_path / f"{n}.db", n, lambda s: s.messages("0" * 32)) for n in (40, 400)
-    )
+@pytest.mark.parametrize(
+    "question",
+    [lambda s: s.summaries(20, 0), lambda s: s.messages("0" * 32)],
+    ids=["the first page", "a conversation"],
+)
+def test_it_costs_the_same_however_many_conversations_there_are(
+    tmp_path: Path, question: Callable[[Statements], object]
+) -> None:
+    few, many = (steps_of(tmp_path / f"{n}.db", n, question) for n in (40, 400))
     assert many <= few * 1.1

@@ -7,20 +7,17 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from localspec.chat.conversation import INTERRUPTED, STREAMING
 from localspec.history.history import History
+from tests.cli.process import line, running
 from tests.history.histories import rows
 
 pytestmark = pytest.mark.nightly
-
-TIMEOUT = 120.0
-"""Seconds, a hundred times what any of these takes."""
 
 BEGIN = """
 import sys
@@ -39,8 +36,6 @@ name, path, shared, count = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys
 history = History(path)
 own = Conversation(title=name)
 common = Conversation(id=shared, title="shared")
-say("ready")
-sys.stdin.readline()
 for number in range(count):
     for conversation in (own, common):
         message = conversation.add(USER, f"{name} says {number}")
@@ -81,50 +76,20 @@ while True:
 """
 
 
-@contextmanager
-def process(program: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
-    """Python running a program; killed at the end, and if it hangs."""
-    with subprocess.Popen(
-        [sys.executable, "-c", BEGIN + program, *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as started:
-        watchdog = threading.Timer(TIMEOUT, started.kill)
-        watchdog.start()
-        try:
-            yield started
-        finally:
-            watchdog.cancel()
-            started.kill()
+def process(program: str, *arguments: object) -> AbstractContextManager[subprocess.Popen[str]]:
+    return running(*map(str, arguments), command=(sys.executable, "-c", BEGIN + program))
 
 
-def line(started: subprocess.Popen[str]) -> str:
-    assert started.stdout is not None
-    return started.stdout.readline().rstrip("\n")
-
-
-@pytest.mark.parametrize("prepared", [True, False])
-def test_processes_write_at_once_and_nothing_is_lost(tmp_path: Path, prepared: bool) -> None:
-    """With `prepared` False, they also make the file at the same moment."""
+def test_processes_write_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
+    """They also make the file at the same moment."""
     path, shared, count = tmp_path / "history.db", "f" * 32, 25
-    if prepared:
-        History(path).close()
     with (
         process(TALK, "ann", path, shared, count) as first,
         process(TALK, "bob", path, shared, count) as second,
         process(TALK, "cid", path, shared, count) as third,
     ):
         talkers = [first, second, third]
-        if prepared:
-            assert [line(each) for each in talkers] == ["ready"] * 3
-        for each in talkers:
-            assert each.stdin is not None
-            each.stdin.write("\n")
-            each.stdin.flush()
-        if not prepared:
-            assert [line(each) for each in talkers] == ["ready"] * 3
-        assert [line(each) for each in talkers] == ["done"] * 3
+        assert [line(each.stdout) for each in talkers] == ["done\n"] * 3
     history = History(path)
     summaries = {each.title: each for each in history.list()}
     assert {title: each.messages for title, each in summaries.items()} == {
@@ -157,7 +122,7 @@ def test_killed_at_any_moment(tmp_path: Path, seed: int) -> None:
     flushed: dict[str, int] = {}
     with process(CHAT, path) as chat:
         for _ in range(dice.randrange(1, 40)):
-            word, *rest = line(chat).split()
+            word, *rest = line(chat.stdout).split()
             if word == "sent":
                 sent.append(rest[0])
             elif word == "done":
@@ -190,76 +155,5 @@ def test_killed_at_any_moment(tmp_path: Path, seed: int) -> None:
         if message.content:
             hits = history.search(f'"{message.content[:6]}"')
             assert message.id in {hit.message for hit in hits}
-    history.close()
-    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
-
-
-def test_an_answer_that_another_process_writes_now_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "history.db"
-    program = """
-history = History(Path(sys.argv[1]))
-conversation = Conversation(id="c" * 32)
-answer = conversation.add(ASSISTANT, "one ", state=STREAMING)
-for word in ("two ", "three "):
-    assert history.write(answer, conversation.id)
-    say(answer.id)
-    sys.stdin.readline()
-    answer.content += word
-answer.state = "complete"
-assert history.write(answer, conversation.id)
-say("end")
-"""
-    with process(program, path) as writing:
-        assert writing.stdin is not None
-        for text in ("one ", "one two "):
-            id = line(writing)
-            history = History(path)
-            found = history.load("c" * 32).messages[id]
-            assert (found.state, found.content) == (STREAMING, text)
-            history.close()
-            writing.stdin.write("\n")
-            writing.stdin.flush()
-        assert line(writing) == "end"
-    history = History(path)
-    assert history.load("c" * 32).messages[id].content == "one two three "
-    history.close()
-
-
-def test_no_room_for_the_file(tmp_path: Path) -> None:
-    """A file may not grow beyond some size in that process: as if the disk were full."""
-    path = tmp_path / "history.db"
-    History(path).close()
-    program = """
-import resource
-history = History(Path(sys.argv[1]), retry=0.0)
-told = []
-writer = HistoryWriter(lambda: history, on_trouble=told.append)
-conversation = Conversation()
-assert writer.sent(conversation, conversation.add(USER, "before")).result()
-limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, limits[1]))
-kept = [
-    writer.sent(conversation, conversation.add(USER, f"{n} " + "x" * 50_000)).result()
-    for n in range(10)
-]
-assert kept[0] and not kept[-1], kept
-assert not any(kept[kept.index(False):]), kept
-assert len(told) == 1 and "cannot" in told[0] or "full" in told[0], told
-assert history.load(conversation.id) == conversation
-assert history.list()[0].messages == 11
-resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-assert writer.sent(conversation, conversation.add(USER, "after")).result()
-assert len(told) == 2, told
-assert writer.close()
-history.close()
-say(conversation.id)
-"""
-    with process(program, path) as chat:
-        id = line(chat)
-        assert id, "see what it said on standard error"
-        chat.wait()
-    history = History(path)
-    texts = [message.content.split()[0] for message in history.load(id).path()]
-    assert texts == ["before", *map(str, range(10)), "after"]
     history.close()
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import sqlite3
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +11,7 @@ import pytest
 from localspec.chat.conversation import ASSISTANT, STREAMING
 from localspec.errors import HistoryError
 from localspec.history.schema import MIGRATIONS
-from localspec.history.trouble import KEPT_AGAIN, trouble
+from localspec.history.trouble import KEPT_AGAIN
 from tests.history.histories import (
     as_nobody,
     holds,
@@ -23,6 +21,7 @@ from tests.history.histories import (
     said,
     talk,
 )
+from tests.sessions.test_session_file import files_of_at_most
 
 # Missing
 
@@ -100,6 +99,22 @@ def test_what_cannot_be_kept_at_the_end_is_said(tmp_path: Path) -> None:
         said(history)
         history.close()
     assert "Not everything could be kept" in said(history)
+
+
+def test_no_room_for_the_file(tmp_path: Path) -> None:
+    """It may not grow beyond some size: as if the disk were full."""
+    history = opened(tmp_path / "history.db")
+    with files_of_at_most(300_000):
+        conversation, kept = talk(history, *(f"{n} " + "x" * 50_000 for n in range(10)))
+        assert not kept
+        assert "New messages are kept in memory only" in said(history)
+        assert history.load(conversation.id) == conversation
+        assert history.list()[0].messages == 10
+    answer = conversation.add(ASSISTANT, "after")
+    assert history.write(answer, conversation.id)
+    assert said(history) == KEPT_AGAIN
+    history.close()
+    holds(history.path, conversation)
 
 
 # Read-only
@@ -187,29 +202,3 @@ def test_what_is_not_ours_is_not_touched(tmp_path: Path, foreign: bool) -> None:
     assert history.load(conversation.id) == conversation
     history.close()
     assert path.read_bytes() == before
-
-
-# What errors mean
-
-
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
-        (OSError(errno.ENOSPC, "No space left on device"), "The disk is full"),
-        (OSError(errno.EROFS, "Read-only file system"), "cannot be written: Read-only file"),
-        (PermissionError(errno.EACCES, "Permission denied"), "cannot be written: Permission"),
-        (OSError(errno.EIO, "Input/output error"), "cannot be used: Input/output error"),
-        (sqlite3.OperationalError("database is locked"), "Another program keeps"),
-        (sqlite3.OperationalError("attempt to write a readonly database"), "cannot be written"),
-        (sqlite3.OperationalError("database or disk is full"), "The disk is full"),
-        (sqlite3.OperationalError("disk I/O error"), "cannot be used: disk I/O error"),
-        (sqlite3.DatabaseError("database disk image is malformed"), "is damaged"),
-        (sqlite3.DatabaseError("file is not a database"), "is damaged"),
-    ],
-)
-def test_what_is_told_of_an_error(error: Exception, told: str, tmp_path: Path) -> None:
-    path = tmp_path / "history.db"
-    text = trouble(error, path).text
-    assert told in text
-    assert str(path) in text
-    assert "kept in memory only" in text

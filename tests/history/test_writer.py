@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.chat.conversation import ASSISTANT, STREAMING, USER, Conversation, Message
+from localspec.chat.conversation import ASSISTANT, STREAMING, USER, Message
 from localspec.history.history import History
 from localspec.history.trouble import KEPT_AGAIN
 from localspec.history.writer import HistoryWriter
@@ -37,13 +37,6 @@ def writer(history: History, told: list[str]) -> Iterator[HistoryWriter]:
     writer = HistoryWriter(lambda: history, on_trouble=told.append)
     yield writer
     writer.close()
-
-
-def test_what_is_sent_is_on_disk(history: History, writer: HistoryWriter) -> None:
-    conversation = Conversation(system="Be brief.")
-    message = conversation.add(USER, "one")
-    assert writer.sent(conversation, message).result(SOON)
-    assert as_on_disk(history, conversation) == conversation
 
 
 def test_what_is_told_is_what_it_was_when_it_was_told(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import close_session, constants
 
-from localspec.hub import remote
+from localspec.hub import catalog, remote
 from tests.cli.conftest import _own_environment as _own_environment
 from tests.cli.conftest import cli as cli
 from tests.hub.pulled import content
@@ -78,3 +78,28 @@ def model(hub: Hub) -> bytes:
         {"README.md": b"hello", "m-Q4_K_M.gguf": data, "m-Q8_0.gguf": b"other"}
     )
     return data
+
+
+ENTRY = {
+    "name": '"mine"',
+    "family": '"Mine"',
+    "parameters": "1_000",
+    "repo": '"user/repo"',
+    "licence": '"MIT"',
+    "source": '"https://example.com"',
+    "checked": '"2026-11-21"',
+}
+
+
+def entry(**changes: str | None) -> str:
+    keys = {**ENTRY, **changes}
+    return "[[model]]\n" + "".join(f"{k} = {v}\n" for k, v in keys.items() if v is not None)
+
+
+@pytest.fixture
+def own() -> Iterator[Path]:
+    """The place of the user's catalogue, empty before and after."""
+    file = catalog.user_file()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    yield file
+    file.unlink(missing_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,30 +11,7 @@ from localspec.gguf.names import is_repository
 from localspec.hub import catalog
 from localspec.hub.reference import Repository
 from localspec.hub.resolution import identify
-
-ENTRY = {
-    "name": '"mine"',
-    "family": '"Mine"',
-    "parameters": "1_000",
-    "repo": '"user/repo"',
-    "licence": '"MIT"',
-    "source": '"https://example.com"',
-    "checked": '"2026-11-21"',
-}
-
-
-def entry(**changes: str | None) -> str:
-    keys = {**ENTRY, **changes}
-    return "[[model]]\n" + "".join(f"{k} = {v}\n" for k, v in keys.items() if v is not None)
-
-
-@pytest.fixture
-def own() -> Iterator[Path]:
-    """The place of the user's catalogue, empty before and after."""
-    file = catalog.user_file()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    yield file
-    file.unlink(missing_ok=True)
+from tests.hub.conftest import entry
 
 
 def test_the_families_that_people_use_are_there() -> None:
@@ -46,39 +22,25 @@ def test_the_families_that_people_use_are_there() -> None:
     assert kinds >= {"EAGLE-3", "MTP", "DFlash"}
 
 
-def test_every_entry_can_be_pulled_by_its_name() -> None:
-    for one in catalog.load().entries:
-        assert identify(one.name) == Repository(one.repo, one.quant, one.file)
-        assert all(is_repository(repo) for repo in one.repositories)
-
-
-def test_drafts_are_smaller_models_of_the_catalogue() -> None:
+def test_every_entry_is_plausible() -> None:
     known = catalog.load()
     drafted = 0
     for one in known.entries:
+        assert identify(one.name) == Repository(one.repo, one.quant, one.file)
+        assert all(is_repository(repo) for repo in one.repositories)
+        assert one.source == f"https://huggingface.co/{one.repo}"
+        assert all(fact.checked.startswith("2026-") for fact in (one, *one.heads))
         for name in one.drafts:
             draft = known.find(name)
             assert draft is not None, f"{one.name}: {name}"
             assert draft.parameters < one.parameters / 2, f"{one.name}: {name}"
             drafted += 1
-    assert drafted > 40
-
-
-def test_sizes_are_plausible() -> None:
-    """Of what is quantized to about 4 or 8 bits, per weight."""
-    for one in catalog.load().entries:
         if one.size is not None:
-            # Embeddings weigh more in small models, and are quantized less.
+            # About 4 or 8 bits a weight; embeddings weigh more in small models, with more bits.
             low, high = (0.95, 1.3) if one.quant == "Q8_0" else (0.5, 0.85)
             high += 0.2 * (one.parameters < 1e9)
             assert low < one.size / one.parameters < high, one.name
-
-
-def test_every_fact_says_where_it_is_from() -> None:
-    for one in catalog.load().entries:
-        assert one.source == f"https://huggingface.co/{one.repo}"
-        assert one.checked.startswith("2026-")
-        assert all(head.checked.startswith("2026-") for head in one.heads)
+    assert drafted > 40
 
 
 @pytest.mark.parametrize(

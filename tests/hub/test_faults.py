@@ -68,30 +68,32 @@ def test_a_second_pull_goes_on_where_the_first_gave_up(hub: Hub, model: bytes, c
     assert hub.sent == SIZE
 
 
-def test_a_server_that_sends_nothing_again_and_again_is_given_up(hub: Hub, model: bytes) -> None:
-    hub.faults = [Fault(cut=0, unframed=True)] * 100
-    with pytest.raises(LocalspecError, match=r"broke \(0 of 300000 bytes came\)"):
-        pull("user/repo")
-    assert len(hub.faults) == 94
-
-
-def test_a_server_that_begins_anew_each_time_is_given_up(hub: Hub, model: bytes) -> None:
-    hub.faults = [Fault(cut=9_000, whole=True)] * 100
-    with pytest.raises(LocalspecError, match="broke"):
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        (Fault(cut=0, unframed=True), r"broke \(0 of 300000 bytes came\)"),
+        (Fault(cut=9_000, whole=True), "broke"),
+    ],
+    ids=["nothing", "anew"],
+)
+def test_a_server_that_gets_nowhere_is_given_up(
+    hub: Hub, model: bytes, fault: Fault, why: str
+) -> None:
+    hub.faults = [fault] * 100
+    with pytest.raises(LocalspecError, match=why):
         pull("user/repo")
     assert len(hub.faults) == 94  # the first attempt, and one after each wait
 
 
-def test_a_server_that_sends_too_much(hub: Hub, model: bytes, cache: Path) -> None:
-    for fault in (Fault(extra=5), Fault(extra=5, unframed=True)):
-        hub.faults = [fault]
-        with pytest.raises(LocalspecError, match="not of the size"):
-            pull("user/repo")
-        assert finished_files(cache) == []
-
-
-def test_a_server_that_sends_another_range(hub: Hub, model: bytes, cache: Path) -> None:
-    hub.faults = [Fault(cut=9_000), Fault(shift=1)]
+@pytest.mark.parametrize(
+    "faults",
+    [[Fault(extra=5)], [Fault(extra=5, unframed=True)], [Fault(cut=9_000), Fault(shift=1)]],
+    ids=["too much", "too much without a length", "another range"],
+)
+def test_a_server_that_sends_something_else(
+    hub: Hub, model: bytes, cache: Path, faults: list[Fault]
+) -> None:
+    hub.faults = faults
     with pytest.raises(LocalspecError, match="not of the size"):
         pull("user/repo")
     assert finished_files(cache) == []

@@ -13,7 +13,7 @@ from localspec.hub import catalog
 from localspec.hub.packages import FILE, MODULE, NAME, QUANT, REPOSITORY
 from localspec.hub.resolution import find
 from tests.cli.conftest import Cli
-from tests.hub.conftest import Cached
+from tests.hub.conftest import Cached, entry
 from tests.support import packages
 
 
@@ -46,18 +46,10 @@ def test_target_and_draft(installed: Path) -> None:
         assert engine.chat([{"role": "user", "content": "Hi"}], max_tokens=4).text
 
 
-def test_an_entry_of_the_users_own_comes_first(installed: Path, cached: Cached) -> None:
-    own = catalog.user_file()
-    own.parent.mkdir(parents=True, exist_ok=True)
-    own.write_text(
-        '[[model]]\nname = "smollm2"\nfamily = "F"\nparameters = 1\nrepo = "user/repo"\n'
-        'licence = "MIT"\nsource = "https://example.com"\nchecked = "2026-11-22"\n'
-    )
-    try:
-        snapshot = cached("user/repo", "m-Q4_K_M.gguf")
-        assert find("smollm2").path == snapshot / "m-Q4_K_M.gguf"
-    finally:
-        own.unlink()
+def test_an_entry_of_the_users_own_comes_first(installed: Path, cached: Cached, own: Path) -> None:
+    own.write_text(entry(name='"smollm2"'))
+    snapshot = cached("user/repo", "m-Q4_K_M.gguf")
+    assert find("smollm2").path == snapshot / "m-Q4_K_M.gguf"
 
 
 def test_without_the_package_the_cache_has_it(missing: None, cached: Cached) -> None:

@@ -244,19 +244,6 @@ def test_a_recurrent_target_is_decoded_plainly(tmp_path: Path) -> None:
     assert the(report, "rollback").verdict == "warn"
 
 
-def test_control_characters_stay_out_of_the_evidence(pair: Callable[..., PairVerdict]) -> None:
-    report = pair(
-        name="Crow\x1b[2J\n",
-        pre="\x1b]0;x\x07",
-        tokenizer="\x9b1m",
-        tokens=(*TOKENS[:5], "\x1b[31m\u202e", *TOKENS[6:]),
-        template="{{\x1b[0m}}",
-    )
-    for check in report.checks:
-        assert check.evidence.isprintable(), check
-        assert (check.next_step or "").isprintable()
-
-
 def test_files_without_tokens(tmp_path: Path) -> None:
     path = tmp_path / "a.gguf"
     whole = model(tmp_path / "b.gguf")
@@ -347,12 +334,3 @@ def test_control_tokens_are_those_of_llama_cpp(tmp_path: Path, texts: list[str])
     llama_cpp.llama_model_free(handle)
     assert {facts.text(token): facts.control(token) for token in range(facts.size)} == native
     assert (facts.turn_end() is None) == (turn_end < 0)
-
-
-def test_what_would_make_llama_cpp_abort_is_no_model(tmp_path: Path, draft_path: Path) -> None:
-    twice = model(tmp_path / "twice.gguf", tokens=(*TOKENS, "a"))
-    assert "lists a token twice" in (judge(twice, draft_path).why_not or "")
-    short = model(tmp_path / "short.gguf")
-    types, fewer = array(5, [3, 3, 3, *[1] * 10, 3]), array(5, [3, 3])
-    short.write_bytes(short.read_bytes().replace(types, fewer) + bytes(64))
-    assert "types of 2 tokens, and 14 tokens" in (judge(short, draft_path).why_not or "")

@@ -21,7 +21,7 @@ from localspec.gguf.reader import read_gguf
 from localspec.hub import removal
 from localspec.hub.local import local_models
 from localspec.llama.model import Model
-from localspec.pairing import target_curve
+from localspec.pairing import forecast
 from localspec.policy.cost_curve import CostCurve
 from localspec.self_draft import draft_trial
 from localspec.self_draft.making import SelfDraft, self_draft
@@ -68,7 +68,7 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> Costs:
             share = path.stat().st_size / model.path.stat().st_size
             return share if ratio is None else ratio
 
-        monkeypatch.setattr(target_curve, "calibrate", calibrate)
+        monkeypatch.setattr(forecast, "calibrate", calibrate)
         monkeypatch.setattr(draft_trial, "time_ratio", time_ratio)
 
     return agree
@@ -97,7 +97,7 @@ def test_layers_that_do_nothing_are_found_and_left_out(
     assert f"'localspec rm {draft.path}' removes it" in draft.words
     assert ggufs_in(home) == [draft.path.name]
     # It is not looked for again.
-    monkeypatch.setattr(target_curve, "calibrate", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(forecast, "calibrate", lambda *_: pytest.fail("measured again"))
     assert made(padded) == draft
 
 
@@ -131,7 +131,7 @@ def test_where_nothing_pays_nothing_is_kept(
     assert draft.words.startswith("No draft made from tale-13m-q8_0.gguf itself would pay")
     assert "-d self:Q4_0" in draft.words
     assert ggufs_in(home) == []
-    monkeypatch.setattr(target_curve, "calibrate", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(forecast, "calibrate", lambda *_: pytest.fail("measured again"))
     with localspec.load(target_path, draft="self", options=OPTIONS) as engine:
         assert engine.draft is None
         assert draft.words in engine.notices

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
 import subprocess
@@ -120,17 +119,6 @@ def test_a_full_disk_leaves_the_old_file(path: Path) -> None:
         write(path, {"version": 4}, PARTS)
     check(path)
     assert [one.name for one in path.parent.iterdir()] == [path.name]
-
-
-def test_a_folder_that_may_not_be_written_to(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(self: Path, target: Path) -> None:
-        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", refused)
-        with pytest.raises(SessionError, match="Permission denied"):
-            write(path, {"version": 4}, PARTS)
-    check(path)
 
 
 @pytest.mark.nightly

@@ -10,12 +10,12 @@ from unittest.mock import patch
 
 from textual import events
 from textual.pilot import Pilot
-from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import OptionList
 
 from localspec.chat.conversation import ASSISTANT, Message
 from localspec.tui.app import ChatApp
+from localspec.tui.screens.dialogs import QuestionScreen
 from localspec.tui.session.events import PairReference
 from tests.tui.scripted import Hold, Says, Scripted
 
@@ -139,6 +139,14 @@ class Chat:
         """Wait for the history to be open and listed."""
         await self.until(lambda: self.listed() != [], "the history")
 
+    async def choose(self, answer: str) -> None:
+        """Answer the question that is or will be asked; an answer by its beginning."""
+        await self.until(lambda: isinstance(self.app.screen, QuestionScreen), "a question")
+        options = option_texts(self.app.screen.query_one(OptionList))
+        number = next(n for n, text in enumerate(options) if text.startswith(answer))
+        await self.press(*["down"] * number, "enter")
+        await self.until(lambda: not isinstance(self.app.screen, QuestionScreen))
+
     # What is there
 
     @property
@@ -158,37 +166,21 @@ class Chat:
         return text in self.said
 
     def listed(self) -> list[str]:
-        options = self.app.sidebar.query_one(OptionList)
-        return [_plain(options.get_option_at_index(n).prompt) for n in range(options.option_count)]
+        return option_texts(self.app.sidebar.query_one(OptionList))
 
     @property
     def text(self) -> str:
         """On the screen, dialogs and notices included."""
-        return screen_text(self.app.screen)
-
-    @property
-    def below(self) -> str:
-        """On the screen below dialogs."""
-        return screen_text(self.app.screen_stack[0])
+        rows = self.app.screen._compositor.render_strips()
+        return "\n".join(row.text.rstrip() for row in rows)
 
     def errors(self) -> list[str]:
         return [told.text for told in self.told if told.error]
 
-    def notices(self) -> list[str]:
-        return [told.text for told in self.told if not told.error]
-
-
-def screen_text(screen: Screen[Any]) -> str:
-    rows = screen._compositor.render_strips()
-    return "\n".join(row.text.rstrip() for row in rows)
-
 
 def option_texts(options: OptionList) -> list[str]:
-    return [_plain(options.get_option_at_index(n).prompt) for n in range(options.option_count)]
-
-
-def _plain(prompt: object) -> str:
-    return str(getattr(prompt, "plain", prompt))
+    prompts = (options.get_option_at_index(n).prompt for n in range(options.option_count))
+    return [str(getattr(prompt, "plain", prompt)) for prompt in prompts]
 
 
 @asynccontextmanager

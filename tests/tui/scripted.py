@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle
+from itertools import chain, cycle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -85,18 +85,14 @@ class Says:
     Attributes:
         holds: by steps after which the engine waits; 0 is while it reads the prompt.
         error: raised after the last step, or instead of the stream (`at_once`).
-        passes: repeated over the text.
         unmeasured: the cost of passes is not known before.
-        notices: of the stream.
     """
 
     text: str
     holds: Mapping[int, Hold] = field(default_factory=dict)
     error: BaseException | None = None
     at_once: bool = False
-    passes: Sequence[Pass] = PASSES
     unmeasured: bool = False
-    notices: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -221,7 +217,6 @@ class ScriptedEngine:
             prompt_tokens=sum(len(str(m["content"]).split()) for m in messages),
             rule="block",
             seed=7,
-            notices=list(said.notices),
             account=AccountStatement(saved=0.2, fund=0.35, refused=1, pair_saved=12.3),
         )
 
@@ -259,7 +254,7 @@ class ScriptedEngine:
     ) -> Generator[Piece, None, None]:
         words = deque(re.findall(r"\S+\s*|\s+", said.text))
         left = max_tokens if max_tokens is not None else len(words)
-        for number, each in enumerate(_first_then(said.passes), start=1):
+        for number, each in enumerate(chain([None], cycle(PASSES)), start=1):
             if not words or left <= 0:
                 break
             right = 0 if each is None or each.source is None else each.right
@@ -329,8 +324,3 @@ class _Answer(Task):
 class _Ending:
     context: Sequence[int] = ()
     dropped = 0
-
-
-def _first_then(passes: Sequence[Pass]) -> Iterator[Pass | None]:
-    yield None
-    yield from cycle(passes)

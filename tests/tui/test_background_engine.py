@@ -17,7 +17,7 @@ from localspec.distill import folders
 from localspec.distill.recording import likeliest
 from localspec.distill.trace import Trace
 from localspec.retrieval import manifest
-from localspec.tui.session.background_engine import BackgroundEngine
+from localspec.tui.session.background_engine import BackgroundEngine, Loader
 from localspec.tui.session.events import (
     AnswerEnded,
     AnswerFailed,
@@ -41,11 +41,10 @@ E = TypeVar("E", bound=Event)
 class Desk:
     """An engine thread and its events."""
 
-    def __init__(self, script: Scripted) -> None:
-        self.script = script
+    def __init__(self, loader: Loader | None, options: ModelOptions | None = None) -> None:
         self.told: list[Event] = []
         self._events: SimpleQueue[Event] = SimpleQueue()
-        self.engine = BackgroundEngine(self._events.put, loader=script.load)
+        self.engine = BackgroundEngine(self._events.put, loader=loader, options=options)
 
     def until(self, kind: type[E], holds: Callable[[E], object] = lambda _: True) -> E:
         while True:
@@ -70,8 +69,8 @@ class Desk:
 
 
 @contextmanager
-def at_a_desk(*answers: Says | str) -> Iterator[Desk]:
-    desk = Desk(Scripted(*answers))
+def at_a_desk(loader: Loader | None, options: ModelOptions | None = None) -> Iterator[Desk]:
+    desk = Desk(loader, options)
     try:
         yield desk
     finally:
@@ -79,8 +78,10 @@ def at_a_desk(*answers: Says | str) -> Iterator[Desk]:
         assert not [t for t in threading.enumerate() if t.name == "localspec-engine"]
 
 
+REAL = ModelOptions(context=256, threads=1)
+
+
 def test_adapters_stay_with_the_pair_they_came_with() -> None:
-    told: SimpleQueue[Event] = SimpleQueue()
     given: list[ModelOptions] = []
     script = Scripted()
 
@@ -88,8 +89,6 @@ def test_adapters_stay_with_the_pair_they_came_with() -> None:
         given.append(options)
         return script.load(*pair, options=options, **more)
 
-    options = ModelOptions(lora="style.gguf:0.5", lora_draft="small-style.gguf")
-    engine = BackgroundEngine(told.put, options=options, loader=load)
     pairs = [
         PairReference("big.gguf", "small.gguf"),
         PairReference("big.gguf", "other.gguf"),
@@ -97,12 +96,12 @@ def test_adapters_stay_with_the_pair_they_came_with() -> None:
         PairReference("big.gguf", "small.gguf"),
     ]
     notices = []
-    for pair in pairs:
-        engine.open(pair)
-        while not isinstance(event := told.get(timeout=PATIENCE), Opened):
-            assert not isinstance(event, NotOpened), event
-        notices.append(" ".join(event.notices))
-    engine.close(PATIENCE)
+    with at_a_desk(
+        load, ModelOptions(lora="style.gguf:0.5", lora_draft="small-style.gguf")
+    ) as desk:
+        for pair in pairs:
+            desk.engine.open(pair)
+            notices.append(" ".join(desk.until(Opened).notices))
     kept = [(len(one.adapters), len(one.draft_adapters)) for one in given]
     assert kept == [(1, 1), (1, 0), (0, 1), (1, 1)]
     assert ["style.gguf" in notice for notice in notices] == [False, True, True, False]
@@ -110,9 +109,9 @@ def test_adapters_stay_with_the_pair_they_came_with() -> None:
 
 
 def test_stopping_what_waits_stops_all_of_it() -> None:
-    loading = Hold()
-    with at_a_desk() as desk:
-        desk.script.loading["big"] = loading
+    script = Scripted()
+    loading = script.loading["big"] = Hold()
+    with at_a_desk(script.load) as desk:
         desk.engine.open(PairReference("big"))
         desk.ask("first")
         desk.ask("second")
@@ -120,17 +119,16 @@ def test_stopping_what_waits_stops_all_of_it() -> None:
         desk.engine.stop()
         assert desk.until(NotOpened).cancelled
         assert [desk.until(AnswerEnded).finish_reason for _ in range(2)] == ["cancelled"] * 2
-        assert desk.script.asked == []
+        assert script.asked == []
         desk.engine.open(PairReference("other"))
         assert desk.until(Opened).model == "other"
 
 
 @pytest.mark.parametrize("error", [RuntimeError("odd"), KeyboardInterrupt(), SystemExit(3)])
 def test_the_thread_survives_whatever_is_raised(error: BaseException) -> None:
-    with at_a_desk(
-        Says("one two", error=error), Says("", error=error, at_once=True), "fine"
-    ) as desk:
-        desk.script.troubles["bad"] = error
+    script = Scripted(Says("one two", error=error), Says("", error=error, at_once=True), "fine")
+    script.troubles["bad"] = error
+    with at_a_desk(script.load) as desk:
         desk.engine.open(PairReference("bad"))
         assert "Internal error" in desk.until(NotOpened).error
         desk.engine.open(PairReference("good"))
@@ -144,7 +142,7 @@ def test_the_thread_survives_whatever_is_raised(error: BaseException) -> None:
 
 
 def test_measuring_is_told() -> None:
-    with at_a_desk(Says("one two", unmeasured=True)) as desk:
+    with at_a_desk(Scripted(Says("one two", unmeasured=True)).load) as desk:
         desk.engine.open(PairReference(None))
         desk.ask()
         assert desk.until(Progress, lambda e: e.text.startswith("measuring")).message == "hello"
@@ -166,60 +164,43 @@ def learned() -> set[str]:
 
 
 def test_conversations_are_learned_until_they_are_deleted() -> None:
-    told: SimpleQueue[Event] = SimpleQueue()
-    engine = BackgroundEngine(told.put, options=ModelOptions(context=256, threads=1))
-    engine.open(PairReference(None, "none"))
-    engine.forget("deleted")
-    engine.learn("kept", ["The quick brown fox."])
-    engine.learn("deleted", ["Nobody may know this."])
-    engine.open(PairReference(None, "none"))
-    for _ in range(2):  # the second one comes after what was to be learned
-        while not isinstance(told.get(timeout=PATIENCE), Opened):
-            pass
-    engine.close(PATIENCE)
+    with at_a_desk(None, REAL) as desk:
+        desk.engine.open(PairReference(None, "none"))
+        desk.engine.forget("deleted")
+        desk.engine.learn("kept", ["The quick brown fox."])
+        desk.engine.learn("deleted", ["Nobody may know this."])
+        desk.engine.open(PairReference(None, "none"))
+        for _ in range(2):  # the second one comes after what was to be learned
+            desk.until(Opened)
     assert learned() == {"conversation kept"}
 
 
 def test_what_cannot_be_learned_is_told(home: Path) -> None:
     home.mkdir()
     (home / "data").write_text("in the way")
-    told: SimpleQueue[Event] = SimpleQueue()
-    engine = BackgroundEngine(told.put, options=ModelOptions(context=256, threads=1))
-    engine.open(PairReference(None, "none"))
-    engine.learn("kept", ["The quick brown fox."])
-    while not isinstance(event := told.get(timeout=PATIENCE), NotKept):
-        pass
-    engine.close(PATIENCE)
-    assert "was not learned: What was learned cannot be written" in event.error
+    with at_a_desk(None, REAL) as desk:
+        desk.engine.open(PairReference(None, "none"))
+        desk.engine.learn("kept", ["The quick brown fox."])
+        error = desk.until(NotKept).error
+    assert "was not learned: What was learned cannot be written" in error
 
 
 def test_answers_are_recorded_until_their_conversation_is_deleted() -> None:
     """What is kept is the target's own distribution, whoever drafted the tokens."""
-    told: SimpleQueue[Event] = SimpleQueue()
-    engine = BackgroundEngine(told.put, options=ModelOptions(context=256, threads=1))
-    engine.open(PairReference(None, "auto"))
-    engine.forget("deleted")
-    for name in (None, "kept", "deleted"):
-        question = Question(
-            message=str(name),
-            messages=[{"role": "user", "content": "Tell me a story about a fox."}],
-            sampling=SamplingParams(temperature=0),
-            max_tokens=24,
-            overflow="error",
-            keep=lambda _: None,
-            record_of=name,
-        )
-        engine.ask(question)
-        while not isinstance(told.get(timeout=PATIENCE), AnswerEnded):
-            pass
-    engine.close(PATIENCE)
+    greedy = SamplingParams(temperature=0)
+    with at_a_desk(None, REAL) as desk:
+        desk.engine.open(PairReference(None, "auto"))
+        desk.engine.forget("deleted")
+        for name in (None, "kept", "deleted"):
+            desk.ask("Tell me of a fox.", sampling=greedy, max_tokens=24, record_of=name)
+            desk.until(AnswerEnded)
     (shown,) = folders.recorded()
     assert (shown.answers, shown.chats) == (1, 1)
     with Trace(shown.folder / folders.TRACE) as trace:
         record = trace.record(0)
     assert len(record.answer) == 24
     assert (record.ids[:, 0] == record.answer).all()
-    with load(None, draft=None, options=ModelOptions(context=256, threads=1)) as alone:
+    with load(None, draft=None, options=REAL) as alone:
         for at in (0, 11, 23):
             rows = alone.logits([*record.prompt.tolist(), *record.answer[:at].tolist()])
             ids, log_p, rest = likeliest(rows[None], 32)

@@ -16,7 +16,7 @@ async def at_conversation(shown: Chat) -> None:
     await shown.settle()
 
 
-async def test_regenerate_makes_a_branch() -> None:
+async def test_regenerate_makes_a_branch_and_the_one_shown_is_shown_next_time() -> None:
     async with chat(Scripted("One.", "Two.")) as shown:
         await shown.send("say a number")
         await shown.gets("Two.", "ctrl+r")
@@ -30,6 +30,12 @@ async def test_regenerate_makes_a_branch() -> None:
         assert "Two." not in shown.text
         await shown.press("right")
         await shown.until(lambda: shown.says("Two."))
+        await shown.press("left")
+        await shown.until(lambda: shown.says("One."))
+    async with chat(size=(140, 40)) as shown:
+        await shown.press("ctrl+f", "enter", "enter")
+        await shown.until(lambda: shown.said)
+        assert shown.said == ["say a number", "One."]
 
 
 async def test_an_earlier_answer_again_leaves_what_followed_on_its_branch() -> None:
@@ -88,17 +94,3 @@ async def test_where_there_are_no_branches_a_sentence_says_so() -> None:
         await shown.until(lambda: shown.says("Answer 1."))
         await shown.command("/branch previous")
         assert shown.errors()[-1] == "This is the first of the branches."
-
-
-async def test_the_branch_shown_is_the_one_shown_next_time() -> None:
-    async with chat(Scripted("One.", "Two.")) as shown:
-        await shown.send("say a number")
-        await shown.gets("Two.", "ctrl+r")
-        await shown.command("/branch previous")
-        await shown.until(lambda: shown.says("One."))
-        conversation = shown.app.conversing.conversation.id
-    async with chat(size=(140, 40)) as shown:
-        await shown.until(lambda: "say a number" in shown.listed()[0])
-        shown.app.conversation_list.take(conversation, None)
-        await shown.until(lambda: shown.said)
-        assert shown.said == ["say a number", "One."]

@@ -66,24 +66,6 @@ async def test_an_answer_is_coloured_while_it_comes_and_when_it_is_found_again()
         await shown.until(lambda: styles(shown)["bravo"].underline)
 
 
-async def test_the_figures_tell_what_drafting_did() -> None:
-    async with chat(Scripted(TEXT)) as shown:
-        await shown.send("letters")
-        for expected in (
-            "tok/s",
-            "× plain llama.cpp",
-            "Accepted drafts",
-            "n-gram",
-            "draft model",
-            "position 1",
-            "verify",
-            "overhead",
-            "of 512",
-        ):
-            assert expected in shown.text, expected
-        assert "14 tokens" in shown.text
-
-
 async def test_why_explains_the_last_answer() -> None:
     async with chat(Scripted(TEXT)) as shown:
         await shown.command("/why")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 from textual import events
-from textual.widgets import Input, OptionList
+from textual.widgets import Input
 
 from localspec.chat.conversation import FAILED, USER, Conversation
 from localspec.errors import ContextOverflow, NativeError
-from localspec.tui.screens.dialogs import QuestionScreen
 from localspec.tui.screens.settings_screen import SettingsScreen
 from tests.history.histories import store
-from tests.tui.pilots import Chat, chat, option_texts
+from tests.tui.pilots import Chat, chat
 from tests.tui.scripted import Says, Scripted
 
 pytestmark = pytest.mark.nightly
@@ -59,13 +58,9 @@ async def test_what_the_terminal_would_obey_is_made_harmless() -> None:
 
 
 async def overflow(shown: Chat, answer: str) -> None:
-    await shown.until(lambda: isinstance(shown.app.screen, QuestionScreen), "the question")
     await shown.until(lambda: "The conversation has outgrown the context." in shown.text)
     assert "Shorten it." in shown.text
-    options = option_texts(shown.app.screen.query_one(OptionList))
-    number = next(n for n, text in enumerate(options) if text.startswith(answer))
-    await shown.press(*["down"] * number, "enter")
-    await shown.until(lambda: not isinstance(shown.app.screen, QuestionScreen))
+    await shown.choose(answer)
 
 
 async def test_a_full_context_offers_to_drop_the_oldest_turns() -> None:

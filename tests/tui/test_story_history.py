@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 from textual.widgets import Input, OptionList
 
@@ -10,7 +12,7 @@ from localspec.history.history import History
 from localspec.tui.app import ChatApp
 from localspec.tui.screens.dialogs import QuestionScreen
 from tests.history.histories import conversation_of, store
-from tests.tui.pilots import Chat, answering, chat, option_texts
+from tests.tui.pilots import answering, chat
 from tests.tui.scripted import Hold, Says, Scripted
 
 pytestmark = pytest.mark.nightly
@@ -29,12 +31,9 @@ def stored() -> list[Conversation]:
     return found
 
 
-async def choose(shown: Chat, answer: str) -> None:
-    await shown.until(lambda: isinstance(shown.app.screen, QuestionScreen), "a question")
-    options = shown.app.screen.query_one(OptionList)
-    number = option_texts(options).index(answer)
-    await shown.press(*["down"] * number, "enter")
-    await shown.until(lambda: not isinstance(shown.app.screen, QuestionScreen))
+def titles() -> list[str]:
+    with closing(History()) as history:
+        return [summary.title for summary in history.list()]
 
 
 async def test_conversations_are_listed_newest_first(stored: list[Conversation]) -> None:
@@ -110,30 +109,25 @@ async def test_delete_asks_first(stored: list[Conversation]) -> None:
                 assert "Delete this conversation? It cannot be brought back." in shown.text
                 await shown.press("escape")
             else:
-                await choose(shown, answer)
+                await shown.choose(answer)
             assert shown.said, answer
         await shown.command("/delete")
-        await choose(shown, "Delete it")
+        await shown.choose("Delete it")
         await shown.until(lambda: not shown.said)
         assert not shown.errors()
-    history = History()
-    titles = [summary.title for summary in history.list()]
-    history.close()
-    assert titles == ["Where do foxes sleep"]
+    assert titles() == ["Where do foxes sleep"]
 
 
 async def test_deleting_the_conversation_that_is_being_answered() -> None:
     async with answering("one two three", 1, size=WIDE) as (shown, _):
         await shown.command("/delete")
-        await choose(shown, "Delete it")
+        await shown.choose("Delete it")
         await shown.until(lambda: not shown.said)
         await shown.answered()
         await shown.until(lambda: shown.listed() == ["No conversations yet"])
         await shown.send("anew")
         assert shown.said == ["anew", "Answer 2."]
-    history = History()
-    assert [summary.title for summary in history.list()] == ["anew"]
-    history.close()
+    assert titles() == ["anew"]
 
 
 async def test_an_answer_goes_on_while_another_conversation_is_shown() -> None:

@@ -262,21 +262,6 @@ async def test_a_model_that_does_not_load_leaves_the_one_before() -> None:
         assert shown.said[-1] == "Two."
 
 
-async def test_without_any_model_a_sentence_says_what_to_do() -> None:
-    script = Scripted()
-    script.troubles[None] = ModelInvalid("The file is not a model. Choose another one.")
-    async with chat(script, ready=False) as shown:
-        await shown.hears("The file is not a model. Choose another one.")
-        await shown.until(lambda: "no model is open (Ctrl+O)" in shown.text)
-        await shown.send("hello")
-        await shown.hears("No model is open. Choose one with Ctrl+O or /model.")
-        assert "✗ No model is open." in shown.text
-        await shown.command("/model owl.gguf")
-        await shown.until(lambda: shown.app.conversing.opened)
-        await shown.gets("Answer 1.", "ctrl+r")
-        assert shown.said == ["hello", "Answer 1."]
-
-
 async def test_the_model_chosen_is_open_next_time() -> None:
     async with chat() as shown:
         await shown.command(f"/model {OWL.reference}")

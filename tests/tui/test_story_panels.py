@@ -78,12 +78,6 @@ async def test_on_a_narrow_terminal_a_panel_lies_over_the_conversation_for_a_mom
         assert "position 1" in shown.text or "no drafts yet" in shown.text
 
 
-async def test_a_light_terminal_begins_with_a_light_theme(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLORFGBG", "0;15")
-    async with chat() as shown:
-        assert not shown.app.current_theme.dark
-
-
 @pytest.mark.parametrize("size", [(20, 5), (1, 1)])
 async def test_small_terminals_answer_and_grow_again(size: tuple[int, int]) -> None:
     async with answering(LONG, 3) as (shown, hold):

@@ -52,6 +52,8 @@ REFUSED = {
     "/tokens maybe": "/tokens takes on, off, or rejected.",
     "/learn maybe": "/learn takes on or off.",
     "/record maybe": "/record takes on or off.",
+    "/attach": "/attach needs the path of a text file, or of an image.",
+    "/attach missing.txt": "There is no file",
     "/export md": "There is nothing to export yet.",
     # Stays in the input, to be mended.
     "/nonsense": "There is no command /nonsense. /help lists them;",
@@ -90,7 +92,7 @@ async def test_one_switch_has_conversations_kept(name: str, does: str, yes: str,
     assert not getattr(preferences.load()[0], name)
 
 
-async def test_the_settings_screen_checks_all_fields() -> None:
+async def test_the_settings_screen_checks_all_fields_and_keeps_them_if_asked_to() -> None:
     async with chat() as shown:
         await shown.press("ctrl+s")
         await shown.until(lambda: isinstance(shown.app.screen, SettingsScreen))
@@ -106,25 +108,16 @@ async def test_the_settings_screen_checks_all_fields() -> None:
         assert field(shown, "top_p").has_focus
         field(shown, "top_p").value = ""
         shown.app.screen.query_one("#system", TextArea).text = "Be brief."
+        shown.app.screen.query_one(Checkbox).value = True
         await shown.press("ctrl+s")
         await shown.until(lambda: not isinstance(shown.app.screen, SettingsScreen))
         await shown.send("hello")
         asked = shown.script.asked[0]
         assert asked.sampling.temperature == 0.25
         assert asked.messages[0] == {"role": "system", "content": "Be brief."}
-
-
-async def test_settings_for_new_conversations_are_kept() -> None:
-    async with chat() as shown:
-        await shown.press("ctrl+s")
-        await shown.until(lambda: isinstance(shown.app.screen, SettingsScreen))
-        field(shown, "temperature").value = "0.3"
-        shown.app.screen.query_one(Checkbox).value = True
-        await shown.press("ctrl+s")
-        await shown.until(lambda: not isinstance(shown.app.screen, SettingsScreen))
     async with chat() as shown:
         await shown.send("hello")
-        assert shown.script.asked[0].sampling.temperature == 0.3
+        assert shown.script.asked[0].sampling.temperature == 0.25
 
 
 async def test_the_system_prompt_goes_with_the_conversation() -> None:
@@ -158,15 +151,6 @@ async def test_attach_a_file(tmp_path: Path) -> None:
         assert not shown.app.composer.attached
         await shown.send("and else")
         assert "milk" not in shown.script.asked[1].last
-
-
-async def test_files_that_cannot_go_along(tmp_path: Path) -> None:
-    async with chat() as shown:
-        await shown.command(f"/attach {tmp_path / 'missing'}")
-        await shown.hears("There is no file")
-        await shown.command("/attach")
-        await shown.hears("/attach needs the path of a text file, or of an image.")
-        assert not shown.app.composer.attached
 
 
 async def test_export_to_markdown_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localspec.chat.attachments import read_attachment
 from localspec.chat.conversation import ASSISTANT, USER, Message
-from localspec.errors import UsageError
+from localspec.errors import LocalspecError, ModelNotFound, UsageError
 from localspec.tui.control import message_actions, switches
 from localspec.tui.control.conversation_display import ConversationDisplay
 from localspec.tui.control.conversation_list import ConversationList
@@ -20,9 +21,7 @@ from localspec.tui.session.events import PairReference
 
 # What opens over the screen is imported when it does: the first paint need not wait for it.
 if TYPE_CHECKING:
-    from localspec.hub.catalog import Entry
-    from localspec.hub.download import PullProgress
-    from localspec.hub.local import LocalModel
+    from localspec.tui.screens.model_picker import ModelPicker
     from localspec.tui.screens.settings_screen import ChosenSettings
 
 
@@ -40,7 +39,7 @@ class CommandActions:
         self._host = host
         self._conversation_list = conversation_list
         self._conversation_display = conversation_display
-        self._models: list[LocalModel] | None = None
+        self._picker: ModelPicker | None = None
 
     def run(self, command: Command, argument: str) -> None:
         if command.name in ACTIONS:
@@ -59,7 +58,8 @@ class CommandActions:
 
     def completers(self) -> Mapping[str, Callable[[], Iterable[str]]]:
         def references() -> list[str]:
-            return [m.reference for m in self._models or () if m.problem is None]
+            models = [] if self._picker is None else self._picker.models
+            return [m.reference for m in models if m.problem is None]
 
         themes = self._host.available_themes
         return {"models": references, "drafts": references, "themes": lambda: sorted(themes)}
@@ -230,19 +230,14 @@ class CommandActions:
         return PairReference(None) if opened is None else opened.pair
 
     def _pick(self, *, draft_only: bool) -> None:
-        from localspec.hub.local import local_models
-        from localspec.pairing.rules import judge
         from localspec.tui.screens.model_picker import ModelPicker
 
         opened = self._host.conversing.opened
         beside = [] if opened is None else [Path(opened.model_path).parent]
-
-        def find() -> list[LocalModel]:
-            self._models = local_models(beside)
-            return self._models
-
-        picker = ModelPicker(find, judge, self._pair(), catalogue=_catalogue, draft_only=draft_only)
-        self._host.push_screen(picker, lambda pair: None if pair is None else self._open(pair))
+        self._picker = ModelPicker(self._pair(), beside, draft_only=draft_only)
+        self._host.push_screen(
+            self._picker, lambda pair: None if pair is None else self._open(pair)
+        )
 
     def _open(self, pair: PairReference) -> None:
         if self._host.conversing.running is not None:
@@ -264,14 +259,9 @@ class CommandActions:
             return
         from localspec.tui.screens.download_screen import DownloadScreen
 
-        def fetch(reference: str, progress: Callable[[PullProgress], None]) -> None:
-            from localspec.hub import download
-
-            download.pull(reference, offline=self._host.offline, progress=progress)
-
         self._host.call_from_thread(
             self._host.push_screen,
-            DownloadScreen(missing, fetch),
+            DownloadScreen(missing),
             lambda here: self._host.open(pair) if here else None,
         )
 
@@ -301,26 +291,13 @@ class CommandActions:
 
 
 def _is_to_download(reference: str, offline: bool | None) -> bool:
-    from localspec.errors import LocalspecError, ModelNotFound
     from localspec.hub import cache, resolution
     from localspec.hub.reference import Repository
 
-    try:
-        meant = resolution.identify(reference)
-    except LocalspecError:
-        return False
-    if not isinstance(meant, Repository):
-        return False
-    try:
-        resolution.find(reference, offline=offline)
-    except ModelNotFound:
-        return not (cache.offline_by_environment() if offline is None else offline)
-    except LocalspecError:
-        return False
+    with suppress(LocalspecError):  # whoever opens it says why
+        if isinstance(resolution.identify(reference), Repository):
+            try:
+                resolution.find(reference, offline=offline)
+            except ModelNotFound:
+                return not (cache.offline_by_environment() if offline is None else offline)
     return False
-
-
-def _catalogue() -> Sequence[Entry]:
-    from localspec.hub import catalog
-
-    return catalog.load().entries

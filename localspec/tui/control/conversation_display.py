@@ -40,8 +40,7 @@ class RedrawBudget:
     ) -> None:
         self._share = SHARE_OF_MANY if (cores or os.cpu_count() or 1) >= MANY else SHARE
         self._clock = clock
-        self._before = clock()
-        self._cost = 0.0
+        self.start()
 
     def start(self) -> float:
         """The model begins to work; what the screen did before does not count."""

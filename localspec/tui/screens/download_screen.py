@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,8 +19,6 @@ from localspec.text import gigabytes, harmless
 if TYPE_CHECKING:
     from localspec.hub.download import PullProgress
 
-Fetch = Callable[[str, Callable[["PullProgress"], None]], object]
-"""As `localspec.hub.download.pull`."""
 _EVERY = 0.2
 """Seconds between two redraws."""
 
@@ -30,9 +28,9 @@ class DownloadScreen(ModalScreen[bool]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Stop the download")]
 
-    def __init__(self, references: Sequence[str], fetch: Fetch) -> None:
+    def __init__(self, references: Sequence[str]) -> None:
         super().__init__()
-        self._references, self._fetch = references, fetch
+        self._references = references
         self._cancelled = self._over = False
         self._shown = 0.0
 
@@ -48,9 +46,12 @@ class DownloadScreen(ModalScreen[bool]):
 
     @work(thread=True, group="download")
     def _download(self) -> None:
+        from localspec.hub import download
+
         try:
             for reference in self._references:
-                self._fetch(reference, self._progress)
+                # Whoever asked for it knows that the network may be used.
+                download.pull(reference, offline=False, progress=self._progress)
         except Cancelled:
             self.app.call_from_thread(self.dismiss, False)
         except Exception as error:  # one would end the app

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from localspec.hub.local import LocalModel
     from localspec.pairing.rules import PairVerdict
 
-Finder = Callable[[], Sequence["LocalModel"]]
-Judge = Callable[[Path, Path], "PairVerdict"]
-
 AUTO, NONE = "auto", "none"
 
 
@@ -44,15 +41,9 @@ class _Drafts(OptionList):
 
 
 class ModelPicker(ModalScreen[PairReference | None]):
-    """Ends with the pair to open, None for Escape.
-
-    Args:
-        find: as `localspec.hub.local.local_models`.
-        judge: as `localspec.pairing.rules.judge`.
-        catalogue: what can be downloaded.
-        now: the open pair.
-        draft_only: keep the target, choose its draft.
-    """
+    """Ends with the pair to open, None for Escape. `now` is the open pair, `folders` are looked at
+    besides the usual ones; `draft_only`: keep the target, choose its draft. `models`: what is here,
+    as far as it was found."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Cancel"),
@@ -62,18 +53,11 @@ class ModelPicker(ModalScreen[PairReference | None]):
     ]
 
     def __init__(
-        self,
-        find: Finder,
-        judge: Judge,
-        now: PairReference,
-        *,
-        catalogue: Callable[[], Sequence[Entry]] = lambda: (),
-        draft_only: bool = False,
+        self, now: PairReference, folders: Sequence[Path] = (), *, draft_only: bool = False
     ) -> None:
         super().__init__()
-        self._find, self._judge, self._now = find, judge, now
-        self._catalogue, self._draft_only = catalogue, draft_only
-        self._models: list[LocalModel] = []
+        self._now, self._folders, self._draft_only = now, folders, draft_only
+        self.models: list[LocalModel] = []
         self._entries: list[Entry] = []
         self._rows: list[LocalModel | Entry] = []
         self._drafts: list[str] = []
@@ -103,15 +87,17 @@ class ModelPicker(ModalScreen[PairReference | None]):
 
     @work(thread=True, exclusive=True, group="find")
     def _look(self) -> None:
+        from localspec.hub import catalog, local
+
         try:
-            found, entries = list(self._find()), list(self._catalogue())
+            found, entries = local.local_models(self._folders), catalog.load().entries
         except Exception as error:  # one would end the app
             self.app.call_from_thread(self._about, describe(error)[0])
             return
         self.app.call_from_thread(self._found, found, entries)
 
-    def _found(self, models: list[LocalModel], entries: list[Entry]) -> None:
-        self._models = models
+    def _found(self, models: list[LocalModel], entries: Sequence[Entry]) -> None:
+        self.models = models
         here = {model.reference.partition(":")[0] for model in models}
         self._entries = [e for e in entries if here.isdisjoint((e.name, *e.repositories))]
         self._list()
@@ -125,7 +111,7 @@ class ModelPicker(ModalScreen[PairReference | None]):
         palette = Palette.of(self.app)
         wanted = self.query_one("#filter", Input).value.strip().lower()
         here = [
-            m for m in self._models if wanted in f"{m.name} {m.reference} {m.architecture}".lower()
+            m for m in self.models if wanted in f"{m.name} {m.reference} {m.architecture}".lower()
         ]
         offered = [e for e in self._entries if wanted in f"{e.name} {e.family}".lower()]
         self._rows = [*here, *offered]
@@ -172,7 +158,7 @@ class ModelPicker(ModalScreen[PairReference | None]):
         self._about(_described(model))
         self._offer_drafts(model)
         if model.problem is None:
-            self._judge_all(model, [m for m in self._models if _may_draft(m, model)])
+            self._judge_all(model, [m for m in self.models if _may_draft(m, model)])
 
     @on(OptionList.OptionSelected, "#targets")
     def _chosen(self, event: OptionList.OptionSelected) -> None:
@@ -190,7 +176,7 @@ class ModelPicker(ModalScreen[PairReference | None]):
         if target is None or event.option_index >= len(self._drafts):
             return
         reference = self._drafts[event.option_index]
-        draft = next((m for m in self._models if m.reference == reference), None)
+        draft = next((m for m in self.models if m.reference == reference), None)
         if draft is None:
             self._about(_described(target))
             return
@@ -212,7 +198,7 @@ class ModelPicker(ModalScreen[PairReference | None]):
         """The highlighted model; None for one to download."""
         number = self.query_one("#targets", OptionList).highlighted
         row = self._rows[number] if number is not None and number < len(self._rows) else None
-        return row if row in self._models else None
+        return row if row in self.models else None
 
     def _offer_drafts_of(self, entry: Entry) -> None:
         """List what can be downloaded with it."""
@@ -224,16 +210,16 @@ class ModelPicker(ModalScreen[PairReference | None]):
 
     @work(thread=True, exclusive=True, group="judge")
     def _judge_all(self, target: LocalModel, drafts: list[LocalModel]) -> None:
-        from localspec.pairing.rules import FAIL, Check, PairVerdict
+        from localspec.pairing import rules
 
         for draft in drafts:
             pair = target.path, draft.path
             if pair not in self._verdicts:
                 try:
-                    self._verdicts[pair] = self._judge(*pair)
+                    self._verdicts[pair] = rules.judge(*pair)
                 except Exception as error:  # as when a file has gone; one would end the app
-                    failed = Check("files", FAIL, describe(error)[0])
-                    self._verdicts[pair] = PairVerdict((failed,))
+                    failed = rules.Check("files", rules.FAIL, describe(error)[0])
+                    self._verdicts[pair] = rules.PairVerdict((failed,))
         self.app.call_from_thread(self._offer_drafts, target)
 
     def _offer_drafts(self, target: LocalModel) -> None:
@@ -249,7 +235,7 @@ class ModelPicker(ModalScreen[PairReference | None]):
         self._offered_for = target.path
         known = [
             (m, self._verdicts.get((target.path, m.path)))
-            for m in self._models
+            for m in self.models
             if _may_draft(m, target)
         ]
         known.sort(key=lambda pair: (pair[1] is None, pair[1] is not None and not pair[1].usable))

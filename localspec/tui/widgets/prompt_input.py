@@ -84,10 +84,10 @@ class PromptInput(TextArea):
         if text.strip():
             self.post_message(self.Sent(text))
         elif self.resumable and not text:
-            self.action_resume()
+            self.post_message(self.Resume())
 
-    def action_resume(self) -> None:
-        self.post_message(self.Resume())
+    # Whichever of them Enter is called in the footer.
+    action_take = action_resume = action_send
 
     def accepted(self, text: str) -> None:
         """The text was sent: clear it, and remember it."""
@@ -106,9 +106,6 @@ class PromptInput(TextArea):
 
     def action_newline(self) -> None:
         self.insert("\n")
-
-    def action_take(self) -> None:
-        self.post_message(self.Choose(0))
 
     def action_complete(self) -> None:
         if self.completing:

@@ -110,7 +110,7 @@ class Sidebar(Vertical):
         """Mark the shown conversation with the next `list`."""
         self._current = conversation
 
-    def focus_search(self) -> None:
+    def action_search(self) -> None:
         # At once: `focus` waits its turn, and what is typed meanwhile would go elsewhere.
         self.screen.set_focus(self.query_one(Input))
 
@@ -133,9 +133,6 @@ class Sidebar(Vertical):
     def choosing(self) -> bool:
         # `has_focus` changes by a message, and late.
         return self.screen.focused is self.query_one(OptionList)
-
-    def action_search(self) -> None:
-        self.focus_search()
 
     def action_to_list(self) -> None:
         if self._places:
@@ -165,7 +162,7 @@ class Sidebar(Vertical):
         if self._places:
             options.highlighted = 0
         if self.screen.focused is event.input:
-            self.screen.set_focus(options)  # at once, as in `focus_search`
+            self.screen.set_focus(options)  # at once, as in `action_search`
 
     @on(OptionList.OptionSelected)
     def _choose(self, event: OptionList.OptionSelected) -> None:
