@@ -100,11 +100,8 @@ class LocalspecArm(Arm):
 def localspec_arms(
     engine: Engine, which: Sequence[str], *, another: Callable[[], Engine] | None = None
 ) -> list[LocalspecArm]:
-    """The arms of the named groups, in the order of the report.
-
-    Args:
-        another: opens the pair once more, for each arm that forgets; None uses `engine`.
-    """
+    """The arms of the named groups, in the order of the report. `another`: opens the pair once
+    more, for each arm that forgets; None uses `engine`."""
     has_model = engine.draft is not None and not engine.head_source
     arms: list[LocalspecArm] = []
 

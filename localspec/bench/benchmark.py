@@ -66,10 +66,8 @@ def benchmark(
     tell: Tell,
     notices: Sequence[str],
 ) -> Report:
-    """Measure the pairs one after the other; after Ctrl+C, return what there is.
-
-    Raises LocalspecError: a pair that cannot be opened.
-    """
+    """Measure the pairs one after the other; after Ctrl+C, return what there is. Raises
+    LocalspecError: a pair that cannot be opened."""
     from localspec.llama.library import default_threads
 
     report = Report(

@@ -47,10 +47,8 @@ class IkModel:
     def answer(
         self, prompt: list[int], max_tokens: int, temperature: float, seed: int
     ) -> tuple[list[int], float]:
-        """Tokens of an answer, its end token included, and the seconds after the first.
-
-        Raises OSError: a pass failed.
-        """
+        """Tokens of an answer, its end token included, and the seconds after the first. Raises
+        OSError: a pass failed."""
         self._api.llama_kv_cache_clear(self._context)
         generator = np.random.default_rng(seed)
         for start in range(0, len(prompt), CHUNK):

@@ -86,16 +86,10 @@ _open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
 
 class LlamaServer(Arm):
-    """Started by the first answer, or by `start`.
-
-    Args:
-        tokenize: raw text to token ids, BOS included.
-        weight_buffers: whether the CPU's own weight layouts work.
-        slots: answers at once, each with `context` tokens.
-        start_timeout, answer_timeout: seconds.
-
-    Raises UsageError: a file is missing, or the draft model that the configuration needs.
-    """
+    """Started by the first answer, or by `start`. `tokenize`: raw text to token ids, BOS included;
+    `weight_buffers`: whether the CPU's own weight layouts work; `slots`: answers at once, each with
+    `context` tokens; `start_timeout`, `answer_timeout`: seconds. Raises UsageError: a file is
+    missing, or the draft model that the configuration needs."""
 
     def __init__(
         self,
@@ -143,10 +137,8 @@ class LlamaServer(Arm):
     def generate(
         self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int
     ) -> Sample:
-        """Answer one prompt.
-
-        Raises NativeError: the server does not start, refuses the prompt, or dies.
-        """
+        """Answer one prompt. Raises NativeError: the server does not start, refuses the prompt, or
+        dies."""
         self.start()
         request = {
             "prompt": self._tokenize(prompt.text),
@@ -234,10 +226,8 @@ class LlamaServer(Arm):
             time.sleep(_POLL)
 
     def _post(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Send a request and wait for the reply.
-
-        Raises NativeError: the server refuses it, takes longer than `answer_timeout`, or dies.
-        """
+        """Send a request and wait for the reply. Raises NativeError: the server refuses it, takes
+        longer than `answer_timeout`, or dies."""
         assert self._process is not None
         request = urllib.request.Request(
             f"{self._address}/completion",

@@ -20,15 +20,9 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Where a benchmark ran.
-
-    Attributes:
-        gpu: names of the GPUs that llama.cpp can use.
-        cores: physical.
-        memory: bytes.
-        contention: processes that computed beside every arm.
-        commit: of localspec's checkout, with a + where files are changed.
-    """
+    """Where a benchmark ran. `gpu`: names of the GPUs that llama.cpp can use; `cores`: physical;
+    `memory`: bytes; `contention`: processes that computed beside every arm; `commit`: of
+    localspec's checkout, with a + where files are changed."""
 
     cpu: str
     cores: int

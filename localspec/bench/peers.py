@@ -16,13 +16,9 @@ from localspec.bench.samples import Arm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
-    """Whom to measure beside localspec; None leaves one out.
-
-    Attributes:
-        configurations: names of ways to run llama-server, None for all that the pair allows.
-        python: llama-cpp-python's `Llama`, plain and with prompt lookup.
-        ik_python: the Python of an environment with ik_llama-cpp-python.
-    """
+    """Whom to measure beside localspec; None leaves one out. `configurations`: names of ways to run
+    llama-server, None for all that the pair allows; `python`: llama-cpp-python's `Llama`, plain and
+    with prompt lookup; `ik_python`: the Python of an environment with ik_llama-cpp-python."""
 
     llama_server: Path | None = None
     configurations: tuple[str, ...] | None = None

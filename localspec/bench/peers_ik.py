@@ -22,15 +22,9 @@ from localspec.errors import NativeError, UsageError
 
 
 class IkLlama(Arm):
-    """Plain decoding by ik_llama.cpp; the package cannot speculate.
-
-    Args:
-        python: of an environment with ik_llama-cpp-python.
-        tokenize, piece: raw text to token ids, BOS included, and back.
-        start_timeout, answer_timeout: seconds.
-
-    Raises LocalspecError.
-    """
+    """Plain decoding by ik_llama.cpp; the package cannot speculate. `python`: of an environment
+    with ik_llama-cpp-python; `tokenize`, `piece`: raw text to token ids, BOS included, and back;
+    `start_timeout`, `answer_timeout`: seconds. Raises LocalspecError."""
 
     def __init__(
         self,
@@ -116,10 +110,8 @@ class IkLlama(Arm):
         self._log.close()
 
     def _reply(self, done: str, limit: float) -> dict[str, Any]:
-        """The next line.
-
-        Raises NativeError: the process ends instead, or takes longer than `limit` seconds.
-        """
+        """The next line. Raises NativeError: the process ends instead, or takes longer than `limit`
+        seconds."""
         assert self._process.stdout is not None
         timer = Timer(limit, self._process.kill)
         timer.start()

@@ -17,14 +17,9 @@ _DEFAULT_LOOKUP = 10
 
 
 class PythonLlama(Arm):
-    """llama-cpp-python's `Llama.generate`.
-
-    Args:
-        tokenize: raw text to token ids, BOS included.
-        lookup: most draft tokens by prompt lookup; None decodes plainly.
-
-    Raises ModelNotFound, NativeError: it cannot be opened.
-    """
+    """llama-cpp-python's `Llama.generate`. `tokenize`: raw text to token ids, BOS included;
+    `lookup`: most draft tokens by prompt lookup; None decodes plainly. Raises ModelNotFound,
+    NativeError: it cannot be opened."""
 
     def __init__(
         self,

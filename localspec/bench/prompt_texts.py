@@ -41,9 +41,7 @@ def rendered(
     """Prompts whose `text` is what this model reads, as peers are given it.
 
     With `all_turns`, later turns follow as further prompts, after the model's own plain, greedy
-    answers of at most `max_tokens`.
-
-    Raises UsageError: the model's template refuses the messages.
+    answers of at most `max_tokens`. Raises UsageError: the model's template refuses the messages.
     """
     first = [replace(prompt, text=_text(engine, prompt)) for prompt in prompts]
     if not all_turns:

@@ -24,14 +24,9 @@ FORMAT = 3
 
 @dataclass(kw_only=True)
 class PairResults:
-    """What was measured on one pair of models.
-
-    Attributes:
-        commands: what to type for each arm.
-        dropped: why arms failed.
-        partial: the run was interrupted.
-        lost_contention: computing processes that ended too early.
-    """
+    """What was measured on one pair of models. `commands`: what to type for each arm; `dropped`:
+    why arms failed; `partial`: the run was interrupted; `lost_contention`: computing processes that
+    ended too early."""
 
     name: str
     target: FileFacts
@@ -167,10 +162,8 @@ def _bullets(lines: Iterable[str]) -> str:
 
 
 def prepare(folder: Path) -> None:
-    """Make the folder and write to it once, before an hour is spent.
-
-    Raises LocalspecError: it cannot be written to.
-    """
+    """Make the folder and write to it once, before an hour is spent. Raises LocalspecError: it
+    cannot be written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -180,10 +173,8 @@ def prepare(folder: Path) -> None:
 
 
 def write(report: Report, folder: Path) -> None:
-    """Write report.json first, then report.md.
-
-    Raises LocalspecError: the disk is full, or the folder cannot be written to any more.
-    """
+    """Write report.json first, then report.md. Raises LocalspecError: the disk is full, or the
+    folder cannot be written to any more."""
     _save(folder / "report.json", report.to_json())
     _save(folder / "report.md", markdown(report))
 

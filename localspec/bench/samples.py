@@ -10,13 +10,8 @@ from localspec.prompting.template import Message
 
 @dataclass(frozen=True, slots=True)
 class BenchPrompt:
-    """One prompt of a suite.
-
-    Attributes:
-        text: raw text with its chat markers.
-        messages: the same as chat messages; empty where it is no chat.
-        later_turns: what the user says after each answer.
-    """
+    """One prompt of a suite. `text`: raw text with its chat markers; `messages`: the same as chat
+    messages; empty where it is no chat; `later_turns`: what the user says after each answer."""
 
     id: str
     suite: str
@@ -60,14 +55,10 @@ class Sample:
 
 
 class Arm(ABC):
-    """A localspec configuration or a peer, its models loaded.
-
-    Attributes:
-        name: as in the report, e.g. "model depth 3", "llama-server draft-simple 3".
-        command: what to type for the same configuration.
-        every_turn: else it takes part in the first turn alone.
-        practises: it first answers each suite's first prompt, uncounted, at each temperature.
-    """
+    """A localspec configuration or a peer, its models loaded. `name`: as in the report, e.g. "model
+    depth 3", "llama-server draft-simple 3"; `command`: what to type for the same configuration;
+    `every_turn`: else it takes part in the first turn alone; `practises`: it first answers each
+    suite's first prompt, uncounted, at each temperature."""
 
     name: str
     command: str

@@ -27,13 +27,9 @@ from localspec.text import printable
 
 @dataclass(frozen=True, slots=True)
 class ScaledPair:
-    """Target and draft of a pair.
-
-    Attributes:
-        draft: a shape, None for the file as it is, or a number of middle layers to leave out.
-        real: made from SmolLM2, not from the embedded pair.
-        disk: GB that writing takes for a while; at most half stays.
-    """
+    """Target and draft of a pair. `draft`: a shape, None for the file as it is, or a number of
+    middle layers to leave out; `real`: made from SmolLM2, not from the embedded pair; `disk`: GB
+    that writing takes for a while; at most half stays."""
 
     target: ModelShape
     draft: ModelShape | int | None
@@ -64,10 +60,8 @@ ALIASES = {"1b": "A"}
 
 
 def find_pair(name: str) -> ScaledPair:
-    """The pair of that name, a key of PAIRS or ALIASES in any case.
-
-    Raises UsageError: there is none.
-    """
+    """The pair of that name, a key of PAIRS or ALIASES in any case. Raises UsageError: there is
+    none."""
     by_name = {known.casefold(): pair for known, pair in PAIRS.items()}
     by_name |= {alias: PAIRS[known] for alias, known in ALIASES.items()}
     pair = by_name.get(name.casefold())
@@ -78,10 +72,8 @@ def find_pair(name: str) -> ScaledPair:
 
 
 def scaled_pair(name: str, *, offline: bool | None = None) -> tuple[Path, Path]:
-    """Paths of a pair's target and draft, written on first use into the cache folder.
-
-    Raises LocalspecError.
-    """
+    """Paths of a pair's target and draft, written on first use into the cache folder. Raises
+    LocalspecError."""
     pair = find_pair(name)
     if pair.real:
         target = draft = resolve(SMOLLM2, offline=offline)
@@ -132,9 +124,7 @@ def _kept(source: Path, what: str) -> Path:
 
 def scale_model(source: Path, destination: Path, shape: ModelShape) -> None:
     """Write a GGUF of llama architecture in a larger shape; `destination` appears when complete.
-
-    Raises LocalspecError.
-    """
+    Raises LocalspecError."""
     plain = shape.quant.upper() == "F16"
     if not plain:
         file_type(shape.quant)
@@ -150,10 +140,8 @@ def scale_model(source: Path, destination: Path, shape: ModelShape) -> None:
 
 
 def drop_layers(source: Path, destination: Path, *, count: int) -> None:
-    """Write a llama model without `count` of its middle layers: a cheaper, weaker draft.
-
-    Raises LocalspecError.
-    """
+    """Write a llama model without `count` of its middle layers: a cheaper, weaker draft. Raises
+    LocalspecError."""
     file = read_gguf(source)
     if file.architecture != "llama":
         raise ModelInvalid(
@@ -166,10 +154,8 @@ def drop_layers(source: Path, destination: Path, *, count: int) -> None:
 
 
 def middle_layers(layers: int, count: int) -> range:
-    """Which ones are left out: the first and the last layers matter most.
-
-    Raises UsageError: not even one layer at either end would be left.
-    """
+    """Which ones are left out: the first and the last layers matter most. Raises UsageError: not
+    even one layer at either end would be left."""
     if not 1 <= count <= layers - 2:
         raise UsageError(
             f"Of {layers} layers, {count} cannot be left out. Leave out 1 to {layers - 2}."

@@ -48,10 +48,8 @@ class ModelShape:
 
     @classmethod
     def parse(cls, text: str) -> ModelShape:
-        """Parse "2304x30x4608:Q4_0".
-
-        Raises UsageError: another form, or an unknown quantization.
-        """
+        """Parse "2304x30x4608:Q4_0". Raises UsageError: another form, or an unknown
+        quantization."""
         found = _SHAPE.fullmatch(text)
         if found is None:
             raise UsageError(
@@ -122,13 +120,8 @@ class Shape:
 
 
 class LlamaFile:
-    """A GGUF of llama architecture, opened to write another one from it.
-
-    Args:
-        done: what cannot be done to other files, for errors.
-
-    Raises ModelInvalid: not a whole GGUF of that architecture.
-    """
+    """A GGUF of llama architecture, opened to write another one from it. `done`: what cannot be
+    done to other files, for errors. Raises ModelInvalid: not a whole GGUF of that architecture."""
 
     def __init__(self, path: Path, done: str = "scaled") -> None:
         self._cannot = f"It cannot be {done}."
@@ -157,10 +150,8 @@ class LlamaFile:
             )
 
     def number(self, name: str, default: int | None = None) -> Any:
-        """A value of the llama section.
-
-        Raises ModelInvalid: there is none, or one for each layer.
-        """
+        """A value of the llama section. Raises ModelInvalid: there is none, or one for each
+        layer."""
         field = self.fields.get(f"llama.{name}")
         value = default if field is None else field.contents()
         if value is None:

@@ -29,10 +29,8 @@ def is_scalable(path: Path) -> bool:
 
 
 def write_head(source: Path, destination: Path, target: Path) -> None:
-    """Write a head for `target`, a scaled model of its own target.
-
-    Raises LocalspecError, and OSError where the disk refuses.
-    """
+    """Write a head for `target`, a scaled model of its own target. Raises LocalspecError, and
+    OSError where the disk refuses."""
     head, scaled = read_gguf(source), read_gguf(target)
     parts = _PARTS.get(head.architecture)
     if parts is None:

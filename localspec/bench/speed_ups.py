@@ -47,10 +47,8 @@ def mean_interval(logs: Sequence[NDArray[np.float64]]) -> tuple[float, float] | 
     """95 % of exp(mean of the suites' mean logs); None below LEAST_PROMPTS, or without scipy.
 
     Stratified by suite, degrees of freedom after Welch (1938) and Satterthwaite (1946). Where a
-    suite has a single prompt, the suites are taken as the sample.
-
-    Args:
-        logs: of each suite, float64 [prompts], at least one prompt each.
+    suite has a single prompt, the suites are taken as the sample. `logs`: of each suite, float64
+    [prompts], at least one prompt each.
     """
     try:
         from scipy.stats import t

@@ -41,18 +41,12 @@ def load_suites(
     suites: Sequence[str] | None = None,
     per_suite: int | None = None,
 ) -> list[BenchPrompt]:
-    """Read prompts, mixed: the first of each suite, then the second of each, and so on.
-
-    Args:
-        files: keys of SETS, or JSONL, an object per line: `prompt` (raw text with its chat
-            markers), `turns` (as in Spec-Bench) or `messages` (the last one the user's);
-            optionally `suite` or `family` (default: the file's stem) and `id` (default: counted).
-            None at all takes the stories.
-        suites: which of them, None for all.
-        per_suite: prompts of each at most.
-
-    Raises UsageError: a file is missing, empty or malformed, or a suite is in none.
-    """
+    """Read prompts, mixed: the first of each suite, then the second of each, and so on. `files`:
+    keys of SETS, or JSONL, an object per line: `prompt` (raw text with its chat markers), `turns`
+    (as in Spec-Bench) or `messages` (the last one the user's); optionally `suite` or `family`
+    (default: the file's stem) and `id` (default: counted). None at all takes the stories; `suites`:
+    which of them, None for all; `per_suite`: prompts of each at most. Raises UsageError: a file is
+    missing, empty or malformed, or a suite is in none."""
     if per_suite is not None and per_suite < 1:
         raise UsageError(f"Prompts per suite is {per_suite}. Give 1 or more.")
     by_suite: dict[str, dict[str, BenchPrompt]] = {}

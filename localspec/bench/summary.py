@@ -56,12 +56,9 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Equality:
-    """Greedy answers of an arm against plain decoding's.
-
-    Attributes:
-        equal, total: answers equal in every token, answers compared.
-        divergences: (suite, prompt, first different position) of the others.
-    """
+    """Greedy answers of an arm against plain decoding's. `equal`, `total`: answers equal in every
+    token, answers compared; `divergences`: (suite, prompt, first different position) of the
+    others."""
 
     arm: str
     equal: int

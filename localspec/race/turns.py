@@ -36,12 +36,8 @@ class Lap:
 
 
 class RaceLane:
-    """One answer and its clock.
-
-    Attributes:
-        seconds: of its own turns, prompt included, calibration left out.
-        finished: whether the answer is complete.
-    """
+    """One answer and its clock. `seconds`: of its own turns, prompt included, calibration left out;
+    `finished`: whether the answer is complete."""
 
     def __init__(
         self, number: int, stream: ChunkStream, clock: Callable[[], float] = perf_counter

@@ -14,15 +14,11 @@ from localspec.tui.session.commands import checked
 # No pydantic: to import it takes a tenth of the time to the first paint.
 @dataclass(slots=True)
 class Preferences:
-    """JSON in the data folder; settings of the config file and flags override it.
-
-    Attributes:
-        sidebar, figures: whether they are open; None goes by the width of the terminal.
-        tokens, rejected: see `localspec.tui.rendering.message_lines.Showing`.
-        learn, record: see `localspec.tui.control.switches`.
-        model, draft: the last pair, as references.
-        system, sampling, max_tokens: of new conversations.
-    """
+    """JSON in the data folder; settings of the config file and flags override it. `sidebar`,
+    `figures`: whether they are open; None goes by the width of the terminal; `tokens`, `rejected`:
+    see `localspec.tui.rendering.message_lines.Showing`; `learn`, `record`: see
+    `localspec.tui.control.switches`; `model`, `draft`: the last pair, as references; `system`,
+    `sampling`, `max_tokens`: of new conversations."""
 
     theme: str | None = None
     sidebar: bool | None = None

@@ -78,13 +78,9 @@ class Request:
 
 
 class Hub:
-    """The server's state; tests change it while it runs.
-
-    Attributes:
-        faults: taken one per download, in order; then all goes well.
-        api_faults: the same for everything else.
-        sent: bytes of bodies that the CDN sent.
-    """
+    """The server's state; tests change it while it runs. `faults`: taken one per download, in
+    order; then all goes well; `api_faults`: the same for everything else; `sent`: bytes of bodies
+    that the CDN sent."""
 
     def __init__(self) -> None:
         self.repos: dict[str, Repo] = {}

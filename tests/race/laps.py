@@ -11,11 +11,8 @@ from tests.support.clock import Clock
 
 
 class MadeUp:
-    """An answer whose steps take so many seconds and bring so many tokens.
-
-    Args:
-        measuring: seconds of its first step that are spent measuring passes.
-    """
+    """An answer whose steps take so many seconds and bring so many tokens. `measuring`: seconds of
+    its first step that are spent measuring passes."""
 
     def __init__(
         self, clock: Clock, steps: Sequence[tuple[float, str, int]], *, measuring: float = 0.0

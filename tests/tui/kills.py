@@ -26,12 +26,8 @@ ANIMALS = ("fox", "bear", "duck", "cat", "frog")
 
 @dataclass
 class Seen:
-    """What was seen of one message.
-
-    Attributes:
-        sent: whether it was shown as sent.
-        answers: the answer's text at moments of the clock.
-    """
+    """What was seen of one message. `sent`: whether it was shown as sent; `answers`: the answer's
+    text at moments of the clock."""
 
     sent: bool = False
     answers: list[tuple[float, str]] = field(default_factory=list)
@@ -95,14 +91,9 @@ Opened = Callable[[], AbstractContextManager[Terminal]]
 
 @dataclass(frozen=True)
 class Kill:
-    """A killed chat.
-
-    Attributes:
-        sent: whether its question was seen as sent.
-        shown: characters of the answer that were seen.
-        interrupted: whether the answer was incomplete.
-        lost: what is not in the history, in words.
-    """
+    """A killed chat. `sent`: whether its question was seen as sent; `shown`: characters of the
+    answer that were seen; `interrupted`: whether the answer was incomplete; `lost`: what is not in
+    the history, in words."""
 
     sent: bool
     shown: int

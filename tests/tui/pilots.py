@@ -33,13 +33,8 @@ class Told:
 
 @dataclass
 class Chat:
-    """A running chat.
-
-    Attributes:
-        told: all sentences shown so far.
-        copied: all that went to the clipboard.
-        script: what the engine does, unless it is a real one.
-    """
+    """A running chat. `told`: all sentences shown so far; `copied`: all that went to the clipboard;
+    `script`: what the engine does, unless it is a real one."""
 
     app: ChatApp
     pilot: Pilot[None]

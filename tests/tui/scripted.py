@@ -34,12 +34,8 @@ WRONG = "(wrong) "
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One pass of the target.
-
-    Attributes:
-        source: who drafts; None for a plain pass.
-        right, wrong: proposed words that are accepted, and words after them that are not.
-    """
+    """One pass of the target. `source`: who drafts; None for a plain pass; `right`, `wrong`:
+    proposed words that are accepted, and words after them that are not."""
 
     source: str | None = None
     right: int = 0
@@ -80,13 +76,9 @@ class Hold:
 
 @dataclass
 class Says:
-    """One answer.
-
-    Attributes:
-        holds: by steps after which the engine waits; 0 is while it reads the prompt.
-        error: raised after the last step, or instead of the stream (`at_once`).
-        unmeasured: the cost of passes is not known before.
-    """
+    """One answer. `holds`: by steps after which the engine waits; 0 is while it reads the prompt;
+    `error`: raised after the last step, or instead of the stream (`at_once`); `unmeasured`: the
+    cost of passes is not known before."""
 
     text: str
     holds: Mapping[int, Hold] = field(default_factory=dict)

@@ -43,12 +43,7 @@ QUIET = 0.05
 
 
 class Terminal:
-    """A program on a terminal of its own.
-
-    Attributes:
-        screen: what it shows.
-        raw: all output.
-    """
+    """A program on a terminal of its own. `screen`: what it shows; `raw`: all output."""
 
     def __init__(
         self,

@@ -34,13 +34,8 @@ LYNX = lynx("den/lynx-1b-gguf:Q4_K_M")
 
 
 class Room:
-    """The models on this machine.
-
-    Attributes:
-        finding, judging, pulling: where looking, judging and downloading wait.
-        trouble: what judging raises.
-        pulled: what was downloaded.
-    """
+    """The models on this machine. `finding`, `judging`, `pulling`: where looking, judging and
+    downloading wait; `trouble`: what judging raises; `pulled`: what was downloaded."""
 
     def __init__(self) -> None:
         self.models = list(MODELS)

@@ -68,12 +68,8 @@ FIGURES_EVERY = 1.0
 
 
 class ConversationDisplay:
-    """Follows the conversation and the running answer.
-
-    Attributes:
-        doing: what takes time now, in words; None if nothing does.
-        resident: bytes of memory of this process.
-    """
+    """Follows the conversation and the running answer. `doing`: what takes time now, in words; None
+    if nothing does; `resident`: bytes of memory of this process."""
 
     def __init__(self, host: Host, conversation_list: ConversationList) -> None:
         self.doing: str | None = None

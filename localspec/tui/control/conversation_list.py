@@ -21,11 +21,8 @@ PAGE = 100
 
 
 class ConversationList:
-    """Asks the history and shows its answers.
-
-    Attributes:
-        newest: the conversation added to last; None before any is known.
-    """
+    """Asks the history and shows its answers. `newest`: the conversation added to last; None before
+    any is known."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -33,12 +30,8 @@ class ConversationList:
         self.newest: ConversationSummary | None = None
 
     def open(self, kept: Conversation | None = None, *, resume: bool = False) -> None:
-        """Open and list the history.
-
-        Args:
-            kept: from a session file; the history's own replaces it, or takes it in.
-            resume: show the newest one.
-        """
+        """Open and list the history. `kept`: from a session file; the history's own replaces it, or
+        takes it in; `resume`: show the newest one."""
         self._in_thread("open", partial(self._open, kept, resume))
 
     def list(self, offset: int = 0) -> None:

@@ -39,12 +39,8 @@ HEIGHTS = [(0, "-tiny"), (9, "-low"), (16, "-high")]
 
 
 class Host(App[None]):
-    """What all parts use; `localspec.tui.app.ChatApp` completes it.
-
-    Attributes:
-        given: sampling, longest answer and system prompt of the command line.
-        chosen: the pair that the user chose last.
-    """
+    """What all parts use; `localspec.tui.app.ChatApp` completes it. `given`: sampling, longest
+    answer and system prompt of the command line; `chosen`: the pair that the user chose last."""
 
     preferences: Preferences
     store: HistoryWriter

@@ -11,12 +11,8 @@ from localspec.tui.control.host import Host
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A command and the preference of that name.
-
-    Attributes:
-        require: raises UsageError where a needed package is missing.
-        on, off: sentences for the user.
-    """
+    """A command and the preference of that name. `require`: raises UsageError where a needed
+    package is missing; `on`, `off`: sentences for the user."""
 
     name: str
     require: Callable[[], object]

@@ -84,14 +84,10 @@ class Showing:
 
 
 class MessageLines:
-    """Draws one message, and caches it until `changed` is called.
-
-    Attributes:
-        place: (number, count) among its siblings, from 1.
-        rejected: proposals that were rejected, for answers of this session.
-        same: how many first lines the last drawing left as they were.
-        note: what happens to it now; None shows its state.
-    """
+    """Draws one message, and caches it until `changed` is called. `place`: (number, count) among
+    its siblings, from 1; `rejected`: proposals that were rejected, for answers of this session;
+    `same`: how many first lines the last drawing left as they were; `note`: what happens to it now;
+    None shows its state."""
 
     def __init__(self, message: Message, place: tuple[int, int] = (1, 1)) -> None:
         self.message = message

@@ -15,16 +15,9 @@ if TYPE_CHECKING:
 
 
 class ShownAnswer:
-    """The engine's thread puts chunks in, the screen takes them out.
-
-    Args:
-        message: id of the message that it becomes.
-        stats: the stream's.
-        begins: what the prompt ends with and belongs to the answer.
-
-    Attributes:
-        meter, provenance: of the text that was taken.
-    """
+    """The engine's thread puts chunks in, the screen takes them out. `message`: id of the message
+    that it becomes; `stats`: the stream's; `begins`: what the prompt ends with and belongs to the
+    answer. `meter`, `provenance`: of the text that was taken."""
 
     def __init__(
         self, message: str, stats: GenerationStats, engine: Engine, begins: str = ""
@@ -57,13 +50,9 @@ class ShownAnswer:
 
 @dataclass(slots=True)
 class Running:
-    """An answer that is wanted, or in progress.
-
-    Attributes:
-        conversation, to: where it belongs, and the id of the message that it answers.
-        message, answer: once it has begun.
-        asked: whether the engine's thread knows of it.
-    """
+    """An answer that is wanted, or in progress. `conversation`, `to`: where it belongs, and the id
+    of the message that it answers; `message`, `answer`: once it has begun; `asked`: whether the
+    engine's thread knows of it."""
 
     conversation: Conversation
     to: str

@@ -59,14 +59,10 @@ Failure = Callable[[BaseException], object]
 
 
 class BackgroundEngine:
-    """One engine, and the thread that opens, uses and replaces it.
-
-    Args:
-        tell: called in that thread with each event.
-        options, drafting, offline: as for `localspec.load`.
-        loader: `localspec.load`, or a test's own.
-        session: file from which caches are read, and into which they are saved at the end.
-    """
+    """One engine, and the thread that opens, uses and replaces it. `tell`: called in that thread
+    with each event; `options`, `drafting`, `offline`: as for `localspec.load`; `loader`:
+    `localspec.load`, or a test's own; `session`: file from which caches are read, and into which
+    they are saved at the end."""
 
     def __init__(
         self,
@@ -125,12 +121,8 @@ class BackgroundEngine:
         content: Callable[[], object] = lambda: None,
     ) -> str | None:
         """Stop, end the thread, free the models; returns why a session could not be saved.
-
-        Args:
-            timeout: seconds to wait for the thread.
-            last: called after generation, while tokens can still be taken.
-            content: what else goes into the session's file; called after `last`.
-        """
+        `timeout`: seconds to wait for the thread; `last`: called after generation, while tokens can
+        still be taken; `content`: what else goes into the session's file; called after `last`."""
         trouble = None
         self._tasks.put(None)
         self.stop()

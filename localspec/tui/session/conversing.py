@@ -58,15 +58,9 @@ class View(Protocol):
 
 @dataclass(slots=True)
 class Conversing:
-    """Sends, answers, branches.
-
-    Attributes:
-        conversation: the one that is shown.
-        running: the answer in progress; it may belong to another conversation.
-        opened: the open pair.
-        notes: what happens to messages now, by id.
-        learns, records: see `localspec.tui.control.switches`.
-    """
+    """Sends, answers, branches. `conversation`: the one that is shown; `running`: the answer in
+    progress; it may belong to another conversation; `opened`: the open pair; `notes`: what happens
+    to messages now, by id; `learns`, `records`: see `localspec.tui.control.switches`."""
 
     view: View
     store: HistoryWriter

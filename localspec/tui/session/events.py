@@ -24,14 +24,10 @@ class PairReference:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An answer that is wanted.
-
-    Attributes:
-        message: id of the message to answer; the events carry it.
-        messages, sampling, max_tokens, overflow: as for `Engine.stream`.
-        keep: called in the engine's thread with the text so far, now and then.
-        record_of: id of the conversation to record it under; None: do not record.
-    """
+    """An answer that is wanted. `message`: id of the message to answer; the events carry it;
+    `messages`, `sampling`, `max_tokens`, `overflow`: as for `Engine.stream`; `keep`: called in the
+    engine's thread with the text so far, now and then; `record_of`: id of the conversation to
+    record it under; None: do not record."""
 
     message: str
     messages: Sequence[Message]

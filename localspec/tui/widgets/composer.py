@@ -57,12 +57,8 @@ class Completions(OptionList, can_focus=False):
 
 
 class Composer(Vertical):
-    """The input, and what is shown above it.
-
-    Attributes:
-        attached: files for the next message.
-        editing: id of the message that the next one is a branch of; None for a new one.
-    """
+    """The input, and what is shown above it. `attached`: files for the next message; `editing`: id
+    of the message that the next one is a branch of; None for a new one."""
 
     def __init__(self, known: Callable[[], Known], *, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -33,9 +33,7 @@ class Transcript(ScrollView, can_focus=True):
     """Shows one branch of a conversation.
 
     Heights of unseen messages are estimates, corrected in view without moving what is in view.
-
-    Attributes:
-        tokens, rejected: see `Showing`.
+    `tokens`, `rejected`: see `Showing`.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
