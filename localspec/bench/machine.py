@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,18 +81,14 @@ def _gpu() -> str | None:
 
 def _commit() -> str | None:
     folder = Path(__file__).resolve().parents[2]
-    git = shutil.which("git")
     # An installed package may lie inside another repository.
-    if git is None or not (folder / ".git").exists():
+    if not (folder / ".git").exists():
         return None
-    commit = _output(git, "-C", str(folder), "rev-parse", "HEAD")
-    changed = _output(git, "-C", str(folder), "status", "--porcelain", "--untracked-files=no")
-    return None if commit is None else commit + ("+" if changed else "")
-
-
-def _output(*command: str) -> str | None:
+    command = ("git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--exclude=*")
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, ValueError, subprocess.SubprocessError):
+        done = subprocess.run(
+            [*command, "--dirty=+"], capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip() or None
+    return done.stdout.strip()

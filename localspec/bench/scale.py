@@ -6,9 +6,10 @@ which add nothing to the residual stream, and norm weights scaled for the padded
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from localspec import paths
@@ -80,46 +81,40 @@ def scaled_pair(name: str, *, offline: bool | None = None) -> tuple[Path, Path]:
     else:
         target = paths.embedded(paths.EMBEDDED_TARGET)
         draft = paths.embedded(paths.EMBEDDED_DRAFT)
-    if isinstance(pair.draft, ModelShape):
-        draft = scaled(draft, pair.draft)
-    elif pair.draft is not None:
-        draft = _without_layers(draft, pair.draft)
+    source, left_out = draft, pair.draft
+    if isinstance(left_out, ModelShape):
+        draft = scaled(source, left_out)
+    elif left_out is not None:
+        write = partial(drop_layers, source, count=left_out)
+        draft = _kept(source, f"without-{left_out}", write)
     return scaled(target, pair.target), draft
 
 
 def scaled(source: Path, shape: ModelShape) -> Path:
     """A model in another shape, written on first use; errors as `scale_model`."""
     size = f"{shape.dim}x{shape.layers}-ff{shape.feed_forward}-{shape.quant}"
-    path = _kept(source, size)
-    if not path.exists():
-        scale_model(source, path, shape)
-    return path
+    return _kept(source, size, lambda path: scale_model(source, path, shape))
 
 
 def scaled_head(head: Path, target: Path) -> Path:
-    """A trained head for `target`, a scaled model of its own target; written on first use.
+    """A trained head for `target`, a scaled model of its own target; written on first use. Errors:
+    see `localspec.bench.scaled_heads.write_head`."""
 
-    Errors: see `localspec.bench.scaled_heads.write_head`.
-    """
-    path = _kept(head, f"for-{target.stem}")
-    if not path.exists():
+    def write(path: Path) -> None:
         with _written(path) as done:
             write_head(head, done, target)
-    return path
+
+    return _kept(head, f"for-{target.stem}", write)
 
 
-def _without_layers(source: Path, count: int) -> Path:
-    path = _kept(source, f"without-{count}")
-    if not path.exists():
-        drop_layers(source, path, count=count)
-    return path
-
-
-def _kept(source: Path, what: str) -> Path:
+def _kept(source: Path, what: str, write: Callable[[Path], None]) -> Path:
     # Another source, by a newer release, is another file.
     digest = file_facts(source).sha256[:8]
     stem = source.stem.rsplit("-", 1)[0]
-    return paths.cache_folder() / "scale" / f"{stem}-{what}-{digest}.gguf"
+    path = paths.cache_folder() / "scale" / f"{stem}-{what}-{digest}.gguf"
+    if not path.exists():
+        write(path)
+    return path
 
 
 def scale_model(source: Path, destination: Path, shape: ModelShape) -> None:

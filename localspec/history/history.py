@@ -31,11 +31,6 @@ T = TypeVar("T")
 _SHORT = 0.2
 """Seconds to wait for others after waiting in vain."""
 
-# Inside the class, `list` is the method.
-Summaries = list[ConversationSummary]
-Hits = list[SearchHit]
-Strings = list[str]
-
 
 class History:
     """The store, for any thread; reading never waits for writing. From a write that fails until it
@@ -78,9 +73,9 @@ class History:
             self._file.close()
             self._forget_all()
 
-    def take_notices(self) -> Strings:
+    def take_notices(self) -> Sequence[str]:
         """Sentences for the user since the last call."""
-        found: Strings = []
+        found = []
         with suppress(IndexError):
             while True:
                 found.append(self._file.notices.pop(0))
@@ -101,11 +96,11 @@ class History:
     def count(self) -> int:
         return self._ask(Statements.count) or 0
 
-    def list(self, *, limit: int = 50, offset: int = 0) -> Summaries:
+    def list(self, *, limit: int = 50, offset: int = 0) -> Sequence[ConversationSummary]:
         """Conversations, newest first."""
         return self._ask(lambda statements: statements.summaries(limit, offset)) or []
 
-    def search(self, query: str, *, limit: int = 50) -> Hits:
+    def search(self, query: str, *, limit: int = 50) -> Sequence[SearchHit]:
         """Hits for all words and "phrases" of a query, whose last word may be incomplete: titles,
         then messages, newest first, a few of each conversation."""
         expression = as_expression(query)
@@ -129,7 +124,7 @@ class History:
             conversation.select(conversation.tip)
         return conversation
 
-    def recent_prompts(self, *, limit: int = 100) -> Strings:
+    def recent_prompts(self, *, limit: int = 100) -> Sequence[str]:
         """The user's last messages, oldest first."""
         return self._ask(lambda statements: statements.recent_prompts(limit)) or []
 
@@ -140,9 +135,7 @@ class History:
         if prefix.isascii() and prefix.isdigit() and 1 <= int(prefix) <= self.count():
             (found,) = self.list(limit=1, offset=int(prefix) - 1)
             return found.id
-        ids: Strings = []
-        if prefix:
-            ids = self._read(lambda statements: statements.beginning_with(prefix, 3))
+        ids = self._read(lambda statements: statements.beginning_with(prefix, 3)) if prefix else []
         if not ids:
             raise UsageError(
                 f"There is no conversation '{prefix}'. `localspec history list` shows all."

@@ -130,7 +130,8 @@ class HistoryFile:
             with suppress(FileExistsError):
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             self._identity = _identity_of(path)
-            if path.stat().st_size == 0 and _size(Path(f"{path}-wal")):
+            changes = Path(f"{path}-wal")
+            if path.stat().st_size == 0 and changes.exists() and changes.stat().st_size:
                 # SQLite would take the file for a new one, and throw the changes beside it away.
                 raise sqlite3.DatabaseError("file is not a database")
             self._writer = Statements(connect(path, "rw", self._patience))
@@ -236,10 +237,3 @@ def _identity_of(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0

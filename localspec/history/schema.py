@@ -173,16 +173,13 @@ def _require_writable(connection: sqlite3.Connection, patience: float) -> None:
 
 def _use_wal(connection: sqlite3.Connection, patience: float) -> None:
     deadline = time.monotonic() + patience
-    while not _is_wal(connection, last=time.monotonic() > deadline):
-        time.sleep(0.02)
-
-
-def _is_wal(connection: sqlite3.Connection, *, last: bool) -> bool:
-    try:
-        connection.execute("PRAGMA journal_mode = wal").fetchone()
-    except sqlite3.OperationalError as error:
-        # Another process that opens it is in the way, and SQLite does not wait here.
-        if last or "locked" not in str(error):
-            raise
-        return False
-    return True
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = wal").fetchone()
+        except sqlite3.OperationalError as error:  # noqa: PERF203
+            # Another process that opens it is in the way, and SQLite does not wait here.
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return

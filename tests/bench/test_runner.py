@@ -117,14 +117,6 @@ def test_a_failing_arm_is_dropped_and_the_others_go_on(
     assert not found.partial
 
 
-@pytest.mark.parametrize(("at", "left"), [(0, 0), (3, 5)])
-def test_an_interrupt_keeps_what_there_is(at: int, left: int) -> None:
-    found = outcome(Scripted("a", []), Scripted("b", [], at=at, error=KeyboardInterrupt()))
-    assert found.partial
-    assert found.dropped == {}
-    assert len(found.samples) == left
-
-
 def test_progress_counts_to_the_end() -> None:
     seen: list[tuple[int, int, str]] = []
     arms = [Scripted("a", []), Scripted("broken", [], at=1, error=NativeError("no"))]

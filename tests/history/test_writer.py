@@ -12,7 +12,6 @@ import pytest
 
 from localspec.chat.conversation import ASSISTANT, STREAMING, USER, Message
 from localspec.history.history import History
-from localspec.history.trouble import KEPT_AGAIN
 from localspec.history.writer import HistoryWriter
 from tests.history.histories import as_on_disk, conversation_of, locked, rows, writing
 
@@ -90,25 +89,6 @@ def growing(history: History) -> list[tuple[object, ...]]:
     return rows(history.path, "SELECT content FROM messages WHERE state = 'streaming'")
 
 
-def test_trouble_is_told_once_and_its_end_too(
-    history: History, writer: HistoryWriter, told: list[str]
-) -> None:
-    conversation = conversation_of("one")
-    assert writer.sent(conversation, conversation.path()[0]).result(SOON)
-    with locked(history.path):
-        for text in ("two", "three", "four"):
-            message = conversation.add(USER, text)
-            assert writer.sent(conversation, message).result(SOON) is False
-        assert len(told) == 1
-        assert "Another program keeps the history" in told[0]
-        assert not writer.flush(SOON)
-    while history.behind:  # it tries again by itself
-        threading.Event().wait(0.01)
-    assert writer.flush(SOON)
-    assert told[1:] == [KEPT_AGAIN]
-    assert as_on_disk(history, conversation) == conversation
-
-
 def test_a_listener_that_fails_does_not_stop_it(history: History) -> None:
     def fail(text: str) -> None:
         raise RuntimeError(text)
@@ -132,21 +112,6 @@ def test_what_cannot_be_written_at_all_does_not_stop_it(
     broken.created = 1.0
     assert writer.sent(conversation, broken).result(SOON)
     assert as_on_disk(history, conversation) == conversation
-
-
-def test_deleted_it_stays_deleted(history: History, writer: HistoryWriter) -> None:
-    conversation = conversation_of("one")
-    assert writer.sent(conversation, conversation.path()[0]).result(SOON)
-    answer = conversation.add(ASSISTANT, "half", state=STREAMING)
-    with writing(history):
-        writer.streaming(conversation.id, answer)
-        removed = writer.delete([conversation.id])
-        writer.streaming(conversation.id, answer)
-    assert removed.result(SOON) == 1
-    assert writer.done(conversation, answer).result(SOON) is False
-    assert writer.flush(SOON)
-    assert history.count() == 0
-    assert rows(history.path, "SELECT count(*) FROM messages") == [(0,)]
 
 
 @pytest.mark.nightly

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from localspec import paths
 from localspec.gguf.architectures import KNOWN
 from localspec.hub import local, places
 from localspec.hub.local import LocalModel, local_models
@@ -42,16 +41,6 @@ def in_hugging_face(cache: Path, repo: str, name: str, *, commit: str, main: boo
         (root / "refs").mkdir(exist_ok=True)
         (root / "refs" / "main").write_text(commit)
     return blob
-
-
-def test_the_embedded_pair_is_always_there() -> None:
-    target, draft = local_models()
-    assert (target.reference, target.source, target.problem) == ("demo", "embedded", None)
-    assert target.path == paths.embedded(paths.EMBEDDED_TARGET)
-    assert (target.architecture, target.quantization) == ("llama", "Q8_0")
-    assert (target.parameters, target.trained_context, target.chat) == (12_882_816, 2048, True)
-    assert target.size == target.path.stat().st_size
-    assert draft.path == paths.embedded(paths.EMBEDDED_DRAFT)
 
 
 def test_hugging_faces_cache(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,33 +17,23 @@ from localspec.distill import folders
 from localspec.distill.recording import likeliest
 from localspec.distill.trace import Trace
 from localspec.retrieval import manifest
+from localspec.tui.session import events
 from localspec.tui.session.background_engine import BackgroundEngine, Loader
-from localspec.tui.session.events import (
-    AnswerEnded,
-    AnswerFailed,
-    Event,
-    NotKept,
-    NotOpened,
-    Opened,
-    PairReference,
-    Progress,
-    Question,
-)
 from tests.tui.scripted import Hold, Says, Scripted
 
 pytestmark = pytest.mark.nightly
 
 PATIENCE = 60.0
 """Seconds until a test gives up."""
-E = TypeVar("E", bound=Event)
+E = TypeVar("E", bound=events.Event)
 
 
 class Desk:
     """An engine thread and its events."""
 
     def __init__(self, loader: Loader | None, options: ModelOptions | None = None) -> None:
-        self.told: list[Event] = []
-        self._events: SimpleQueue[Event] = SimpleQueue()
+        self.told: list[events.Event] = []
+        self._events: SimpleQueue[events.Event] = SimpleQueue()
         self.engine = BackgroundEngine(self._events.put, loader=loader, options=options)
 
     def until(self, kind: type[E], holds: Callable[[E], object] = lambda _: True) -> E:
@@ -65,7 +55,7 @@ class Desk:
             "overflow": "error",
             "keep": lambda _: None,
         }
-        self.engine.ask(Question(**(values | changed)))  # type: ignore[arg-type]
+        self.engine.ask(events.Question(**(values | changed)))  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -90,10 +80,10 @@ def test_adapters_stay_with_the_pair_they_came_with() -> None:
         return script.load(*pair, options=options, **more)
 
     pairs = [
-        PairReference("big.gguf", "small.gguf"),
-        PairReference("big.gguf", "other.gguf"),
-        PairReference("third.gguf", "small.gguf"),
-        PairReference("big.gguf", "small.gguf"),
+        events.PairReference("big.gguf", "small.gguf"),
+        events.PairReference("big.gguf", "other.gguf"),
+        events.PairReference("third.gguf", "small.gguf"),
+        events.PairReference("big.gguf", "small.gguf"),
     ]
     notices = []
     with at_a_desk(
@@ -101,7 +91,7 @@ def test_adapters_stay_with_the_pair_they_came_with() -> None:
     ) as desk:
         for pair in pairs:
             desk.engine.open(pair)
-            notices.append(" ".join(desk.until(Opened).notices))
+            notices.append(" ".join(desk.until(events.Opened).notices))
     kept = [(len(one.adapters), len(one.draft_adapters)) for one in given]
     assert kept == [(1, 1), (1, 0), (0, 1), (1, 1)]
     assert ["style.gguf" in notice for notice in notices] == [False, True, True, False]
@@ -112,16 +102,16 @@ def test_stopping_what_waits_stops_all_of_it() -> None:
     script = Scripted()
     loading = script.loading["big"] = Hold()
     with at_a_desk(script.load) as desk:
-        desk.engine.open(PairReference("big"))
+        desk.engine.open(events.PairReference("big"))
         desk.ask("first")
         desk.ask("second")
         wait_for(lambda: loading.reached)
         desk.engine.stop()
-        assert desk.until(NotOpened).cancelled
-        assert [desk.until(AnswerEnded).finish_reason for _ in range(2)] == ["cancelled"] * 2
+        assert desk.until(events.NotOpened).cancelled
+        assert [desk.until(events.AnswerEnded).finish_reason for _ in range(2)] == ["cancelled"] * 2
         assert script.asked == []
-        desk.engine.open(PairReference("other"))
-        assert desk.until(Opened).model == "other"
+        desk.engine.open(events.PairReference("other"))
+        assert desk.until(events.Opened).model == "other"
 
 
 @pytest.mark.parametrize("error", [RuntimeError("odd"), KeyboardInterrupt(), SystemExit(3)])
@@ -129,24 +119,26 @@ def test_the_thread_survives_whatever_is_raised(error: BaseException) -> None:
     script = Scripted(Says("one two", error=error), Says("", error=error, at_once=True), "fine")
     script.troubles["bad"] = error
     with at_a_desk(script.load) as desk:
-        desk.engine.open(PairReference("bad"))
-        assert "Internal error" in desk.until(NotOpened).error
-        desk.engine.open(PairReference("good"))
+        desk.engine.open(events.PairReference("bad"))
+        assert "Internal error" in desk.until(events.NotOpened).error
+        desk.engine.open(events.PairReference("good"))
         desk.ask("first")
-        failed = desk.until(AnswerFailed)
+        failed = desk.until(events.AnswerFailed)
         assert (failed.message, failed.text) == ("first", "one two")
         desk.ask("second")
-        assert desk.until(AnswerFailed).text == ""
+        assert desk.until(events.AnswerFailed).text == ""
         desk.ask("third")
-        assert desk.until(AnswerEnded).text == "fine"
+        assert desk.until(events.AnswerEnded).text == "fine"
 
 
 def test_measuring_is_told() -> None:
     with at_a_desk(Scripted(Says("one two", unmeasured=True)).load) as desk:
-        desk.engine.open(PairReference(None))
+        desk.engine.open(events.PairReference(None))
         desk.ask()
-        assert desk.until(Progress, lambda e: e.text.startswith("measuring")).message == "hello"
-        desk.until(AnswerEnded)
+        assert (
+            desk.until(events.Progress, lambda e: e.text.startswith("measuring")).message == "hello"
+        )
+        desk.until(events.AnswerEnded)
 
 
 def wait_for(holds: Callable[[], object]) -> None:
@@ -165,13 +157,13 @@ def learned() -> set[str]:
 
 def test_conversations_are_learned_until_they_are_deleted() -> None:
     with at_a_desk(None, REAL) as desk:
-        desk.engine.open(PairReference(None, "none"))
+        desk.engine.open(events.PairReference(None, "none"))
         desk.engine.forget("deleted")
         desk.engine.learn("kept", ["The quick brown fox."])
         desk.engine.learn("deleted", ["Nobody may know this."])
-        desk.engine.open(PairReference(None, "none"))
+        desk.engine.open(events.PairReference(None, "none"))
         for _ in range(2):  # the second one comes after what was to be learned
-            desk.until(Opened)
+            desk.until(events.Opened)
     assert learned() == {"conversation kept"}
 
 
@@ -179,9 +171,9 @@ def test_what_cannot_be_learned_is_told(home: Path) -> None:
     home.mkdir()
     (home / "data").write_text("in the way")
     with at_a_desk(None, REAL) as desk:
-        desk.engine.open(PairReference(None, "none"))
+        desk.engine.open(events.PairReference(None, "none"))
         desk.engine.learn("kept", ["The quick brown fox."])
-        error = desk.until(NotKept).error
+        error = desk.until(events.NotKept).error
     assert "was not learned: What was learned cannot be written" in error
 
 
@@ -189,11 +181,11 @@ def test_answers_are_recorded_until_their_conversation_is_deleted() -> None:
     """What is kept is the target's own distribution, whoever drafted the tokens."""
     greedy = SamplingParams(temperature=0)
     with at_a_desk(None, REAL) as desk:
-        desk.engine.open(PairReference(None, "auto"))
+        desk.engine.open(events.PairReference(None, "auto"))
         desk.engine.forget("deleted")
         for name in (None, "kept", "deleted"):
             desk.ask("Tell me of a fox.", sampling=greedy, max_tokens=24, record_of=name)
-            desk.until(AnswerEnded)
+            desk.until(events.AnswerEnded)
     (shown,) = folders.recorded()
     assert (shown.answers, shown.chats) == (1, 1)
     with Trace(shown.folder / folders.TRACE) as trace:

@@ -13,7 +13,6 @@ from localspec.tui.session.commands import (
     CommandCompletion,
     complete,
     parse,
-    setting,
 )
 
 
@@ -96,20 +95,3 @@ def test_paths_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("begun", ["~nobody/x", "\0", "a" * 5000])
 def test_paths_that_cannot_be(begun: str) -> None:
     assert texts(f"/attach {begun}") == []
-
-
-@pytest.mark.parametrize(
-    ("argument", "expected"),
-    [
-        ("temperature 0.5", ("temperature", 0.5)),
-        ("temp 0", ("temperature", 0.0)),
-        ("Top-K=40", ("top_k", 40)),
-        ("top_k = 40", ("top_k", 40)),
-        ("n 100", ("max_tokens", 100)),
-        ("seed default", ("seed", None)),
-        ("seed", ("seed", None)),
-        ("min_p none", ("min_p", None)),
-    ],
-)
-def test_settings(argument: str, expected: tuple[str, float | None]) -> None:
-    assert setting(argument) == expected

@@ -147,14 +147,6 @@ async def test_an_answer_goes_on_while_another_conversation_is_shown() -> None:
         assert shown.said == ["count", "one two three four"]
 
 
-async def test_a_title_of_ones_own() -> None:
-    async with chat(size=WIDE) as shown:
-        await shown.send("hello")
-        await shown.command("/title Greetings")
-        await shown.until(lambda: shown.listed()[0].endswith("Greetings"))
-        assert shown.text.splitlines()[0].lstrip().startswith("Greetings")
-
-
 async def test_a_title_from_the_model() -> None:
     script = Scripted("Hello.", '"A Polite Greeting."', Says("no end of words", {1: Hold()}))
     async with chat(script, size=WIDE) as shown:
@@ -165,6 +157,9 @@ async def test_a_title_from_the_model() -> None:
         await shown.until(lambda: shown.listed()[0].endswith("A Polite Greeting"))
         assert script.asked[1].last.startswith("Give our conversation a title")
         assert shown.said == ["hello", "Hello."]
+        await shown.command("/title Greetings")
+        await shown.until(lambda: shown.listed()[0].endswith("Greetings"))
+        assert shown.text.splitlines()[0].lstrip().startswith("Greetings")
         await shown.command("/title")
         await shown.until(lambda: len(script.asked) == 3)
         await shown.send("never mind")  # what is sent goes first

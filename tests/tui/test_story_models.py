@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import OptionList, Static
 
-from localspec.errors import LocalspecError, ModelInvalid
+from localspec.errors import LocalspecError
 from localspec.hub import catalog, download, local
 from localspec.hub.catalog import Catalog
 from localspec.hub.download import PullProgress
@@ -243,18 +243,6 @@ async def test_loading_shows_its_progress_and_can_be_cancelled() -> None:
         assert "owl, no draft model" in shown.text
         await shown.send("are you there")
         assert shown.said == ["hello", "From the owl.", "are you there", "Still the owl."]
-
-
-async def test_a_model_that_does_not_load_leaves_the_one_before() -> None:
-    script = Scripted("One.", "Two.")
-    script.troubles["bad.gguf"] = ModelInvalid("bad.gguf is not a model. Choose another file.")
-    async with chat(script, pair=PairReference(OWL.reference)) as shown:
-        await shown.send("hello")
-        await shown.command("/model bad.gguf")
-        await shown.hears("bad.gguf is not a model. Choose another file. owl stays open.")
-        assert shown.said == ["hello", "One."]
-        await shown.send("again")
-        assert shown.said[-1] == "Two."
 
 
 async def test_the_model_chosen_is_open_next_time() -> None:

@@ -23,7 +23,7 @@ def field(shown: Chat, name: str) -> Input:
 async def test_set_changes_the_answers_to_come() -> None:
     async with chat() as shown:
         await shown.send("before")
-        await shown.command("/set temperature 0.5")
+        await shown.command("/set temp 0.5")
         await shown.hears("temperature is 0.5 for the answers to come.", error=False)
         await shown.command("/set seed=42")
         await shown.command("/set max-tokens 1")
@@ -33,7 +33,7 @@ async def test_set_changes_the_answers_to_come() -> None:
         assert (after.sampling.temperature, after.sampling.seed, after.max_tokens) == (0.5, 42, 1)
         await shown.command("/set temperature default")
         await shown.command("/set seed none")
-        await shown.command("/set max_tokens default")
+        await shown.command("/set n default")
         await shown.send("again")
         assert shown.script.asked[2].sampling == before.sampling
         assert shown.script.asked[2].max_tokens is None

@@ -21,20 +21,8 @@ from localspec.chat.figures import measure_baseline
 from localspec.errors import Cancelled, ContextOverflow, LocalspecError, describe
 from localspec.prompting.detokenizer import OPENS
 from localspec.text import listed
+from localspec.tui.session import events
 from localspec.tui.session.answer import ShownAnswer
-from localspec.tui.session.events import (
-    AnswerBegan,
-    AnswerEnded,
-    AnswerFailed,
-    Event,
-    NotKept,
-    NotOpened,
-    Opened,
-    Overflowed,
-    PairReference,
-    Progress,
-    Question,
-)
 
 if TYPE_CHECKING:
     # The engine and its company import numpy, and the screen is painted before that.
@@ -66,7 +54,7 @@ class BackgroundEngine:
 
     def __init__(
         self,
-        tell: Callable[[Event], object],
+        tell: Callable[[events.Event], object],
         *,
         options: ModelOptions | None = None,
         drafting: Drafting | None = None,
@@ -78,10 +66,10 @@ class BackgroundEngine:
         self._session = session
         self._offline = offline
         self._options, self._drafting = options or ModelOptions(), drafting
-        self._adapted: PairReference | None = None  # what the adapters among the options fit
+        self._adapted: events.PairReference | None = None  # what the adapters among the options fit
         self._loader = loader
         self._engine: Engine | None = None
-        self._opened: Opened | None = None
+        self._opened: events.Opened | None = None
         self._header: TraceHeader | None = None  # of the trace of the model that is open
         self._text = ""  # of the answer that comes
         self._forgotten: set[str] = set()  # conversations
@@ -93,10 +81,10 @@ class BackgroundEngine:
         self._thread = threading.Thread(target=self._work, name="localspec-engine", daemon=True)
         self._thread.start()
 
-    def open(self, pair: PairReference) -> None:
+    def open(self, pair: events.PairReference) -> None:
         self._submit(partial(self._open, pair), partial(self._not_opened, pair))
 
-    def ask(self, question: Question) -> None:
+    def ask(self, question: events.Question) -> None:
         self._submit(partial(self._answer, question), partial(self._not_answered, question))
 
     def learn(self, conversation: str, texts: Sequence[str]) -> None:
@@ -172,11 +160,11 @@ class BackgroundEngine:
         finally:
             self._stream = None
 
-    def _open(self, pair: PairReference) -> None:
+    def _open(self, pair: events.PairReference) -> None:
         before = self._opened
         try:
             self._go_on(_STOPPED)
-            self._tell(Progress("looking at the files"))
+            self._tell(events.Progress("looking at the files"))
             self._try_unknown(pair)
             # The old pair goes first: two may not fit into the memory.
             if self._engine is not None:
@@ -190,16 +178,16 @@ class BackgroundEngine:
         assert self._opened is not None
         self._tell(self._opened)
 
-    def _not_opened(self, pair: PairReference, error: BaseException) -> None:
+    def _not_opened(self, pair: events.PairReference, error: BaseException) -> None:
         cancelled = isinstance(error, Cancelled)
-        self._tell(NotOpened(pair, _sentence(error), cancelled, self._opened))
+        self._tell(events.NotOpened(pair, _sentence(error), cancelled, self._opened))
 
-    def _reopen(self, pair: PairReference) -> None:
+    def _reopen(self, pair: events.PairReference) -> None:
         """Back to the pair before; that cannot be stopped."""
         with suppress(Exception):
             self._load(pair, stoppable=False)
 
-    def _load(self, pair: PairReference, *, stoppable: bool = True) -> None:
+    def _load(self, pair: events.PairReference, *, stoppable: bool = True) -> None:
         from localspec import load
 
         reported = 0.0
@@ -211,7 +199,7 @@ class BackgroundEngine:
             now = monotonic()
             if now - reported >= _TELL_EVERY or fraction == 1.0:
                 reported = now
-                self._tell(Progress(f"loading the model: {fraction:.0%}"))
+                self._tell(events.Progress(f"loading the model: {fraction:.0%}"))
 
         options, left_out = self._options_for(pair)
         engine = (self._loader or load)(
@@ -228,7 +216,7 @@ class BackgroundEngine:
         notices = [*engine.notices, *left_out]
         if self._session is not None:
             notices += engine.open_session(self._session).notices
-        self._opened = Opened(
+        self._opened = events.Opened(
             pair,
             model.name,
             str(model.path),
@@ -237,7 +225,7 @@ class BackgroundEngine:
             tuple(notices if chosen is None else [*notices, f"-d auto: {chosen}."]),
         )
 
-    def _options_for(self, pair: PairReference) -> tuple[ModelOptions, list[str]]:
+    def _options_for(self, pair: events.PairReference) -> tuple[ModelOptions, list[str]]:
         """Options without another pair's adapters and projector, and notices about it."""
         if self._adapted is None:
             self._adapted = pair
@@ -261,7 +249,7 @@ class BackgroundEngine:
             return kept, []
         return kept, [f"Without {listed(names)}, which belongs to the previous model."]
 
-    def _try_unknown(self, pair: PairReference) -> None:
+    def _try_unknown(self, pair: events.PairReference) -> None:
         """Open a file that is new here in a child process first."""
         if self._loader is not None:
             return
@@ -273,13 +261,13 @@ class BackgroundEngine:
         for reference in (None if self._options.rpc else pair.model, pair.draft):
             # What is made of the model's own file is that model.
             if reference not in (None, "auto", "none") and not is_self(reference):
-                self._tell(Progress("trying the file in a separate process (once)"))
+                self._tell(events.Progress("trying the file in a separate process (once)"))
                 require_survivable(
                     resolve(reference, offline=self._offline),
                     cancelled=lambda: self._stops,
                 )
 
-    def _answer(self, question: Question) -> None:
+    def _answer(self, question: events.Question) -> None:
         self._text = ""
         self._go_on("Stopped before it began.")
         if self._engine is None or self._opened is None:
@@ -287,7 +275,7 @@ class BackgroundEngine:
 
         def progress(done: int, total: int) -> None:
             self._tell(
-                Progress(f"reading the prompt: {done / max(1, total):.0%}", question.message)
+                events.Progress(f"reading the prompt: {done / max(1, total):.0%}", question.message)
             )
 
         thinks = self._engine.prompts.thinks(question.messages, free=True)
@@ -304,10 +292,10 @@ class BackgroundEngine:
         logprobs: list[TokenLogprob] = []
         answer = ShownAnswer(question.message, stream.stats, self._engine, begins)
         with self._cancels(stream):
-            self._tell(AnswerBegan(answer))
+            self._tell(events.AnswerBegan(answer))
             if self._engine.plain_seconds(0) is None:
                 what = "measuring what a pass costs here (once, about 2 s) …"
-                self._tell(Progress(what, question.message))
+                self._tell(events.Progress(what, question.message))
             kept = monotonic()
             try:
                 for chunk in stream:
@@ -325,7 +313,7 @@ class BackgroundEngine:
         if stream.finish_reason != "cancelled" and self._session is None:
             options = self._options_for(self._opened.pair)[0]
             answer.meter.baseline = measure_baseline(self._engine, options)
-        self._tell(AnswerEnded(question.message, self._text, stream.finish_reason))
+        self._tell(events.AnswerEnded(question.message, self._text, stream.finish_reason))
         if question.record_of is not None and logprobs:
             self._record(question.record_of, stream, logprobs)
 
@@ -343,7 +331,7 @@ class BackgroundEngine:
 
     def _not_learned(self, error: BaseException) -> None:
         if not isinstance(error, Cancelled):
-            self._tell(NotKept(f"This conversation was not learned: {_sentence(error)}"))
+            self._tell(events.NotKept(f"This conversation was not learned: {_sentence(error)}"))
 
     def _record(self, conversation: str, stream: Stream, logprobs: Sequence[TokenLogprob]) -> None:
         from localspec.distill import chats, folders
@@ -357,7 +345,7 @@ class BackgroundEngine:
             keep = partial(chats.keep, folder, self._header, conversation, stream.prompt, logprobs)
             self._keep(conversation, keep, chats.forget)
         except (LocalspecError, OSError) as error:
-            self._tell(NotKept(f"This answer was not recorded: {_sentence(error)}"))
+            self._tell(events.NotKept(f"This answer was not recorded: {_sentence(error)}"))
 
     def _keep(
         self,
@@ -372,13 +360,13 @@ class BackgroundEngine:
         if conversation in self._forgotten:  # while it was being kept
             forget([conversation])
 
-    def _not_answered(self, question: Question, error: BaseException) -> None:
+    def _not_answered(self, question: events.Question, error: BaseException) -> None:
         if isinstance(error, Cancelled):
-            self._tell(AnswerEnded(question.message, self._text, "cancelled"))
+            self._tell(events.AnswerEnded(question.message, self._text, "cancelled"))
         elif isinstance(error, ContextOverflow):
-            self._tell(Overflowed(question.message, str(error)))
+            self._tell(events.Overflowed(question.message, str(error)))
         else:
-            self._tell(AnswerFailed(question.message, self._text, _sentence(error)))
+            self._tell(events.AnswerFailed(question.message, self._text, _sentence(error)))
 
 
 def _sentence(error: BaseException) -> str:

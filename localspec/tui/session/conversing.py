@@ -28,14 +28,6 @@ from localspec.history.writer import HistoryWriter
 from localspec.tui.session import commands, events
 from localspec.tui.session.answer import Running, ShownAnswer
 from localspec.tui.session.background_engine import BackgroundEngine
-from localspec.tui.session.events import (
-    AnswerEnded,
-    AnswerFailed,
-    Event,
-    Opened,
-    Question,
-    event_id,
-)
 
 NEVER_BEGUN = "■ stopped before it was answered"
 
@@ -67,7 +59,7 @@ class Conversing:
     engine: BackgroundEngine
     conversation: Conversation = field(default_factory=Conversation)
     running: Running | None = None
-    opened: Opened | None = None
+    opened: events.Opened | None = None
     notes: dict[str, str] = field(default_factory=dict)
     learns: bool = False
     records: bool = False
@@ -200,10 +192,10 @@ class Conversing:
 
     # What the engine's thread tells
 
-    def on_event(self, event: Event) -> None:
+    def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Progress) and event.message is None:
             self.view.working(event.text)
-        elif isinstance(event, Opened):
+        elif isinstance(event, events.Opened):
             self.opened = event
             self.view.working(None)
             for notice in event.notices:
@@ -216,10 +208,10 @@ class Conversing:
                 self.view.tell(f"{event.error}{stays}", error=True)
         elif isinstance(event, events.NotKept):
             self.view.tell(event.error, error=True)
-        elif event_id(event) == TITLE:
+        elif events.event_id(event) == TITLE:
             if isinstance(event, events.AnswerEnded | events.AnswerFailed):
                 self._on_title(title_of(event))
-        elif self.running is not None and event_id(event) == self.running.to:
+        elif self.running is not None and events.event_id(event) == self.running.to:
             self._on_answer(self.running, event)
 
     def tick(self, *, spans: bool) -> Figures | None:
@@ -268,7 +260,7 @@ class Conversing:
         if self.opened is None:
             self._note(asked, "waiting for the model …")
         self.engine.ask(
-            Question(
+            events.Question(
                 running.to,
                 conversation.for_model(upto=running.to),
                 sampling,
@@ -279,7 +271,7 @@ class Conversing:
             )
         )
 
-    def _on_answer(self, running: Running, event: Event) -> None:
+    def _on_answer(self, running: Running, event: events.Event) -> None:
         asked = running.conversation.messages[running.to]
         if isinstance(event, events.Progress):
             self._note(running.message or asked, event.text)
@@ -379,15 +371,15 @@ WISH = (
 TITLE_TOKENS = 24
 
 
-def title_question(conversation: Conversation) -> Question:
+def title_question(conversation: Conversation) -> events.Question:
     """The conversation and a wish, so that the cache stays useful for the next message."""
     messages = [*conversation.for_model(), {"role": "user", "content": WISH}]
     greedy = commands.checked(temperature=0.0)
-    return Question(TITLE, messages, greedy, TITLE_TOKENS, "error", lambda _text: None)
+    return events.Question(TITLE, messages, greedy, TITLE_TOKENS, "error", lambda _text: None)
 
 
-def title_of(event: AnswerEnded | AnswerFailed) -> str | None:
+def title_of(event: events.AnswerEnded | events.AnswerFailed) -> str | None:
     """The title in an answer; None where there is none."""
     title = title_from(event.text)
-    whole = isinstance(event, AnswerEnded) and event.finish_reason == "stop"
+    whole = isinstance(event, events.AnswerEnded) and event.finish_reason == "stop"
     return title.strip("\"'*. ") if whole and title != NEW and not title.startswith("<") else None
