@@ -149,14 +149,6 @@ class History:
 
     # Writing
 
-    def save(self, conversation: Conversation) -> bool:
-        """Write title, settings and tip; returns whether they are on disk, not only in memory."""
-        return self.put(conversation.id, header=ConversationHeader.of(conversation))
-
-    def write(self, message: Message, conversation_id: str) -> bool:
-        """Insert or update a message; returns as `save` does."""
-        return self.put(conversation_id, messages=[message])
-
     def put(
         self,
         conversation_id: str,
@@ -165,8 +157,9 @@ class History:
         messages: Sequence[Message] = (),
         everything: Sequence[Message] = (),
     ) -> bool:
-        """Several of these in one transaction; returns as `save` does. `header`: None leaves it as
-        it is; `everything`: all messages, for a conversation that another program removed."""
+        """Insert or update a conversation's header, None leaves it as it is, and messages, in one
+        transaction; returns whether they are on disk, not only in memory. `everything`: all
+        messages, for a conversation that another program removed."""
 
         def write(statements: Statements) -> None:
             statements.put(conversation_id, header=header, messages=messages, everything=everything)

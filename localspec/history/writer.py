@@ -51,11 +51,6 @@ class HistoryWriter:
                 self._history = self._make()
         return self._history
 
-    def sent(self, conversation: Conversation, message: Message) -> Future[bool]:
-        """Write a user's message and its conversation. Done with True when it is on disk, power
-        cuts included; with False when it is in memory only, which `on_trouble` was told."""
-        return self._put(conversation, message)
-
     def streaming(self, conversation: str, message: Message) -> None:
         """An answer has grown; on a slow disk only its newest state is written."""
         write = partial(self._write, conversation, messages=(_copy(message, growing=True),))
@@ -65,15 +60,21 @@ class HistoryWriter:
         if not waits:
             self._submit(lambda: self._grow(message.id), False)
 
-    def done(self, conversation: Conversation, message: Message) -> Future[bool]:
-        """An answer has ended; returns as `sent` does."""
-        with self._lock:
-            self._growing.pop(message.id, None)
-        return self._put(conversation, message)
+    def put(self, conversation: Conversation, message: Message | None = None) -> Future[bool]:
+        """Write title, settings and tip, and a message that is sent or an answer that has ended.
+        Done with True when it is on disk, power cuts included; with False when it is in memory
+        only, which `on_trouble` was told."""
+        from localspec.history.rows import ConversationHeader
 
-    def saved(self, conversation: Conversation) -> Future[bool]:
-        """Write title, settings and tip; returns as `sent` does."""
-        return self._put(conversation, None)
+        write = partial(self._write, conversation.id, header=ConversationHeader.of(conversation))
+        if message is not None:
+            with self._lock:
+                self._growing.pop(message.id, None)
+            # Messages that are done do not change any more, and the one that is not is copied.
+            copy = _copy(message)
+            others = (m for m in conversation.messages.values() if m is not message)
+            write = partial(write, messages=(copy,), everything=(*others, copy))
+        return self._submit(write, False)
 
     def delete(self, ids: Iterable[str]) -> Future[int]:
         """Remove conversations and ignore them later. Done with their count, or HistoryError."""
@@ -111,17 +112,6 @@ class HistoryWriter:
         written = self.history.catch_up(now=True)
         self.history.close()
         return written
-
-    def _put(self, conversation: Conversation, message: Message | None) -> Future[bool]:
-        from localspec.history.rows import ConversationHeader
-
-        write = partial(self._write, conversation.id, header=ConversationHeader.of(conversation))
-        if message is not None:
-            # Messages that are done do not change any more, and the one that is not is copied.
-            copy = _copy(message)
-            others = (m for m in conversation.messages.values() if m is not message)
-            write = partial(write, messages=(copy,), everything=(*others, copy))
-        return self._submit(write, False)
 
     def _grow(self, message: str) -> bool:
         with self._lock:

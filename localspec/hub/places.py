@@ -11,10 +11,12 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from localspec import paths
+from localspec.files import read_file
 from localspec.gguf.names import choose, models_among, parts_of, stays_inside
 from localspec.hub import cache, packages
 from localspec.text import printable
@@ -161,13 +163,9 @@ def _files(root: Path, depth: int) -> Iterator[Path]:
 
 
 def _read(path: Path, most: int) -> str:
-    try:
-        if not path.is_file():
-            return ""
-        with path.open("rb") as file:
-            return file.read(most).decode("utf-8", "replace")
-    except (OSError, ValueError):
-        return ""
+    with suppress(OSError):
+        return read_file(path, most=most).decode("utf-8", "replace")
+    return ""
 
 
 def _llama_cpp_cache() -> Path:

@@ -170,7 +170,7 @@ def _file(path: Path) -> Removal:
             what=inside.name,
             files=there,
             freed=sum(part.stat().st_size for part in there),
-            _act=lambda: [part.unlink() for part in there],
+            _act=lambda: list(map(Path.unlink, there)),
         )
     raise UsageError(f"{printable(str(path), 1000)} {_whose(inside)}")
 

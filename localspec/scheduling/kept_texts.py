@@ -63,11 +63,10 @@ class KeptTexts:
     def recall(self, prompt: Sequence[int], room: int, *, drafted: bool) -> list[str]:
         """Keep again what the disk has of a prompt, if that is worth reading and fits into `room`
         tokens. `drafted`: whether prompts can share the draft model's as well. Returns notices."""
-        disk = self.disk
-        if disk is None or (path := disk.files.best(prompt, self.known(prompt), room)) is None:
+        if self.disk is None or (path := self.disk.best(prompt, self.known(prompt), room)) is None:
             return []
         text = self._opened()
-        notes = disk.read(path, text.target, text.draft if drafted else None)
+        notes = self.disk.read(path, text.target, text.draft if drafted else None)
         self._texts.append(text)
         if not text.target.tokens:
             self._drop(text)

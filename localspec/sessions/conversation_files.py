@@ -132,7 +132,8 @@ class StoredTexts:
     def __init__(
         self, files: ConversationFiles, profile: PairProfile, identity: Mapping[str, Any]
     ) -> None:
-        self.files, self._profile, self._identity = files, profile, identity
+        self._files, self._profile, self._identity = files, profile, identity
+        self.best = files.best
         self._writer = ThreadPoolExecutor(1, "localspec-texts")
         self._known: list[list[int]] = []
 
@@ -147,7 +148,7 @@ class StoredTexts:
 
         def task() -> None:
             try:
-                self.files.write(facts, parts)
+                self._files.write(facts, parts)
             except (SessionError, OSError) as error:
                 logger.warning("a conversation is not kept: %s", error)
 
@@ -155,7 +156,7 @@ class StoredTexts:
 
     def read(self, path: Path, target: Context, draft: Context | None) -> list[str]:
         """Have caches hold the text of a file. Returns notices."""
-        notes = self.files.read(path, self._states(target, draft))
+        notes = self._files.read(path, self._states(target, draft))
         self._known = [*self._known[-63:], [*target.tokens]]
         return notes
 

@@ -142,7 +142,7 @@ class ChatApp(Host):
     def compose(self) -> ComposeResult:
         yield Static(id="title", markup=False)
         with Horizontal(id="body"):
-            yield Sidebar(id="sidebar")
+            yield Sidebar(self.conversation_list, id="sidebar")
             with Vertical(id="middle"):
                 yield Transcript(id="transcript")
                 yield Static(id="legend", markup=False)
@@ -242,35 +242,15 @@ class ChatApp(Host):
         if newest is not None:
             self.conversation_list.take(newest.id, None)
 
-    # From the conversation and the list
+    # From the conversation
 
     @on(Transcript.Act)
     def _act(self, event: Transcript.Act) -> None:
         self.attempt(partial(message_actions.run, self, event.action, event.message))
 
-    @on(Sidebar.Chosen)
-    def _conversation_chosen(self, event: Sidebar.Chosen) -> None:
-        self.conversation_list.take(event.conversation, event.message)
-
-    @on(Sidebar.Searched)
-    def _searched(self, event: Sidebar.Searched) -> None:
-        self.conversation_list.search(event.query)
-
-    @on(Sidebar.MoreWanted)
-    def _more(self, event: Sidebar.MoreWanted) -> None:
-        self.conversation_list.list(event.listed)
-
-    @on(Sidebar.DeleteWanted)
-    def _delete_wanted(self, event: Sidebar.DeleteWanted) -> None:
-        self.conversation_list.delete(event.conversation)
-
     @on(Transcript.Resized)
     def _resized(self) -> None:
         self.fit_panels()
-
-    @on(Sidebar.Left)
-    def _sidebar_left(self) -> None:
-        self.uncover()
 
     def _tell_from_thread(self, text: str) -> None:
         self.call_later(partial(self.tell, text, error=True))
@@ -328,9 +308,6 @@ class ChatApp(Host):
     def action_figures(self) -> None:
         self.toggle(FiguresPanel)
         self.conversation_display.figures()
-
-    def listed(self) -> None:
-        self.conversation_display.welcome()
 
     def action_sidebar(self) -> None:
         self.toggle(Sidebar)

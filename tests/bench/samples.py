@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 from pydantic import TypeAdapter
 
@@ -33,6 +34,12 @@ def sample(
         seconds=seconds,
     )
     return replace(made, **more)  # type: ignore[arg-type]
+
+
+def executable(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
 
 
 def read(text: str) -> Report:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from localspec.bench.llama_server import (
 )
 from localspec.bench.samples import BenchPrompt
 from localspec.errors import NativeError, UsageError
+from tests.bench.samples import executable
 
 pytestmark = pytest.mark.nightly
 
@@ -90,10 +91,7 @@ HTTPServer(("127.0.0.1", int(options["--port"])), Handler).serve_forever()
 
 @pytest.fixture
 def binary(tmp_path: Path) -> Path:
-    path = tmp_path / "llama-server"
-    path.write_text(SERVER.format(python=sys.executable))
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return path
+    return executable(tmp_path / "llama-server", SERVER.format(python=sys.executable))
 
 
 @pytest.fixture
@@ -103,29 +101,24 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-class Servers:
-    """Makes arms and closes them."""
-
-    def __init__(self, binary: Path, model: Path) -> None:
-        self.binary, self.model = binary, model
-        self.arms: list[LlamaServer] = []
-
-    def __call__(self, *flags: str, **options: Any) -> LlamaServer:
-        way = ServerConfiguration("test", flags, needs_draft=options.pop("needs_draft", False))
-        way = options.pop("configuration", way)
-        draft = options.pop("draft", self.model)
-        common = {"tokenize": lambda text: [1, len(text)], "threads": 2, "context": 256}
-        arm = LlamaServer(self.binary, self.model, draft, way, **{**common, **options})
-        self.arms.append(arm)
-        return arm
+Servers = Callable[..., LlamaServer]
 
 
 @pytest.fixture
 def servers(binary: Path, model: Path) -> Iterator[Servers]:
-    made = Servers(binary, model)
-    yield made
-    for arm in made.arms:
-        arm.close()
+    """Makes arms, and closes them."""
+    with ExitStack() as stack:
+
+        def made(
+            *flags: str, needs_draft: bool = False, draft: Path | None = model, **options: Any
+        ) -> LlamaServer:
+            way = ServerConfiguration("test", flags, needs_draft=needs_draft)
+            common = {"tokenize": lambda text: [1, len(text)], "threads": 2, "context": 256}
+            arm = LlamaServer(binary, model, draft, way, **common, **options)
+            stack.callback(arm.close)
+            return arm
+
+        yield made
 
 
 def answer(arm: LlamaServer, max_tokens: int = 9) -> Any:
@@ -153,13 +146,15 @@ def test_a_sample_counts_what_follows_the_first_token(
     assert (sample.tested, sample.token_ids) == (None, tuple(range(9)))
 
 
-def test_what_the_server_is_asked(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_server_is_asked(
+    servers: Servers, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LLAMA_ARG_N_PREDICT", "1")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     arm = servers(
         "--spec-type", "draft-simple", needs_draft=True, gpu_layers=0, weight_buffers=False
     )
-    _, arguments, request, variables = _content(answer(arm))
+    _, arguments, request, variables = json.loads(answer(arm).text)
     assert request == {
         "prompt": [1, 16],
         "n_predict": 9,
@@ -176,8 +171,8 @@ def test_what_the_server_is_asked(servers: Servers, monkeypatch: pytest.MonkeyPa
     assert told[0] == "llama-server"
     assert arguments[: len(told) - 1] == told[1:]
     for flag, value in (
-        ("-m", str(servers.model)),
-        ("--spec-draft-model", str(servers.model)),
+        ("-m", str(model)),
+        ("--spec-draft-model", str(model)),
         ("-c", "256"),
         ("-t", "2"),
         ("-np", "1"),
@@ -228,17 +223,17 @@ def test_failures(servers: Servers, mode: str, message: str) -> None:
     assert not children()
 
 
-def test_what_is_missing(servers: Servers, tmp_path: Path) -> None:
+def test_what_is_missing(servers: Servers, binary: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="needs a draft model"):
         servers(needs_draft=True, draft=None)
     with pytest.raises(UsageError, match=r"no file .*nothing.gguf"):
         servers(needs_draft=True, draft=tmp_path / "nothing.gguf")
     no_program = servers()
-    servers.binary.chmod(0o600)
+    binary.chmod(0o600)
     with pytest.raises(UsageError, match="cannot be run: Permission denied"):
         no_program.start()
-    servers.binary = tmp_path / "nowhere"
-    with pytest.raises(UsageError, match=r"no file .*nowhere"):
+    binary.unlink()
+    with pytest.raises(UsageError, match=r"no file .*llama-server"):
         servers()
 
 
@@ -258,7 +253,3 @@ def test_configurations(binary: Path, model: Path) -> None:
     )
     with pytest.raises(UsageError, match=r"no configuration 'best' here. Choose from plain, draft"):
         server_configurations(["best"])
-
-
-def _content(sample: Any) -> Any:
-    return json.loads(sample.text)

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from localspec.bench.samples import BenchPrompt
 from localspec.errors import NativeError, UsageError
 from localspec.llama.context import Context
 from localspec.llama.model import Model
+from tests.bench.samples import executable
 from tests.support.greedy import divergence, greedy
 
 pytestmark = pytest.mark.nightly
@@ -114,41 +115,33 @@ def python(tmp_path: Path) -> Path:
     (about / "METADATA").write_text(
         "Metadata-Version: 2.1\nName: ik-llama-cpp-python\nVersion: 9.9"
     )
-    return _program(
-        tmp_path / "python", PYTHON.format(python=sys.executable, folder=str(package.parent))
-    )
+    program = PYTHON.format(python=sys.executable, folder=str(package.parent))
+    return executable(tmp_path / "python", program)
 
 
-def _program(path: Path, text: str) -> Path:
-    path.write_text(text)
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return path
-
-
-class Arms:
-    """Makes arms and closes them."""
-
-    def __init__(self, python: Path) -> None:
-        self.python = python
-        self.made: list[IkLlama] = []
-
-    def __call__(self, *, tokens: tuple[int, ...] = (1, 2, 3), **options: Any) -> IkLlama:
-        common: dict[str, Any] = {
-            "tokenize": lambda _: list(tokens),
-            "piece": lambda token: b"%d " % token,
-        }
-        common |= {"threads": 2, "context": 2048}
-        arm = IkLlama(options.pop("python", self.python), Path("m.gguf"), **{**common, **options})
-        self.made.append(arm)
-        return arm
+Arms = Callable[..., IkLlama]
 
 
 @pytest.fixture
 def arms(python: Path) -> Iterator[Arms]:
-    made = Arms(python)
-    yield made
-    for arm in made.made:
-        arm.close()
+    """Makes arms, and closes them."""
+    with ExitStack() as stack:
+
+        def made(
+            *, tokens: tuple[int, ...] = (1, 2, 3), python: Path = python, context: int = 2048
+        ) -> IkLlama:
+            arm = IkLlama(
+                python,
+                Path("m.gguf"),
+                tokenize=lambda _: list(tokens),
+                piece=lambda token: b"%d " % token,
+                threads=2,
+                context=context,
+            )
+            stack.callback(arm.close)
+            return arm
+
+        yield made
 
 
 def answer(arm: IkLlama, max_tokens: int = 5, **how: Any) -> Any:

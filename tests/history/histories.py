@@ -35,6 +35,10 @@ def rows(path: Path, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         return connection.execute(sql, values).fetchall()
 
 
+def save(history: History, conversation: Conversation) -> bool:
+    return history.put(conversation.id, header=ConversationHeader.of(conversation))
+
+
 def put(history: History, conversation: Conversation) -> None:
     header, messages = ConversationHeader.of(conversation), list(conversation.messages.values())
     assert history.put(conversation.id, header=header, messages=messages)
@@ -108,9 +112,9 @@ def said(history: History) -> str:
 def talk(history: History, *texts: str) -> tuple[Conversation, bool]:
     """Write a conversation; whether all of it was kept."""
     conversation = conversation_of(*texts)
-    kept = history.save(conversation)
+    kept = save(history, conversation)
     for message in conversation.path():
-        kept = history.write(message, conversation.id) and kept
+        kept = history.put(conversation.id, messages=[message]) and kept
     return conversation, kept
 
 

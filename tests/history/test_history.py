@@ -28,7 +28,7 @@ from localspec.errors import HistoryError, UsageError
 from localspec.history.history import History
 from localspec.history.schema import APPLICATION, MIGRATIONS, connect, prepare
 from localspec.history.statements import Statements
-from tests.history.histories import as_on_disk, conversation_of, rows, steps_of
+from tests.history.histories import as_on_disk, conversation_of, rows, save, steps_of
 
 
 @pytest.fixture
@@ -40,9 +40,9 @@ def history(tmp_path: Path) -> Iterator[History]:
 
 def kept(history: History, conversation: Conversation) -> Conversation:
     """Written, and read by somebody else."""
-    assert history.save(conversation)
+    assert save(history, conversation)
     for message in conversation.messages.values():
-        assert history.write(message, conversation.id)
+        assert history.put(conversation.id, messages=[message])
     return as_on_disk(history, conversation)
 
 
@@ -75,7 +75,7 @@ def test_the_newest_comes_first(history: History) -> None:
     assert history.count() == 7
     oldest = history.load(history.list(offset=6)[0].id)
     oldest.insert(Message("m" * 32, oldest.tip, USER, "again", 999.0))
-    assert history.write(oldest.messages["m" * 32], oldest.id)
+    assert history.put(oldest.id, messages=[oldest.messages["m" * 32]])
     first = history.list(limit=1)[0]
     assert (first.title, first.messages, first.updated) == ("text 0", 2, 999.0)
 
@@ -85,7 +85,7 @@ def test_deleting_leaves_nothing(history: History) -> None:
     kept(history, gone)
     kept(history, stays)
     growing = gone.add(ASSISTANT, "growing walrus", state=STREAMING)
-    assert history.write(growing, gone.id)
+    assert history.put(gone.id, messages=[growing])
     assert history.delete([gone.id, "nobody"]) == 1
     assert history.delete([gone.id]) == 0
     with pytest.raises(HistoryError, match="no longer in the history"):
@@ -116,13 +116,13 @@ def test_what_is_deleted_is_gone_from_the_file(tmp_path: Path) -> None:
 def test_a_message_whose_conversation_is_unknown_is_kept(history: History) -> None:
     conversation = conversation_of("Where am *I*?", "here")
     for message in conversation.path():
-        assert history.write(message, conversation.id)
+        assert history.put(conversation.id, messages=[message])
     found = history.load(conversation.id)
     assert found.title == "Where am I?"
     assert found.messages == conversation.messages
     # Its own header, when that comes, replaces the one made up.
     conversation.title = "Home"
-    assert history.save(conversation)
+    assert save(history, conversation)
     assert history.list()[0].title == "Home"
 
 
@@ -161,11 +161,11 @@ def test_an_answer_whose_writer_is_gone_is_interrupted(
     history: History, writer: str | None
 ) -> None:
     conversation = conversation_of("question")
-    history.save(conversation)
+    save(history, conversation)
     answer = conversation.add(ASSISTANT, "half an ans", state=STREAMING)
     answer.spans = [(4, "target"), (7, "n-gram")]
     for message in conversation.path():
-        history.write(message, conversation.id)
+        history.put(conversation.id, messages=[message])
     rows(history.path, "UPDATE messages SET writer = ? WHERE state = 'streaming'", writer)
     answer.state = INTERRUPTED
     assert history.load(conversation.id).messages[answer.id] == answer
@@ -179,7 +179,7 @@ def test_an_answer_whose_writer_is_gone_is_interrupted(
 def test_an_answer_that_another_process_writes_now_is_left_alone(history: History) -> None:
     conversation = Conversation()
     answer = conversation.add(ASSISTANT, "one two", state=STREAMING)
-    history.write(answer, conversation.id)
+    history.put(conversation.id, messages=[answer])
     writer = psutil.Process().parent()
     assert writer is not None
     its = f"{writer.pid}@{writer.create_time():.2f}"
@@ -191,18 +191,18 @@ def test_an_answer_that_another_process_writes_now_is_left_alone(history: Histor
 def test_opening_settles_what_a_dead_process_left(history: History) -> None:
     conversation = conversation_of("question")
     answer = conversation.add(ASSISTANT, "half", state=STREAMING)
-    history.write(answer, conversation.id)
+    history.put(conversation.id, messages=[answer])
     rows(history.path, "UPDATE messages SET writer = '1@0.0'")
     other = History(history.path)
     assert [hit.message for hit in other.search("half")] == [answer.id]
     other.close()
     # It was not dead after all: it goes on, and nothing is lost.
     answer.content += " and whole"
-    assert history.write(answer, conversation.id)
+    assert history.put(conversation.id, messages=[answer])
     found = history.load(conversation.id).messages[answer.id]
     assert (found.content, found.state) == ("half and whole", STREAMING)
     answer.state = "complete"
-    assert history.write(answer, conversation.id)
+    assert history.put(conversation.id, messages=[answer])
     assert [hit.message for hit in history.search("half whole")] == [answer.id]
 
 
@@ -234,10 +234,10 @@ def test_threads_may_call_it_at_once(history: History) -> None:
     def talk(number: int) -> None:
         try:
             conversation = conversation_of()
-            history.save(conversation)
+            save(history, conversation)
             for _ in range(15):
                 message = conversation.add(USER, f"thread {number}")
-                assert history.write(message, conversation.id)
+                assert history.put(conversation.id, messages=[message])
                 assert history.load(conversation.id).messages[message.id] == message
                 history.search("thread")
                 history.list()
@@ -259,7 +259,7 @@ def test_reading_does_not_wait_for_a_writer(history: History) -> None:
     kept(history, conversation)
     other = sqlite3.connect(history.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    writing = threading.Thread(target=history.save, args=(conversation,))
+    writing = threading.Thread(target=save, args=(history, conversation))
     writing.start()
     try:
         # That one waits for `other`, which goes on only after this:
@@ -292,7 +292,7 @@ def test_closed_it_takes_nothing(history: History) -> None:
     conversation = conversation_of("question")
     history.close()
     history.close()
-    assert not history.save(conversation)
+    assert not save(history, conversation)
     assert history.list() == []
     with pytest.raises(HistoryError, match="closed"):
         history.load(conversation.id)

@@ -25,6 +25,7 @@ from pathlib import Path
 from localspec.chat.conversation import ASSISTANT, STREAMING, USER, Conversation
 from localspec.history.history import History
 from localspec.history.writer import HistoryWriter
+from tests.history.histories import save
 
 def say(*words):
     print(*words, flush=True)
@@ -39,14 +40,14 @@ common = Conversation(id=shared, title="shared")
 for number in range(count):
     for conversation in (own, common):
         message = conversation.add(USER, f"{name} says {number}")
-        assert history.save(conversation), history.trouble
-        assert history.write(message, conversation.id), history.trouble
+        assert save(history, conversation), history.trouble
+        assert history.put(conversation.id, messages=[message]), history.trouble
     answer = own.add(ASSISTANT, "", state=STREAMING)
     for word in range(3):
         answer.content += f"word{word} "
-        assert history.write(answer, own.id), history.trouble
+        assert history.put(own.id, messages=[answer]), history.trouble
     answer.state = "complete"
-    assert history.write(answer, own.id), history.trouble
+    assert history.put(own.id, messages=[answer]), history.trouble
 assert history.take_notices() == []
 history.close()
 say("done")
@@ -61,7 +62,7 @@ turn = 0
 while True:
     turn += 1
     message = conversation.add(USER, f"question {turn} " + "x" * 3000)
-    assert writer.sent(conversation, message).result()
+    assert writer.put(conversation, message).result()
     say("sent", message.id)
     answer = conversation.add(ASSISTANT, "", state=STREAMING, model="model")
     for step in range(12):
@@ -71,7 +72,7 @@ while True:
             assert writer.flush()
             say("flushed", answer.id, len(answer.content))
     answer.state = "complete"
-    assert writer.done(conversation, answer).result()
+    assert writer.put(conversation, answer).result()
     say("done", answer.id)
 """
 

@@ -19,6 +19,7 @@ from tests.history.histories import (
     opened,
     rows,
     said,
+    save,
     talk,
 )
 from tests.sessions.test_session_file import files_of_at_most
@@ -73,21 +74,21 @@ def test_what_was_said_meanwhile_joins_what_was_there(tmp_path: Path) -> None:
     with locked(history.path):
         conversation.title, conversation.titled_by = "renamed", "user"
         answer = conversation.add(ASSISTANT, "thr", state=STREAMING)
-        assert not history.write(answer, conversation.id)  # before the header is known
+        assert not history.put(conversation.id, messages=[answer])  # before the header is known
         assert history.list()[0].messages == 3
         assert history.list()[0].title == "one"
-        assert not history.save(conversation)
+        assert not save(history, conversation)
         assert history.list()[0].title == "renamed"
         answer.content += "ee"
-        assert not history.write(answer, conversation.id)
+        assert not history.put(conversation.id, messages=[answer])
         assert history.load(conversation.id) == conversation
     answer.content += " and more"
-    assert history.write(answer, conversation.id)
+    assert history.put(conversation.id, messages=[answer])
     answer.content += ", and more"
-    assert history.write(answer, conversation.id)
+    assert history.put(conversation.id, messages=[answer])
     assert history.load(conversation.id) == conversation
     answer.state = "complete"
-    assert history.write(answer, conversation.id)
+    assert history.put(conversation.id, messages=[answer])
     history.close()
     holds(history.path, conversation)
 
@@ -111,7 +112,7 @@ def test_no_room_for_the_file(tmp_path: Path) -> None:
         assert history.load(conversation.id) == conversation
         assert history.list()[0].messages == 10
     answer = conversation.add(ASSISTANT, "after")
-    assert history.write(answer, conversation.id)
+    assert history.put(conversation.id, messages=[answer])
     assert said(history) == KEPT_AGAIN
     history.close()
     holds(history.path, conversation)

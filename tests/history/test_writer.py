@@ -49,8 +49,8 @@ def test_what_is_told_is_what_it_was_when_it_was_told(
         holding.start()
         answer = conversation.add(ASSISTANT, "half", state="stopped")
         answer.stats, answer.spans = {"by": {"ngram": 1}}, [(4, "target")]
-        first = writer.sent(conversation, conversation.path()[0])
-        second = writer.done(conversation, answer)
+        first = writer.put(conversation, conversation.path()[0])
+        second = writer.put(conversation, answer)
         answer.content = "changed"
         answer.stats["by"]["ngram"] = 2
         answer.spans.append((3, "n-gram"))
@@ -72,7 +72,7 @@ def test_of_a_growing_answer_the_newest_state_is_written(
     conversation = conversation_of("one")
     answer = Message("a" * 32, conversation.tip, ASSISTANT, "", 5.0, state=STREAMING)
     conversation.insert(answer)
-    assert writer.sent(conversation, conversation.path()[0]).result(SOON)
+    assert writer.put(conversation, conversation.path()[0]).result(SOON)
     with writing(history):
         for number in range(500):
             answer.content += f"{number} "
@@ -96,7 +96,7 @@ def test_a_listener_that_fails_does_not_stop_it(history: History) -> None:
     writer = HistoryWriter(lambda: history, on_trouble=fail)
     conversation = conversation_of("one")
     with locked(history.path):
-        assert not writer.sent(conversation, conversation.path()[0]).result(SOON)
+        assert not writer.put(conversation, conversation.path()[0]).result(SOON)
     assert writer.close()
     assert as_on_disk(history, conversation) == conversation
 
@@ -107,10 +107,10 @@ def test_what_cannot_be_written_at_all_does_not_stop_it(
     conversation = conversation_of("one")
     broken = conversation.add(USER, "two")
     broken.created = object()  # type: ignore[assignment]
-    assert writer.sent(conversation, broken).result(SOON) is False
+    assert writer.put(conversation, broken).result(SOON) is False
     assert told
     broken.created = 1.0
-    assert writer.sent(conversation, broken).result(SOON)
+    assert writer.put(conversation, broken).result(SOON)
     assert as_on_disk(history, conversation) == conversation
 
 
@@ -125,7 +125,7 @@ from tests.history.histories import conversation_of
 writer = HistoryWriter(lambda: History(Path(sys.argv[1])), on_trouble=print)
 for number in range(20):
     conversation = conversation_of(f"text {number}")
-    writer.sent(conversation, conversation.path()[0])
+    writer.put(conversation, conversation.path()[0])
 """
     path = tmp_path / "history.db"
     subprocess.run([sys.executable, "-c", program, path], check=True, timeout=120)

@@ -125,7 +125,7 @@ def test_no_room_for_the_history(tmp_path: Path) -> None:
     """No file may grow beyond 8 KiB, which is less than one commit takes."""
     with closing(History(history(tmp_path))) as kept:
         conversation = Conversation()
-        kept.write(conversation.add(USER, "before"), conversation.id)
+        kept.put(conversation.id, messages=[conversation.add(USER, "before")])
     limited = ("bash", "-c", 'ulimit -f 8; exec "$@"', "bash", *LOCALSPEC, "chat")
     with opened(command=limited, home=tmp_path) as terminal:
         terminal.until(EMBEDDED)

@@ -75,6 +75,7 @@ class ConversationDisplay:
         self.doing: str | None = None
         self._host = host
         self._conversation_list = conversation_list
+        conversation_list.on_listed = self.welcome
         self._budget = RedrawBudget()
         self._timer: Timer | None = None
         self._totals = Totals()

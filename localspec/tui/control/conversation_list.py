@@ -28,6 +28,7 @@ class ConversationList:
         self._host = host
         self._wanted = 0
         self.newest: ConversationSummary | None = None
+        self.on_listed: Callable[[], object] = lambda: None
 
     def open(self, kept: Conversation | None = None, *, resume: bool = False) -> None:
         """Open and list the history. `kept`: from a session file; the history's own replaces it, or
@@ -87,6 +88,10 @@ class ConversationList:
 
         self._host.ask("Delete this conversation? It cannot be brought back.", answers, answered)
 
+    def leave(self) -> None:
+        """Back to the input."""
+        self._host.uncover()
+
     async def _delete(self, conversation: str) -> None:
         conversing = self._host.conversing
         conversing.forget(conversation)
@@ -118,7 +123,7 @@ class ConversationList:
             found = self._host.store.history.load(kept.id)
         except LocalspecError:
             for message in kept.path():
-                self._host.store.sent(kept, message)
+                self._host.store.put(kept, message)
             return
         if kept.tip in found.messages:
             found.tip = kept.tip
@@ -134,7 +139,7 @@ class ConversationList:
         sidebar = self._host.sidebar
         if not offset:
             self.newest = found[0] if found else None
-            self._host.listed()
+            self.on_listed()
         if not sidebar.searching:
             sidebar.current(self._host.conversing.conversation.id)
             sidebar.list(found, more=offset > 0)

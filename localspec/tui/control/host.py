@@ -185,9 +185,6 @@ class Host(App[None]):
         """Send a message, as a branch of that one."""
         raise NotImplementedError
 
-    def listed(self) -> None:
-        raise NotImplementedError
-
     def show_tokens(self, tokens: bool, rejected: bool) -> None:
         """How answers are shown, now and next time."""
         raise NotImplementedError

@@ -93,7 +93,7 @@ class Conversing:
         self._note(message, "sending …")
         self.view.show_conversation()
         # Where it cannot be kept the store tells why, and the conversation goes on without.
-        await asyncio.shield(asyncio.wrap_future(self.store.sent(conversation, message)))
+        await asyncio.shield(asyncio.wrap_future(self.store.put(conversation, message)))
         if self.running is not None and self.running.to == message.id:
             self._note(message, None)
             self._ask(self.running)
@@ -129,7 +129,7 @@ class Conversing:
         if not 0 <= number < len(siblings):
             raise UsageError(f"This is the {'first' if step < 0 else 'last'} of the branches.")
         conversation.select(siblings[number])
-        self.store.saved(conversation)
+        self.store.put(conversation)
         self.view.show_conversation()
 
     def stop(self) -> None:
@@ -159,13 +159,13 @@ class Conversing:
         conversation.system, conversation.sampling = system, sampling
         conversation.max_tokens = max_tokens
         if conversation.messages:
-            self.store.saved(conversation)
+            self.store.put(conversation)
 
     def rename(self, title: str, *, of: Conversation | None = None, by: str = BY_USER) -> None:
         conversation = of or self.conversation
         conversation.title, conversation.titled_by = title, by
         if conversation.messages:
-            self.store.saved(conversation)
+            self.store.put(conversation)
 
     def ask_for_title(self) -> None:
         """Have the model name the conversation. Raises UsageError."""
@@ -188,7 +188,7 @@ class Conversing:
         if running is None or running.finish(STOPPED) is None or running.message is None:
             return
         running.message.finish_reason = "cancelled"
-        self.store.done(running.conversation, running.message)
+        self.store.put(running.conversation, running.message)
 
     # What the engine's thread tells
 
@@ -296,7 +296,7 @@ class Conversing:
             if running.message is None:
                 if self.opened is None:
                     asked.state = UNSENT
-                    self.store.done(running.conversation, asked)
+                    self.store.put(running.conversation, asked)
                 self._note(asked, f"✗ {event.error}")
             else:
                 running.message.stats = {**(running.message.stats or {}), "error": event.error}
@@ -320,13 +320,13 @@ class Conversing:
         for asked in conversation.way_to(running.to):
             if asked.state == UNSENT:
                 asked.state = COMPLETE
-                self.store.done(conversation, asked)
+                self.store.put(conversation, asked)
         shown = conversation is self.conversation and conversation.tip == running.to
         message = conversation.add(
             ASSISTANT, "", parent=running.to, state=STREAMING, model=model, draft=draft
         )
         running.message, running.answer = message, answer
-        self.store.saved(conversation)
+        self.store.put(conversation)
         self.store.streaming(conversation.id, message)
         if shown:
             self.view.show_conversation()
@@ -341,7 +341,7 @@ class Conversing:
 
     def _keep(self, running: Running) -> None:
         assert running.message is not None
-        self.store.done(running.conversation, running.message)
+        self.store.put(running.conversation, running.message)
         self.view.message_changed(running.message)
 
     def _learn(self, conversation: Conversation) -> None:

@@ -44,12 +44,6 @@ class Completions(OptionList, can_focus=False):
             self.add_option(Option(text))
         self.highlighted = 0
 
-    def move(self, step: int) -> None:
-        if step < 0:
-            self.action_cursor_up()
-        else:
-            self.action_cursor_down()
-
     @property
     def chosen(self) -> CommandCompletion | None:
         """What Enter would take."""
@@ -137,8 +131,10 @@ class Composer(Vertical):
         chosen = completions.chosen
         if chosen is None and not event.step:
             self._send()
+        elif event.step < 0:
+            completions.action_cursor_up()
         elif event.step:
-            completions.move(event.step)
+            completions.action_cursor_down()
         elif chosen is not None:
             whole = chosen.text == self.prompt.text.strip() or not chosen.text.endswith((" ", "/"))
             self.prompt.put(chosen.text)

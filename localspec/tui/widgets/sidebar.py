@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.message import Message
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
@@ -31,6 +29,20 @@ class _Conversations(OptionList):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select", "Open")]
 
 
+class Lister(Protocol):
+    """Fills the list by `Sidebar.list` and `Sidebar.found`, and does what is wanted there."""
+
+    def list(self, offset: int = 0) -> None: ...
+
+    def search(self, query: str) -> None: ...
+
+    def take(self, conversation: str, message: str | None) -> None: ...
+
+    def delete(self, conversation: str) -> None: ...
+
+    def leave(self) -> None: ...
+
+
 class Sidebar(Vertical):
     """Conversations as far as scrolled, or hits of a search."""
 
@@ -41,34 +53,9 @@ class Sidebar(Vertical):
         Binding("delete,x", "delete", "Delete"),
     ]
 
-    @dataclass
-    class Chosen(Message):
-        """A conversation to show, and a message found in it."""
-
-        conversation: str
-        message: str | None
-
-    @dataclass
-    class Searched(Message):
-        """Words to search for; empty lists all."""
-
-        query: str
-
-    @dataclass
-    class MoreWanted(Message):
-        """The end of the list is near."""
-
-        listed: int
-
-    @dataclass
-    class DeleteWanted(Message):
-        conversation: str
-
-    class Left(Message):
-        """Back to the input."""
-
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, lister: Lister, *, id: str | None = None) -> None:
         super().__init__(id=id)
+        self._lister = lister
         self._places: list[tuple[str, str | None]] = []
         self._asked = 0
         self._current: str | None = None
@@ -143,17 +130,17 @@ class Sidebar(Vertical):
         if search.value:
             search.value = ""
         else:
-            self.post_message(self.Left())
+            self._lister.leave()
 
     def action_delete(self) -> None:
         place = self._highlighted()
         if place is not None:
-            self.post_message(self.DeleteWanted(place))
+            self._lister.delete(place)
 
     @on(Input.Changed)
     def _search(self, event: Input.Changed) -> None:
         event.stop()
-        self.post_message(self.Searched(event.value.strip()))
+        self._lister.search(event.value.strip())
 
     @on(Input.Submitted)
     def _to_list(self, event: Input.Submitted) -> None:
@@ -168,7 +155,7 @@ class Sidebar(Vertical):
     def _choose(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         if event.option_index < len(self._places):
-            self.post_message(self.Chosen(*self._places[event.option_index]))
+            self._lister.take(*self._places[event.option_index])
 
     @on(OptionList.OptionHighlighted)
     def _near_the_end(self, event: OptionList.OptionHighlighted) -> None:
@@ -176,7 +163,7 @@ class Sidebar(Vertical):
         count = len(self._places)
         if event.option_index >= count - 20 and self._asked < count and not self.searching:
             self._asked = count
-            self.post_message(self.MoreWanted(count))
+            self._lister.list(count)
 
     def _highlighted(self) -> str | None:
         number = self.query_one(OptionList).highlighted
