@@ -173,6 +173,7 @@ class LlamaServer(Arm):
             port = probe.getsockname()[1]
             probe.close()
             self._address = f"http://{_HOST}:{port}"
+            environment = {n: v for n, v in os.environ.items() if not n.startswith("LLAMA_")}
             # Not in a session of its own: a terminal's signals reach the server too.
             atexit.register(self.close)
             try:
@@ -181,7 +182,7 @@ class LlamaServer(Arm):
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env=_environment(),
+                    env=environment,
                 )
             except OSError as error:
                 self.close()
@@ -318,10 +319,6 @@ def _check_files(*files: Path) -> None:
     for file in files:
         if not file.is_file():
             raise UsageError(f"There is no file {file}. Check the path.")
-
-
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_")}
 
 
 def _message(error: urllib.error.HTTPError) -> str:

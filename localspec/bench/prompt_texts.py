@@ -13,7 +13,6 @@ from localspec.drafters.options import Drafting
 from localspec.errors import ContextOverflow
 from localspec.prompting.content import plain
 from localspec.prompting.prompt import PromptBuilder
-from localspec.prompting.template import Message
 
 if TYPE_CHECKING:
     from localspec.engine import Engine
@@ -82,13 +81,11 @@ def _answer(engine: Engine, prompt: BenchPrompt, max_tokens: int | None) -> str:
 
 
 def _text(engine: Engine, prompt: BenchPrompt) -> str:
+    """As `Engine.stream` renders it, less the BOS, which raw text gets anyway."""
     given = prompt_for(engine, prompt)
-    return given if isinstance(given, str) else _through_template(engine, given)
-
-
-def _through_template(engine: Engine, messages: Sequence[Message]) -> str:
-    """As `Engine.stream` renders them, less the BOS, which raw text gets anyway."""
+    if isinstance(given, str):
+        return given
     vocabulary = engine.model.vocabulary
-    text = str(plain(PromptBuilder(engine.model, engine.context_length).text(messages)))
+    text = str(plain(PromptBuilder(engine.model, engine.context_length).text(given)))
     bos = vocabulary.special_text(vocabulary.bos) if vocabulary.adds_bos else ""
     return text.removeprefix(bos)

@@ -221,7 +221,7 @@ class ChatApp(Host):
             self.tell("An answer is still coming. Wait for it, or stop it with Esc.", error=True)
             return
         self.prompt.accepted(text)
-        self.send(commands.unescaped(text), *self.composer.taken())
+        self.send(text[1:] if text.startswith("//") else text, *self.composer.taken())
 
     @work(group="send")
     async def send(
@@ -298,11 +298,6 @@ class ChatApp(Host):
         self.show_tokens(
             *{(False, False): (True, False), (True, False): (True, True)}.get(now, (False, False))
         )
-
-    def show_tokens(self, tokens: bool, rejected: bool) -> None:
-        self.transcript.tokens, self.transcript.rejected = tokens, rejected
-        self.preferences.tokens, self.preferences.rejected = tokens, rejected
-        self.save_preferences()
         self.conversation_display.legend()
 
     def action_figures(self) -> None:

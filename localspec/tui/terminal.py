@@ -31,10 +31,10 @@ read -r word || {{ stty sane <&1; printf '{_RESTORE}\\r\\n%s\\r\\n' '{_SENTENCE}
 
 
 @contextmanager
-def guarded_terminal(terminal: int) -> Iterator[None]:
-    """Guard that terminal (a descriptor) until this process leaves in order."""
+def guarded_terminal() -> Iterator[None]:
+    """Restore the terminal if this process does not leave in order."""
     try:
-        watch = Watch(_SCRIPT, terminal, apart=True)
+        watch = Watch(_SCRIPT, 2, apart=True)
     except OSError:  # no shell: a system that has no such terminals either
         yield
         return
@@ -70,7 +70,7 @@ def running_in_terminal() -> Iterator[list[str]]:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH)
     try:
-        with guarded_terminal(2), _native_output_to(log), _hangup_like_ctrl_q():
+        with guarded_terminal(), _native_output_to(log), _hangup_like_ctrl_q():
             yield notices
     finally:
         sys.setswitchinterval(interval)

@@ -113,7 +113,8 @@ def servers(binary: Path, model: Path) -> Iterator[Servers]:
             *flags: str, needs_draft: bool = False, draft: Path | None = model, **options: Any
         ) -> LlamaServer:
             way = ServerConfiguration("test", flags, needs_draft=needs_draft)
-            common = {"tokenize": lambda text: [1, len(text)], "threads": 2, "context": 256}
+            common: dict[str, Any] = {"threads": 2, "context": 256}
+            common["tokenize"] = lambda text: [1, len(text)]
             arm = LlamaServer(binary, model, draft, way, **common, **options)
             stack.callback(arm.close)
             return arm

@@ -86,15 +86,6 @@ def test_any_conversation_is_exported(turns: list[tuple[str, str, int]], system:
     to_markdown(conversation)
 
 
-def test_a_folder_names_the_file_after_the_title(tmp_path: Path) -> None:
-    conversation = talked()
-    names = [write_export(conversation, tmp_path).name for _ in range(3)]
-    assert names == ["what-is-this.md", "what-is-this-2.md", "what-is-this-3.md"]
-    assert write_export(conversation, tmp_path, form="json").name == "what-is-this.json"
-    assert (tmp_path / "what-is-this-2.md").read_text() == to_markdown(conversation)
-    assert len(list(tmp_path.iterdir())) == 4  # and nothing left behind
-
-
 def test_nothing_is_written_over(tmp_path: Path) -> None:
     mine = tmp_path / "notes.json"
     mine.write_text("mine")

@@ -141,12 +141,6 @@ class Terminal:
         self._display = []
         return True
 
-    def rest(self, seconds: float) -> None:
-        """Take in all output of that time."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end and self.take():
-            pass
-
     def until(self, condition: Callable[[], object] | str, *, timeout: float = TIMEOUT) -> None:
         """Wait until something holds, or a text is shown, however its lines break."""
         deadline = time.monotonic() + timeout
@@ -169,11 +163,6 @@ class Terminal:
         self.child.wait()
         status = self.child.exitstatus
         return -self.child.signalstatus if status is None else int(status)
-
-    def resize(self, columns: int, lines: int) -> None:
-        self.child.setwinsize(lines, columns)
-        self.screen.resize(lines, columns)
-        self._display = []
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         os.kill(self.child.pid, number)

@@ -1,4 +1,4 @@
-"""`localspec chat` on a real terminal: how it is opened, left, suspended and resized."""
+"""`localspec chat` on a real terminal: how it is opened, left and suspended."""
 
 from __future__ import annotations
 

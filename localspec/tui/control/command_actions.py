@@ -194,6 +194,7 @@ class CommandActions:
             self._host.call_next(self._host.run_action, "tokens")
         elif argument in modes:
             self._host.show_tokens(*modes[argument])
+            self._conversation_display.legend()
         else:
             raise UsageError("/tokens takes on, off, or rejected.")
 

@@ -141,7 +141,7 @@ class ConversationList:
             self.newest = found[0] if found else None
             self.on_listed()
         if not sidebar.searching:
-            sidebar.current(self._host.conversing.conversation.id)
+            sidebar.current = self._host.conversing.conversation.id
             sidebar.list(found, more=offset > 0)
 
     def _found(self, query: str, hits: Sequence[SearchHit]) -> None:

@@ -187,4 +187,6 @@ class Host(App[None]):
 
     def show_tokens(self, tokens: bool, rejected: bool) -> None:
         """How answers are shown, now and next time."""
-        raise NotImplementedError
+        self.transcript.tokens, self.transcript.rejected = tokens, rejected
+        self.preferences.tokens, self.preferences.rejected = tokens, rejected
+        self.save_preferences()

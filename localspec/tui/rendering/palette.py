@@ -28,9 +28,12 @@ class Mark:
 class Palette:
     """Rich styles of a theme; one object per theme, as key of caches."""
 
+    faint, fallen = Style(dim=True), Style(dim=True, strike=True)
+
     def __init__(self, variables: Mapping[str, str], *, dark: bool) -> None:
         self._variables = dict(variables)
         self.dark = dark
+        self.code_theme = "github-dark" if dark else "default"
 
     @classmethod
     def of(cls, app: App[Any]) -> Palette:
@@ -49,14 +52,6 @@ class Palette:
         """A colour of the theme in its readable shade."""
         shade = f"text-{name}" if self._variables.get(f"text-{name}", "").startswith("#") else name
         return Style(color=self.colour(shade), bold=bold or None)
-
-    @cached_property
-    def faint(self) -> Style:
-        return Style(dim=True)
-
-    @cached_property
-    def code_theme(self) -> str:
-        return "github-dark" if self.dark else "default"
 
     @cached_property
     def marks(self) -> dict[str, Mark]:
@@ -91,10 +86,6 @@ class Palette:
             style = Style(color=colour, underline2=True)
             known = Mark(kind, style, "double underlined")
         return replace(known, name=f"{known.name}, {way}") if way else known
-
-    @cached_property
-    def fallen(self) -> Style:
-        return Style(dim=True, strike=True)
 
     @cached_property
     def console(self) -> Console:

@@ -173,7 +173,8 @@ class BackgroundEngine:
             self._load(pair)
         except BaseException:
             if before is not None and self._engine is None:
-                self._reopen(before.pair)
+                with suppress(Exception):  # back to the pair before, which cannot be stopped
+                    self._load(before.pair, stoppable=False)
             raise
         assert self._opened is not None
         self._tell(self._opened)
@@ -181,11 +182,6 @@ class BackgroundEngine:
     def _not_opened(self, pair: events.PairReference, error: BaseException) -> None:
         cancelled = isinstance(error, Cancelled)
         self._tell(events.NotOpened(pair, _sentence(error), cancelled, self._opened))
-
-    def _reopen(self, pair: events.PairReference) -> None:
-        """Back to the pair before; that cannot be stopped."""
-        with suppress(Exception):
-            self._load(pair, stoppable=False)
 
     def _load(self, pair: events.PairReference, *, stoppable: bool = True) -> None:
         from localspec import load

@@ -91,11 +91,6 @@ def parse(line: str) -> tuple[Command, str] | None:
     return command, argument.strip()
 
 
-def unescaped(line: str) -> str:
-    """The text to send for a line that is no command."""
-    return line[1:] if line.startswith("//") else line
-
-
 def complete(
     line: str, known: Mapping[str, Callable[[], Iterable[str]]]
 ) -> list[CommandCompletion]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from localspec.chat import conversation as chat
 from localspec.chat.conversation import Attachment, Conversation, Message
+from localspec.chat.titles import title_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +69,17 @@ def _conversation(found: Any) -> Conversation | None:
         id=found.get("id") or chat.new_id(),
         system=found.get("system") or (system[0] if system else None),
     )
-    if found.get("title"):
-        conversation.title = found["title"]
+    if messages:
+        conversation.title = found.get("title") or title_from(messages[0]["content"])
     for one in messages:
-        if "id" not in one:
-            conversation.add(one["role"], one["content"])
-            continue
+        state = one.get("state", chat.COMPLETE)
         message = Message(
-            one["id"],
+            one.get("id") or chat.new_id(),
             conversation.tip,
             one["role"],
             one["content"],
             one.get("created", time.time()),
-            one["state"] if one.get("state") in chat.STATES else chat.STOPPED,
+            state if state in chat.STATES else chat.STOPPED,
             attachments=[Attachment(*each) for each in one.get("attachments", ())],
         )
         conversation.insert(message)

@@ -44,7 +44,8 @@ class Lister(Protocol):
 
 
 class Sidebar(Vertical):
-    """Conversations as far as scrolled, or hits of a search."""
+    """Conversations as far as scrolled, or hits of a search. `current` is the shown conversation,
+    which the next `list` marks."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down", "to_list", "To the list", show=False),
@@ -58,7 +59,7 @@ class Sidebar(Vertical):
         self._lister = lister
         self._places: list[tuple[str, str | None]] = []
         self._asked = 0
-        self._current: str | None = None
+        self.current: str | None = None
 
     def compose(self) -> ComposeResult:
         yield _Search(placeholder="Search all", id="search", compact=True)
@@ -74,7 +75,7 @@ class Sidebar(Vertical):
             self._asked = 0
         self._places += [(summary.id, None) for summary in summaries]
         options.add_options(
-            [Option(_titled(s.title, s.updated, s.id == self._current, palette)) for s in summaries]
+            [Option(_titled(s.title, s.updated, s.id == self.current, palette)) for s in summaries]
         )
         if not more:
             self._highlight(highlighted)
@@ -92,10 +93,6 @@ class Sidebar(Vertical):
         options.add_options([Option(_hit(hit, palette)) for hit in hits])
         if hits and self.choosing:
             options.highlighted = 0
-
-    def current(self, conversation: str | None) -> None:
-        """Mark the shown conversation with the next `list`."""
-        self._current = conversation
 
     def action_search(self) -> None:
         # At once: `focus` waits its turn, and what is typed meanwhile would go elsewhere.
@@ -173,7 +170,7 @@ class Sidebar(Vertical):
 
     def _highlight(self, conversation: str | None) -> None:
         for number, (id, _) in enumerate(self._places):
-            if id == (conversation or self._current):
+            if id == (conversation or self.current):
                 self.query_one(OptionList).highlighted = number
                 return
 

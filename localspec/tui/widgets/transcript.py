@@ -33,7 +33,7 @@ class Transcript(ScrollView, can_focus=True):
     """Shows one branch of a conversation.
 
     Heights of unseen messages are estimates, corrected in view without moving what is in view.
-    `tokens`, `rejected`: see `Showing`.
+    `tokens`, `rejected`: see `Showing`; `following`: whether the end stays in view.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -71,7 +71,7 @@ class Transcript(ScrollView, can_focus=True):
         self._welcome: Sequence[Text] = ()
         self._room = 0  # lines below the end that an answer may grow into
         self._selected: str | None = None
-        self._following = True
+        self.following = True
         self._showing: Showing | None = None
         self._style: Style | None = None
         self._width = 0
@@ -82,7 +82,7 @@ class Transcript(ScrollView, can_focus=True):
         self._column.show(messages)
         if self._column.number(self._selected) is None:
             self._selected = None
-        self._following = True
+        self.following = True
         self._estimate_all()
 
     def welcome(self, lines: Sequence[Text]) -> None:
@@ -115,10 +115,6 @@ class Transcript(ScrollView, can_focus=True):
         if number is not None:
             return items[number].message
         return items[-1].message if items else None
-
-    @property
-    def following(self) -> bool:
-        return self._following
 
     def select_message(self, message: str | None) -> None:
         """Select one by id, and bring it into view."""
@@ -213,7 +209,7 @@ class Transcript(ScrollView, can_focus=True):
         if not self._column.items or page <= 0:
             self.virtual_size = Size(0, self._column.total)
             return
-        if self._following:
+        if self.following:
             left = page
             for number in range(len(self._column.items) - 1, -1, -1):
                 if not self._column.is_measured(number):
@@ -291,8 +287,7 @@ class Transcript(ScrollView, can_focus=True):
             return
         page = self.scrollable_content_region.height
         at_end = round(new_value) >= self._column.total - page
-        if at_end != self._following:
-            self._following = at_end
+        self.following = at_end
         if not at_end:
             self._settle()
 
@@ -327,10 +322,10 @@ class Transcript(ScrollView, can_focus=True):
             self.refresh()
             return
         number = self._column.at(self.scroll_offset.y)
-        following = self._following
+        following = self.following
         self._estimate_all()
         if not following:
-            self._following = False
+            self.following = False
             self._scroll(self._column.start(min(number, len(self._column.items) - 1)))
             self._settle()
 
@@ -348,7 +343,7 @@ class Transcript(ScrollView, can_focus=True):
             self.action_scroll_end()
 
     def action_scroll_end(self) -> None:
-        self._following = True
+        self.following = True
         self._settle()
 
     def action_scroll_home(self) -> None:
