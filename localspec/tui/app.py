@@ -116,7 +116,8 @@ class ChatApp(Host):
         self.given = (sampling or {}, max_tokens, system)
         self._resume = resume
         self.offline = offline
-        self.store = HistoryWriter(_history, on_trouble=self._tell_from_thread)
+        told = partial(self.call_later, self.tell, error=True)  # in the writer's thread
+        self.store = HistoryWriter(_history, on_trouble=told)
         self.conversation_list = ConversationList(self)
         self.conversation_display = ConversationDisplay(self, self.conversation_list)
         self.engine = BackgroundEngine(
@@ -251,9 +252,6 @@ class ChatApp(Host):
     @on(Transcript.Resized)
     def _resized(self) -> None:
         self.fit_panels()
-
-    def _tell_from_thread(self, text: str) -> None:
-        self.call_later(partial(self.tell, text, error=True))
 
     # Actions
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from localspec.errors import UsageError
@@ -11,11 +10,9 @@ from localspec.tui.control.host import Host
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A command and the preference of that name. `require`: raises UsageError where a needed
-    package is missing; `on`, `off`: sentences for the user."""
+    """A command and the preference of that name; `on`, `off`: sentences for the user."""
 
     name: str
-    require: Callable[[], object]
     on: str
     off: str
 
@@ -24,8 +21,10 @@ def turn(host: Host, switch: Switch, argument: str) -> None:
     """Set a switch, or only report it; UsageError for another argument."""
     if argument not in ("", "on", "off"):
         raise UsageError(f"/{switch.name} takes on or off.")
-    if argument == "on":
-        switch.require()
+    if argument == "on" and switch is LEARN:
+        from localspec.retrieval import learning
+
+        learning.require()  # raises where a package is missing
     if argument:
         setattr(host.preferences, switch.name, argument == "on")
         follow(host)
@@ -38,15 +37,8 @@ def follow(host: Host) -> None:
     host.conversing.records = host.preferences.record
 
 
-def _learning() -> None:
-    from localspec.retrieval import learning
-
-    learning.require()
-
-
 LEARN = Switch(
     "learn",
-    _learning,
     "Conversations are learned from now on, each after its next answer. A second copy is kept as "
     "tokens in localspec's data folder, and drafts are looked up there. The output does not "
     "change. Deleting a conversation deletes that copy too; /learn off ends it.",
@@ -55,7 +47,6 @@ LEARN = Switch(
 )
 RECORD = Switch(
     "record",
-    lambda: None,
     "Answers are recorded from now on: prompt and answer as tokens, with the 32 likeliest tokens "
     "at each position, in localspec's data folder, for 'localspec distill' "
     "to train a draft with. The output does not change, and nothing leaves the "
