@@ -203,7 +203,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "settings": (160, 10),
     "stream": (221, 10),
     "text": (120, 12),  # counts of parameters, and finite JSON, of four rooms
-    "tui": (5_260, 127),
+    "tui": (5_250, 127),
     "verify": (1_567, 71),  # compares a certificate with what is here
     "watched": (50, 10),
     "worker_threads": (50, 10),
