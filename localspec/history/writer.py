@@ -29,7 +29,7 @@ class HistoryWriter:
     `on_trouble` is called in that thread with sentences for the user, once for each kind of trouble
     and at its end."""
 
-    def __init__(self, make: Callable[[], History], *, on_trouble: Callable[[str], None]) -> None:
+    def __init__(self, make: Callable[[], History], *, on_trouble: Callable[[str], object]) -> None:
         self._on_trouble = on_trouble
         self._lock = threading.Lock()
         # To write the newest state of each answer that grows, by id.
