@@ -8,19 +8,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 
 import localspec
 from localspec import ContextShift, Drafting, Engine, SamplingParams
-from localspec.decoding.sampling import Rows
 from localspec.prompting.prompt import Tokens
 from tests.engine.conftest import TINY_OPTIONS, ModelFiles
 from tests.support.together import together
 
 ROOM = 256  # tokens of the context
 LENGTH = 360  # tokens of answers: the context is full twice, or more often
-TIE = 0.05  # logits closer than this may fall either way in a shared pass; 0.01 was the most seen
 PLAIN = Drafting(drafter="none")
 WAYS = [PLAIN, Drafting(drafter="ngram"), Drafting(drafter="model", depth=3), Drafting()]
 KEPT = [ContextShift(), ContextShift(keep=20, discard=60), ContextShift(keep=-1)]
@@ -89,30 +86,9 @@ def test_what_is_said_is_what_the_shortened_text_leads_to(
     assert tokens_of(small, PROMPT, shift, way) == shortened
 
 
-def worst_gap(engine: Engine, prompt: list[int], said: list[int], shift: ContextShift) -> float:
-    """By how much the best token beat the one that was said, of all places of an answer."""
-    text, worst = prompt, 0.0
-    for token in said:
-        if len(text) == ROOM:
-            gone = shift.gone(ROOM, len(prompt))
-            text = [*text[: gone.start], *text[gone.stop :]]
-        row = engine.logits(text) + engine_bias(engine)
-        worst = max(worst, float(row.max() - row[token]))
-        text = [*text, token]
-    return worst
-
-
-def engine_bias(engine: Engine) -> Rows:
-    bias = np.zeros(engine.model.vocabulary.size, np.float32)
-    for token, value in endless(engine).logit_bias.items():
-        bias[token] = value
-    return bias
-
-
 @pytest.mark.nightly
-def test_several_at_once(exact_pair: ModelFiles, small: Engine) -> None:
-    """Answers that share passes, and cells with others that begin alike. Tokens that tie within the
-    rounding of a shared pass may fall either way, so each place is then judged by what was said."""
+def test_several_at_once(kernels: None, exact_pair: ModelFiles, small: Engine) -> None:
+    """Answers that share passes, and cells with others that begin alike."""
     target, draft = exact_pair
     options = replace(TINY_OPTIONS, context=ROOM, parallel=3, parallel_chunk=64)
     with localspec.load(target, draft=draft, options=options) as pair:
@@ -121,10 +97,7 @@ def test_several_at_once(exact_pair: ModelFiles, small: Engine) -> None:
             prompts = [PROMPT, [*PROMPT, 7], PROMPT[:40], PROMPT]
             ask = partial(tokens_of, pair, shift=shift, way=Drafting(drafter="model", depth=3))
             said = together([partial(ask, prompt) for prompt in prompts])
-            for prompt, tokens in zip(prompts, said, strict=True):
-                assert isinstance(tokens, list), tokens
-                if tokens != by_hand(small, prompt, shift):
-                    assert worst_gap(small, prompt, tokens, shift) < TIE
+            assert said == [by_hand(small, prompt, shift) for prompt in prompts]
 
 
 def test_without_it_the_answer_ends_where_the_context_does(small: Engine) -> None:

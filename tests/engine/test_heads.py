@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import cache, partial
@@ -14,12 +14,10 @@ import pytest
 
 import localspec
 from localspec import Drafting, Engine, SamplingParams
-from localspec.bench.arms import localspec_arms
 from localspec.drafters.trained_head import FedHead
 from localspec.llama.context import Context
 from localspec.policy.budget import Budget
 from localspec.policy.cost_curve import CostCurve
-from localspec.tui.rendering.palette import Palette
 from tests.engine.conftest import TINY_OPTIONS
 from tests.engine.test_exact_distribution import PROMPT, check_every_outcome
 from tests.policy.timed import Clock
@@ -287,19 +285,6 @@ def test_a_shape_means_the_head_where_there_is_one(headed: Engine, told: Told) -
         told.prompts[0], max_tokens=20, sampling=GREEDY, drafting=drafting
     ).stats
     assert set(stats.by_drafter) == {"eagle"}
-
-
-@of_kinds("eagle", "glm4moe")
-def test_it_has_a_colour_and_an_arm(headed: Engine, engine: Engine, kind: Kind) -> None:
-    names = {"eagle": "trained head", "mtp": "MTP layer"}
-    assert Palette({}, dark=True).mark(kind.source).name == names[kind.source]
-
-    def arms(engine: Engine) -> Sequence[str]:
-        return [arm.name for arm in localspec_arms(engine, ["drafters"])]
-
-    assert kind.source in arms(headed)
-    assert "model" not in arms(headed)
-    assert kind.source not in arms(engine)
 
 
 @of_kinds("medusa")

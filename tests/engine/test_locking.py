@@ -10,7 +10,6 @@ import pytest
 
 import localspec
 from localspec import Drafting, Engine, EngineBusy, SamplingParams
-from localspec.drafters.composition import sources
 from tests.support import inside
 from tests.support.greedy import CLEAR
 
@@ -34,26 +33,6 @@ def test_engine_is_free_again_if_closing_an_answer_raises(
             stream.close()
     assert not inside.scheduler(engine).tasks
     assert engine.generate(CLEAR, max_tokens=8, sampling=GREEDY).text == wanted
-
-
-def test_an_answer_that_only_waits_changes_nothing(engine: Engine) -> None:
-    """What is learned of the conversation that runs is shared; another one must not drop it."""
-    running = engine.stream(CLEAR, max_tokens=8, sampling=GREEDY)
-    next(running)
-    lookups, models = sources(inside.parts(engine))
-    estimators = [
-        estimator
-        for source in (*lookups, *models)
-        for estimator in engine.profile.source(source).estimators.values()
-    ]
-    for estimator in estimators:
-        estimator.bias = 1.0
-    waiting = engine.stream(CLEAR, max_tokens=8, sampling=GREEDY)
-    assert {estimator.bias for estimator in estimators} == {1.0}
-    running.close()
-    next(waiting)
-    assert 0.0 in {estimator.bias for estimator in estimators}, "now it is its turn"
-    waiting.close()
 
 
 def test_a_late_cancel_does_not_stop_the_next_answer(

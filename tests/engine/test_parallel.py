@@ -18,10 +18,10 @@ from localspec import (
     UsageError,
 )
 from localspec.decoding.sampling import Row, Sampler
-from localspec.drafters.registry import REGISTRY, Parts, Registration
 from localspec.llama import library
 from localspec.stream import Stream
 from tests.support import ggufs, inside
+from tests.support.faults import failing_drafter
 from tests.support.greedy import COUNT, Reference
 from tests.support.sessions import make_drafts_cheap
 from tests.support.together import together
@@ -210,33 +210,14 @@ def failing_grammar(engine: Engine, patch: pytest.MonkeyPatch) -> None:
     stream.completion()
 
 
-def failing_drafter(engine: Engine, patch: pytest.MonkeyPatch) -> None:
-    from localspec.drafters.draft_model import DraftModel
-
-    class Failing(DraftModel):
-        name = "failing"
-        calls = 0
-
-        @property
-        def credit(self) -> str:
-            self.calls += 1
-            if self.calls == 3:
-                raise Fault
-            return super().credit
-
-    def build(parts: Parts) -> Failing:
-        assert parts.model is not None
-        return Failing(parts.model.cache, parts.model.vocabulary)
-
-    patch.setitem(REGISTRY, "failing", Registration(build, needs_model=True))
-    engine.generate(
-        "Tom ran", max_tokens=COUNT, sampling=GREEDY, drafting=Drafting(drafter="failing", depth=4)
-    )
+def failing_draft(engine: Engine, patch: pytest.MonkeyPatch) -> None:
+    drafting = failing_drafter(patch, Fault, at=3)
+    engine.generate("Tom ran", max_tokens=COUNT, sampling=GREEDY, drafting=drafting)
 
 
 @pytest.mark.parametrize(
     "fault",
-    [failing_consumer, failing_progress, failing_sampler, failing_grammar, failing_drafter],
+    [failing_consumer, failing_progress, failing_sampler, failing_grammar, failing_draft],
 )
 def test_what_fails_in_one_answer_leaves_the_others_untouched(
     parallel: Engine,

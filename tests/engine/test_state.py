@@ -14,10 +14,9 @@ import pytest
 
 from localspec import Cancelled, Drafting, Engine, ModelOptions, SamplingParams
 from localspec.decoding.session import Session
-from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.registry import REGISTRY, Parts, Registration
 from localspec.llama.context import Context
 from tests.support import inside
+from tests.support.faults import failing_drafter
 from tests.support.greedy import greedy
 from tests.support.sessions import a_session, steps
 
@@ -118,25 +117,8 @@ def test_after_a_consumer_that_stops_iterating(
 def test_after_an_exception_in_a_drafter(
     engine: Engine, uninterrupted: Uninterrupted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It fails with half a tree proposed and the draft model's cache run ahead."""
-
-    class Failing(DraftModel):
-        name = "failing"
-        calls = 0
-
-        @property
-        def credit(self) -> str:
-            self.calls += 1
-            if self.calls == 4:
-                raise DrafterFault
-            return super().credit
-
-    def build(parts: Parts) -> Failing:
-        assert parts.model is not None
-        return Failing(parts.model.cache, parts.model.vocabulary)
-
-    monkeypatch.setitem(REGISTRY, "failing", Registration(build, needs_model=True))
-    session, run = start(engine, uninterrupted, Drafting(drafter="failing", depth=4), 1)
+    drafting = failing_drafter(monkeypatch, DrafterFault)
+    session, run = start(engine, uninterrupted, drafting, 1)
     with pytest.raises(DrafterFault):
         for _ in run:  # type: ignore[attr-defined]
             pass

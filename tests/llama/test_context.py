@@ -32,18 +32,6 @@ def a_tree(tokens: list[int]) -> TokenTree:
     return tree
 
 
-def test_chunked_prompt_gives_the_row_of_single_tokens(context: Context, tokens: list[int]) -> None:
-    long = (tokens * 20)[:300]  # three chunks of 128
-    reference = rows_after(context, *([token] for token in long))[-1]
-    seen: list[tuple[int, int]] = []
-    context.clear()
-    row = context.extend(long, 1, lambda done, total: seen.append((done, total)))[-1]
-    assert distance(row, reference) < NOISE
-    assert seen[-1] == (300, 300)
-    assert len(seen) == 3
-    assert context.tokens == long
-
-
 def test_rows_of_several_outputs_stand_behind_their_tokens(
     context: Context, tokens: list[int]
 ) -> None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import pytest
 
-from localspec import ModelOptions, NativeError
+from localspec import NativeError
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.context import Context
 from localspec.llama.context_params import MAX_LEAVES, MAX_TREE
-from localspec.llama.model import Model
 from tests.llama.rows import NOISE, distance, fresh
-from tests.support import ggufs
 
 
 def grow_at_random(
@@ -87,26 +84,3 @@ def test_a_full_cache_drops_the_tree_and_nothing_else(
         context.grow([7, 8, 9], [0, 1, 1])
     assert context.tokens == full
     assert distance(context.extend([42])[-1].copy(), fresh(reference, [*full, 42])) < NOISE
-
-
-@pytest.mark.parametrize("make", [ggufs.tiny_mamba, ggufs.tiny_hybrid])
-def test_recurrent_memory_grows_a_chain(make: object, tmp_path: Path) -> None:
-    assert callable(make)
-    options = ModelOptions(context=512)
-    text = list(range(100, 112))
-    with Model(make(tmp_path / "model.gguf"), options) as model:
-        tested, reference = Context(model, options), Context(model, options)
-        tested.extend(text)
-        tested.checkpoint()
-        for number, token in enumerate([5, 6, 7]):
-            row = tested.grow([token], [number - 1])[0].copy()
-            assert distance(row, fresh(reference, [*text, *[5, 6, 7][: number + 1]])) < 0.02
-        with pytest.raises(ValueError):
-            tested.grow([8], [0])
-        tested.settle([0, 1])
-        assert tested.tokens == [*text, 5, 6][: len(tested.tokens)]
-        rest = [*text, 5, 6][len(tested.tokens) :]
-        row = tested.extend([*rest, 9])[-1].copy()
-        assert distance(row, fresh(reference, [*text, 5, 6, 9])) < 0.02
-        tested.close()
-        reference.close()

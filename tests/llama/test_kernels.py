@@ -27,7 +27,7 @@ from localspec.kernels import library_path
 from localspec.llama import child_process, ggml, sequence_state
 from localspec.llama import kernels as decided
 from localspec.llama.context import Context
-from localspec.llama.kernels_file import BUFFER, load, self_tests, supported
+from localspec.llama.kernels_file import BUFFER, load, supported
 from localspec.llama.kernels_test import Backend, SelfTest
 from localspec.llama.model import Model
 from localspec.loading.cost_identity import cost_identity
@@ -229,24 +229,6 @@ def test_a_restored_state_has_the_order_of_its_positions(
 def test_a_model_that_gives_them_nothing_says_so(kernels: None, target_path: Path) -> None:
     with Model(target_path, ModelOptions(), vocabulary_alone=True) as model:
         assert model.kernels.why_not == "its weights stay as they are in the file"
-
-
-def test_what_a_self_test_came_to_is_kept(
-    kernels: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By file, build, processor and instruction set: each of them makes it another one."""
-    facts = decided._facts()
-    kept = self_tests.of(facts)
-    assert kept is not None
-    assert kept["instruction_set"] == decided.status().instruction_set
-    for name in ("library", "cpu", "base", "machine", "llama_cpp_python", "wanted"):
-        assert self_tests.of(facts | {name: "another"}) is None
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    for number in range(20):
-        self_tests.keep({"number": number}, {"why_not": str(number)})
-    known = [self_tests.of({"number": number}) for number in range(20)]
-    assert known[3] is None
-    assert known[4:] == [{"why_not": str(number)} for number in range(4, 20)]
 
 
 def test_a_self_test_that_hangs_or_dies_is_one_that_failed(

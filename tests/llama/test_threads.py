@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from localspec import ModelOptions, UsageError
-from localspec.llama import library, openmp, thread_counts
+from localspec.llama import openmp, thread_counts
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import LEAST_CHUNK, thread_count
@@ -71,18 +71,6 @@ def test_threads_move_between_passes_and_change_nothing_else(context: Context) -
         rows.append(row.copy())
     assert abs(rows[0] - rows[1]).max() < NOISE
     assert abs(rows[0] - rows[2]).max() < NOISE
-
-
-@pytest.mark.parametrize(
-    ("cores", "fast", "counts"),
-    [(8, None, [1, 4, 8]), (2, None, [1, 2]), (1, None, [1]), (10, 4, [1, 4, 5, 10]), (4, 4, None)],
-)
-def test_counts_to_choose_from(
-    cores: int, fast: int | None, counts: list[int] | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(library, "default_threads", lambda: cores)
-    monkeypatch.setattr(thread_counts, "performance_cores", lambda: fast)
-    assert thread_counts.thread_counts() == (counts or [1, 2, 4])
 
 
 def test_performance_cores_are_told_apart_where_the_system_does(

@@ -1,14 +1,13 @@
 """Comparing greedy token sequences, where a near-tie may fall either way.
 
-Batched and single-token passes run through different kernels, so logits differ in their last bits
-(with 8-bit activations by a tenth). Two sequences may part only where the two tokens' logits are
-closer than that; how close that is gets measured, not assumed. With localspec's kernels nothing may
-differ: `require_same_text` decides which of the two holds.
+With localspec's kernels nothing may differ. Elsewhere batched and single-token passes run through
+different kernels, so that logits differ in their last bits (with 8-bit activations by a tenth), and
+two sequences may part where the two tokens' logits are closer than that; how close gets measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
 from typing import NamedTuple
@@ -47,23 +46,15 @@ class Reference:
         self.texts = list(prompts)
         tokenize = engine.model.vocabulary.tokenize
         self.prompts = [tokenize(prompt, special=True, add_bos=True) for prompt in prompts]
-        self._said: dict[int, Text] = {}
+        self._said: dict[int, list[int]] = {}
         self._whole: Reference | None = None
 
     @property
     def tokens(self) -> list[list[int]]:
         """What is said to each of the prompts."""
-        return [text.tokens for text in self._texts()]
-
-    @property
-    def gaps(self) -> list[list[float]]:
-        """For each prompt, between the logits of the two best tokens before each of these."""
-        return [text.gaps for text in self._texts()]
-
-    def _texts(self) -> list[Text]:
         for n, prompt in enumerate(self.prompts):
             if n not in self._said:
-                self._said[n] = plain_text(self.context, prompt, COUNT)
+                self._said[n] = greedy(self.context, prompt, COUNT)
         return [self._said[n] for n in range(len(self.prompts))]
 
     @cached_property
@@ -139,27 +130,6 @@ def _top_gap(row: np.ndarray) -> float:
 def _gap_shift(row: np.ndarray, reference: np.ndarray) -> float:
     second, first = reference.argsort()[-2:]
     return abs(float((row[first] - row[second]) - (reference[first] - reference[second])))
-
-
-def require_same_text(
-    engine: Engine,
-    context: Context,
-    prompt: Sequence[int],
-    expected: Sequence[int],
-    got: Sequence[int],
-    noise: Callable[[], float],
-) -> float | None:
-    """The gap at which a greedy text parts from plain decoding's; None where it does not. With
-    localspec's kernels it must not, else only at a near tie."""
-    if engine.batch_invariant:
-        assert list(got) == list(expected), "with kernels there are no near ties"
-        return None
-    found = divergence(context, prompt, expected, got)
-    if found is None:
-        assert list(got) == list(expected)
-        return None
-    assert abs(found[1]) <= noise(), f"parts at token {found[0]}, {found[1]:.4f} logits apart"
-    return found[1]
 
 
 def divergence(
