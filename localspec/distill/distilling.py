@@ -89,7 +89,7 @@ def record(
             shared, header.k, longest=request.max_tokens, seed=request.seed, progress=progress
         )
         most = None if request.tokens is None else max(0, request.tokens - there)
-        recorder.record(everything(), trace, most)
+        recorder.record(everything(), trace.keys, trace.append, most)
         left_out = skipped.sentence()
         if left_out:
             notice(left_out)

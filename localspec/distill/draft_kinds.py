@@ -54,7 +54,7 @@ def head(
             found,
             trained_heads.initial_eagle(values, found, request.seed, kept),
             EAGLE3,
-            lambda put: EagleLearner(found, found, _put(values, put), layers, said(put)),
+            lambda put: EagleLearner(found, _put(values, put), layers, said(put)),
             lambda path, made, trained: trained_heads.write_eagle(
                 path, made, found, layers, target, trained, request.quant, kept
             ),

@@ -111,12 +111,10 @@ class MedusaLearner:
 @dataclass(frozen=True, slots=True)
 class EagleLearner:
     """One layer that reads a token and three of the target's states, or its own (Li et al. 2025).
-    `shape`: the head's, as wide as the target; `target_shape`, `target`: the target and its
-    weights, which stay; `layers`: of the target, whose inputs it reads; without `vocabulary` it has
-    the target's output matrix."""
+    `shape`, `target`: the target's, which stays; `layers`: of it, whose inputs are read; without
+    `vocabulary` its output matrix is the target's."""
 
     shape: Shape
-    target_shape: Shape
     target: Tensors
     layers: tuple[int, ...]
     vocabulary: HeadVocabulary | None = None
@@ -124,14 +122,14 @@ class EagleLearner:
     def outputs(self, weights: Tensors, batch: TrainingBatch) -> list[Output]:
         torch = torch_package()
         with torch.no_grad():
-            inputs, _ = network.layer_inputs(self.target, self.target_shape, batch.tokens)
+            inputs, _ = network.layer_inputs(self.target, self.shape, batch.tokens)
             read = torch.cat([inputs[layer] for layer in self.layers], -1)
             # The token behind each place; the last place of a text has none, and is not asked.
             following = torch.roll(batch.tokens, -1, 1)
             words = torch.nn.functional.embedding(following, self.target["token_embd.weight"])
         matrix = weights.get("output.weight")
         if matrix is None:
-            matrix = network.output_matrix(self.target, self.target_shape)
+            matrix = network.output_matrix(self.target, self.shape)
         g = torch.nn.functional.linear(read, weights["fc.weight"])
         found, cached = [], list[tuple[Tensor, Tensor]]()
         for turn in range(UNROLLED):

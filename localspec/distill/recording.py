@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +21,6 @@ TEMPERATURES = (0.0, 0.7, 1.0)
 """In turns."""
 
 Array = npt.NDArray[Any]
-
-
-class Sink(Protocol):
-    keys: set[bytes]
-
-    def append(self, record: TraceRecord) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +108,15 @@ class Recorder:
         self.tokens = 0
 
     def record(
-        self, questions: Iterable[RecordedQuestion], sink: Sink, most: int | None = None
+        self,
+        questions: Iterable[RecordedQuestion],
+        keys: Container[bytes],
+        append: Callable[[TraceRecord], object],
+        most: int | None = None,
     ) -> None:
-        """Have questions answered whose key is not there yet; none begins after `most` tokens. A
-        TraceError if it cannot be written (what was written stays); and as `SharedContext`."""
-        waiting = self._due(questions, sink, most)
+        """Have questions answered whose key is not there yet, and each answer appended; none begins
+        after `most` tokens. Raises what `append` does, and as `SharedContext`."""
+        waiting = self._due(questions, keys, most)
         seats = [self._context.lot(i).first for i in range(self._context.answers)]
         at_work: list[_Answer] = []
         while True:
@@ -131,19 +129,19 @@ class Recorder:
                 at_work.remove(answer)
                 self._context.drop(answer.sequence)
                 seats.append(answer.sequence)
-                sink.append(_record(answer))
+                append(_record(answer))
                 self.tokens += len(answer.said)
                 self._progress(self.tokens)
 
     def _due(
-        self, questions: Iterable[RecordedQuestion], sink: Sink, most: int | None
+        self, questions: Iterable[RecordedQuestion], keys: Container[bytes], most: int | None
     ) -> Iterator[RecordedQuestion]:
         begun: set[bytes] = set()
         for question in questions:
             if most is not None and self.tokens >= most:
                 return
             room = self._context.capacity - len(question.tokens) - len(question.given)
-            if room < 1 or question.key in sink.keys or question.key in begun:
+            if room < 1 or question.key in keys or question.key in begun:
                 continue
             begun.add(question.key)
             yield question

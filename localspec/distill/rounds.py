@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -53,10 +53,15 @@ class OnPolicyRounds:
             for old in self.folder.glob(f"{partial.name}*"):  # and what SQLite keeps beside it
                 old.unlink()
         self.write(draft)
-        continued = _Continuations()
-        self._recorded(draft, self._beginnings(epoch), continued, 1)
+        said: list[TraceRecord] = []
+        self._recorded(draft, self._beginnings(epoch), said.append, 1)
         with Trace(partial, self.trace.header) as trace:
-            self._recorded(self.target, continued.questions(), trace, trace.header.k)
+            # In the order of keys, as some finish sooner.
+            given = (
+                RecordedQuestion(tuple(each.prompt.tolist()), 0, tuple(each.answer.tolist()))
+                for each in sorted(said, key=lambda each: each.key)
+            )
+            self._recorded(self.target, given, trace.append, trace.header.k)
         with written(self.folder):
             draft.unlink()
             partial.replace(path)
@@ -66,7 +71,7 @@ class OnPolicyRounds:
         self,
         path: Path,
         questions: Iterator[RecordedQuestion],
-        sink: _Continuations | Trace,
+        append: Callable[[TraceRecord], object],
         k: int,
     ) -> None:
         from localspec.llama.model import Model
@@ -77,7 +82,8 @@ class OnPolicyRounds:
             model = opened.enter_context(Model(path, options))
             shared = SharedContext(model, options, cells=SEATS)
             opened.enter_context(closing(shared))
-            Recorder(shared, k, longest=CONTINUED, seed=self.plan.seed).record(questions, sink)
+            recorder = Recorder(shared, k, longest=CONTINUED, seed=self.plan.seed)
+            recorder.record(questions, (), append)
 
     def _beginnings(self, epoch: int) -> Iterator[RecordedQuestion]:
         """Beginnings of answers, enough for their share of an epoch's tokens."""
@@ -94,18 +100,3 @@ class OnPolicyRounds:
             if len(begin):
                 wanted -= CONTINUED
                 yield RecordedQuestion(tuple(begin.tolist()), epoch)
-
-
-@dataclass(slots=True)
-class _Continuations:
-    keys: set[bytes] = field(default_factory=set)
-    records: list[TraceRecord] = field(default_factory=list)
-
-    def append(self, record: TraceRecord) -> None:
-        self.records.append(record)
-
-    def questions(self) -> Iterator[RecordedQuestion]:
-        """What the target is to read, in the order of keys: some finish sooner."""
-        for record in sorted(self.records, key=lambda each: each.key):
-            prompt, given = record.prompt.tolist(), record.answer.tolist()
-            yield RecordedQuestion(tuple(prompt), 0, tuple(given))

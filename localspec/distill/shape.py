@@ -77,15 +77,9 @@ def _of(target: ShapeTarget, width: int, layers: int, feed_forward: int) -> Shap
     # As many query heads to a key as the target has, where that comes out even.
     share = max(1, target.heads // max(1, target.kv_heads))
     kv_heads = heads // share if heads % share == 0 else heads
+    size = target.head_width
     return Shape(
-        target.vocabulary,
-        width,
-        layers,
-        feed_forward,
-        heads,
-        kv_heads,
-        target.head_width,
-        target.head_width,
+        target.vocabulary, width, layers, feed_forward, heads, kv_heads, size, rotated=size
     )
 
 

@@ -144,7 +144,8 @@ class Training:
                 if own and place % OWN:  # what was said there is not the target's word
                     recent.add(self._do(seen, own[place // OWN % len(own)], 0.0))
                 else:
-                    recent.add(self._do(seen, self._records(batch), plan.hard))
+                    records = [self._trace.record(self._numbers[i]) for i in batch]
+                    recent.add(self._do(seen, records, plan.hard))
                 self._step, done_here = seen, done_here + 1
                 if seen % every == 0 or seen == plan.steps:
                     self._measure(seen, recent.mean_loss)
@@ -160,9 +161,6 @@ class Training:
         self._keep()
         point = self._measure(self._step, None) if self._point is None else self._point
         return self._numpy(self._weights), point
-
-    def _records(self, batch: Sequence[int]) -> list[TraceRecord]:
-        return [self._trace.record(self._numbers[i]) for i in batch]
 
     def _round(self, epoch: int) -> list[list[TraceRecord]]:
         """Texts of the draft's own, in batches; every second step is on one of them."""
@@ -257,13 +255,8 @@ class Training:
         whole = self._tokens(self._plan.steps)
         most = min(MEASURED, max(LEAST, whole // (PART * POINTS)))
         numbers = [n for n in self._trace.numbers(held_back=True) if n < self._plan.records]
-        found: list[int] = []
-        count = 0
-        for number in numbers:
-            if count >= most:
-                break
-            found.append(number)
-            count += self._trace.lengths(number)[1]
+        counts = np.cumsum([self._trace.lengths(number)[1] for number in numbers])
+        found = numbers[: 1 + int(np.searchsorted(counts, most))]
         lengths = _lengths(self._trace, found, self._plan.longest)
         groups = batches.epoch(lengths, self._plan.tokens, 0, 0)
         return [self._batch([self._trace.record(found[i]) for i in group]) for group in groups]

@@ -68,7 +68,7 @@ def largest_type(file: GGUFFile) -> str:
     sizes: Counter[str] = Counter()
     for tensor in file.tensors:
         sizes[tensor.type] += tensor.size
-    return max(sizes, key=lambda name: sizes[name]) if sizes else ""
+    return max(sizes, key=sizes.__getitem__, default="")
 
 
 def why_not(file: GGUFFile) -> str | None:

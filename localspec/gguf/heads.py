@@ -78,10 +78,6 @@ def head_kind(path: Path) -> str | None:
     return None
 
 
-def is_head(path: Path) -> bool:
-    return head_kind(path) is not None
-
-
 def not_read(path: Path, kind: str) -> ModelInvalid:
     return ModelInvalid(
         f"{path.name} is a {NOT_READ[kind]} head (architecture {kind}), which localspec does not "
@@ -92,7 +88,7 @@ def not_read(path: Path, kind: str) -> ModelInvalid:
 
 def require_no_head(path: Path) -> None:
     """A ModelInvalid for a trained head, which generates nothing by itself."""
-    if is_head(path):
+    if head_kind(path) is not None:
         raise ModelInvalid(
             f"{path} is a trained head, which drafts for the model that it was trained with. Give "
             "it with --draft, and that model with --model."

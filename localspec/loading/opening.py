@@ -13,7 +13,7 @@ from localspec.drafters.vocabulary_map import VocabularyMap, match
 from localspec.errors import DraftMismatch, UsageError
 from localspec.gguf.adapters import require_fitting
 from localspec.gguf.description import require_undamaged
-from localspec.gguf.heads import is_head
+from localspec.gguf.heads import head_kind
 from localspec.gguf.projectors import require_projector
 from localspec.llama import library
 from localspec.llama.context import Context
@@ -97,7 +97,7 @@ def open_draft(
 ) -> Drafts:
     """Open a draft model or a trained head, which `opened` closes; `target` is empty."""
     require_undamaged(path)
-    if not is_head(path):
+    if head_kind(path) is None:
         return _open_draft_model(path, target, options, progress, opened)
     if options.mmproj is not None:
         raise DraftMismatch(

@@ -10,6 +10,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from localspec.distill import folders
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
@@ -24,15 +26,9 @@ def prepared(home: Path) -> Path:
     target = tiny_llama(home / "target.gguf", dim=32, heads=1, layers=1, ff=64)
     with Model(target, ModelOptions(context=64, threads=1)) as model:
         header = replace(folders.header_of(target, model.vocabulary), k=4)
-    before = os.environ.get("LOCALSPEC_HOME")
-    os.environ["LOCALSPEC_HOME"] = str(home)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOCALSPEC_HOME", str(home))
         trace_of(folders.folder_of(target, header.identity) / folders.TRACE, ANSWERS, header)
-    finally:
-        if before is None:
-            del os.environ["LOCALSPEC_HOME"]
-        else:
-            os.environ["LOCALSPEC_HOME"] = before
     return target
 
 
@@ -49,15 +45,8 @@ def trained(
     chance, seen, in_round = random.Random(seed), [], False
     for turn in range(kills + 1):
         process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "tests.distill.training_child",
-                str(target),
-                str(out),
-                str(epochs),
-                str(rounds),
-            ],
+            [sys.executable, "-m", "tests.distill.training_child"]
+            + [str(one) for one in (target, out, epochs, rounds)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -55,7 +55,7 @@ def recorded(
 ) -> int:
     with closing(SharedContext(model, OPTIONS, cells=4)) as context:
         recorder = Recorder(context, K, longest=12, **how)  # type: ignore[arg-type]
-        recorder.record(wanted, trace, most)
+        recorder.record(wanted, trace.keys, trace.append, most)
         return recorder.tokens
 
 

@@ -329,7 +329,7 @@ def test_an_eagle_head_is_trained_as_it_drafts(
         {name: torch.from_numpy(each.copy()) for name, each in found.items()}
         for found in (values, made)
     )
-    learner = EagleLearner(shape, shape, given, layers)
+    learner = EagleLearner(shape, given, layers)
     asked = wanted(np.random.default_rng(0).normal(size=(drafted + 3, 50)), 3)
     places = torch.arange(known - 2, known + drafted + 1)
     batch = TrainingBatch(torch.tensor([text]), places, torch.arange(drafted + 2, -1, -1), asked)
