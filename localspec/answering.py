@@ -71,8 +71,7 @@ def constraint_of(
     *,
     thinks: bool,
 ) -> Constraint | None:
-    """What an answer has to match, None for anything. Raises UsageError if several are given, or
-    the one given is invalid."""
+    """What an answer has to match, None for anything; a UsageError for several, or a bad one."""
     given = [one for one in (grammar, json_schema, regex) if one is not None]
     if not given:
         return None
@@ -82,9 +81,10 @@ def constraint_of(
             "them."
         )
     from localspec.llama.grammar import Grammar  # llguidance is loaded where it is used
+    from localspec.llama.json_schema import parsed
 
     if json_schema is not None:
-        return Grammar.from_json_schema(vocabulary, json_schema, thinks=thinks)
+        return Grammar.of_schema(vocabulary, parsed(json_schema), thinks=thinks)
     if regex is not None:
         return Grammar.from_regex(vocabulary, regex, thinks=thinks)
     return Grammar(vocabulary, given[0], thinks=thinks)

@@ -13,16 +13,10 @@ from localspec.decoding.sampling import Rows
 
 
 class PassPart(NamedTuple):
-    """One text's part of a pass.
-
-    Attributes:
-        tokens: at least one.
-        positions: of each in its text.
-        sequences: ids of each token; a single list holds for all.
-        outputs: rows of logits, for the last tokens.
-        inputs: receives layer inputs, float32 [tokens, width] by layer; None if not wanted.
-        states: what goes in beside the tokens, float32 [tokens, width]; for trained heads.
-    """
+    """One text's part of a pass: at least one token. `sequences`: ids of each; a single list holds
+    for all. `outputs`: rows of logits, for the last tokens. `inputs` receives layer inputs, float32
+    [tokens, width] by layer. `states` go in beside the tokens of a trained head: float32 [tokens,
+    width]."""
 
     tokens: Sequence[int]
     positions: Sequence[int]

@@ -29,16 +29,15 @@ REST = LEAST_CHUNK - 1
 
 class Context(NativeCache):
     """The KV cache of one text and of a draft tree behind it: all of a native context, or one
-    answer's lot of a shared one (`of`).
+    answer's `lot` of sequence ids in a shared one (`of`).
 
     A tree is decoded in one pass (`branch`, then `keep`) or grows level by level (`grow`, then
     `settle`). `flag`: two characters that outlive the context, set by `cancel`.
 
     Attributes:
         max_leaves, max_draft: most branches and tokens of a tree.
-        recurrent: whether the memory, or a part, cannot be cut back token by token.
-        restores: whether cutting back may cost a pass.
-        lot: its sequence ids in `shared`.
+        recurrent: the memory, or a part, cannot be cut back token by token; `restores`: cutting
+            back may cost a pass.
         common: another text with the same first tokens, and how many.
     """
 
@@ -179,13 +178,8 @@ class Context(NativeCache):
     ) -> Rows:
         """Append one or more tokens, in chunks. Returns logits after the last `outputs` tokens, at
         most MAX_TREE + 1: float32 [outputs, vocabulary], a view that the next pass overwrites.
-
-        Args:
-            progress: called after each chunk with tokens done and total.
-
-        Raises:
-            Cancelled, CacheFull, NativeError: earlier chunks are in the cache, this one is not.
-        """
+        `progress` is called after each chunk with tokens done and total. Where it raises Cancelled,
+        CacheFull or NativeError, earlier chunks are in the cache, this one is not."""
         if self._grown.tokens:
             self.settle()
         total, start = len(tokens), 0

@@ -36,8 +36,7 @@ def context_params(
     """llama_context_params for a model.
 
     `stop`: a string that outlives the context; passes abort while it has one character.
-    `sequences`:
-    sequence ids; a recurrent memory has one. `rows`: most rows of logits of a pass.
+    `sequences`: ids; a recurrent memory has one. `rows`: most rows of logits of a pass.
     """
     threads = options.fixed_threads or library.default_threads()
     params = llama_cpp.llama_context_default_params()
@@ -48,7 +47,10 @@ def context_params(
     params.n_outputs_max = rows
     params.n_threads = params.n_threads_batch = threads
     params.flash_attn_type = _FLASH[options.flash_attention]
-    params.type_k, params.type_v = map(_element_type, kv_types(options, model))
+    # The binding's own list of types lacks bf16.
+    params.type_k, params.type_v = (
+        getattr(llama_cpp, f"GGML_TYPE_{name.upper()}", _BF16) for name in kv_types(options, model)
+    )
     params.kv_unified = True
     params.swa_full = True  # a sliding window could not be rolled back
     params.no_perf = True
@@ -64,8 +66,3 @@ def kv_types(options: ModelOptions, model: Model) -> tuple[str, str]:
     found = options.kv_type_k, options.kv_type_v
     stock = options.exact and not model.kernels.in_use and not model.offloaded
     return ("f16", "bf16") if stock and {*found} <= {"f16", "f32"} else found  # F32 is read as F16
-
-
-def _element_type(name: str) -> int:
-    """ggml_type by name; the binding's own list lacks bf16."""
-    return int(getattr(llama_cpp, f"GGML_TYPE_{name.upper()}", _BF16))

@@ -72,18 +72,11 @@ class Grammar:
             self._begin(vocabulary, lark_of(text), "The grammar cannot be followed", thinks)
 
     @classmethod
-    def from_json_schema(
-        cls, vocabulary: Vocabulary, schema: str, *, thinks: bool = False
-    ) -> Grammar:
-        """Of JSON texts that a schema means (`json_schema.intended`). A UsageError if it is not
-        JSON, or cannot be enforced."""
-        return cls.of_schema(vocabulary, json_schema.parsed(schema), thinks=thinks)
-
-    @classmethod
     def of_schema(
         cls, vocabulary: Vocabulary, schema: Mapping[str, Any], *, thinks: bool = False
     ) -> Grammar:
-        """Of all JSON texts that a schema allows as it stands."""
+        """Of all JSON texts that a schema allows; `json_schema.parsed` says which one is meant. A
+        UsageError if it cannot be enforced."""
         made = cls.__new__(cls)
         grammar = json_schema.grammar_of(schema)
         made._begin(vocabulary, grammar, "The JSON schema cannot be followed", thinks)

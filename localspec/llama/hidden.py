@@ -46,8 +46,7 @@ def require(model: Model, layers: Iterable[int]) -> None:
         what = "hidden states of the last layer beside logits"
     else:
         if taps:
-            _layer_setter()
-            _layer_getter()
+            _taps()
         return
     raise NativeError(
         f"llama.cpp provides no {what} for {model.path.name} (architecture {architecture}). Choose "
@@ -68,12 +67,10 @@ def _function(name: str, result: Any, *arguments: Any) -> Any:
         ) from None
 
 
-def _layer_setter() -> Any:
-    return _function(_SET_LAYER, None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_bool)
-
-
-def _layer_getter() -> Any:
-    return _function(_GET_LAYER, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)
+def _taps() -> tuple[Any, Any]:
+    """What has a layer's input given out, and where it is then."""
+    give = _function(_SET_LAYER, None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_bool)
+    return give, _function(_GET_LAYER, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)
 
 
 class HiddenStates:
@@ -99,8 +96,8 @@ class HiddenStates:
             if layer == NEXTN:  # of every token, whether it is an output or not
                 llama_cpp_ext.llama_set_embeddings_nextn(self._context, True, False)
             else:
-                _layer_setter()(self._context, layer, True)
-                self._layer_address = _layer_getter()
+                give, self._layer_address = _taps()
+                give(self._context, layer, True)
             self._given.add(layer)
         self.final = most in wanted
 

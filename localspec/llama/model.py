@@ -23,13 +23,14 @@ _HEADER = struct.Struct("<4sIQQ")
 
 
 class Model:
-    """Weights and vocabulary of a GGUF file. Close it, or use it as a context manager.
+    """Weights and vocabulary of a GGUF file. Close it, or use it as a context manager. A
+    ModelNotFound or ModelInvalid for a file that llama.cpp cannot use, or a bad adapter; a
+    NativeError where there is not enough memory.
 
     Args:
         cpu_alone: ignore other devices, which would serve long prompts even without layers.
         vocabulary_alone: skip the weights; `layers`, `width` and the like are then unset.
-        embeds_alone, head: whether it is a model for embeddings alone, or a trained head; else such
-            a file is refused.
+        embeds_alone, head: take a model for embeddings alone, or a trained head, else refused.
         adapters: LoRA adapters that passed `localspec.gguf.adapters`: llama.cpp aborts over others.
         mtp: load its MTP layers, see `localspec.gguf.mtp`.
 
@@ -37,15 +38,9 @@ class Model:
         name: the reference it was opened by, else the stem of its file name.
         metadata: GGUF keys and scalar values as text.
         recurrent: whether its memory, or a part, cannot be cut back token by token.
-        trained_context: tokens of context in training.
         size: bytes of weights.
         offloaded: whether other devices take part; `on_device` whether they have all of it.
-        kernels: whether localspec's CPU kernels have its weights.
         width: of a hidden state; `output_width` behind the output norm.
-
-    Raises:
-        ModelNotFound, ModelInvalid: no such file, or none that llama.cpp can use; a bad adapter.
-        NativeError: there is not enough memory.
     """
 
     def __init__(

@@ -27,18 +27,13 @@ class CacheFull(NativeError):
 
 
 class NativeContext:
-    """A llama_context: a NativeError if there is no room, ModelInvalid if the model has no memory.
-
-    Args:
-        params: see `localspec.llama.context_params`; `stop` is the flag in them.
-        wanted: its size, in the words of an error.
-        needs_memory: refuse a model without memory; else `memory` may be None.
+    """A llama_context, `handle`, and its llama_memory_t. `stop`: the flag in `params`; `wanted`:
+    its size, in the words of an error. A NativeError if there is no room; a ModelInvalid if the
+    model has no memory, unless `needs_memory` is false.
 
     Attributes:
-        handle: the llama_context, None once closed; `memory` its llama_memory_t.
         apart: whether passes run in the caller's thread, beside others.
-        cells: tokens of all sequences, a multiple of 256.
-        batch: most tokens of a pass.
+        cells: tokens of all sequences, a multiple of 256; `batch`: most tokens of a pass.
         snapshots: tokens that a recurrent memory can be cut back by.
     """
 

@@ -125,10 +125,8 @@ class ModelOptions:
             raise UsageError(f"threads is {self.threads}. Give 1 to {MOST_THREADS}, or {AUTO}.")
         if self.draft_threads is not None and not 0 < self.draft_threads <= MOST_THREADS:
             raise UsageError(f"draft-threads is {self.draft_threads}. Give 1 to {MOST_THREADS}.")
-        for what, layers in (
-            ("gpu-layers", self.gpu_layers),
-            ("draft-gpu-layers", self.draft_gpu_layers),
-        ):
+        offloaded = {"gpu-layers": self.gpu_layers, "draft-gpu-layers": self.draft_gpu_layers}
+        for what, layers in offloaded.items():
             if layers is not None and layers < -1:
                 raise UsageError(f"{what} is {layers}. Give 0 or more, or -1 for all.")
         if self.batch < 128:

@@ -25,13 +25,9 @@ MARK = re.compile(rf"<image {_NONCE} ([0-9a-f]{{64}})>")
 
 @dataclass(frozen=True, slots=True)
 class PicturePart:
-    """A projector's result for an image or a part of it.
-
-    Attributes:
-        ids: a negative number for each position, other than those of other images.
-        rows: float32 [positions, input width]; computed when first called.
-        causal: whether positions see only earlier ones; else the part has to share one pass.
-    """
+    """A projector's result for an image or a part of it: `ids`, negative numbers by position, other
+    than those of other images; `rows`, float32 [positions, input width], computed when first
+    called. `causal`: positions see only earlier ones; else the part has to share one pass."""
 
     ids: tuple[int, ...]
     rows: Callable[[], Rows]

@@ -30,19 +30,10 @@ _NOWHERE = b"/nonexistent"
 
 
 class Projector:
-    """A projector for images, by llama.cpp's mtmd. Thread-safe.
-
-    Args:
-        path: a file that passed `localspec.gguf.projectors`.
-        model: must outlive it.
-
-    Attributes:
-        filler: the token that drafters see at an image's positions.
-
-    Raises:
-        UsageError: this build has no mtmd; or images take other positions than tokens.
-        ModelInvalid: llama.cpp refuses it, or it is of another model.
-    """
+    """A projector for images, by llama.cpp's mtmd, of a file that passed
+    `localspec.gguf.projectors`. Thread-safe; the model must outlive it. `filler`: the token that
+    drafters see at an image's positions. A UsageError without mtmd, or where images take other
+    positions than tokens; a ModelInvalid if llama.cpp refuses it, or it is of another model."""
 
     def __init__(self, path: Path, model: Model, options: ModelOptions) -> None:
         self._mtmd = mtmd = _library()

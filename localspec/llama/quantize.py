@@ -33,18 +33,11 @@ def quantize(
     leave_out: Sequence[int] = (),
     name: str | None = None,
 ) -> None:
-    """Write `source` to `destination` as `quant`, e.g. "Q4_K_M"; None copies the weights.
-
-    Args:
-        again: allow quantizing once more what is quantized, at a loss.
-        pure: all matrices in the type that `quant` is named for.
-        leave_out: layers to leave out, from 0; later ones move up.
-        name: of the new model, at most 127 bytes; None keeps it.
-
-    Raises:
-        UsageError: an unknown quantization.
-        NativeError: llama.cpp could not read or write; `destination` may hold a part.
-    """
+    """Write `source` to `destination` as `quant`, e.g. "Q4_K_M"; None copies the weights. `again`:
+    allow quantizing once more what is quantized, at a loss; `pure`: all matrices in the type that
+    `quant` is named for; `leave_out`: layers, from 0, in place of which later ones move up; `name`:
+    of the new model, at most 127 bytes. A UsageError for an unknown quantization; a NativeError if
+    llama.cpp could not read or write: `destination` may hold a part."""
     params = llama_cpp.llama_model_quantize_default_params()
     if quant is None:
         params.only_copy = True

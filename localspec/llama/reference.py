@@ -15,11 +15,8 @@ from localspec.llama.vocabulary import Vocabulary
 
 class Reference:
     """llama-cpp-python's own `Llama`, to compare with; it drafts up to `lookup` tokens by prompt
-    lookup. `lookups`, `drafted`: searches in the last answer, and tokens found.
-
-    Raises:
-        ModelNotFound, NativeError: it cannot be opened.
-    """
+    lookup. `lookups`, `drafted`: searches in the last answer, and tokens found. A ModelNotFound or
+    NativeError if it cannot be opened."""
 
     def __init__(
         self,

@@ -22,18 +22,13 @@ ROWS_EACH = 4
 
 
 class SharedContext(NativeContext):
-    """One KV cache for `options.parallel` answers, in shared passes.
+    """One KV cache for `options.parallel` answers, in shared passes of up to `rows` rows of logits.
 
-    Each answer has a lot of sequence ids, for its text and branches; ids for kept texts follow.
-    Nothing may touch it while a pass runs. A NativeError without room, or for several answers over
-    recurrent memory. `flag`: two characters that outlive the context, set by `cancel`.
-
-    Attributes:
-        answers: count of lots; `leaves` sequence ids of each.
-        capacity: most tokens of an answer, prompt included. There are `cells` times as many, for
-            all texts together, shared tokens counted once.
-        batch: most tokens of a pass; `rows` the most rows of logits.
-        hidden: states of its passes.
+    Each answer has a lot of `leaves` sequence ids, for its text and branches; ids for `kept` texts
+    follow. Nothing may touch it while a pass runs. A NativeError without room, or for several
+    answers over recurrent memory. `flag`: two characters that outlive the context, set by `cancel`.
+    `capacity`: most tokens of an answer, prompt included; there is room for `cells` times as many
+    in all texts together, shared tokens counted once.
     """
 
     def __init__(

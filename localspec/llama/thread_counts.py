@@ -12,11 +12,7 @@ _PERFORMANCE = Path("/sys/devices/cpu_core/cpus")
 def thread_counts() -> list[int]:
     """Counts worth choosing among: all physical cores, half, one, and the performance cores."""
     cores = library.default_threads()
-    counts = {cores, max(1, cores // 2), 1}
-    fast = performance_cores()
-    if fast is not None and fast < cores:
-        counts.add(fast)
-    return sorted(counts)
+    return sorted({1, max(1, cores // 2), min(cores, performance_cores() or cores), cores})
 
 
 def performance_cores() -> int | None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, BinaryIO
 
-from localspec.decoding.sampling import Rows
 from localspec.llama import devices, library
 from localspec.llama.adapters import Adapter
 from localspec.llama.context import Context
@@ -55,7 +54,8 @@ class Child:
             arguments = tokens, outputs, self._progress if reports else None
         value = getattr(context, name)(*arguments)
         if name in ("extend", "branch"):
-            value = self._share(value)
+            self._shared.rows(len(value))[:] = value
+            value = len(value)
         if name == "close":
             del self._contexts[number]
         return value, self._change(number, context)
@@ -91,10 +91,6 @@ class Child:
         same = shared_prefix(told, now)
         told[same:] = rest = now[same:]
         return same, rest
-
-    def _share(self, rows: Rows) -> int:
-        self._shared.rows(len(rows))[:] = rows
-        return len(rows)
 
     def _progress(self, *values: float) -> None:
         self.tell("progress", *values)

@@ -90,7 +90,7 @@ class RemoteModel(Model):
         try:
             return child.call(number, name, *arguments, progress=progress)
         except ChildLost as died:
-            raise servers.lost(self._servers, died.words) from None
+            raise servers.lost(self._servers, str(died)) from None
 
     def number(self) -> int:
         free = set(range(MOST_CONTEXTS)) - self._numbers

@@ -34,11 +34,7 @@ _FLOAT = 4
 
 
 class ChildLost(Exception):
-    """The child is no more. `words`: llama.cpp's last, or empty."""
-
-    def __init__(self, words: str) -> None:
-        super().__init__(words)
-        self.words = words
+    """The child is no more; what llama.cpp said last, or nothing."""
 
 
 class SharedRows:

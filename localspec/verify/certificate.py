@@ -110,14 +110,8 @@ def read(path: Path) -> dict[str, Any]:
     return found
 
 
-_VERSIONS = {
-    "localspec": True,
-    "llama_cpp_python": True,
-    "commit": False,
-    "cpu": False,
-    "system": False,
-    "python": False,
-}
+_VERSIONS = {"localspec": True, "llama_cpp_python": True}
+_VERSIONS |= dict.fromkeys(("commit", "cpu", "system", "python"), False)
 """Facts about the machine, and whether a certificate is about something else if they differ."""
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
 from localspec.llama.grammar import Grammar
+from localspec.llama.json_schema import parsed
 from localspec.llama.model import Model
 from localspec.llama.vocabulary import Vocabulary
 from tests.support.retokenised import sentencepiece
@@ -31,7 +32,7 @@ def texts(vocabulary: Vocabulary, tokens: object) -> str:
 
 
 def test_the_text_that_has_to_follow(vocabulary: Vocabulary) -> None:
-    grammar = Grammar.from_json_schema(vocabulary, SCHEMA)
+    grammar = Grammar.of_schema(vocabulary, parsed(SCHEMA))
     told = []
     for token in vocabulary.tokenize_bytes(b'{"a long name":"of a fox"}'):
         told.append(texts(vocabulary, grammar.forced()))

@@ -80,7 +80,7 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
     ],
 )
 def test_answers(vocabulary: Vocabulary, schema: Any, right: list[str], wrong: list[str]) -> None:
-    grammar = Grammar.from_json_schema(vocabulary, json.dumps(schema))
+    grammar = Grammar.of_schema(vocabulary, parsed(json.dumps(schema)))
     assert [text for text in right if not lets_through(vocabulary, grammar, text)] == []
     assert [text for text in wrong if lets_through(vocabulary, grammar, text)] == []
 
@@ -123,7 +123,7 @@ def test_refusals_name_the_cause_in_one_sentence(
     vocabulary: Vocabulary, schema: Any, names: str
 ) -> None:
     with pytest.raises(UsageError, match=r"^[^\n]*$") as caught:
-        Grammar.from_json_schema(vocabulary, json.dumps(schema))
+        Grammar.of_schema(vocabulary, parsed(json.dumps(schema)))
     assert names in str(caught.value)
     assert len(str(caught.value)) < 400
 
