@@ -7,6 +7,7 @@ talk to this port. So the host must be a name of this machine, the origin allowe
 from __future__ import annotations
 
 import hmac
+import re
 import socket
 import time
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from localspec.server.failures import ApiError, error_body, logger
 from localspec.server.server_options import LOCAL, ServerOptions, address_of, is_loopback
 from localspec.text import printable
 
+_ABSOLUTE = re.compile("https?://([^/]*)", re.IGNORECASE)  # before the path, as for a proxy
 OPEN = frozenset(["/", "/health", "/v1/health"])
 
 
@@ -40,6 +42,12 @@ class Guard:
             return
         started, status = time.monotonic(), 0
         headers = Headers(scope=scope)
+        hosts = headers.getlist("host")
+        if absolute := _ABSOLUTE.match(scope["path"]):
+            hosts.append(absolute[1])
+        names = scope["path"][absolute.end() if absolute else 0 :].split("/")
+        # Clients join a base address and a path with two slashes, or end with one.
+        scope = {**scope, "path": "/" + "/".join(filter(None, names))}
         self._traffic.requests += 1
 
         async def sending(message: Message) -> None:
@@ -53,7 +61,7 @@ class Guard:
             await send(message)
 
         try:
-            await (self._refusal(scope, headers) or self._app)(scope, receive, sending)
+            await (self._refusal(scope, headers, hosts) or self._app)(scope, receive, sending)
         finally:
             self._traffic.refused += status >= 400
             logger.info(
@@ -64,14 +72,15 @@ class Guard:
                 time.monotonic() - started,
             )
 
-    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
+    def _refusal(self, scope: Scope, headers: Headers, hosts: list[str]) -> Response | None:
         try:
             size = len(scope["raw_path"]) + len(scope["query_string"])
             size += sum(len(name) + len(value) + 4 for name, value in scope["headers"])
             if size > self._options.headers:
                 most = self._options.headers
                 raise ApiError(431, f"The head of the request is longer than {most:,}.")
-            self._require_host(headers.getlist("host"))
+            for host in hosts:  # HTTP/1.0, which no browser speaks, may name none
+                self._require_host(host)
             self._require_origin(headers)
             if scope["method"] == "OPTIONS":
                 return Response()
@@ -83,8 +92,8 @@ class Guard:
             return JSONResponse(error_body(scope["path"], error), error.status, close)
         return None
 
-    def _require_host(self, hosts: list[str]) -> None:
-        host = _host_of(hosts[0]) if len(hosts) == 1 else None
+    def _require_host(self, header: str) -> None:
+        host = _host_of(header)
         # Only names can be made to point elsewhere.
         if host is None or not (host in self._names or address_of(host)):
             raise ApiError(

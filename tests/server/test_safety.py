@@ -101,6 +101,27 @@ def test_names_that_somebody_points_here(server: Running, host: str) -> None:
     assert get(server, host) == 403
 
 
+@pytest.mark.parametrize(
+    ("target", "version", "host", "status"),
+    [
+        ("http://localhost/health", "1.1", "Host: localhost", 200),
+        ("HTTP://127.0.0.1:8080/v1/health", "1.1", "Host: localhost", 200),
+        ("http://evil.example/health", "1.1", "Host: localhost", 403),
+        ("http://localhost/health", "1.1", "Host: evil.example", 403),
+        ("http://localhost/props", "1.1", "Host: localhost", 401),
+        ("/health", "1.0", "X: no host", 200),
+        ("/props", "1.0", "X: no host", 401),
+        ("//v1//health/", "1.1", "Host: localhost", 200),
+        ("//props/", "1.1", "Host: localhost", 401),
+    ],
+)
+def test_ways_of_naming_a_page(
+    server: Running, target: str, version: str, host: str, status: int
+) -> None:
+    head = f"GET {target} HTTP/{version}\r\n{host}\r\nConnection: close\r\n\r\n"
+    assert exchange(server, head.encode()).split()[1] == str(status).encode()
+
+
 def test_a_name_given_twice(server: Running) -> None:
     head = "GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n"
     reply = exchange(server, f"{head}Connection: close\r\n\r\n".encode())
