@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +14,16 @@ from pathlib import Path
 import psutil
 
 MOST = 64 << 20  # bytes of a file, or of standard input, that is read as a whole
+_NO_GGUF = {  # how a file begins, and what to do
+    rb"version https://git-lfs": "is a Git LFS pointer to a file. Type git lfs pull in its folder.",
+    rb"\s*[<{][\t-~]{7}": "is a web page or an error of a server. Download the file itself: "
+    "links of Hugging Face have /resolve/ in place of /blob/.",
+    rb"\x1f\x8b|PK\x03\x04|BZh|7z\xbc\xaf|\xfd7zXZ|\x28\xb5\x2f\xfd": "is compressed. Unpack it.",
+    rb"GGUF\x00\x00\x00[\x01-\x03]": "has a version of GGUF for big-endian machines. "
+    "Download it for little-endian ones.",
+    rb"(?!GGUF)": "is not a GGUF file. Convert it with llama.cpp's convert_hf_to_gguf.py, "
+    "or download a GGUF of the model.",
+}
 _HANDED_OVER = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 
 
@@ -60,6 +71,18 @@ def write_atomically(path: Path, content: str | bytes, *, private: bool = False)
     data = content.encode() if isinstance(content, str) else content
     with replacing(path, private=private) as partial:
         partial.write_bytes(data)
+
+
+def gguf_fault(head: bytes) -> str | None:
+    """Why a file that begins so cannot be read as GGUF, and what to do."""
+    found = next((why for start, why in _NO_GGUF.items() if re.match(start, head)), None)
+    version = int.from_bytes(head[4:8], "little")
+    if found is None and len(head) >= 8 and not 2 <= version <= 3:
+        return (
+            f"has version {version} of GGUF, and this reads 2 and 3. Update localspec if the "
+            "file is newer, or download it again."
+        )
+    return found
 
 
 def read_file(path: Path, *, most: int = MOST, streams: bool = False) -> bytes:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from localspec.errors import ModelInvalid, ModelNotFound
+from localspec.files import gguf_fault
 from localspec.gguf.file import (
     ARRAY,
     NUMBERS,
@@ -251,18 +252,12 @@ def _read(
     reader = _Reader(file, size, budget)
     if not size:
         raise _Damaged("is empty")
-    head = file.read(4)
-    if head != b"GGUF":
-        raise ModelInvalid(
-            f"{path} is not a GGUF file. Convert it with llama.cpp's convert_hf_to_gguf.py, "
-            "or download a GGUF of the model."
-        )
+    if fault := gguf_fault(file.read(_HEADER.size)):
+        raise ModelInvalid(f"{path} {fault}")
     file.seek(0)
     if size < _HEADER.size:
         raise _Damaged("ends in its header")
     _, version, n_tensors, n_keys = _HEADER.unpack(reader.raw(_HEADER.size))
-    if not 2 <= version <= 3:
-        raise _Damaged(f"has a damaged or unknown GGUF header (version {version})")
     # The shortest key takes 13 bytes, the shortest tensor 25.
     if n_keys * 13 > size or n_tensors * 25 > size:
         raise _Damaged(f"claims {n_keys} keys and {n_tensors} tensors, for which it is too small")

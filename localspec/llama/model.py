@@ -11,6 +11,7 @@ from typing import Any
 import llama_cpp
 
 from localspec.errors import ModelInvalid, ModelNotFound, NativeError
+from localspec.files import gguf_fault
 from localspec.llama import kernels, library
 from localspec.llama.adapters import Adapter
 from localspec.llama.options import ModelOptions
@@ -236,16 +237,11 @@ def _check_file(path: Path) -> None:
         ) from None
     if not header:
         raise ModelInvalid(f"{path} is empty. Download it again.")
-    if header[:4] != b"GGUF":
-        raise ModelInvalid(
-            f"{path} is not a GGUF file. Convert it with llama.cpp's convert_hf_to_gguf.py, "
-            "or download a GGUF of the model."
-        )
+    if fault := gguf_fault(header):
+        raise ModelInvalid(f"{path} {fault}")
     if len(header) < _HEADER.size:
         raise ModelInvalid(f"{path} ends in its header. Download it again.")
-    _, version, tensors, keys = _HEADER.unpack(header)
-    if not 2 <= version <= 3 or max(tensors, keys) > path.stat().st_size:
-        raise ModelInvalid(
-            f"{path} has a damaged or unknown GGUF header (version {version}, {tensors} tensors). "
-            "Download it again."
-        )
+    _, _, tensors, keys = _HEADER.unpack(header)
+    if max(tensors, keys) > path.stat().st_size:
+        why = f"has a damaged GGUF header ({tensors} tensors, {keys} keys). Download it again."
+        raise ModelInvalid(f"{path} {why}")

@@ -29,7 +29,16 @@ def test_no_such_model(cli: Cli, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "cause"),
-    [(b"", "is empty"), (b"\x7fELF and more of it than a header", "is not a GGUF file")],
+    [
+        (b"", "is empty"),
+        (b"\x7fELF and more of it than a header", "is not a GGUF file"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "git lfs pull"),
+        (b"\n<!DOCTYPE html>\n<html>", "is a web page"),
+        (b'{"error": "Repository not found"}', "an error of a server"),
+        (b"PK\3\4" + bytes(40), "Unpack it"),
+        (b"GGUF\0\0\0\3" + bytes(40), "big-endian"),
+        (b"GGUF\x09\0\0\0" + bytes(40), "version 9"),
+    ],
 )
 def test_a_file_that_is_no_gguf(cli: Cli, tmp_path: Path, content: bytes, cause: str) -> None:
     path = tmp_path / "model.gguf"
