@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import math
 import re
 from collections.abc import Sequence
@@ -104,15 +105,16 @@ def decoded(data: bytes, what: str) -> str:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise not_utf8(what, error.start) from None
+        utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as PowerShell writes
+        raise not_utf8(what, error.start, "UTF-16" if utf16 else "LATIN1") from None
     nul = data.find(b"\0")
     if nul >= 0:
         raise UsageError(f"{what} is not text: it has a NUL at byte {nul}. Give it a text file.")
     return text.removeprefix("\ufeff")
 
 
-def not_utf8(what: str, byte: int) -> UsageError:
+def not_utf8(what: str, byte: int, encoding: str = "LATIN1") -> UsageError:
     return UsageError(
         f"{what} is not UTF-8: byte {byte} cannot be decoded. "
-        "Convert it first, as with iconv -f LATIN1 -t UTF-8."
+        f"Convert it first, as with iconv -f {encoding} -t UTF-8."
     )

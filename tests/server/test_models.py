@@ -49,6 +49,8 @@ def vocabulary(server: Running, model: str) -> Any:
 def test_a_model_is_loaded_when_it_is_asked_for(two: Running, draft_path: Path) -> None:
     models = two.get("/v1/models").json["data"]
     assert [model["id"] for model in models] == [LARGE, SMALL]
+    assert [model["display_name"] for model in models] == [LARGE, SMALL]  # Anthropic's
+    assert {model["type"] for model in models} == {"model"}
     assert loaded(two) == [LARGE]
     assert vocabulary(two, SMALL) is None
     tags = two.get("/api/tags").json["models"]

@@ -286,6 +286,19 @@ def test_thoughts_of_earlier_turns_reach_it_in_anthropics_format_too(families: R
     assert counted(thought, call) > counted(call)
 
 
+@pytest.mark.parametrize("thought", ["First.", [{"type": "text", "text": "First."}]])
+def test_thoughts_may_be_parts_of_a_message(families: Running, thought: Any) -> None:
+    parts: Any = [{"type": "thinking", "thinking": thought}, {"type": "text", "text": "So."}]
+    said = [
+        {"role": "assistant", "content": parts},
+        {"role": "assistant", "content": "So.", "reasoning_content": "First."},
+    ]
+    one, other = ({"model": "qwen3", "messages": [*ASK, message, *ASK]} for message in said)
+    told = families.post("/apply-template", one)
+    assert told.status == 200
+    assert told.json == families.post("/apply-template", other).json
+
+
 @pytest.mark.parametrize("said", ["", "So I look."])
 def test_gpt_oss_is_told_its_thoughts_and_what_it_said_before_a_call(
     families: Running, said: str
@@ -458,6 +471,7 @@ def test_ways_to_choose_a_tool(families: Running, choice: Any) -> None:
     [
         *("guided_json", "guided_choice", "structured_outputs", "ebnf", "min_tokens"),
         *("stop_token_ids", "allowed_token_ids", "bad_words", "include_stop_str_in_output"),
+        *("chat_template", "truncate_prompt_tokens", "documents", "prompt_logprobs", "stop_regex"),
     ],
 )
 def test_wishes_in_the_words_of_others_are_not_left_out(families: Running, name: str) -> None:

@@ -53,6 +53,10 @@ _REFUSED = {
     "include_stop_str_in_output": "stop, and add it",
     **dict.fromkeys(("allowed_token_ids", "bad_words"), "logit_bias"),
     "min_tokens": "logit_bias or ignore_eos",
+    **dict.fromkeys(("chat_template", "truncate_prompt_tokens"), "/v1/completions"),
+    "documents": "messages",
+    "prompt_logprobs": "echo and logprobs of /v1/completions",
+    "stop_regex": "stop",
 }
 """Fields of vLLM and SGLang, and OpenAI's former tools, without which the answer would not be the
 one that is asked for; and what to use."""

@@ -35,6 +35,7 @@ class ContentPart(Record):
     text: str | None = None
     refusal: str | None = None
     image_url: dict[str, Any] | str | None = None
+    thinking: str | list[ContentPart] | None = None  # of an assistant, as Mistral and vLLM have it
 
 
 Content = str | list[ContentPart]
@@ -65,6 +66,7 @@ class FunctionTool(Record):
 def text_of(content: Content | None, *, between: str = "\n") -> str:
     if content is None or isinstance(content, str):
         return content or ""
+    content = [part for part in content if part.thinking is None]
     for part in content:
         if part.type not in TEXTS:
             raise ApiError(
@@ -95,7 +97,9 @@ def messages_of(messages: Sequence[Message], *, sees_images: bool = False) -> li
             one["tool_calls"] = [_call(call) for call in calls]
         if role in ("tool", "function"):
             one |= {"name": message.name, "tool_call_id": message.tool_call_id}
-        if thought := message.reasoning_content or message.reasoning:
+        parts = message.content if isinstance(message.content, list) else []
+        thoughts = "\n".join(text_of(part.thinking) for part in parts if part.thinking)
+        if thought := message.reasoning_content or message.reasoning or thoughts:
             one["reasoning_content"] = thought
         found.append(one)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import Any
 
 from localspec.server.model_hosts import ModelHost
@@ -31,6 +32,10 @@ def _described(host: ModelHost) -> dict[str, Any]:
         "object": "model",
         "created": host.loaded_at,
         "owned_by": "localspec",
+        # As Anthropic's clients know a model.
+        "type": "model",
+        "display_name": host.name,
+        "created_at": datetime.fromtimestamp(host.loaded_at, timezone.utc).isoformat(),
         "aliases": list(host.offer.aliases),
         "tags": list(host.offer.tags),
         "status": {"value": "unloaded" if model is None else "loaded"},
