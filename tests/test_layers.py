@@ -198,7 +198,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "scheduling": (1_557, 26),  # the seats of engine, generating and parallel_engine
     "self_draft": (562, 20),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities.
-    "server": (5_344, 192),
+    "server": (5_350, 192),
     "sessions": (600, 19),
     "settings": (160, 10),
     "stream": (221, 10),
