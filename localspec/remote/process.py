@@ -115,12 +115,8 @@ class ChildProcess:
             try:
                 pickle.dump((number, name, arguments), self._requests)
                 self._requests.flush()
-                while True:
-                    kind, *values = pickle.load(self._answers)
-                    if kind == "done":
-                        return values[0]
-                    if kind == "error":
-                        raise _Raised(values[0])
+                while (answer := pickle.load(self._answers))[0] not in ("done", "error"):
+                    kind, *values = answer
                     if kind == "last words":
                         (words,) = values
                     elif kind == "log":
@@ -128,8 +124,6 @@ class ChildProcess:
                         logging.getLogger(name).log(level, "%s", text)
                     elif progress is not None:
                         progress(*values)
-            except _Raised as raised:
-                raise raised.error from None
             except (EOFError, BrokenPipeError, pickle.UnpicklingError):
                 self._end()
                 raise ChildLost(words) from None
@@ -138,6 +132,9 @@ class ChildProcess:
                 raise
             finally:
                 self._waiting = False
+        if answer[0] == "error":
+            raise answer[1]
+        return answer[1]
 
     def end_if_hanging(self, seconds: float) -> None:
         """Kill it if the call that runs takes so much longer. Returns at once, in any thread."""
@@ -161,8 +158,3 @@ class ChildProcess:
         for pipe in (self._requests, self._answers):
             with suppress(OSError):
                 pipe.close()
-
-
-class _Raised(Exception):
-    def __init__(self, error: Exception) -> None:
-        self.error = error

@@ -1,19 +1,16 @@
 """Small GGUF files with random weights that llama.cpp loads and decodes.
 
-Every function writes one file and returns its path. The bytes depend only on the arguments (numpy's
-seeded generator), the tokenizer is the embedded model's, and nothing here imports `llama_cpp`.
-
-Matrices are drawn with a standard deviation of gain / sqrt(fan-in), so activations stay near 1, and
-the (tied) token embeddings with `_LOGIT_STD` / sqrt(dim), so the logits' standard deviation over
-the vocabulary is about `_LOGIT_STD`. With gains of 1, greedy text would soon be one token over and
-over: attention averages the context, and a token's own embedding dominates its logits. Hence the
-larger gains of queries and keys, and of what the layers add to the residual stream.
+Every function writes one file and returns its path. The bytes depend only on the arguments, and the
+tokenizer is the embedded model's. Matrices are drawn with a standard deviation of gain /
+sqrt(fan-in), embeddings so that logits have one of about `_LOGIT_STD`. With gains of 1, greedy text
+would soon be one token over and over: attention averages the context, and a token's own embedding
+dominates its logits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -208,32 +205,17 @@ def aborting_llama(path: Path) -> Path:
     return tiny_llama(path, half_norm=True)
 
 
-def sized_llama(
-    path: Path,
-    *,
-    dim: int = 1024,
-    layers: int = 12,
-    ff: int = 2816,
-    heads: int = 16,
-    context: int = 512,
-    seed: int = 0,
-) -> Path:
-    """Write a llama model with Q8_0 matrices, large enough that a pass takes 10 ms and more.
-
-    The defaults make a file of 173 MB, written in about 1 s; the time of a pass goes with the
-    file's size (8 layers: 118 MB; 16: 228 MB).
-    """
-    return tiny_llama(
-        path,
-        dim=dim,
-        layers=layers,
-        heads=heads,
-        ff=ff,
-        context=context,
-        seed=seed,
-        make_matrix=_q8_0_matrix,
-        file_type=LlamaFileType.MOSTLY_Q8_0,
-    )
+sized_llama = partial(
+    tiny_llama,
+    dim=1024,
+    layers=12,
+    heads=16,
+    ff=2816,
+    make_matrix=_q8_0_matrix,
+    file_type=LlamaFileType.MOSTLY_Q8_0,
+)
+"""Writes one with Q8_0 matrices, so large that a pass takes 10 ms and more: 173 MB, in about 1 s;
+the time of a pass goes with the size of the file (8 layers: 118 MB; 16: 228 MB)."""
 
 
 def tiny_mamba(path: Path, *, seed: int = 0) -> Path:

@@ -11,12 +11,12 @@ import pytest
 from localspec import Engine
 from localspec.decoding import rules
 from localspec.decoding.acceptance import SpeculativeSampling, Verification
-from localspec.decoding.distribution import Ids
 from localspec.decoding.interfaces import PassRequest, PassResult
-from localspec.decoding.sampling import Constraint, Row, top_ids
+from localspec.decoding.sampling import Constraint
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.target import LlamaTarget
 from tests.support import inside
+from tests.support.toys import Forbids
 
 
 def with_rule(patch: pytest.MonkeyPatch, rule: type[SpeculativeSampling]) -> None:
@@ -85,34 +85,12 @@ def with_target(patch: pytest.MonkeyPatch, engine: Engine, kind: type[LlamaTarge
     patch.setattr(inside.seat(engine), "target", kind(inside.contexts(engine)[0]))
 
 
-class Anything:
-    """A grammar that allows whatever comes."""
-
-    def allows(self, token: int) -> bool:
-        return True
-
-    def masked(self, row: Row) -> Row:
-        return row.copy()
-
-    def likeliest(self, row: Row, k: int) -> Ids:
-        return top_ids(row, k)
-
-    def advance(self, token: int) -> None:
-        pass
-
-    def fork(self) -> Anything:
-        return self
-
-    def forced(self) -> Sequence[int]:
-        return ()
-
-
 def without_grammar_on_drafts(patch: pytest.MonkeyPatch) -> None:
     """Have the grammar hold behind the committed text alone."""
     right = Verification.constraint
 
     def only_at_the_root(self: Verification, node: int) -> Constraint | None:
         there = right(self, ROOT)
-        return there if node == ROOT or there is None else Anything()
+        return there if node == ROOT or there is None else Forbids(set(), 0)  # nothing
 
     patch.setattr(Verification, "constraint", only_at_the_root)
