@@ -193,7 +193,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "prompting": (1_662, 53),  # the readers of answers came from the server
     "quality": (405, 15),
     "race": (360, 20),
-    "remote": (735, 21),
+    "remote": (727, 21),
     "retrieval": (755, 41),
     "scheduling": (1_557, 26),  # the seats of engine, generating and parallel_engine
     "self_draft": (562, 20),  # the texts of trials came from pairing
