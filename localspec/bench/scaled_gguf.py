@@ -195,22 +195,20 @@ class LlamaFile:
             ) from None
         return values
 
-    def require(self, names: Iterable[str]) -> None:
-        """Raise ModelInvalid for a missing tensor, which would be taken for zeros."""
-        missing = sorted(set(names) - self.tensors.keys())
-        if missing:
-            raise ModelInvalid(
-                f"{self.path} lacks tensors of a llama model ({', '.join(missing[:3])}). "
-                f"{self._cannot}"
-            )
-
-    def require_no_others_than(self, names: Iterable[str]) -> None:
-        """Raise ModelInvalid for a tensor that a plain llama model has not."""
-        others = sorted(self.tensors.keys() - set(names))
+    def require(self, needed: Iterable[str], allowed: Iterable[str]) -> None:
+        """Raise ModelInvalid for a tensor that is missing, which would be taken for zeros, or that
+        a plain llama model has not."""
+        missing, others = {*needed} - self.tensors.keys(), self.tensors.keys() - {*allowed}
         if others:
+            shown = ", ".join(sorted(others)[:3])
             raise ModelInvalid(
                 f"{self.path} has tensors that a plain llama model has not "
-                f"({', '.join(others[:3])}: a mixture of experts, perhaps). {self._cannot}"
+                f"({shown}: a mixture of experts, perhaps). {self._cannot}"
+            )
+        if missing:
+            shown = ", ".join(sorted(missing)[:3])
+            raise ModelInvalid(
+                f"{self.path} lacks tensors of a llama model ({shown}). {self._cannot}"
             )
 
     def writer(self, destination: Path, changed: dict[str, Any], *, leave: Sequence[str]) -> Any:
@@ -289,8 +287,7 @@ def write_f16(path: Path, destination: Path, name: str, shape: ModelShape) -> No
     tensors |= {part: Padded(size) for part, size in biases.items() if part in source.tensors}
     if "rope_freqs.weight" in source.tensors:
         tensors["rope_freqs.weight"] = Padded((int(source.tensors["rope_freqs.weight"].shape[0]),))
-    source.require_no_others_than(tensors)
-    source.require(part for part, _ in old.tensors())
+    source.require((part for part, _ in old.tensors()), tensors)
     _require_room(destination.parent, sum(padded.size for padded in tensors.values()))
     # How the source was quantized is of no account here.
     writer = source.writer(

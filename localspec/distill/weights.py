@@ -45,8 +45,7 @@ def read(path: Path) -> tuple[Shape, Weights]:
     file = LlamaFile(path, "trained")
     shape = file.shape()
     names = [name for name, _ in shape.tensors()]
-    file.require(names)
-    file.require_no_others_than(names)
+    file.require(names, names)
     found: Weights = {}
     for name, expected in shape.tensors():
         values = file.values(name)
