@@ -134,7 +134,7 @@ def _closed(text: str) -> str:
     if last is None or last.type != "fence" or last.map is None:
         return text
     opened, end = last.map
-    closed = end - opened == len(last.content.splitlines()) + 2
+    closed = last.content.endswith("\n") if last.content else end - opened > 1
     return text if closed else f"{text}\n{last.markup}"
 
 

@@ -188,16 +188,9 @@ async def chat(
     app: ChatApp | None = None,
     toasts: bool = False,
 ) -> AsyncIterator[Chat]:
-    """Start the chat.
-
-    Args:
-        script: what the engine does; see `Scripted`.
-        size: cells of the screen.
-        pair: what to open; None goes by the preferences.
-        ready: wait until a model is open.
-        app: instead of one with the scripted engine.
-        toasts: show notices over the screen.
-    """
+    """Start the chat. `script`: what the engine does; see `Scripted`; `size`: cells of the screen;
+    `pair`: what to open; None goes by the preferences; `ready`: wait until a model is open; `app`:
+    instead of one with the scripted engine; `toasts`: show notices over the screen."""
     script = script or Scripted()
     app = app or ChatApp(pair, loader=script.load)
     told: list[Told] = []

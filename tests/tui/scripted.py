@@ -32,24 +32,16 @@ WRONG = "(wrong) "
 """A rejected proposal."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """One pass of the target. `source`: who drafts; None for a plain pass; `right`, `wrong`:
-    proposed words that are accepted, and words after them that are not."""
-
-    source: str | None = None
-    right: int = 0
-    wrong: int = 0
-
-
 PASSES = (
-    Pass("ngram", right=3),
-    Pass("model", right=2, wrong=2),
-    Pass(),
-    Pass("ngram", wrong=1),
-    Pass("model", right=4),
-    Pass("cascade", right=2, wrong=1),
+    ("ngram", 3, 0),
+    ("model", 2, 2),
+    (None, 0, 0),
+    ("ngram", 0, 1),
+    ("model", 4, 0),
+    ("cascade", 2, 1),
 )
+"""Passes of the target, again and again: who drafts, None in a plain one, how many of the proposed
+words are accepted, and how many after them are not."""
 NEVER = "drafts would not pay here"
 
 
@@ -100,28 +92,18 @@ class Asked:
         return str(self.messages[-1]["content"])
 
 
-@dataclass(frozen=True)
-class Weights:
+def weights(path: Path, size: int) -> SimpleNamespace:
     """What the chat uses of a model."""
-
-    name: str
-    path: Path
-    size: int
-    kernels: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(in_use=True))
+    kernels = SimpleNamespace(in_use=True)
+    return SimpleNamespace(name=path.stem, path=path, size=size, kernels=kernels)
 
 
 class Scripted:
-    """Replaces `localspec.load`, and is the script of all its engines.
-
-    Attributes:
-        answers: in order; after them "Answer N." with N counting.
-        asked: all questions so far.
-        loaded: all pairs so far.
-        troubles: why a model does not load, by reference.
-        loading: where loading waits, by reference.
-        closed: engines that were closed.
-        thinks: whether prompts begin a thought, see `Engine.stream`.
-    """
+    """Replaces `localspec.load`, and is the script of all its engines. `answers`: in order; after
+    them "Answer N." with N counting; `asked`: all questions so far; `loaded`: all pairs so far;
+    `troubles`: why a model does not load, by reference; `loading`: where loading waits, by
+    reference; `closed`: engines that were closed; `thinks`: whether prompts begin a thought, see
+    `Engine.stream`."""
 
     def __init__(self, *answers: Says | str) -> None:
         self.answers = deque(Says(a) if isinstance(a, str) else a for a in answers)
@@ -138,10 +120,8 @@ class Scripted:
         model: str | None,
         *,
         draft: str | None,
-        offline: bool | None,
-        options: object,
-        drafting: object,
         progress: Callable[[float], None],
+        **_options: object,
     ) -> Engine:
         self.loaded.append(PairReference(model, draft))
         progress(0.25)
@@ -161,11 +141,11 @@ class ScriptedEngine:
     profile = SimpleNamespace(stock=1.0)
 
     def __init__(self, script: Scripted, model: str, draft: str | None) -> None:
-        self.model = Weights(Path(model).stem, Path(model), 14_000_000)
-        self.draft: Weights | None = None
+        self.model = weights(Path(model), 14_000_000)
+        self.draft: SimpleNamespace | None = None
         if draft not in (None, "none"):
             name = f"{self.model.name}-small" if draft == "auto" else str(draft)
-            self.draft = Weights(Path(name).stem, Path(name), 3_000_000)
+            self.draft = weights(Path(name), 3_000_000)
         self.why_draft: str | None = None
         self.notices = script.notices
         self.prompts = SimpleNamespace(thinks=lambda messages, free: script.thinks)
@@ -221,7 +201,7 @@ class ScriptedEngine:
         return Stream(
             lambda owner, told: _Answer(start),
             lambda task: self._interrupted.set(),
-            cast("Session", _Ending()),
+            cast("Session", SimpleNamespace(context=(), dropped=0)),
             assembler,
             stats,
         )
@@ -229,30 +209,27 @@ class ScriptedEngine:
     # Within
 
     def _wait(self, said: Says, step: int, going_on: Callable[[], object]) -> None:
-        hold = said.holds.get(step)
-        if hold is None:
-            return
-
         def check() -> None:
             going_on()
             if self._interrupted.is_set():
                 raise Cancelled("Stopped on request.")
 
-        check()
-        hold.wait(check)
+        if step in said.holds:
+            check()
+            said.holds[step].wait(check)
 
     def _steps(
         self, said: Says, max_tokens: int | None, length: int, assembler: Detokenizer
     ) -> Generator[Piece, None, None]:
         words = deque(re.findall(r"\S+\s*|\s+", said.text))
         left = max_tokens if max_tokens is not None else len(words)
-        for number, each in enumerate(chain([None], cycle(PASSES)), start=1):
+        passes = chain([(PROMPT, None, 0, 0)], ((None, *each) for each in cycle(PASSES)))
+        for number, (plan, source, right, wrong) in enumerate(passes, start=1):
             if not words or left <= 0:
                 break
-            right = 0 if each is None or each.source is None else each.right
             taken = [words.popleft() for _ in range(min(right + 1, len(words), left))]
             left -= len(taken)
-            step = self._step(each, taken, length)
+            step = self._step(plan, source, taken, wrong, length)
             for token in step.tokens:  # as `Session.extend` would
                 assembler.push(token)
             length += len(taken)
@@ -263,30 +240,22 @@ class ScriptedEngine:
         if said.error is not None:
             raise said.error
 
-    def _step(self, each: Pass | None, words: list[str], length: int) -> Step:
+    def _step(
+        self, plan: Plan | None, source: str | None, words: list[str], wrong: int, length: int
+    ) -> Step:
         """The last word is the target's own."""
         tokens = [self._id(word) for word in words]
-        tree, drafted = TokenTree(), 0
-        if each is None:
-            plan = PROMPT
-        elif each.source is None:
-            plan = Plan(None, reason=NEVER)
-        else:
-            wrong = [self._id(WRONG)] * each.wrong
-            tree = TokenTree.chain([*tokens[:-1], *wrong], each.source)
-            drafted = len(tree)
-            plan = Plan(each.source, depth=drafted)
-        accepted = len(tokens) - 1
-        tests = min(drafted, accepted + 1)
-        source = each.source if each is not None and each.source is not None else TARGET
+        fallen = [self._id(WRONG)] * wrong
+        tree = TokenTree() if source is None else TokenTree.chain([*tokens[:-1], *fallen], source)
+        drafted, accepted = len(tree), len(tokens) - 1
         verify, draft = PLAIN + 0.002 * drafted, 0.004 * drafted * (source != "ngram")
         return Step(
             tokens,
-            [source] * accepted + [TARGET],
-            plan,
+            [source or TARGET] * accepted + [TARGET],
+            plan or Plan(source, depth=drafted, reason="" if source else NEVER),
             Draft(tree),
             list(range(accepted)),
-            list(range(tests)),
+            list(range(min(drafted, accepted + 1))),
             length,
             verify + draft + 0.001,
             verify,
@@ -311,8 +280,3 @@ class _Answer(Task):
 
     def items(self) -> Iterator[Piece]:
         return self._start()
-
-
-class _Ending:
-    context: Sequence[int] = ()
-    dropped = 0

@@ -76,14 +76,6 @@ async def test_edit_and_resend_as_a_branch() -> None:
 
 async def test_where_there_are_no_branches_a_sentence_says_so() -> None:
     async with chat() as shown:
-        await shown.command("/branch")
-        assert shown.errors()[-1].startswith("There are no branches here.")
-        await shown.command("/branch sideways")
-        assert shown.errors()[-1].startswith("/branch takes next, previous,")
-        await shown.command("/regenerate")
-        assert shown.errors()[-1] == "There is no message to answer yet. Write one."
-        await shown.command("/edit")
-        assert shown.errors()[-1] == "There is no message to edit yet. Write one."
         await shown.send("hello")
         await shown.gets("Answer 2.", "ctrl+r")
         await shown.command("/branch next")

@@ -68,8 +68,6 @@ async def test_an_answer_is_coloured_while_it_comes_and_when_it_is_found_again()
 
 async def test_why_explains_the_last_answer() -> None:
     async with chat(Scripted(TEXT)) as shown:
-        await shown.command("/why")
-        assert shown.errors() == ["There is no answer to explain yet."]
         await shown.send("letters")
         for open_it in ("/why", "f2"):
             if open_it == "f2":
