@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from localspec import UsageError, paths
+from localspec.cli.request import read_opening
+from localspec.cli.verbs import built
 from localspec.settings import NAMES, PREFIX, load_settings
 from tests.cli.conftest import Cli
+from tests.support import packages
 
 
 @pytest.fixture
@@ -129,3 +133,29 @@ def test_settings_reach_the_model(cli: Cli, config: Path, draft_path: Path) -> N
     assert too_long.code == 6
     assert "300" in too_long.sentence()
     assert cli("run", "-n", "1", "-c", "1000", "-q", "word " * 400).code == 0
+
+
+@pytest.fixture
+def nothing_said() -> dict[str, Any]:
+    return {str(parameter.name): None for parameter in built("run").params}
+
+
+def test_only_what_was_given_sampling(
+    nothing_said: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert read_opening(nothing_said).given_sampling == {}
+    monkeypatch.setenv("LOCALSPEC_TEMPERATURE", "0.3")
+    said = read_opening(nothing_said | {"top_k": 0}).given_sampling
+    assert said == {"temperature": 0.3, "top_k": 0}
+
+
+def test_smollm2_is_the_default_where_its_package_is(
+    nothing_said: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    embedded = read_opening(nothing_said)
+    assert (embedded.model, embedded.named) == (None, False)
+    packages.install(tmp_path, monkeypatch)
+    default = read_opening(nothing_said)
+    assert (default.model, default.named) == ("smollm2", False)
+    demo = read_opening(nothing_said | {"model": "demo"})
+    assert (demo.model, demo.named) == ("demo", True)

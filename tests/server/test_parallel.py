@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import localspec
+from localspec import SamplingParams
 from tests.server.process import PATIENCE, Running, serving, wait_until
+from tests.support.adapters import lora
 
 pytestmark = pytest.mark.nightly
 
@@ -51,3 +55,17 @@ def test_several_answers_to_one_request_share_the_slots(two: Running) -> None:
     ends = [choice["index"] for choice in choices if choice["finish_reason"]]
     assert sorted(ends) == [0, 1, 2]
     two.wait_until_idle()
+
+
+def test_a_model_with_an_adapter_says_what_it_says_alone(tmp_path: Path, target_path: Path) -> None:
+    path = lora(tmp_path / "style.gguf", target_path, gain=3.0)
+    with localspec.load(context=512, threads=1, draft="none", lora=path) as engine:
+        expected = engine.generate(
+            "Once upon a time", max_tokens=24, sampling=SamplingParams(temperature=0)
+        ).text
+    arguments = ("-c", "512", "-t", "1", "--temp", "0", "--lora", str(path), "--drafter", "model")
+    with serving(tmp_path, *arguments, "--parallel", "2") as running:
+        body = {"prompt": "Once upon a time", "max_tokens": 24}
+        reply = running.post("/v1/completions", body)
+        assert reply.status == 200, reply.body
+        assert reply.json["choices"][0]["text"] == expected
