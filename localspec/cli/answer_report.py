@@ -3,40 +3,44 @@
 from __future__ import annotations
 
 from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 from localspec.answer_line import rate, times
 from localspec.chat import words
 from localspec.chat.figures import Figures
-from localspec.decoding.stats import AccountStatement, GenerationStats
+from localspec.decoding.stats import AccountStatement
+
+if TYPE_CHECKING:
+    from localspec.cli.answering import Answered
 
 _RANK_WIDTH = 15
 
 
-def line(figures: Figures, *, draft: str | None, interrupted: bool, built_in: bool = False) -> str:
+def line(found: Answered) -> str:
     """The answer's line (`localspec.answer_line`), with causes and next steps."""
-    begin = "interrupted · " if interrupted else ""
+    figures = found.figures
+    begin = "interrupted · " if found.completion.finish_reason == "cancelled" else ""
     if not figures.tokens:
         return f"{begin}no answer to a prompt of {_count(figures.prompt_tokens, 'token')} yet"
-    end = " · built-in story model, for tests and trying keys" if built_in else ""
-    in_full = not built_in or words.too_small(figures) is None
-    return f"{begin}{words.line(figures, draft=draft, in_full=in_full)}{end}"
+    end = " · built-in story model, for tests and trying keys" if found.built_in else ""
+    in_full = not found.built_in or words.too_small(figures) is None
+    return f"{begin}{words.line(figures, draft=found.draft, in_full=in_full)}{end}"
 
 
-def table(
-    stats: GenerationStats, figures: Figures, *, model: str, draft: str | None, finish: str
-) -> str:
-    """All of `stats`, a line per figure."""
+def table(found: Answered) -> str:
+    """All that was counted, a line per figure."""
+    stats, finish = found.completion.stats, found.completion.finish_reason
     spans = ("prompt", "draft", "verify", "overhead")
     seconds = (f"{name} {getattr(stats, f'{name}_seconds'):.3f}" for name in spans)
     cached = f" ({stats.cached_tokens} cached)"
     rows = [
-        ("model", model),
-        ("draft model", draft or "none"),
+        ("model", found.model),
+        ("draft model", found.draft or "none"),
         *([("", stats.vocabulary)] if stats.vocabulary else []),
         ("prompt", _count(stats.prompt_tokens, "token") + cached),
         ("generated", f"{_count(stats.generated_tokens, 'token')}, finish: {finish}"),
         ("speed", f"{rate(stats.tokens_per_second)} tok/s after the first token"),
-        *_compared(figures),
+        *_compared(found.figures),
         ("target passes", f"{stats.target_passes}, {stats.tokens_per_pass:.2f} tokens per pass"),
         ("drafted", f"{_count(stats.drafted, 'token')}, of these {stats.tested} tested"),
         ("accepted", _share(stats.accepted, stats.tested)),

@@ -25,7 +25,6 @@ from localspec.errors import Cancelled, UsageError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
 if TYPE_CHECKING:
-    from localspec.cli.answering import Answered
     from localspec.cli.formats import Format
 
 EXAMPLES = """\
@@ -116,36 +115,17 @@ def run(context: typer.Context, prompt: Prompt = None) -> int:
     except Exception as error:
         _tell(form, error)
         raise
-    return _report(console, found, stats=bool(params["stats"]), line=shows_figures)
+    from localspec.cli import answer_report
+
+    console.notices(found.completion.stats.notices)
+    if params["stats"]:
+        console.say(answer_report.table(found), dim=True)
+    elif shows_figures:
+        console.say(answer_report.line(found), dim=True)
+    return Cancelled.exit_code if found.completion.finish_reason == "cancelled" else 0
 
 
 def _tell(form: Format, error: Exception) -> None:
     # Should its output be gone as well, the error itself is what matters.
     with suppress(OutputLost):
         form.failed(error)
-
-
-def _report(console: Console, found: Answered, *, stats: bool, line: bool) -> int:
-    from localspec.cli import answer_report
-
-    completion = found.completion
-    interrupted = completion.finish_reason == "cancelled"
-    console.notices(completion.stats.notices)
-    if stats:
-        lines = answer_report.table(
-            completion.stats,
-            found.figures,
-            model=found.model,
-            draft=found.draft,
-            finish=completion.finish_reason,
-        )
-        console.say(lines, dim=True)
-    elif line:
-        text = answer_report.line(
-            found.figures,
-            draft=found.draft,
-            interrupted=interrupted,
-            built_in=found.built_in,
-        )
-        console.say(text, dim=True)
-    return Cancelled.exit_code if interrupted else 0

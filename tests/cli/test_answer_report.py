@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from localspec import DrafterStats, GenerationStats
+from localspec import Completion, DrafterStats, GenerationStats
 from localspec.answer_line import STOCK
 from localspec.chat.figures import Figures
 from localspec.cli.answer_report import account, table
+from localspec.cli.answering import Answered
 from localspec.decoding.stats import AccountStatement
 
 
@@ -33,13 +34,9 @@ def drafted() -> GenerationStats:
 
 
 def test_the_table_has_every_figure() -> None:
-    lines = table(
-        drafted(),
-        Figures(tokens=139, decode_seconds=0.17, plain_seconds=0.442, beside=STOCK),
-        model="tale-13m",
-        draft="tale-3m",
-        finish="stop",
-    ).splitlines()
+    figures = Figures(tokens=139, decode_seconds=0.17, plain_seconds=0.442, beside=STOCK)
+    answer = Completion("", "stop", drafted())
+    lines = table(Answered(answer, figures, "tale-13m", "tale-3m", False)).splitlines()
     assert lines == [
         "model          tale-13m",
         "draft model    tale-3m",
@@ -67,7 +64,7 @@ def test_account_is_a_line_of_the_table() -> None:
     statement = AccountStatement(saved=1.2, fund=0.4, refused=1)
     stats = GenerationStats(account=statement)
     row = "balance        drafting saved 1.20 s, and may lose 0.40 s now; 1 step held back"
-    assert row in table(stats, Figures(), model="m", draft=None, finish="stop")
+    assert row in table(Answered(Completion("", "stop", stats), Figures(), "m", None, False))
     assert account(AccountStatement(saved=-0.3, fund=-0.1)) == (
         "drafting lost 0.30 s, and is paused; 0 steps held back"
     )
