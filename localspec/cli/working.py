@@ -7,19 +7,15 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from localspec.cli import crashes
 from localspec.cli.output import Console
 from localspec.errors import Cancelled, NativeError
 
 if TYPE_CHECKING:
-    from localspec import Engine
+    from localspec import Engine, Stream
     from localspec.cli.request import ModelRequest
-
-
-class Cancellable(Protocol):
-    def cancel(self) -> None: ...
 
 
 class Work:
@@ -29,7 +25,7 @@ class Work:
     def __init__(self, console: Console) -> None:
         self.console = console
         self.stopped = self.writing = False
-        self._running: tuple[Cancellable, ...] = ()
+        self._running: tuple[Stream, ...] = ()
 
     def tell(self, text: str) -> None:
         """Show progress; KeyboardInterrupt after Ctrl+C. Not for callbacks of llama.cpp, in which
@@ -49,7 +45,7 @@ class Work:
         return opening.load(lambda done: self.tell(f"{what}: {done:.0%}" if done else what))
 
     @contextmanager
-    def cancels(self, *running: Cancellable) -> Iterator[None]:
+    def cancels(self, *running: Stream) -> Iterator[None]:
         """Ctrl+C cancels these, also if it came before."""
         self._running = running
         try:

@@ -51,12 +51,6 @@ class ServedTotals:
         add_counts(self.accepted_per_position, stats.accepted_per_position)
 
 
-@dataclass(slots=True)
-class Traffic:
-    requests: int = 0
-    refused: int = 0
-
-
 class Activity:
     """The answers of one model: `totals` of those that ended, `slots` of those that run."""
 

@@ -142,4 +142,4 @@ def build(common: Common) -> ASGIApp:
     routes += [Route(path, not_offered, methods=["POST", "DELETE", "GET"]) for path in NOT_OFFERED]
     app = Starlette(routes=routes, exception_handlers={404: not_found, 405: not_found})
     app.router.redirect_slashes = False
-    return Guard(app, common.options, common.traffic)
+    return Guard(app, common)

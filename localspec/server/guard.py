@@ -17,9 +17,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from localspec.server.activity import Traffic
 from localspec.server.failures import ApiError, error_body, logger
-from localspec.server.server_options import LOCAL, ServerOptions, address_of, is_loopback
+from localspec.server.server_options import LOCAL, address_of, is_loopback
+from localspec.server.service import Common
 from localspec.text import printable
 
 _ABSOLUTE = re.compile("https?://([^/]*)", re.IGNORECASE)  # before the path, as for a proxy
@@ -27,10 +27,9 @@ OPEN = frozenset(["/", "/health", "/v1/health"])
 
 
 class Guard:
-    def __init__(self, app: ASGIApp, options: ServerOptions, traffic: Traffic) -> None:
-        self._app = app
-        self._options = options
-        self._traffic = traffic
+    def __init__(self, app: ASGIApp, common: Common) -> None:
+        self._app, self._common = app, common
+        self._options = options = common.options
         own = socket.gethostname()
         local = f"{own.partition('.')[0]}.local"
         names = "localhost", own, local, *options.hosts, *options.allowed_hosts
@@ -48,7 +47,7 @@ class Guard:
         names = scope["path"][absolute.end() if absolute else 0 :].split("/")
         # Clients join a base address and a path with two slashes, or end with one.
         scope = {**scope, "path": "/" + "/".join(filter(None, names))}
-        self._traffic.requests += 1
+        self._common.requests += 1
 
         async def sending(message: Message) -> None:
             nonlocal status
@@ -63,7 +62,7 @@ class Guard:
         try:
             await (self._refusal(scope, headers, hosts) or self._app)(scope, receive, sending)
         finally:
-            self._traffic.refused += status >= 400
+            self._common.refused += status >= 400
             logger.info(
                 "%s %s %s %.3f s",
                 printable(scope["method"], 16),

@@ -56,7 +56,7 @@ def _require_ui(service: Service) -> None:
 
 def state(service: Service) -> dict[str, Any]:
     """The figures of the page. Between two models no engine is loaded."""
-    host, traffic = service.host, service.common.traffic
+    host, common = service.host, service.common
     engine, gate, activity = host.engine, host.gate, host.activity
     return {
         "model": host.name,
@@ -70,6 +70,6 @@ def state(service: Service) -> dict[str, Any]:
         "waiting": gate.waiting,
         "slots_total": gate.slots,
         "max_queue": service.options.max_queue,
-        "requests": traffic.requests,
-        "refused": traffic.refused,
+        "requests": common.requests,
+        "refused": common.refused,
     }

@@ -15,7 +15,6 @@ from starlette.requests import Request
 from localspec import Engine, SamplingParams, __version__
 from localspec.decoding.session import ContextShift
 from localspec.llama.model import Model
-from localspec.server.activity import Traffic
 from localspec.server.answers import Answers, Ask
 from localspec.server.bodies import Wire, parsed, read_body
 from localspec.server.failures import ApiError, logger
@@ -31,13 +30,15 @@ FINGERPRINT = f"b-localspec-{__version__}"
 
 @dataclass(slots=True)
 class Common:
-    """What all requests to a server share; `draining` is set once it is to stop."""
+    """What all requests to a server share, and how many there were; `draining` is set once it is
+    to stop."""
 
     options: ServerOptions
     defaults: SamplingParams
     models: Models
     draining: asyncio.Event = field(default_factory=asyncio.Event)
-    traffic: Traffic = field(default_factory=Traffic)
+    requests: int = 0
+    refused: int = 0
 
 
 class Service:

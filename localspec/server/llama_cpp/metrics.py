@@ -89,7 +89,7 @@ def _llama_cpp(service: Service) -> Iterator[str]:
 
 
 def _own(service: Service, engine: Engine) -> Iterator[str]:
-    totals, traffic = service.host.activity.totals, service.common.traffic
+    totals, common = service.host.activity.totals, service.common
     drafters = sorted(totals.by_drafter.items())
 
     def by_position(name: str) -> Values:
@@ -106,8 +106,8 @@ def _own(service: Service, engine: Engine) -> Iterator[str]:
     passes = [({"tokens": n}, curve.seconds(n, 0) * curve.pace) for n in _SIZES if curve]
     counters: list[Metric] = [
         ("answers_total", "Answers, by how they ended.", finished),
-        ("requests_total", "HTTP requests.", traffic.requests),
-        ("requests_refused_total", "HTTP requests answered with an error.", traffic.refused),
+        ("requests_total", "HTTP requests.", common.requests),
+        ("requests_refused_total", "HTTP requests answered with an error.", common.refused),
         ("drafted_tokens_total", "Tokens drafted, by drafter.", drafted),
         ("tested_tokens_total", f"Tokens tested, {positions}", by_position("tested_per_position")),
         (
