@@ -30,10 +30,11 @@ def answered(request: AnswerRequest, work: Work, form: Format, *, measure: bool)
     """Open the models, answer, and print it in that format. `measure` the speed-up."""
     with work.load(request.opening) as engine:
         prompt, notices = prompt_of(request, engine)
-        session = None
-        if request.session is not None:
-            session = RunSession(engine, request.session)
-            prompt, notices = session.behind(prompt), [*notices, *session.notices]
+        path = request.session
+        if path is not None:
+            opened = engine.open_session(path)
+            prompt = _behind(_conversation(opened.conversation), prompt, path)
+            notices = [*notices, *opened.notices]
         console = work.console
 
         def reading(done: int, total: int) -> None:
@@ -56,9 +57,17 @@ def answered(request: AnswerRequest, work: Work, form: Format, *, measure: bool)
             stream.stats.notices.append(
                 f"The answer is cut off at {requests.LONGEST:,} tokens. Give -n N for a longer one."
             )
-        if session is not None:
-            begins = f"{OPENS}\n" if thinks else ""
-            stream.stats.notices += session.keep(prompt, begins + stream.text)
+        if path is not None:
+            text = f"{OPENS}\n{stream.text}" if thinks else stream.text
+            whole = (
+                prompt + text
+                if isinstance(prompt, str)
+                else [*prompt, {"role": "assistant", "content": text}]
+            )
+            try:
+                engine.save_session(path, whole)
+            except SessionError as error:
+                stream.stats.notices.append(str(error))
         meter.baseline = baseline(engine)
         if measure and stream.finish_reason != "cancelled":
             console.progress("measuring plain llama.cpp, once")
@@ -138,45 +147,22 @@ def all_notices(
 Prompt = str | list[dict[str, Any]]
 
 
-class RunSession:
-    """A conversation in a file: a list of messages, or a text with `--raw`. `notices` say what
-    of it could not be used. Raises SessionError for other or unreadable files."""
-
-    def __init__(self, engine: Engine, path: Path) -> None:
-        self._engine, self._path = engine, path
-        opened = engine.open_session(path)
-        self._said: Prompt | None = _conversation(opened.conversation)
-        self.notices = list(opened.notices)
-
-    def behind(self, prompt: Prompt) -> Prompt:
-        """The conversation and this prompt; UsageError if one is a text and the other a chat."""
-        said = self._said
-        if said is None:
-            return prompt
-        if isinstance(said, str) and isinstance(prompt, str):
-            return said + prompt
-        if isinstance(said, str) or isinstance(prompt, str):
-            kept, other = ("a text", "with") if isinstance(said, str) else ("a chat", "without")
-            raise UsageError(
-                f"The session in {self._path} is {kept}. Go on {other} --raw, or give another file."
-            )
-        if prompt[0]["role"] == "system":  # what was said last holds
-            said = [message for message in said if message["role"] != "system"]
-            return [prompt[0], *said, *prompt[1:]]
-        return [*said, *prompt]
-
-    def keep(self, prompt: Prompt, answer: str) -> list[str]:
-        """Save the conversation with an answer; returns sentences about what failed."""
-        said: Prompt
-        if isinstance(prompt, str):
-            said = prompt + answer
-        else:
-            said = [*prompt, {"role": "assistant", "content": answer}]
-        try:
-            self._engine.save_session(self._path, said)
-        except SessionError as error:
-            return [str(error)]
-        return []
+def _behind(said: Prompt | None, prompt: Prompt, path: Path) -> Prompt:
+    """The conversation of a session file and a prompt; UsageError if one is a text and the other a
+    chat."""
+    if said is None:
+        return prompt
+    if isinstance(said, str) and isinstance(prompt, str):
+        return said + prompt
+    if isinstance(said, str) or isinstance(prompt, str):
+        kept, other = ("a text", "with") if isinstance(said, str) else ("a chat", "without")
+        raise UsageError(
+            f"The session in {path} is {kept}. Go on {other} --raw, or give another file."
+        )
+    if prompt[0]["role"] == "system":  # what was said last holds
+        said = [message for message in said if message["role"] != "system"]
+        return [prompt[0], *said, *prompt[1:]]
+    return [*said, *prompt]
 
 
 def _conversation(found: Any) -> Prompt | None:

@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from time import perf_counter
 from typing import Any, NoReturn, TextIO
 
@@ -48,7 +48,8 @@ class Console:
             sys.stdout.reconfigure(encoding="utf-8", errors="replace")
         if isinstance(sys.stderr, io.TextIOWrapper):
             sys.stderr.reconfigure(errors="replace")
-        self._progress = _ProgressLine(self._write_aside)
+        self._due: float | None = None
+        self._shown = False
 
     def configure(self, *, quiet: bool, verbosity: int) -> None:
         self.quiet, self.verbosity = quiet, verbosity
@@ -152,11 +153,21 @@ class Console:
 
     def progress(self, text: str, *, at_once: bool = False) -> None:
         """Show progress in one line that is redrawn."""
-        if self.shows_progress:
-            self._progress.show(text, at_once=at_once)
+        if not self.shows_progress:
+            return
+        now = perf_counter()
+        if self._due is None:
+            self._due = now + _QUIET_SECONDS
+        if now >= self._due or at_once:
+            self._due, self._shown = now + _REDRAW_SECONDS, True
+            # A line that wraps could not be erased.
+            width = shutil.get_terminal_size().columns - 1
+            self._write_aside(f"\r\x1b[K{harmless(text)[:width]}")
 
     def erase_progress(self) -> None:
-        self._progress.erase()
+        if self._shown:
+            self._write_aside("\r\x1b[K")
+        self._due, self._shown = None, False
 
     def _write_aside(self, text: str) -> None:
         try:
@@ -164,29 +175,6 @@ class Console:
             sys.stderr.flush()
         except OSError:  # standard error is closed as well
             _discard(sys.stderr)
-
-
-class _ProgressLine:
-    def __init__(self, write: Callable[[str], None]) -> None:
-        self._write = write
-        self._due: float | None = None
-        self._shown = False
-
-    def show(self, text: str, *, at_once: bool) -> None:
-        now = perf_counter()
-        if self._due is None:
-            self._due = now + _QUIET_SECONDS
-        if now < self._due and not at_once:
-            return
-        self._due, self._shown = now + _REDRAW_SECONDS, True
-        # A line that wraps could not be erased.
-        width = shutil.get_terminal_size().columns - 1
-        self._write(f"\r\x1b[K{harmless(text)[:width]}")
-
-    def erase(self) -> None:
-        if self._shown:
-            self._write("\r\x1b[K")
-        self._due, self._shown = None, False
 
 
 class LogToConsole(logging.Handler):
