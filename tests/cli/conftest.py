@@ -47,17 +47,12 @@ class Result:
 
 
 class Cli(Protocol):
-    """Calls `localspec`; without `stdin`, standard input is a terminal."""
+    """Calls `localspec`; without `stdin`, standard input is a terminal where that is `typed`."""
 
-    def __call__(self, *arguments: str, stdin: bytes | None = None) -> Result: ...
+    def __call__(self, *arguments: str, stdin: bytes | None = None, typed: str = "") -> Result: ...
 
 
 class Terminal(io.TextIOWrapper):
-    """A terminal on which nobody types."""
-
-    def __init__(self) -> None:
-        super().__init__(io.BytesIO())
-
     def isatty(self) -> bool:
         return True
 
@@ -79,8 +74,9 @@ def _own_environment() -> Iterator[None]:
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Cli]:
-    def call(*arguments: str, stdin: bytes | None = None) -> Result:
-        stream = Terminal() if stdin is None else io.TextIOWrapper(io.BytesIO(stdin))
+    def call(*arguments: str, stdin: bytes | None = None, typed: str = "") -> Result:
+        kind = Terminal if stdin is None else io.TextIOWrapper
+        stream = kind(io.BytesIO(typed.encode() if stdin is None else stdin))
         with monkeypatch.context() as patch, stream:
             patch.setattr(sys, "stdin", stream)
             code = main(arguments)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,9 +10,8 @@ import pytest
 from localspec import paths
 from localspec.chat.conversation import ASSISTANT, Conversation
 from localspec.cli import history as verb
-from localspec.cli.main import main
 from localspec.history.export import to_json, to_markdown
-from tests.cli.conftest import Cli, Terminal
+from tests.cli.conftest import Cli
 from tests.cli.process import on_terminal
 from tests.history.histories import conversation_of, damage, locked, rows, store
 
@@ -158,33 +155,16 @@ def test_rm_asks_nobody_where_nobody_is(cli: Cli, filled: list[Conversation]) ->
     assert len(left()) == 3
 
 
-class Typing(Terminal):
-    """A terminal on which somebody types."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        io.TextIOWrapper.__init__(self, io.BytesIO(text.encode()))
-
-
 @pytest.mark.parametrize(
     ("typed", "removed"),
     [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False), ("", False)],
 )
-def test_rm_asks(
-    filled: list[Conversation],
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    typed: str,
-    removed: bool,
-) -> None:
-    monkeypatch.setattr(sys, "stdin", Typing(typed))
-    code = main(["history", "rm", "1", "2"])
-    err = capfd.readouterr().err
-    assert (
-        "  a [2J title more\n  Of the walrus\nRemove these 2 conversations for good? [y/N] " in err
-    )
-    assert "\x1b" not in err
-    assert code == (0 if removed else 130)
+def test_rm_asks(cli: Cli, filled: list[Conversation], typed: str, removed: bool) -> None:
+    result = cli("history", "rm", "1", "2", typed=typed)
+    asked = "  a [2J title more\n  Of the walrus\nRemove these 2 conversations for good? [y/N] "
+    assert asked in result.err
+    assert "\x1b" not in result.err
+    assert result.code == (0 if removed else 130)
     assert (len(left()) == 1) is removed
 
 

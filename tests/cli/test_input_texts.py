@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localspec.cli.input_texts import read_prompt
-from tests.cli.conftest import Cli, Terminal
+from tests.cli.conftest import Cli
 
 
 def piped(data: bytes) -> io.TextIOWrapper:
@@ -32,21 +32,14 @@ def test_piped_text_comes_first(data: bytes, argument: str | None, prompt: str) 
     assert read_prompt(argument, piped(data)) == prompt
 
 
-def test_a_terminal_is_read_only_when_asked_for() -> None:
-    class Typed(Terminal):
-        @property
-        def buffer(self) -> io.BytesIO:
-            return io.BytesIO(b"typed\n")
-
-    assert read_prompt("-", Typed()) == "typed"
-    assert read_prompt("alone", Typed()) == "alone"
-
-
 def test_piped_text_reaches_the_model(cli: Cli) -> None:
     options = ("run", "-n", "4", "--json", "--temp", "0")
     joined = cli(*options, "A fox.\n\nGo on.").json
     assert cli(*options, "Go on.", stdin=b"A fox.\n").json["text"] == joined["text"]
     assert cli(*options, stdin=b"A fox.\n\nGo on.\n").json["text"] == joined["text"]
+    # A terminal is read only when that is asked for.
+    assert cli(*options, "-", typed="A fox.\n\nGo on.\n").json["text"] == joined["text"]
+    assert cli(*options, "A fox.\n\nGo on.", typed="No.").json["text"] == joined["text"]
 
 
 @pytest.mark.parametrize(

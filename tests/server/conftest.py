@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import openai
 import pytest
@@ -37,4 +38,4 @@ def refused(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
         raise AssertionError("it was not refused")
 
     monkeypatch.setattr("uvicorn.Server.serve", served)
-    return lambda *arguments, stdin=None: cli("serve", *arguments, stdin=stdin)
+    return partial(cli, "serve")
