@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from localspec.chat.titles import one_line
 from localspec.cli import help as help_text
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
+from localspec.cli.tables import shortened, table
 from localspec.errors import Cancelled, HistoryError, UsageError
 from localspec.text import harmless
 
@@ -33,6 +36,8 @@ Examples:
 
 _MOST = 50
 """Conversations that are shown."""
+_ID, _TITLE = 8, 24
+"""Characters of an id that are shown, and of a title beside a text."""
 history = typer.Typer(
     name="history",
     cls=help_text.Group,
@@ -80,8 +85,6 @@ _command = partial(history.command, cls=help_text.Command)
 @o.takes(_LIMIT, _JSON)
 def list_(context: typer.Context) -> int:
     """List conversations, newest first."""
-    from localspec.cli.history_tables import conversations
-
     console: Console = context.obj
     with opened() as store:
         found = [] if store is None else store.list(limit=_limit(context))
@@ -92,7 +95,20 @@ def list_(context: typer.Context) -> int:
     if not found:
         console.notice("There are no conversations yet. `localspec chat` begins one.")
         return 0
-    console.answer(conversations(found, terminal=sys.stdout.isatty()))
+    header = ("#", "ID", "UPDATED", "MESSAGES", "MODEL", "TITLE")
+    rows = [
+        (
+            str(number),
+            _short(each.id),
+            _when(each.updated),
+            str(each.messages),
+            _name(each.model),
+            _plain(each.title),
+        )
+        for number, each in enumerate(found, start=1)
+    ]
+    right, spare = ("#", "MESSAGES"), ("MODEL", "MESSAGES")
+    console.answer(_table(header, rows, right=right, spare=spare, cut="TITLE"))
     if total > len(found):
         console.notice(f"{total - len(found):,} more are not shown; --limit N shows more.")
     return 0
@@ -102,7 +118,6 @@ def list_(context: typer.Context) -> int:
 @o.takes(_LIMIT, _JSON)
 def search(context: typer.Context, query: Query) -> int:
     """Search titles and messages."""
-    from localspec.cli.history_tables import hits
     from localspec.history.search import expression, parts
 
     console: Console = context.obj
@@ -117,7 +132,19 @@ def search(context: typer.Context, query: Query) -> int:
         ]
         console.answer_json({"query": query, "hits": records})
     elif found:
-        console.answer(hits(found, terminal=sys.stdout.isatty()))
+        longest = _TITLE if sys.stdout.isatty() else 1 << 20
+        rows = [
+            (
+                _short(each.conversation),
+                _when(each.updated),
+                each.role or "title",
+                shortened(_plain(each.title), longest),
+                _plain("".join(text for text, _ in parts(each.snippet))),
+            )
+            for each in found
+        ]
+        header = ("ID", "UPDATED", "WHERE", "TITLE", "TEXT")
+        console.answer(_table(header, rows, spare=("UPDATED",), cut="TEXT"))
     else:
         console.notice("Nothing is found. Try fewer words, or the beginning of one.")
     return 0
@@ -168,15 +195,13 @@ def export(context: typer.Context, id: Id) -> int:
 @o.takes(o.YES, _JSON)
 def rm(context: typer.Context, ids: Ids) -> int:
     """Delete conversations."""
-    from localspec.cli.history_tables import plain
-
     console: Console = context.obj
     with opened() as store:
         if store is None:
             raise _nothing(ids[0])
         # Numbers change as conversations go: all are looked up first.
         chosen = list(dict.fromkeys(store.find(id) for id in ids))
-        titles = [plain(store.load(id).title) for id in chosen]
+        titles = [_plain(store.load(id).title) for id in chosen]
         what = "this conversation" if len(titles) == 1 else f"these {len(titles)} conversations"
         if not context.params["yes"] and not console.confirmed(titles, f"Remove {what} for good?"):
             raise Cancelled("Nothing was removed.")
@@ -188,6 +213,35 @@ def rm(context: typer.Context, ids: Ids) -> int:
     else:
         console.say(f"Removed {removed} conversation{'' if removed == 1 else 's'}.")
     return 0
+
+
+def _table(header: Sequence[str], rows: Sequence[tuple[str, ...]], **options: Any) -> str:
+    """On a terminal in columns; elsewhere whole, with tabs between them."""
+    if sys.stdout.isatty():
+        return table(header, rows, **options)
+    return "".join("\t".join(row) + "\n" for row in rows)
+
+
+def _short(id: str) -> str:
+    return id[:_ID] if sys.stdout.isatty() else id
+
+
+def _plain(text: str) -> str:
+    """A title or name in one line, without what steers a terminal."""
+    return one_line(text) or "(no title)"
+
+
+def _when(seconds: float) -> str:
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+    except (OverflowError, ValueError, OSError):  # a damaged file may hold any number
+        return "?"
+
+
+def _name(model: str | None) -> str:
+    """The model's name; conversations of older versions have paths."""
+    name = Path(model or "")
+    return _plain(name.stem if name.suffix.lower() == ".gguf" else model) if model else "-"
 
 
 def _limit(context: typer.Context) -> int:
