@@ -60,7 +60,7 @@ class RaceScreen:
 
     def draw_all(self, figures: str = "") -> None:
         """Both whole texts and the figures, where the terminal scrolls; nothing unless live."""
-        if not (self.live and self._begun):
+        if not self.live or not (self._begun or figures):
             return
         self._console.erase_progress()
         terminal = _terminal()
