@@ -169,7 +169,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "async_stream": (150, 10),
     "bench": (2_980, 110),  # three peers, busy processes, scaled heads, weaker drafts, shapes
     "chat": (945, 57),
-    "cli": (5_728, 193),  # options of these peers, of on-policy rounds, of --check
+    "cli": (5_720, 193),  # options of these peers, of on-policy rounds, of --check
     "decoding": (2_372, 96),  # with the protocol of caches, from drafters and policy
     "distill": (2_897, 170),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (310, 15),

@@ -61,7 +61,9 @@ def list_models(context: typer.Context, words: Words = None) -> int:
     else:
         console.notice(f"No model here has {' and '.join(words or ())} in its name.")
     if others and everything:
-        console.answer(("\n" if usable else "") + _problems(others))
+        rows = [(printable(str(model.path), 4096), model.problem or "") for model in others]
+        problems = table(("NOT USABLE", "WHY"), rows, sentences=("WHY",))
+        console.answer(("\n" if usable else "") + problems)
     elif others:
         files = "1 file is" if len(others) == 1 else f"{len(others)} files are"
         console.notice(
@@ -108,8 +110,3 @@ def _table(models: list[LocalModel]) -> str:
     right = ("PARAMETERS", "CONTEXT", "SIZE")
     spare = ("SOURCE", "ARCHITECTURE", "CONTEXT", "PARAMETERS")
     return table(header, rows, right=right, spare=spare)
-
-
-def _problems(models: list[LocalModel]) -> str:
-    rows = [(printable(str(model.path), 4096), model.problem or "") for model in models]
-    return table(("NOT USABLE", "WHY"), rows, sentences=("WHY",))

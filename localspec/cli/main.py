@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -14,7 +15,7 @@ from localspec.cli import crashes
 from localspec.cli.help import verbatim
 from localspec.cli.output import Console, OutputLost, lost
 from localspec.cli.verbs import VerbGroup
-from localspec.cli.working import sigterm_like_ctrl_c
+from localspec.cli.working import ENDS, handling
 from localspec.errors import UsageError
 
 NAME = "localspec"
@@ -74,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return console.error(UsageError("An argument has half a surrogate pair in it."))
     if console.closed:
         return console.error(OutputLost("Standard output is closed. Redirect it to a file."))
-    with sigterm_like_ctrl_c():
+    with handling(ENDS, signal.default_int_handler):  # as Ctrl+C does
         try:
             code = _run(console, arguments)
             console.finish()

@@ -50,7 +50,7 @@ VERBS = {
 }
 """Function, or group of verbs, by name."""
 
-HARMFUL = {"rm"}
+_HARMFUL = {"rm"}
 """Verbs that delete: a mistyped word suggests them last."""
 
 
@@ -70,7 +70,7 @@ class VerbGroup(typer.core.TyperGroup):
         except typer.TyperException as error:
             close = get_close_matches(args[0], VERBS)
             if close:
-                meant = " or ".join(repr(verb) for verb in sorted(close, key=HARMFUL.__contains__))
+                meant = " or ".join(repr(verb) for verb in sorted(close, key=_HARMFUL.__contains__))
                 error.message = f"{error.message.rstrip('.')}. Did you mean {meant}?"
             raise
 

@@ -98,7 +98,7 @@ def working(
 
 
 _HANGUP = getattr(signal, "SIGHUP", None)  # not on Windows
-_ENDS = (signal.SIGTERM, *([_HANGUP] if _HANGUP else ()))
+ENDS = (signal.SIGTERM, *([_HANGUP] if _HANGUP else ()))
 
 
 @contextmanager
@@ -124,21 +124,15 @@ def on_interrupt(stop: Callable[[], None], restore: bytes = b"") -> Iterator[Non
             os._exit(Cancelled.exit_code)
         stop()
 
-    with _handling((signal.SIGINT, *_ENDS), handle):
+    with handling((signal.SIGINT, *ENDS), handle):
         yield
 
 
 @contextmanager
-def sigterm_like_ctrl_c() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise KeyboardInterrupt, as SIGINT does."""
-    with _handling(_ENDS, signal.default_int_handler):
-        yield
-
-
-@contextmanager
-def _handling(
+def handling(
     numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], object]
 ) -> Iterator[None]:
+    """Signals go to a handler meanwhile, but for those that are ignored."""
     before = {
         number: signal.signal(number, handler)
         for number in numbers
