@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from localspec.decoding.acceptance import AcceptanceRule
 from localspec.decoding.interfaces import Drafter
@@ -66,7 +66,7 @@ SHIFTED = (
 def constraint_of(
     vocabulary: Vocabulary,
     grammar: str | None,
-    json_schema: str | None,
+    json_schema: str | Mapping[str, Any] | None,
     regex: str | None,
     *,
     thinks: bool,
@@ -87,7 +87,7 @@ def constraint_of(
         return Grammar.of_schema(vocabulary, parsed(json_schema), thinks=thinks)
     if regex is not None:
         return Grammar.from_regex(vocabulary, regex, thinks=thinks)
-    return Grammar(vocabulary, given[0], thinks=thinks)
+    return Grammar(vocabulary, str(grammar), thinks=thinks)
 
 
 def checked_stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -191,7 +191,7 @@ class Engine(Generating):
         stop: str | Sequence[str] | None = (),
         sampling: SamplingParams | None = None,
         grammar: str | None = None,
-        json_schema: str | None = None,
+        json_schema: str | Mapping[str, Any] | None = None,
         regex: str | None = None,
         drafting: Drafting | None = None,
         overflow: str = "error",

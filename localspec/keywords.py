@@ -88,7 +88,7 @@ class AnswerKeywords(TypedDict, total=False):
     stop: str | Sequence[str] | None
     sampling: SamplingParams | None
     grammar: str | None
-    json_schema: str | None
+    json_schema: str | Mapping[str, Any] | None
     regex: str | None
     drafting: Drafting | None
     overflow: str

@@ -72,10 +72,10 @@ _CHOICES = frozenset(["$ref", "$dynamicRef", "anyOf", "oneOf"])
 _DECIDES_TYPE = frozenset(["type", "$ref", "const", "enum", "anyOf", "oneOf", "allOf"])
 
 
-def parsed(text: str) -> dict[str, Any]:
-    """A schema from its text, as `intended`. A UsageError if it is no JSON, or no schema."""
+def parsed(given: str | Mapping[str, Any]) -> dict[str, Any]:
+    """A schema from its text or itself, as `intended`. A UsageError if it is none, or no JSON."""
     try:
-        schema = json.loads(text)
+        schema = json.loads(given if isinstance(given, str) else json.dumps(given))
         if isinstance(schema, dict):
             return intended(schema)
     except RecursionError:

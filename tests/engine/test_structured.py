@@ -31,7 +31,7 @@ def test_drafts_change_no_structured_answer(engine: Engine, temperature: float) 
             drafting = Drafting(drafter=drafter, rule="match" if temperature else "auto")
             answer = engine.chat(
                 FOX,
-                json_schema=json.dumps(schema),
+                json_schema=schema if drafter == "auto" else json.dumps(schema),
                 sampling=SamplingParams(temperature=temperature, seed=1),
                 drafting=drafting,
                 max_tokens=60,
