@@ -37,6 +37,7 @@ class Budget:
     """The most that the fund holds: so many seconds, or plain passes if they take longer."""
     STAKE, SMALL = 0.5, 3.0
     """Of the fund, the most that a step may risk, unless that is less than so many plain passes."""
+    BELIEVED = 0.9  # of the pace that a drafted step's own passes tell, as costs are estimates
     EXPOSED, CHEAPER = 24.0, 3.0
     """Most plain passes lost since the latest one, if these had become so many times cheaper."""
     DEBT = 1.0
@@ -121,7 +122,8 @@ class Budget:
         low, high = sorted((1.0, plain / before))
         less = 0.0
         for tokens, _, slower in self._steps:
-            less += tokens * before * (1.0 - max(low, min(slower, high)))
+            pace = max(low, min(self.BELIEVED * slower, high))
+            less += tokens * before * (1.0 - pace)
         self.saved -= less
         statement.saved -= less
         gained = min(self._credit, self._gains - max(less, 0.0)) - min(less, 0.0)

@@ -87,6 +87,7 @@ class Policy(Drafter):
         self._estimators: list[AcceptanceEstimator] = []
         self._steps = self._idle = self._rest = self._tokens_said = 0
         self._tokens = self._seconds = 0.0
+        self._ahead = 0.0  # of plain decoding, in its passes, had no drafted step taken too long
         self._plain_before = False  # whether the last pass of the target was over one token
         self._costs: tuple[object, list[float]] = (None, [])
         # Of the step under way.
@@ -126,7 +127,7 @@ class Policy(Drafter):
         # The fund is in seconds of now, costs are at the table's pace: the slowest that is known.
         pace = max(target.pace, plain / target.seconds(1, held))
         fund = profile.budget.open(plain)
-        opening = (self.OPENING + self.SHARE * self._tokens_said) * plain + self.statement.saved
+        opening = (self.OPENING + self.SHARE * self._tokens_said + self._ahead) * plain
         spare = min(profile.budget.stake(plain), opening) / pace
         self._worth = Worth(seconds, rate, spare)
         self._look_up(session, room, self._worth)
@@ -305,13 +306,16 @@ class Policy(Drafter):
         profile, tokens = self._profile, len(step.tokens)
         drafted, slower = bool(step.tree.tokens) or step.draft_seconds > 0.0, 1.0
         if drafted:
-            seconds, expected = step.seconds, step.draft.expectation
+            seconds, expected, over = step.seconds, step.draft.expectation, 0.0
             if expected is not None and plain:
                 unhurried = self._target.curve.seconds(1, step.context_length)
                 foreseen = expected.seconds * plain / unhurried
                 slower = seconds / foreseen
                 seconds = min(seconds, self.INTERRUPTED * foreseen)
+                over = max(0.0, seconds - foreseen)
             lost = seconds - tokens * (plain + profile.step_overhead)
+            if plain:
+                self._ahead -= (lost - over) / plain
         else:
             # How long a plain pass takes is not drafting's doing; that it was planned for is.
             own = step.seconds - step.target_seconds
