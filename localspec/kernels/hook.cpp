@@ -187,6 +187,10 @@ const char * localspec_kernels_start(const char * ggml_cpu_path, const char * gg
 
 void localspec_kernels_take(int on) { localspec::taking = on != 0; }
 
+void localspec_kernels_choose(const int32_t * tiles, int64_t count, int64_t rows) {
+    localspec::choose_rows({tiles, count, rows});
+}
+
 void localspec_kernels_restoring(const int32_t * positions, int64_t n) { localspec::set_restored(positions, n); }
 
 int64_t localspec_kernels_left(void) { return localspec::left + localspec::cells_unknown(); }

@@ -26,6 +26,10 @@ LOCALSPEC_API const char * localspec_kernels_start(const char * ggml_cpu_path, c
 // Whether models that this thread opens from now on use the kernels; at first they do.
 LOCALSPEC_API void localspec_kernels_take(int on);
 
+// Of the matrix of `rows` rows, this thread's passes multiply with the listed tiles of 16 rows alone, in
+// ascending order; products with other rows are -1e30. `tiles` is read until null ends it.
+LOCALSPEC_API void localspec_kernels_choose(const int32_t * tiles, int64_t count, int64_t rows);
+
 // Positions of the cells that this thread's calls of llama_state_*_set_data restore, in the order of
 // the state; null ends it.
 LOCALSPEC_API void localspec_kernels_restoring(const int32_t * positions, int64_t n);

@@ -14,6 +14,11 @@ constexpr int64_t OWN_QUANTS = 2;
 // Groups of tokens that a tile serves before the next tile is read: their activations stay in L2.
 constexpr int64_t GROUPS_PER_TILE = 8;
 
+// Where ggml keeps nothing in the parameters of a product.
+constexpr int CHOSEN_AT = 8;
+
+thread_local Chosen chosen{nullptr, 0, 0};
+
 int64_t tiles_of(const Tensor * weights) { return (weights->ne[1] + ROWS - 1) / ROWS; }
 
 char * aligned(void * p) { return (char *) (((uintptr_t) p + 63) & ~(uintptr_t) 63); }
@@ -75,7 +80,22 @@ struct Routes {
     }
 };
 
+// LOWEST in the rows of weights that are not chosen: each thread those before its own tiles, and the
+// last one those at the end.
+void leave_out(const Rows & all, const Chosen & only, int64_t tiles, int ith, int nth) {
+    const auto lowest = [&](int64_t first, int64_t last) {
+        const int64_t end = std::min(last * ROWS, only.rows);
+        for (int64_t i = 0; i < all.count && first * ROWS < end; i++)
+            std::fill(all.out(i) + first * ROWS, all.out(i) + end, LOWEST);
+    };
+    const auto behind = [&](int64_t k) { return k > 0 ? only.tiles[k - 1] + 1 : 0; };
+    for (int64_t k = only.count * ith / nth; k < only.count * (ith + 1) / nth; k++) lowest(behind(k), only.tiles[k]);
+    if (ith == nth - 1) lowest(behind(only.count), tiles);
+}
+
 }  // namespace
+
+void choose_rows(const Chosen & rows) { chosen = rows; }
 
 bool Matmul::takes(const Tensor * op, const InstructionSet & isa) {
     const Tensor * w = op->src[0], * x = op->src[1];
@@ -112,9 +132,12 @@ void Matmul::repack(const Tensor * w, const void * file, int part, int parts) co
 }
 
 // Scratch: of MUL_MAT_ID the routes of each thread, then the quantized activations, of a small pass
-// for each thread.
+// for each thread. ggml asks before each pass in the thread that makes it, so what that chose is
+// written down here, for all threads.
 bool Matmul::work_size(int threads, const Tensor * op, size_t & bytes) {
     const Rows rows(op);
+    const Chosen * only = chosen.tiles && op->op == MUL_MAT && op->src[0]->ne[1] == chosen.rows ? &chosen : nullptr;
+    memcpy((int32_t *) op->op_params + CHOSEN_AT, &only, sizeof only);
     const int64_t experts = op->src[0]->ne[2];
     bytes = 64;
     if (op->op == MUL_MAT_ID) bytes += threads * Routes::bytes(experts, rows.count);
@@ -132,6 +155,9 @@ bool Matmul::compute_forward(ComputeParams * params, Tensor * op) {
     const int64_t experts = routed ? w->ne[2] : 1, tiles = tiles_of(w);
     const int blocks = (int) (w->ne[0] / BLOCK), ith = params->ith, nth = params->nth;
     char * scratch = aligned(params->wdata);
+    const Chosen * only;
+    memcpy(&only, op->op_params + CHOSEN_AT, sizeof only);
+    const int64_t walk = only ? only->count : tiles;
 
     int64_t dense[2] = {0, all.count};
     const int64_t * begin = dense;
@@ -170,8 +196,9 @@ bool Matmul::compute_forward(ComputeParams * params, Tensor * op) {
         const Groups groups(begin[e + 1] - begin[e]);
         const uint8_t * matrix = (const uint8_t *) w->data + e * tiles * tile_size;
         for (int64_t g0 = 0; g0 < groups.groups; g0 += GROUPS_PER_TILE)
-            for (int64_t i = tiles * ith / nth; i < tiles * (ith + 1) / nth; i++)
+            for (int64_t k = walk * ith / nth; k < walk * (ith + 1) / nth; k++)
                 for (int64_t g = g0; g < std::min(groups.groups, g0 + GROUPS_PER_TILE); g++) {
+                    const int64_t i = only ? only->tiles[k] : k;
                     const int64_t first = begin[e] + groups.start(g), size = groups.start(g + 1) - groups.start(g);
                     const bool whole = (i + 1) * ROWS <= w->ne[1] && !routed;
                     float spare[MAX_TOKENS * ROWS];
@@ -192,6 +219,7 @@ bool Matmul::compute_forward(ComputeParams * params, Tensor * op) {
                     }
                 }
     }
+    if (only) leave_out(all, *only, tiles, ith, nth);
     return true;
 }
 

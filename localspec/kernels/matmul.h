@@ -9,6 +9,17 @@
 
 namespace localspec {
 
+// Of a matrix of `rows` rows, the tiles to multiply with, in ascending order; products with all other
+// rows are LOWEST.
+struct Chosen {
+    const int32_t * tiles;      // null: all
+    int64_t count, rows;
+};
+constexpr float LOWEST = -1e30f;
+
+// For the passes of this thread.
+void choose_rows(const Chosen & rows);
+
 // The traits of weights of one type, which ggml calls for each operation on them.
 class Matmul : public ggml_abi::TensorTraits {
   public:

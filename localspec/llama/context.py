@@ -396,6 +396,8 @@ class Context(NativeCache):
 
     def _decode_part(self, part: PassPart) -> Rows:
         native, outputs = self._native, part.outputs
+        if native.chosen is not None:
+            native.chosen.read(part.tokens)
         if self._passes is not None:
             if self._layers:
                 self._states = {}

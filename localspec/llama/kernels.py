@@ -125,6 +125,16 @@ def taken(*, wanted: bool) -> Iterator[None]:
 
 
 @contextmanager
+def choosing(tiles: npt.NDArray[np.int32], rows: int) -> Iterator[None]:
+    """Of the matrix of so many rows, multiply with these tiles of 16 alone in this thread."""
+    _library.localspec_kernels_choose(tiles.ctypes.data, tiles.size, rows)
+    try:
+        yield
+    finally:
+        _library.localspec_kernels_choose(None, 0, 0)
+
+
+@contextmanager
 def restoring(positions: npt.NDArray[np.int32] | None) -> Iterator[None]:
     """Tell them the positions of cells that this thread restores: int32, in the state's order."""
     if positions is None or _library is None:

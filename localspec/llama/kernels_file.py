@@ -44,6 +44,7 @@ _FUNCTIONS = {
     "supported": (ctypes.c_char_p,),
     "start": (ctypes.c_char_p, *[ctypes.c_char_p] * 3),
     "take": (None, ctypes.c_int),
+    "choose": (None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64),
     "restoring": (None, ctypes.c_void_p, ctypes.c_int64),
     "left": (ctypes.c_int64,),
     "counts": (None, ctypes.POINTER(ctypes.c_int64)),

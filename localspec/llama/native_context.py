@@ -11,7 +11,8 @@ import numpy as np
 
 from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, ModelInvalid, NativeError
-from localspec.llama import compute_thread, library
+from localspec.llama import chosen_outputs, compute_thread, kernels, library
+from localspec.llama.chosen_outputs import ChosenOutputs
 from localspec.llama.model import Model
 
 _FULL, _ABORTED = 1, 2
@@ -33,6 +34,7 @@ class NativeContext:
 
     Attributes:
         apart: whether passes run in the caller's thread, beside others.
+        chosen: tokens that passes compute logits of, None for all.
         cells: tokens of all sequences, a multiple of 256; `batch`: most tokens of a pass.
         snapshots: tokens that a recurrent memory can be cut back by.
     """
@@ -49,6 +51,7 @@ class NativeContext:
         self.model, self._size = model, model.vocabulary.size
         self._stop = stop
         self.apart = False
+        self.chosen: ChosenOutputs | None = None
         self._most_views = 2 * int(params.n_outputs_max)
         self._views: dict[tuple[int, int], Rows] = {}
         library.forget_complaints()
@@ -85,6 +88,14 @@ class NativeContext:
     def set_threads(self, count: int) -> None:
         llama_cpp.llama_set_n_threads(self.handle, count, count)
 
+    def choose_outputs(self) -> None:
+        """Compute logits of frequent tokens, and of those read, alone; others get -1e30. Nothing
+        happens where that would save little, or without localspec's kernels."""
+        vocabulary = self.model.vocabulary
+        if self.model.kernels.in_use and self._size >= chosen_outputs.LEAST:
+            ends = [token for token in (vocabulary.bos, vocabulary.eos) if token >= 0]
+            self.chosen = ChosenOutputs(self._size, ends)
+
     def see_all(self, *, all_of_a_pass: bool) -> None:
         """Whether tokens of a pass see later ones as well."""
         llama_cpp.llama_set_causal_attn(self.handle, not all_of_a_pass)
@@ -101,9 +112,9 @@ class NativeContext:
         """One pass over a llama_batch; the address of its logits, for `logits`. On CacheFull
         nothing was read; on Cancelled and NativeError some tokens may have been."""
         if self.apart or compute_thread.is_current():
-            status = llama_cpp.llama_decode(self.handle, batch)
+            status = self._pass(batch)
         else:
-            status = compute_thread.call(llama_cpp.llama_decode, self.handle, batch)
+            status = compute_thread.call(self._pass, batch)
         if status == 0:
             return _logits_address(self.handle)  # type: ignore[no-any-return]
         if status == _FULL:
@@ -112,6 +123,12 @@ class NativeContext:
                 "with --ctx, or shorter answers with --max-tokens."
             )
         raise failure(status, batch.n_tokens)
+
+    def _pass(self, batch: Any) -> int:
+        if self.chosen is None:
+            return llama_cpp.llama_decode(self.handle, batch)  # type: ignore[no-any-return]
+        with kernels.choosing(self.chosen.tiles, self._size):
+            return llama_cpp.llama_decode(self.handle, batch)  # type: ignore[no-any-return]
 
     def logits(self, address: int, outputs: int) -> Rows:
         """float32 [outputs, vocabulary], a view that the next pass overwrites. Views are cached."""

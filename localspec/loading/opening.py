@@ -130,5 +130,6 @@ def _open_draft_model(
             options = replace(options, context=max(room, target.capacity))
         # A text that lost its place in the target's cache may keep that in the draft's for a while.
         cache = own.enter_context(closing(open_cache(model, options, cells=3)))
+        (cache.shared if isinstance(cache, Context) else cache).choose_outputs()
         opened.enter_context(own.pop_all())
         return Drafts(cache, vocabulary_map)

@@ -399,6 +399,29 @@ uint32_t bits(const TypeInfo & t, const std::vector<Isa> & all, int64_t columns,
     return crc32(want.data(), want.size() * sizeof(float), crc);
 }
 
+// Some tiles alone, the incomplete last one among them, or none: the same bits there, and LOWEST elsewhere.
+void chosen(const TypeInfo & t, const Isa & isa, int64_t columns, int64_t rows) {
+    constexpr int64_t N = 13;
+    Random r(unsigned(100 * t.type + columns + rows));
+    Weights weights(t, *isa.set, columns, rows, 1, random_weights(t, columns, rows, r));
+    const std::vector<float> x = random_activations(columns, N, r);
+    const std::vector<float> all = weights.times(x.data(), N, 1);
+    bool ok = true;
+    for (const std::vector<int32_t> & tiles : {std::vector<int32_t>{1, 2, 5}, {0, 3}, {4}, {}})
+        for (int threads = 1; threads <= 4; threads++)
+            for (int64_t n : {int64_t(1), int64_t(3), N}) {
+                std::vector<float> want(all.begin(), all.begin() + n * rows);
+                for (int64_t i = 0; i < n * rows; i++)
+                    if (!std::count(tiles.begin(), tiles.end(), i % rows / ROWS)) want[i] = LOWEST;
+                const int32_t none = 0;
+                choose_rows({tiles.empty() ? &none : tiles.data(), (int64_t) tiles.size(), rows});
+                ok &= same(weights.times(x.data(), n, threads).data(), want.data(), n * rows);
+            }
+    choose_rows({nullptr, 0, 0});
+    ok &= same(weights.times(x.data(), N, 2).data(), all.data(), N * rows);
+    check(ok, isa.name + " " + t.name + ": chosen rows");
+}
+
 // Two of four experts for each token: the rows of the product with the expert's matrix; those of experts that there are none of
 // stay as they were.
 void experts(const TypeInfo & t, const Isa & isa, int64_t columns, int64_t rows) {
@@ -481,7 +504,10 @@ int main(int argc, char ** argv) {
         char text[80];
         snprintf(text, sizeof text, "%s: CRC %08x", t.name, unsigned(crc));
         check(crc == t.crc, text);
-        for (const Isa & isa : all) experts(t, isa, 512, 85);
+        for (const Isa & isa : all) {
+            experts(t, isa, 512, 85);
+            chosen(t, isa, 512, 85);
+        }
     }
     printf("%d failed\n", failures);
     return failures > 0;

@@ -1,0 +1,58 @@
+"""Draft models compute logits of some tokens alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import localspec
+from localspec import Drafting, SamplingParams
+from localspec.llama import chosen_outputs
+from localspec.llama.chosen_outputs import ROWS, ChosenOutputs
+from localspec.llama.context import Context
+from tests.llama.conftest import STORY
+
+pytestmark = pytest.mark.usefixtures("kernels")
+
+
+@pytest.fixture(autouse=True)
+def _small_vocabularies_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chosen_outputs, "LEAST", 1000)
+
+
+def ids(chosen: ChosenOutputs) -> list[int]:
+    return (chosen.tiles[:, None] * ROWS + np.arange(ROWS)).ravel().tolist()
+
+
+def test_logits_of_chosen_tokens_are_the_same_bits(
+    context: Context, reference: Context, tokens: list[int]
+) -> None:
+    """In passes over one token and several; of tokens that were read, all."""
+    context.shared.choose_outputs()
+    chosen = context.shared.chosen
+    assert chosen is not None
+    rare = 8000
+    assert rare not in ids(chosen)
+    for part, outputs in ((tokens, 1), ([rare], 1), (tokens[:5], 5)):
+        few, all_of_them = context.extend(part, outputs), reference.extend(part, outputs)
+        there = ids(chosen)
+        assert set(part) <= set(there)
+        assert np.array_equal(few[:, there], all_of_them[:, there])
+        elsewhere = np.delete(few, there, axis=1)
+        assert elsewhere.shape[1] > 4000
+        assert (elsewhere < -1e29).all()
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_answers_are_the_targets(target_path: Path, draft_path: Path, parallel: int) -> None:
+    """And drafts are accepted."""
+    sampling = SamplingParams(temperature=0.0)
+    texts = []
+    with localspec.load(target_path, draft=draft_path, context=512, parallel=parallel) as engine:
+        for drafting in (Drafting(drafter="none"), Drafting(drafter="model", depth=3)):
+            stream = engine.stream(STORY, max_tokens=60, sampling=sampling, drafting=drafting)
+            texts.append("".join(chunk.text for chunk in stream))
+    assert texts[0] == texts[1]
+    assert stream.stats.accepted > 20
