@@ -184,7 +184,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "identity": (60, 10),
     "kernels": (50, 10),
     "keywords": (160, 10),
-    "llama": (5_768, 212),  # draft models compute some outputs alone
+    "llama": (5_768, 214),  # draft models compute some outputs alone
     "llm_plugin": (105, 10),  # tells reasoning from answers
     "loading": (1_025, 30),
     "pairing": (1_060, 59),
