@@ -310,8 +310,8 @@ class Policy(Drafter):
             if expected is not None and plain:
                 unhurried = self._target.curve.seconds(1, step.context_length)
                 foreseen = expected.seconds * plain / unhurried
-                slower = seconds / foreseen
                 seconds = min(seconds, self.INTERRUPTED * foreseen)
+                slower = seconds / foreseen
                 over = max(0.0, seconds - foreseen)
             lost = seconds - tokens * (plain + profile.step_overhead)
             if plain:

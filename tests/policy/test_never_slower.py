@@ -258,6 +258,19 @@ def test_noise_costs_nothing_on_top() -> None:
         assert run.worst <= foreseeable(machine, run, float(noise.max()))
 
 
+def test_busy_spells_are_told_apart_from_what_drafting_saved() -> None:
+    """Thirty times as slow by turns."""
+    told = saved = 0.0
+    for seed in range(1, 7):
+        spells = 1 + np.random.default_rng(seed).exponential(8.0, 500).astype(int)
+        paces = np.repeat([1.0, 30.0] * 250, spells).tolist()
+        machine = Machine(SHAPES["flat"], pace=paces.__getitem__)
+        profile, run = answers(machine, TEXTS["chance"], lengths=(300,), seed=seed)
+        told += profile.budget.saved
+        saved += sum(run.plain) - sum(run.seconds)
+    assert told == pytest.approx(saved, rel=0.15)
+
+
 def test_several_answers_share_one_fund() -> None:
     """And a pair that is stored and taken up again begins with what it had."""
     machine = Machine(SHAPES["tiles"])
