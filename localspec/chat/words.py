@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from localspec.answer_line import answer_line, times
+from localspec.answer_line import STOCK, answer_line, times
 from localspec.answer_line import rate as rate
 from localspec.chat.figures import Figures, Totals
 from localspec.drafters.options import TURNED_OFF
@@ -108,16 +108,18 @@ def main_reason(reasons: Mapping[str, int]) -> str:
 
 
 def balance(figures: Figures, totals: Totals) -> str:
-    """What drafting saved in a conversation, and may lose, as a sentence."""
+    """What was saved in a conversation, and may be lost, as a sentence."""
     if not totals.tokens:
         return "No answers yet."
+    # Beside stock llama.cpp the kernels save time as well.
+    who, beside = "Drafting", ""
+    if figures.beside == STOCK:
+        who, beside = "localspec", f", compared with {STOCK}"
     saved = totals.plain_seconds - totals.seconds
+    done = f"{'saved' if saved >= 0 else 'lost'} {seconds(abs(saved))}"
     if abs(saved) < 0.02 * totals.seconds:
-        text = "Drafting made no difference in this conversation"
-    else:
-        word = "saved" if saved >= 0 else "lost"
-        text = f"Drafting {word} {seconds(abs(saved))} in this conversation"
-    return f"{text}{_limit(figures)}."
+        done = "made no difference"
+    return f"{who} {done} in this conversation{beside}{_limit(figures)}."
 
 
 def _limit(figures: Figures) -> str:

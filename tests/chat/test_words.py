@@ -142,4 +142,7 @@ def test_why_without_a_gain(plain_seconds: float | None, said: str) -> None:
 def test_what_drafting_brought_is_one_sentence(plain_seconds: float, said: str) -> None:
     totals = Totals(seconds=2.0, plain_seconds=plain_seconds, tokens=10)
     assert words.balance(figures(may_risk=0.4), totals) == said
+    beside_stock = figures(may_risk=0.4, beside="plain llama.cpp")
+    said = said.replace("Drafting", "localspec").replace(";", ", compared with plain llama.cpp;")
+    assert words.balance(beside_stock, totals) == said, "the kernels save time as well"
     assert words.balance(Figures(), Totals()) == "No answers yet."
