@@ -184,12 +184,12 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "identity": (60, 10),
     "kernels": (50, 10),
     "keywords": (160, 10),
-    "llama": (5_768, 214),  # draft models compute some outputs alone
+    "llama": (5_770, 214),  # draft models compute some outputs alone
     "llm_plugin": (105, 10),  # tells reasoning from answers
     "loading": (1_025, 30),
     "pairing": (1_060, 59),
     "paths": (50, 10),
-    "policy": (2_707, 110),  # what steps cost is told apart from what busy spells do
+    "policy": (2_708, 110),  # what steps cost is told apart from what busy spells do
     "prompting": (1_662, 53),  # the readers of answers came from the server
     "quality": (405, 15),
     "race": (360, 20),

@@ -29,7 +29,7 @@ _PAGE = (80, 24)
 
 
 class RaceScreen:
-    """Where a race is followed: drawn on a terminal if it is `live`, else told as progress."""
+    """Where a race is followed: drawn on a terminal if it is `live`, else reported as progress."""
 
     def __init__(self, console: output.Console, prompt: str, *, live: bool) -> None:
         self.live = live

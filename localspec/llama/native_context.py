@@ -125,10 +125,13 @@ class NativeContext:
         raise failure(status, batch.n_tokens)
 
     def _pass(self, batch: Any) -> int:
+        status: int
         if self.chosen is None:
-            return llama_cpp.llama_decode(self.handle, batch)  # type: ignore[no-any-return]
-        with kernels.choosing(self.chosen.tiles, self._size):
-            return llama_cpp.llama_decode(self.handle, batch)  # type: ignore[no-any-return]
+            status = llama_cpp.llama_decode(self.handle, batch)
+        else:
+            with kernels.choosing(self.chosen.tiles, self._size):
+                status = llama_cpp.llama_decode(self.handle, batch)
+        return status
 
     def logits(self, address: int, outputs: int) -> Rows:
         """float32 [outputs, vocabulary], a view that the next pass overwrites. Views are cached."""

@@ -11,8 +11,9 @@ of the fund at most. So for any text, drafts and estimates, over any stretch
 
     seconds ≤ 1.01 × plain seconds + fund at its beginning + one step's overrun.
 
-An overrun, what a step takes longer than foreseen, is charged as it happens. Once a plain pass
-tells that the machine changed its pace, what the steps before it lost or gained is corrected.
+An overrun, what a step takes longer than foreseen, is charged as it happens, up to four times what
+was foreseen: what is beyond was an interruption. Once a plain pass tells that the machine changed
+its pace, what the steps before it lost or gained is corrected.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class Budget:
             less += tokens * before * (1.0 - pace)
         self.saved -= less
         statement.saved -= less
-        gained = min(self._credit, self._gains - max(less, 0.0)) - min(less, 0.0)
+        gained = min(self._credit, self._gains - less) if less > 0.0 else self._credit - less
         self._steps.clear()
         self._gains = self._credit = 0.0
         self._enter(plain, gained)
