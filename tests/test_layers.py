@@ -208,7 +208,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "watched": (50, 10),
     "worker_threads": (50, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, and promises shown again.
-    "tests": (47_865, None),  # chosen outputs
+    "tests": (47_883, None),  # chosen outputs, busy spells
     "tools": (3_450, None),
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import sqlite3
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from localspec.chat.conversation import ASSISTANT, STREAMING
 from localspec.errors import HistoryError
 from localspec.history.schema import MIGRATIONS
-from localspec.history.trouble import KEPT_AGAIN
+from localspec.history.trouble import KEPT_AGAIN, trouble
 from tests.history.histories import (
     as_nobody,
     holds,
@@ -203,3 +205,19 @@ def test_what_is_not_ours_is_not_touched(tmp_path: Path, foreign: bool) -> None:
     assert history.load(conversation.id) == conversation
     history.close()
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "The disk is full"),
+        (OSError(errno.EIO, "Input/output error"), "cannot be used: Input/output error"),
+        (sqlite3.OperationalError("database or disk is full"), "The disk is full"),
+        (sqlite3.OperationalError("disk I/O error"), "cannot be used: disk I/O error"),
+    ],
+)
+def test_a_disk_that_is_full_or_fails(error: Exception, told: str, tmp_path: Path) -> None:
+    text = trouble(error, tmp_path / "history.db").text
+    assert told in text
+    assert str(tmp_path / "history.db") in text
+    assert "kept in memory only" in text
