@@ -2,9 +2,9 @@
 
     python -m tools.screenshot [FOLDER] [--scale NAME]
 
-Starts the app with a pair of realistic size (see `localspec bench --scale`) without a terminal,
-asks it, waits for the answer, and writes what the screen shows as SVG: chat.svg with the figures,
-tokens.svg with tokens coloured by their source.
+Measures stock llama.cpp beside a pair of realistic size (see `localspec bench --scale`), starts the
+app with it without a terminal, asks for a function and a change to it, and writes what the screen
+shows as SVG: chat.svg with the figures, tokens.svg with tokens coloured by their source.
 """
 
 from __future__ import annotations
@@ -17,30 +17,36 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
+import localspec
 from localspec.bench.scale import scaled_pair
+from localspec.llama.options import ModelOptions
+from localspec.loading.beside import measure_stock
 from localspec.tui.app import ChatApp
 from localspec.tui.session.events import PairReference
 
 PROMPTS = (
-    "Tell me a story about a fox and a hen.",
-    "Tell me the same story again, but the hen is friends with the fox.",
+    "Write a Python function that adds two numbers. Only code.",
+    "Now subtract instead of adding.",
 )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?", default="docs", type=Path)
-    parser.add_argument("--scale", default="A")
+    parser.add_argument("--scale", default="R0")
     said = parser.parse_args()
     target, draft = scaled_pair(said.scale)
     said.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as home:
         os.environ["LOCALSPEC_HOME"] = home
+        with localspec.load(str(target), draft=str(draft)) as engine:
+            engine.calibrate()
+            measure_stock(engine, ModelOptions())
         asyncio.run(take(PairReference(str(target), str(draft)), said.folder))
 
 
 async def take(pair: PairReference, folder: Path) -> None:
-    app = ChatApp(pair, sampling={"temperature": 0.0}, max_tokens=220)
+    app = ChatApp(pair, sampling={"temperature": 0.0}, max_tokens=100)
     async with app.run_test(size=(140, 40)) as pilot:
         for prompt in PROMPTS:
             app.prompt.put(prompt)
