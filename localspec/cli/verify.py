@@ -58,7 +58,7 @@ def verify(context: typer.Context) -> int:
 
     models = read_models(params)
     if params["check"] is not None:
-        return _compare(console, models, Path(params["check"]), json=params["json"])
+        return _compare(console, models, Path(params["check"]))
     if params["out"] is not None:
         from localspec.bench import report
 
@@ -74,10 +74,7 @@ def _report(console: Console, certificate: Certificate, params: dict[str, Any]) 
     found = certificate.as_dict()
     try:
         # First what needs no disk: a full one must not cost the result.
-        if params["json"]:
-            console.answer_json(found)
-        else:
-            console.answer("".join(beside(*row) for row in rows(found)))
+        console.result(found, "".join(beside(*row) for row in rows(found)))
     finally:
         if params["out"] is not None:
             write(certificate, Path(params["out"]))
@@ -90,13 +87,11 @@ def _report(console: Console, certificate: Certificate, params: dict[str, Any]) 
 def _examined(
     context: typer.Context, console: Console, models: ModelRequest, work: Work
 ) -> Certificate:
-    from localspec.verify import effort
+    from localspec.verify import checks
     from localspec.verify.examination import begun, examine
 
-    params = context.params
-    chosen = effort.QUICK if params["quick"] else effort.USUAL
-    chosen = effort.THOROUGH if params["thorough"] else chosen
-
+    chosen = checks.QUICK if context.params["quick"] else checks.USUAL
+    chosen = checks.THOROUGH if context.params["thorough"] else chosen
     with work.load(models) as engine:
         console.notices(engine.notices)
         work.tell("reading the files")
@@ -106,7 +101,7 @@ def _examined(
     return certificate
 
 
-def _compare(console: Console, models: ModelRequest, path: Path, *, json: bool) -> int:
+def _compare(console: Console, models: ModelRequest, path: Path) -> int:
     from localspec.bench.machine import this_machine
     from localspec.hub import resolution
     from localspec.llama import library
@@ -125,15 +120,13 @@ def _compare(console: Console, models: ModelRequest, path: Path, *, json: bool) 
     adapters = {"lora": options.adapters, "lora_draft": options.draft_adapters}
     differences = compare(found, machine, target, draft, adapters)
     about = all(one.same for one in differences if one.decides)
-    if json:
-        console.answer_json(
-            {
-                "certified": found["verdict"],
-                "about_this": about,
-                "facts": [asdict(one) | {"same": one.same} for one in differences],
-                "checks": {check["check"]: check["verdict"] for check in found["checks"]},
-            }
-        )
-    else:
-        console.answer(comparison(found, differences))
+    console.result(
+        {
+            "certified": found["verdict"],
+            "about_this": about,
+            "facts": [asdict(one) | {"same": one.same} for one in differences],
+            "checks": {check["check"]: check["verdict"] for check in found["checks"]},
+        },
+        comparison(found, differences),
+    )
     return 0 if about and found["verdict"] == "passed" else 1

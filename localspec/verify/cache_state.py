@@ -15,9 +15,8 @@ from localspec.decoding.params import SamplingParams
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import NativeError
 from localspec.prompting.prompt import Tokens
-from localspec.verify.effort import Deadline, Effort
+from localspec.verify.checks import Deadline, Effort, Outcome, left_out
 from localspec.verify.greedy import PlainReference
-from localspec.verify.outcome import Outcome, left_out
 from localspec.verify.subject import Best, PlainAnswer, Subject
 
 MARGIN = 2.0
@@ -42,8 +41,7 @@ def check_cache_state(
     """Rejections, trees, cancelled answers, and prompts that begin like others."""
     found: dict[str, list[float]] = defaultdict(list)
     fresh, wrong = list[float](), list[float]()
-    failed: dict[str, str] = {}
-    refused: dict[str, str] = {}
+    failed: dict[str, str] = {}  # by what was tried
     only_rounding = True
     # Each text is read a dozen times over for every way: short ones.
     answers = sorted(reference.answers, key=lambda answer: len(answer.prompt))[: 1 + effort.answers]
@@ -57,7 +55,7 @@ def check_cache_state(
                     moved = _by_hand(subject, answer, branches=False)
                     found["rejections"] += moved
                 except NativeError as error:  # as below
-                    refused["rejections"] = str(error)
+                    failed["After rejections llama.cpp refused the next pass"] = str(error)
             if subject.branches:
                 by_trees = _by_hand(subject, answer, branches=True)
                 found[_TREES] += by_trees
@@ -73,7 +71,7 @@ def check_cache_state(
             for what, distance in _by_answers(subject, answer, name, others, fresh):
                 found[what].append(distance)
         except NativeError as error:  # what is left in a cache may make llama.cpp refuse a pass
-            failed[name] = str(error)
+            failed[f"An answer by {name} ended in an error"] = str(error)
     subject.engine.clear()
     rounding = MARGIN * max([reference.noise, *fresh])
     limits = dict.fromkeys(found, rounding)
@@ -81,10 +79,7 @@ def check_cache_state(
         # A committed branch leaves cells in another order, in which sums round otherwise. It has
         # to be at most half as far away as a text that has a wrong token.
         limits[_TREES] = max(rounding, min(wrong) / 2.0)
-    faults = [f"An answer by {name} ended in an error: {why}" for name, why in failed.items()]
-    faults += [
-        f"After {what} llama.cpp refused the next pass: {why}" for what, why in refused.items()
-    ]
+    faults = [f"{what}: {why}" for what, why in failed.items()]
     for what, moved in found.items():
         limit = subject.limit(limits[what])
         if any(limit.exceeded(distance) for distance in moved if distance):

@@ -16,7 +16,7 @@ from localspec.gguf.names import parts_of
 from localspec.identity import fingerprint
 from localspec.llama.adapters import Adapter
 from localspec.text import finite
-from localspec.verify.outcome import FAILED, INCOMPLETE, PASSED, Outcome
+from localspec.verify.checks import FAILED, INCOMPLETE, PASSED, Outcome
 
 FORMAT = "localspec certificate 1"
 NAME = "certificate"
@@ -222,15 +222,8 @@ def markdown(found: dict[str, Any]) -> str:
     for name, parts in files.items():
         shown = [f"`{facts['path']}`, SHA-256 `{facts['sha256']}`" for facts in parts]
         lines.append(f"- {name}: {'; '.join(shown) or 'none'}")
-    for check in found["checks"]:
-        lines += ["", f"## {check['check']}: {check['verdict']}", "", check["summary"]]
-        if not check["complete"]:
-            lines += ["", "The time was over before all of it was tried."]
-        if check["faults"]:
-            lines += ["", *(f"- {fault}" for fault in check["faults"])]
-    if found["missing"]:
-        lines += ["", f"Not run: {', '.join(found['missing'])}."]
-    return "\n".join(lines) + "\n"
+    told = (f"{start}{text}" for start, text in rows(found)[2:])
+    return "\n".join([*lines, "", "```", *told, "```"]) + "\n"
 
 
 def comparison(found: dict[str, Any], differences: Sequence[CertificateDifference]) -> str:

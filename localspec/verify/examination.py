@@ -13,9 +13,8 @@ from localspec.errors import Cancelled, UsageError, describe
 from localspec.llama.options import ModelOptions
 from localspec.verify.cache_state import check_cache_state
 from localspec.verify.certificate import Certificate, adapters_of, files_of
-from localspec.verify.effort import Deadline, Effort
+from localspec.verify.checks import Deadline, Effort, Outcome
 from localspec.verify.greedy import PlainReference, check_greedy
-from localspec.verify.outcome import Outcome
 from localspec.verify.sampled import check_sampled
 from localspec.verify.subject import Subject
 from localspec.verify.under_grammar import check_grammar

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import product
 
 from localspec.llama.target import shared_prefix
-from localspec.verify.effort import Deadline, Effort
-from localspec.verify.outcome import Outcome, left_out
+from localspec.verify.checks import Deadline, Effort, Outcome, left_out
 from localspec.verify.subject import PlainAnswer, Subject, measure
 
 _AT_ONCE = 2

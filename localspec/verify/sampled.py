@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 
 import numpy as np
 
@@ -21,32 +22,19 @@ from localspec.decoding.tree import TokenTree
 from localspec.drafters.composition import compose, sources
 from localspec.drafters.options import Drafting
 from localspec.policy.profile import PairProfile
-from localspec.verify.effort import Deadline, Effort
-from localspec.verify.outcome import Outcome, left_out
+from localspec.verify.checks import Deadline, Effort, Outcome, left_out
 from localspec.verify.subject import PlainAnswer, Subject
 
 LEAST_EXPECTED = 5.0
 """Least expected count; rarer outcomes are merged (Cochran 1954)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bins:
-    """One multinomial experiment, its rare outcomes merged."""
-
-    counts: tuple[int, ...]
-    expected: tuple[float, ...]
-
-    @property
-    def statistic(self) -> float:
-        return sum((n - e) ** 2 / e for n, e in zip(self.counts, self.expected, strict=True))
-
-    @property
-    def freedom(self) -> int:
-        return len(self.counts) - 1
+Bins = list[tuple[int, float]]
+"""One multinomial experiment: count and expected count of each outcome."""
 
 
 def bins(outcomes: Sequence[tuple[int, float]]) -> Bins:
-    """Bins of (count, probability); those below LEAST_EXPECTED are merged."""
+    """Of (count, probability); outcomes expected less than LEAST_EXPECTED times are merged."""
     samples = sum(count for count, _ in outcomes)
     found = sorted(((p * samples, count) for count, p in outcomes), reverse=True)
     kept = [pair for pair in found if pair[0] >= LEAST_EXPECTED]
@@ -56,8 +44,7 @@ def bins(outcomes: Sequence[tuple[int, float]]) -> Bins:
         if kept[-1][0] < LEAST_EXPECTED and len(kept) > 1:
             (one, n), (other, m) = kept.pop(), kept.pop()
             kept.append((one + other, n + m))
-    kept = [pair for pair in kept if pair[0] > 0.0]
-    return Bins(tuple(n for _, n in kept), tuple(e for e, _ in kept))
+    return [(n, e) for e, n in kept if e > 0.0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +58,9 @@ class Pooled:
 
 
 def pooled(experiments: Sequence[Bins]) -> Pooled:
-    statistic = math.fsum(one.statistic for one in experiments)
-    freedom = sum(one.freedom for one in experiments)
-    samples = sum(sum(one.counts) for one in experiments)
+    statistic = math.fsum((n - e) ** 2 / e for one in experiments for n, e in one)
+    freedom = sum(len(one) - 1 for one in experiments)
+    samples = sum(n for one in experiments for n, _ in one)
     return Pooled(samples, statistic, freedom, tail(statistic, freedom) if freedom else 1.0)
 
 
@@ -300,36 +287,23 @@ def sampling_places(
     """Token ids of texts: a prompt with a plain answer, and a phrase of that answer once more.
     Chosen by the target's probabilities alone; those where the n-gram's proposal is unlikely come
     last."""
-    found: list[tuple[int, ...]] = []
-    spare: list[tuple[int, ...]] = []
-    searches = [_of_answer(subject, answer, sampler) for answer in answers]
-    while searches and len(found) < count and not (deadline.over and found):
-        for search in list(searches):
-            place, serves = next(search, ((), False))
-            if not place:
-                searches.remove(search)
-            else:
-                (found if serves else spare).append(place)
-    return [*found, *spare][:count]
-
-
-def _of_answer(
-    subject: Subject, answer: PlainAnswer, sampler: Sampler
-) -> Iterator[tuple[tuple[int, ...], bool]]:
-    """Places where the target is undecided, and whether it may say what the n-gram proposes."""
-    text = [*answer.prompt, *answer.tokens]
+    found, spare = list[tuple[int, ...]](), list[tuple[int, ...]]()
     ends = subject.engine.model.vocabulary.ends
-    while text and ends(text[-1]):
-        text.pop()
-    if len(answer.tokens) < 2 * _PHRASE:
-        return
-    for start in range(len(answer.prompt), len(text) - _PHRASE - 1, _STEP):
-        place = (*text, *text[start : start + _PHRASE])
+    longest = max((len(answer.tokens) for answer in answers), default=0)
+    for start, answer in product(range(0, longest, _STEP), answers):
+        if len(found) == count or (found and deadline.over):
+            break
+        said = answer.tokens[:-1] if ends(answer.tokens[-1]) else answer.tokens
+        if len(said) <= max(start + _PHRASE + 1, 2 * _PHRASE):
+            continue
         subject.tell("looking for places where the model is undecided")
+        text = (*answer.prompt, *said)
+        place = (*text, *said[start : start + _PHRASE])
         subject.target.rollback(text)
         p = sampler.distribution(subject.row(place))
         if p.probs.max() <= MOST:
-            yield place, p.prob(text[start + _PHRASE]) >= LEAST
+            (found if p.prob(said[start + _PHRASE]) >= LEAST else spare).append(place)
+    return [*found, *spare][:count]
 
 
 _PLAIN, _TOKEN = 1.0, 0.001
@@ -369,11 +343,9 @@ class PlainRows:
         self.clock += seconds
         return PassResult(np.stack(rows), seconds)
 
-    def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
-        """There is no cache."""
+    def commit(self, tree: TokenTree, path: Sequence[int]) -> None: ...
 
-    def rollback(self, context: Sequence[int]) -> None:
-        """Nothing."""
+    def rollback(self, context: Sequence[int]) -> None: ...
 
 
 def seconds_of(tokens: int) -> float:

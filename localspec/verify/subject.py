@@ -23,7 +23,7 @@ from localspec.drafters.registry import REGISTRY
 from localspec.engine import Engine
 from localspec.llama.target import shared_prefix
 from localspec.prompting.prompt import Prompt, Tokens
-from localspec.verify.outcome import Limit
+from localspec.verify.checks import Limit
 
 BEST = 8
 """Tokens whose distances from the best one are compared."""

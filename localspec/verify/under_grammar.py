@@ -7,8 +7,7 @@ from itertools import product
 
 from localspec.decoding.params import SamplingParams
 from localspec.llama.grammar import Grammar
-from localspec.verify.effort import Deadline, Effort
-from localspec.verify.outcome import Outcome, left_out
+from localspec.verify.checks import Deadline, Effort, Outcome, left_out
 from localspec.verify.subject import PLAIN, Subject, SubjectAnswer
 
 GRAMMAR = r"""

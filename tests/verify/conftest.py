@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localspec import Engine
-from localspec.verify.effort import Effort
+from localspec.verify.checks import Effort
 from localspec.verify.subject import Subject
 from tests.engine.conftest import exact_pair, tiny, tiny_exact, tiny_pair
 

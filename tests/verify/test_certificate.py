@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from localspec.verify import effort, examination
-from localspec.verify.outcome import Outcome
+from localspec.verify import checks, examination
+from localspec.verify.checks import Outcome
 from tests.cli.conftest import Cli, _own_environment, cli
 from tests.decoding.test_lossless_controls import AlwaysAccepts
 from tests.engine.conftest import ModelFiles
@@ -20,7 +20,7 @@ __all__ = ["_own_environment", "cli"]
 
 @pytest.fixture
 def _little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(effort, "QUICK", LITTLE)
+    monkeypatch.setattr(checks, "QUICK", LITTLE)
 
 
 @pytest.fixture

@@ -8,9 +8,8 @@ import pytest
 
 from localspec import Drafting, Engine
 from localspec.verify.cache_state import check_cache_state
-from localspec.verify.effort import QUICK, Deadline
+from localspec.verify.checks import QUICK, Deadline, Outcome
 from localspec.verify.greedy import PlainReference, check_greedy
-from localspec.verify.outcome import Outcome
 from localspec.verify.sampled import check_sampled
 from localspec.verify.subject import Subject
 from localspec.verify.under_grammar import check_grammar

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from localspec.verify.cache_state import check_cache_state
-from localspec.verify.effort import Deadline
+from localspec.verify.checks import Deadline
 from localspec.verify.greedy import check_greedy
 from localspec.verify.sampled import check_sampled
 from localspec.verify.subject import Subject
