@@ -21,13 +21,8 @@ _STARS = re.compile(r"(\*{1,3}|~~|`+)(?=\S)(.+?)(?<=\S)\1")
 _UNDERSCORES = re.compile(r"(?<!\w)(_{1,3})(?=\S)(.+?)(?<=\S)\1(?!\w)")
 _JOINERS = "\u200c\u200d"
 """Parts of words in some scripts and of emoji: format characters that stay."""
-_RESERVED = {
-    "con",
-    "prn",
-    "aux",
-    "nul",
-    *(f"{port}{n}" for port in ("com", "lpt") for n in "123456789"),
-}
+_RESERVED = {f"{port}{n}" for port in ("com", "lpt") for n in "123456789"}
+_RESERVED |= {"con", "prn", "aux", "nul"}
 
 
 def one_line(text: str) -> str:
@@ -83,18 +78,5 @@ def _cut(title: str) -> str:
         return title
     kept = title[: TITLE_LENGTH - 1]
     if not title[TITLE_LENGTH - 1].isspace():
-        before, space, _ = kept.rpartition(" ")
-        # A first word that is longer than the title is cut where it must be.
-        kept = before if space else _whole_characters(title, TITLE_LENGTH - 1)
+        kept = kept.rpartition(" ")[0] or kept
     return kept.rstrip(" ,;:.–—-") + "…"
-
-
-def _whole_characters(text: str, length: int) -> str:
-    """A beginning without half of a character on the screen."""
-    while length > 1 and (
-        unicodedata.combining(text[length])
-        or unicodedata.category(text[length]) in ("Mn", "Me", "Cf")
-        or text[length - 1] == "\u200d"
-    ):
-        length -= 1
-    return text[:length]

@@ -130,7 +130,7 @@ def bench(context: typer.Context) -> int:
         report = _measured(context, console, work)
     try:
         # First what needs no disk: a full one must not cost the result.
-        console.answer(report.to_json() + "\n" if context.params["json"] else _shown(report))
+        console.answer(report.to_json() + "\n" if console.json else _shown(report))
     finally:
         # And a reader who has seen enough, as `head`, must not cost the files.
         if output is not None:

@@ -131,13 +131,13 @@ def distill(context: typer.Context, prompts: Files = None) -> int:
     if listing and forget:
         raise UsageError("Give --list or --forget, not both.")
     if listing:
-        return _list(console, context.params["json"])
+        return _list(console)
     if forget:
-        return _forget(console, forget, context.params["json"])
+        return _forget(console, forget)
     request = _request(console, params, prompts or [])
     record_only = bool(params.get("record_only"))
     try:
-        return _run(console, request, record_only, context.params["json"])
+        return _run(console, request, record_only)
     except KeyboardInterrupt:
         raise Cancelled("Interrupted. The same command continues.") from None
     finally:
@@ -204,7 +204,7 @@ def _request(console: Console, params: Mapping[str, Any], files: Sequence[Path])
     return request
 
 
-def _run(console: Console, request: DistillRequest, record_only: bool, json: bool) -> int:
+def _run(console: Console, request: DistillRequest, record_only: bool) -> int:
     from localspec.distill import distilling
     from localspec.distill.torch_room import torch_package
     from localspec.distill.training import be_nice
@@ -222,10 +222,10 @@ def _run(console: Console, request: DistillRequest, record_only: bool, json: boo
         )
         console.erase_progress()
         if record_only:
-            if json:
-                console.answer_json({"answers": count, "tokens": tokens})
-            else:
-                console.say(f"The trace has {count:,} answers, {tokens:,} tokens.")
+            console.done(
+                {"answers": count, "tokens": tokens},
+                f"The trace has {count:,} answers, {tokens:,} tokens.",
+            )
             return 0
     elif record_only:
         raise UsageError("There is nothing to record. Give prompts, --history, or --text.")
@@ -235,13 +235,21 @@ def _run(console: Console, request: DistillRequest, record_only: bool, json: boo
         point = progress.point
         if point is not None and point.step not in reported and not console.shows_progress:
             reported.append(point.step)
-            if not json:
+            if not console.json:
                 console.notice(_told(progress))
         console.progress(_told(progress))
 
     made = distilling.distill(request, say, console.notice)
     console.erase_progress()
-    _report(console, made, json)
+    console.done(
+        {
+            "path": str(made.path),
+            "parameters": made.making.parameters,
+            "new": made.new,
+            "curve": [asdict(point) for point in made.curve],
+        },
+        _outcome(made),
+    )
     return 0
 
 
@@ -259,22 +267,13 @@ def _told(progress: TrainingProgress) -> str:
     return " · ".join(words)
 
 
-def _report(console: Console, made: Distilled, json: bool) -> None:
+def _outcome(made: Distilled) -> str:
     first, last = made.curve[0], made.curve[-1]
-    if json:
-        answer = {
-            "path": str(made.path),
-            "parameters": made.making.parameters,
-            "new": made.new,
-            "curve": [asdict(point) for point in made.curve],
-        }
-        console.answer_json(answer)
-        return
     before = "" if first is last else f" (before: {first.agreement:.3f} and {first.acceptance:.3f})"
     depths = ", ".join(f"{each:.3f}" for each in last.depths)
     ahead = f" ({depths}, the nearest token first)" if depths else ""
     done = "Made" if made.new else "Nothing is left to train:"
-    console.say(
+    return (
         f"{done} {made.path}\n{made.making.description}. On held-back answers its best token is "
         f"the target's at {last.agreement:.3f} of the places{ahead}, and a drawn token is accepted "
         f"with probability {last.acceptance:.3f}{before}; {last.seconds / 60:.0f} min of training."
@@ -299,15 +298,11 @@ def _prompts(files: Sequence[Path], history: bool) -> list[Prompt]:
     return found
 
 
-def _list(console: Console, json: bool) -> int:
+def _list(console: Console) -> int:
     from localspec.distill import folders
 
     found = list(folders.recorded())
-    if json:
-        entries = [_record(one) for one in found]
-        console.answer_json({"recorded": entries})
-        return 0
-    if not found:
+    if not found and not console.json:
         console.notice(
             "Nothing was recorded. `localspec distill PROMPTS` records a model's answers, and so "
             "does the chat after /record on."
@@ -326,8 +321,9 @@ def _list(console: Console, json: bool) -> int:
         for one in found
     ]
     counts = ("ANSWERS", "TOKENS", "HELD BACK", "FROM CHATS", "SIZE")
-    console.answer(table(("NAME", *counts, "FOLDER"), rows, right=counts))
-    for one in found:
+    shown = table(("NAME", *counts, "FOLDER"), rows, right=counts)
+    console.result({"recorded": [_record(one) for one in found]}, shown)
+    for one in () if console.json else found:
         if one.problem is not None:
             console.say(f"localspec: {one.problem}")
         for path in one.drafts:
@@ -341,19 +337,18 @@ def _record(one: Recorded) -> dict[str, Any]:
     return found | {"folder": str(one.folder), "drafts": [str(path) for path in one.drafts]}
 
 
-def _forget(console: Console, names: Sequence[str], json: bool) -> int:
+def _forget(console: Console, names: Sequence[str]) -> int:
     from localspec.distill import chats, folders
 
     gone = folders.forget([name for name in names if name != HISTORY])
     answers = chats.forget() if HISTORY in names else 0
-    if json:
-        forgotten = {"forgotten": [one.name for one in gone], "from_chats": answers}
-        console.answer_json(forgotten)
-        return 0
+    told = []
     if HISTORY in names:
-        console.say(f"Forgotten: {answers:,} answers that were recorded while chatting.")
+        told.append(f"Forgotten: {answers:,} answers that were recorded while chatting.")
     if gone:
-        console.say(f"Forgotten: {', '.join(one.name for one in gone)}.")
-    for path in (path for one in gone for path in one.drafts):
+        told.append(f"Forgotten: {', '.join(one.name for one in gone)}.")
+    record = {"forgotten": [one.name for one in gone], "from_chats": answers}
+    console.done(record, "\n".join(told))
+    for path in () if console.json else (path for one in gone for path in one.drafts):
         console.notice(f"{path} was trained on it, and stays. Delete the file to be rid of it.")
     return 0

@@ -56,17 +56,14 @@ def doctor(context: typer.Context) -> int:
     """
     console: Console = context.obj
     if context.params["paths"]:
-        return _print_paths(console, json=context.params["json"])
+        return _print_paths(console)
     from localspec.cli import doctor_report
     from localspec.cli.request import read_models
 
     models = read_models(context.params)
     with working(console, "Interrupted before anything was measured.") as work:
         findings = _examine(console, models, work, quick=bool(context.params["quick"]))
-    if context.params["json"]:
-        console.answer_json(doctor_report.as_json(findings))
-    else:
-        console.answer(doctor_report.as_text(findings))
+    console.result(doctor_report.as_json(findings), doctor_report.as_text(findings))
     if findings.measurements is not None and (findings.measurements.partial or work.stopped):
         raise Cancelled("Interrupted; the report covers the results so far.")
     failed = [check for check in findings.checks if check.verdict == "fail"]
@@ -77,7 +74,7 @@ def doctor(context: typer.Context) -> int:
     return DraftMismatch.exit_code if words else LocalspecError.exit_code
 
 
-def _print_paths(console: Console, *, json: bool) -> int:
+def _print_paths(console: Console) -> int:
     from localspec import paths as places
 
     found = {
@@ -87,10 +84,8 @@ def _print_paths(console: Console, *, json: bool) -> int:
         "history": places.history_file(),
         "cache": places.cache_folder(),
     }
-    if json:
-        console.answer_json({name: str(path) for name, path in found.items()})
-    else:
-        console.answer("".join(f"{name:<10}{path}\n" for name, path in found.items()))
+    text = "".join(f"{name:<10}{path}\n" for name, path in found.items())
+    console.result({name: str(path) for name, path in found.items()}, text)
     return 0
 
 

@@ -68,13 +68,10 @@ def evaluate(context: typer.Context, suite: Suite) -> int:
         raise UsageError(f"limit is {params['limit']}. Give 1 or more.")
     with working(console, "Interrupted before the first question.") as work:
         outcome = _examined(context, console, suite, work)
-    found = outcome.as_dict()
-    if context.params["json"]:
-        console.answer_json(found | {"suite": suite})
-    else:
-        from localspec.quality.suite_run import text
+    from localspec.quality.suite_run import text
 
-        console.answer(text(suite, found))
+    found = outcome.as_dict()
+    console.result(found | {"suite": suite}, text(suite, found))
     if not outcome.complete:
         raise Cancelled("Interrupted; the figures cover the results so far.")
     return 1 if outcome.faults else 0

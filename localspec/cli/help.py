@@ -31,8 +31,8 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         assert self.callback is not None
-        quiet, verbosity = ctx.params.get("quiet"), ctx.params.get("verbose")
-        ctx.obj.configure(quiet=bool(quiet), verbosity=verbosity or 0)
+        json, quiet = (bool(ctx.params.get(name)) for name in ("json", "quiet"))
+        ctx.obj.configure(json=json, quiet=quiet, verbosity=ctx.params.get("verbose") or 0)
         own = {name: value for name, value in ctx.params.items() if name not in self.shared}
         return ctx.invoke(self.callback, **own)
 

@@ -89,10 +89,7 @@ def list_(context: typer.Context) -> int:
     with opened() as store:
         found = [] if store is None else store.list(limit=_limit(context))
         total = 0 if store is None else store.count()
-    if context.params["json"]:
-        console.answer_json({"total": total, "conversations": [asdict(each) for each in found]})
-        return 0
-    if not found:
+    if not found and not console.json:
         console.notice("There are no conversations yet. `localspec chat` begins one.")
         return 0
     header = ("#", "ID", "UPDATED", "MESSAGES", "MODEL", "TITLE")
@@ -108,8 +105,11 @@ def list_(context: typer.Context) -> int:
         for number, each in enumerate(found, start=1)
     ]
     right, spare = ("#", "MESSAGES"), ("MODEL", "MESSAGES")
-    console.answer(_table(header, rows, right=right, spare=spare, cut="TITLE"))
-    if total > len(found):
+    console.result(
+        {"total": total, "conversations": [asdict(each) for each in found]},
+        _table(header, rows, right=right, spare=spare, cut="TITLE"),
+    )
+    if total > len(found) and not console.json:
         console.notice(f"{total - len(found):,} more are not shown; --limit N shows more.")
     return 0
 
@@ -125,7 +125,7 @@ def search(context: typer.Context, query: Query) -> int:
         raise UsageError("There is no word to search for. Give one with letters or digits.")
     with opened() as store:
         found = [] if store is None else store.search(query, limit=_limit(context))
-    if context.params["json"]:
+    if console.json:
         records = [
             asdict(each) | {"snippet": "".join(text for text, _ in parts(each.snippet))}
             for each in found
@@ -158,9 +158,7 @@ def show(context: typer.Context, id: Id) -> int:
 
     console: Console = context.obj
     conversation = _load(id)
-    console.answer(
-        to_json(conversation) if context.params["json"] else harmless(to_markdown(conversation))
-    )
+    console.answer(to_json(conversation) if console.json else harmless(to_markdown(conversation)))
     return 0
 
 
@@ -171,10 +169,10 @@ def export(context: typer.Context, id: Id) -> int:
     from localspec.history.export import FORMATS, write_export
 
     console: Console = context.obj
-    json, format, output = (context.params[name] for name in ("json", "format", "output"))
+    format, output = context.params["format"], context.params["output"]
     if format is not None and format not in FORMATS:
         raise UsageError(f"There is no format '{format}'. Choose one of {', '.join(FORMATS)}.")
-    if json and output is None:
+    if console.json and output is None:
         raise UsageError(
             "--json prints the file's path, so it needs --output. For JSON of the conversation "
             "itself, give --format json."
@@ -184,10 +182,7 @@ def export(context: typer.Context, id: Id) -> int:
         console.answer(FORMATS[format or "md"](conversation))
         return 0
     path = write_export(conversation, Path(output).expanduser(), form=format)
-    if json:
-        console.answer_json({"id": conversation.id, "path": str(path)})
-    else:
-        console.answer(f"{path}\n")
+    console.result({"id": conversation.id, "path": str(path)}, f"{path}\n")
     return 0
 
 
@@ -208,10 +203,8 @@ def rm(context: typer.Context, ids: Ids) -> int:
         if store.trouble is not None:
             raise HistoryError(store.trouble.text)
         removed = store.delete(chosen)
-    if context.params["json"]:
-        console.answer_json({"removed": chosen})
-    else:
-        console.say(f"Removed {removed} conversation{'' if removed == 1 else 's'}.")
+    sentence = f"Removed {removed} conversation{'' if removed == 1 else 's'}."
+    console.done({"removed": chosen}, sentence)
     return 0
 
 

@@ -66,15 +66,13 @@ def learn(context: typer.Context, paths: Paths = None) -> int:
     if sum([bool(paths or history), listing, bool(forget)]) != 1:
         raise UsageError("Give one of: PATH, --history, --list, --forget NAME.")
     if listing:
-        return _list(console, context.params["json"])
+        return _list(console)
     if forget:
-        return _forget(console, forget, context.params["json"])
-    return _learn(console, paths or [], history, model, context.params["json"])
+        return _forget(console, forget)
+    return _learn(console, paths or [], history, model)
 
 
-def _learn(
-    console: Console, paths: Sequence[Path], history: bool, model: str | None, json: bool
-) -> int:
+def _learn(console: Console, paths: Sequence[Path], history: bool, model: str | None) -> int:
     from localspec.retrieval.learning import learn as learn_texts
     from localspec.retrieval.manifest import CONVERSATION
     from localspec.retrieval.texts import SkippedFiles, texts_in
@@ -101,20 +99,17 @@ def _learn(
     console.progress(f"sorting {tokens:,} tokens", at_once=True)
     manifest = learn_texts(facts, texts)
     done = time.perf_counter()
-    if json:
-        answer = {
+    console.done(
+        {
             "texts": count,
             "tokens": tokens,
             "tokenizing_seconds": round(tokenized - began, 3),
             "sorting_seconds": round(done - tokenized, 3),
             "datastore_tokens": manifest.tokens,
-        }
-        console.answer_json(answer)
-    else:
-        console.say(
-            f"Learned {count:,} texts, {tokens:,} tokens of the vocabulary of {manifest.model}, in "
-            f"{done - began:.1f} s. Models with this vocabulary now draft from them."
-        )
+        },
+        f"Learned {count:,} texts, {tokens:,} tokens of the vocabulary of {manifest.model}, in "
+        f"{done - began:.1f} s. Models with this vocabulary now draft from them.",
+    )
     return 0
 
 
@@ -158,7 +153,7 @@ def conversations() -> Iterator[Conversation]:
             yield store.load(summary.id)
 
 
-def _list(console: Console, json: bool) -> int:
+def _list(console: Console) -> int:
     from localspec.retrieval import manifest as manifests
 
     stores: list[dict[str, Any]] = []
@@ -190,11 +185,10 @@ def _list(console: Console, json: bool) -> int:
             rows.append(
                 (printable(name, 4096), model, f"{texts:,}", f"{tokens:,}", gigabytes(share), day)
             )
-    if json:
-        console.answer_json({"datastores": stores})
-    elif rows:
+    if rows or console.json:
         header = ("NAME", "VOCABULARY OF", "TEXTS", "TOKENS", "SIZE", "LEARNED")
-        console.answer(table(header, rows, right=("TEXTS", "TOKENS", "SIZE")))
+        right = ("TEXTS", "TOKENS", "SIZE")
+        console.result({"datastores": stores}, table(header, rows, right=right))
     else:
         console.notice("Nothing was learned yet. `localspec learn PATH` learns a folder.")
     return 0
@@ -215,7 +209,7 @@ def _summed(manifest: Manifest) -> list[tuple[str, tuple[int, int, float]]]:
     return list(found.items())
 
 
-def _forget(console: Console, names: Sequence[str], json: bool) -> int:
+def _forget(console: Console, names: Sequence[str]) -> int:
     from localspec.retrieval import manifest as manifests
     from localspec.retrieval.learning import forget
     from localspec.retrieval.manifest import CONVERSATION
@@ -237,9 +231,6 @@ def _forget(console: Console, names: Sequence[str], json: bool) -> int:
             )
     for folder, gone in wanted.items():
         forget(folder, gone)
-    if json:
-        forgotten = sorted({name for gone in wanted.values() for name in gone})
-        console.answer_json({"forgotten": forgotten})
-    else:
-        console.say(f"Forgotten: {', '.join(names)}.")
+    forgotten = sorted({name for gone in wanted.values() for name in gone})
+    console.done({"forgotten": forgotten}, f"Forgotten: {', '.join(names)}.")
     return 0

@@ -51,10 +51,8 @@ def list_models(context: typer.Context, words: Words = None) -> int:
     found = [model for model in local_models() if _matches(model, words or ())]
     usable = [model for model in found if model.problem is None]
     others = [model for model in found if model.problem is not None]
-    if context.params["json"]:
-        listed = found if everything else usable
-        answer = {"models": [as_json(model) for model in listed]}
-        console.answer_json(answer)
+    if console.json:
+        console.answer_json({"models": [as_json(one) for one in (found if everything else usable)]})
         return 0
     if usable:
         console.answer(_table(usable))

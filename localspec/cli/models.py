@@ -43,11 +43,9 @@ def models(context: typer.Context, words: Words = None) -> int:
     from localspec.hub import catalog
 
     found = [entry for entry in catalog.load().entries if entry.matches(words or ())]
-    if context.params["json"]:
-        answer = {"models": [entry.model_dump(exclude_none=True) for entry in found]}
-        console.answer_json(answer)
-    elif found:
-        console.answer(_table(found))
+    if found or console.json:
+        record = {"models": [entry.model_dump(exclude_none=True) for entry in found]}
+        console.result(record, _table(found))
     else:
         console.notice(f"The catalogue has nothing with {' and '.join(words or ())} in it.")
     return 0

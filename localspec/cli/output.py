@@ -36,12 +36,13 @@ class ReaderGone(OutputLost):
 
 
 class Console:
-    """The two streams; one per process. `command`: as it was typed; `quiet`: print only answers and
-    errors; `verbosity`: 1 adds the log, 2 its details, both add tracebacks of internal errors."""
+    """The two streams; one per process. `command`: as it was typed; `json`: results are JSON;
+    `quiet`: print only answers and errors; `verbosity`: 1 adds the log, 2 its details, both add
+    tracebacks of internal errors."""
 
     def __init__(self, command: str = "localspec") -> None:
         self.command = command
-        self.quiet = False
+        self.json = self.quiet = False
         self.verbosity = 0
         _occupy_standard_descriptors()
         if isinstance(sys.stdout, io.TextIOWrapper):
@@ -51,8 +52,8 @@ class Console:
         self._due: float | None = None
         self._shown = False
 
-    def configure(self, *, quiet: bool, verbosity: int) -> None:
-        self.quiet, self.verbosity = quiet, verbosity
+    def configure(self, *, json: bool = False, quiet: bool = False, verbosity: int = 0) -> None:
+        self.json, self.quiet, self.verbosity = json, quiet, verbosity
         logger = logging.getLogger("localspec")
         for handler in [h for h in logger.handlers if isinstance(h, LogToConsole)]:
             logger.removeHandler(handler)
@@ -94,6 +95,20 @@ class Console:
         if not text.isprintable():  # what steers a terminal, or a file's name that is not UTF-8
             text = json.dumps(value)
         self.answer(text + "\n")
+
+    def result(self, record: Any, text: str) -> None:
+        """Print one of the two: the record with --json, else the text."""
+        if self.json:
+            self.answer_json(record)
+        else:
+            self.answer(text)
+
+    def done(self, record: Any, sentence: str) -> None:
+        """The same of something done, whose sentence is no answer."""
+        if self.json:
+            self.answer_json(record)
+        else:
+            self.say(sentence)
 
     def finish(self) -> None:
         """Write out what is still buffered."""

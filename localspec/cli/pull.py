@@ -68,7 +68,7 @@ def pull(context: typer.Context, reference: o.Reference) -> int:
         raise Cancelled(
             f"Interrupted. The part so far is kept; 'localspec pull {reference}' continues."
         ) from None
-    _print(console, pulled, json=context.params["json"])
+    _print(console, pulled)
     return 0
 
 
@@ -88,8 +88,8 @@ def _draft(reference: str, console: Console) -> str | None:
     return entry.drafts[0]
 
 
-def _print(console: Console, pulled: list[Pulled], *, json: bool) -> None:
-    if json:
+def _print(console: Console, pulled: list[Pulled]) -> None:
+    if console.json:
         records = [_record(one) for one in pulled]
         result = {"model": records[0], "draft": records[1] if len(records) > 1 else None}
         console.answer_json(result)

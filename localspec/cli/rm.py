@@ -46,7 +46,7 @@ def rm(context: typer.Context, reference: Reference) -> int:
         console.notice("Nothing was removed.")
         return 0
     planned.execute()
-    if context.params["json"]:
+    if console.json:
         result = {"removed": [str(path) for path in planned.files], "freed": planned.freed}
         console.answer_json(result)
     else:

@@ -64,7 +64,7 @@ def show(context: typer.Context, reference: Reference) -> int:
 
     ctx, kv_type = context.params["ctx"] or 0, context.params["kv_type"] or "f16"
     options = ModelOptions(context=ctx, kv_type_k=kv_type, kv_type_v=kv_type)  # checks them
-    if context.params["template"] and context.params["json"]:
+    if context.params["template"] and console.json:
         raise UsageError("--template and --json exclude each other. Leave out one of them.")
     meant = resolution.find(reference)
     console.notices(meant.notices)
@@ -75,10 +75,7 @@ def show(context: typer.Context, reference: Reference) -> int:
     record = _record(
         file, resolution.name_of(reference, meant.path), options.context, kv_type, found
     )
-    if context.params["json"]:
-        console.answer_json(record)
-    else:
-        console.answer(_facts(file, record) + _drafts(found))
+    console.result(record, _facts(file, record) + _drafts(found))
     return 0
 
 
