@@ -313,9 +313,10 @@ class ChatApp(Host):
         self.sidebar.action_search()
 
     def action_keys(self) -> None:
-        from localspec.tui.screens.keys_screen import KeysScreen, keys_of
+        from localspec.tui.screens.dialogs import ReadingScreen
+        from localspec.tui.screens.keys import keys_of
 
-        self.push_screen(KeysScreen(keys_of(self.screen, self.get_key_display)))
+        self.push_screen(ReadingScreen(*keys_of(self.screen, self.get_key_display)))
 
     def watch_theme(self, theme: str) -> None:
         if self.is_running and self.screen_stack and theme != self.preferences.theme:

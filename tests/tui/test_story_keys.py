@@ -7,7 +7,7 @@ from textual.command import CommandPalette
 from textual.screen import ModalScreen
 from textual.widgets import OptionList
 
-from localspec.tui.screens.keys_screen import KeysScreen
+from localspec.tui.screens.dialogs import ReadingScreen
 from localspec.tui.screens.settings_screen import SettingsScreen
 from localspec.tui.widgets.composer import Completions
 from tests.tui.pilots import Chat, answering, chat, option_texts
@@ -78,14 +78,14 @@ async def test_the_keys_that_apply_where_the_focus_is() -> None:
         ):
             widget.focus()
             await shown.press(key)
-            await shown.until(lambda: isinstance(shown.app.screen, KeysScreen), place)
+            await shown.until(lambda: isinstance(shown.app.screen, ReadingScreen), place)
             assert about in shown.text, place
             assert "Everywhere" in shown.text
             assert "/regenerate" in shown.text
             others = {other for other in places if other != place}
             assert not any(f" {other} " in shown.text for other in others), place
             await shown.press("escape")
-            await shown.until(lambda: not isinstance(shown.app.screen, KeysScreen))
+            await shown.until(lambda: not isinstance(shown.app.screen, ReadingScreen))
 
 
 async def test_ctrl_c_closes_a_dialog_and_then_stops() -> None:

@@ -18,7 +18,7 @@ from localspec.pairing import rules
 from localspec.pairing.rules import FAIL, OK, Check, PairVerdict
 from localspec.tui.app import ChatApp
 from localspec.tui.rendering import message_lines
-from localspec.tui.screens.keys_screen import KeysScreen
+from localspec.tui.screens.dialogs import ReadingScreen
 from localspec.tui.screens.model_picker import ModelPicker
 from localspec.tui.session.events import PairReference
 from localspec.tui.widgets import sidebar
@@ -132,7 +132,7 @@ def test_model_picker(
 def test_keys(size: tuple[int, int], snap_compare: Compare) -> None:
     async def story(shown: Chat) -> None:
         await shown.press("f1")
-        await shown.until(lambda: isinstance(shown.app.screen, KeysScreen))
+        await shown.until(lambda: isinstance(shown.app.screen, ReadingScreen))
 
     app = an_app()
     assert snap_compare(app, terminal_size=size, run_before=played(app, story))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localspec.chat.attachments import read_attachment
-from localspec.chat.conversation import ASSISTANT, USER, Message
+from localspec.chat.conversation import ASSISTANT, BY_USER, USER, Message
 from localspec.errors import LocalspecError, ModelNotFound, UsageError
 from localspec.tui.control import message_actions, switches
 from localspec.tui.control.conversation_display import ConversationDisplay
@@ -82,10 +82,7 @@ class CommandActions:
         if not argument:
             self._settings("system")
             return
-        conversation = self._host.conversing.conversation
-        self._host.conversing.configure(
-            system=argument, sampling=conversation.sampling, max_tokens=conversation.max_tokens
-        )
+        self._host.conversing.configure(system=argument)
         self._host.tell("The system prompt is set for the answers to come.")
 
     def _set(self, argument: str) -> None:
@@ -96,17 +93,12 @@ class CommandActions:
             self._settings(name)
             return
         name, value = commands.setting(argument)
-        conversation = self._host.conversing.conversation
-        sampling, longest = dict(conversation.sampling), conversation.max_tokens
+        conversing = self._host.conversing
         if name == MAX_TOKENS:
-            longest = None if value is None else int(value)
-        elif value is None:
-            sampling.pop(name, None)
+            conversing.configure(max_tokens=value)
         else:
-            sampling[name] = value
-        self._host.conversing.configure(
-            system=conversation.system, sampling=sampling, max_tokens=longest
-        )
+            sampling = conversing.conversation.sampling | {name: value}
+            conversing.configure(sampling={n: v for n, v in sampling.items() if v is not None})
         shown = "its default" if value is None else f"{value:g}"
         self._host.tell(f"{name.replace('_', ' ')} is {shown} for the answers to come.")
 
@@ -171,7 +163,7 @@ class CommandActions:
             self._host.conversing.ask_for_title()
             self._host.tell("The model is writing a title.")
             return
-        self._host.conversing.rename(argument)
+        self._host.conversing.configure(title=argument, titled_by=BY_USER)
         self._conversation_display.show_conversation()
         self._conversation_list.list()
 
@@ -281,13 +273,12 @@ class CommandActions:
         if chosen is None:
             return
         sampling = dict(chosen.sampling)
-        longest = sampling.pop(MAX_TOKENS, None)
-        most = None if longest is None else int(longest)
+        most = sampling.pop(MAX_TOKENS, None)
         self._host.conversing.configure(system=chosen.system, sampling=sampling, max_tokens=most)
         if chosen.always:
             preferences = self._host.preferences
             preferences.system, preferences.sampling = chosen.system, sampling
-            preferences.max_tokens = most
+            preferences.max_tokens = None if most is None else int(most)
             self._host.save_preferences()
 
 

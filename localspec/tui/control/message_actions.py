@@ -56,8 +56,10 @@ def explain(host: Host, message: Message) -> None:
     """Show why it was as fast as it was."""
     if not message.stats:
         raise UsageError("Only answers have figures. Choose one of them.")
+    from textual.widgets import Label, Markdown
+
     from localspec.tui.screens.dialogs import ReadingScreen
 
     figures = Figures.from_dict(message.stats)
     text = words.explain(figures, model=message.model, draft=message.draft)
-    host.push_screen(ReadingScreen("Why this speed", text))
+    host.push_screen(ReadingScreen(Label("Why this speed"), Markdown(text, open_links=False)))

@@ -1,4 +1,4 @@
-"""A question with a few answers, over the screen."""
+"""A question with a few answers, or something to read, over the screen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Label, Markdown, OptionList, Static
+from textual.widget import Widget
+from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.text import harmless
@@ -39,16 +40,19 @@ class QuestionScreen(ModalScreen[str | None]):
 
 
 class ReadingScreen(ModalScreen[None]):
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,q,w", "dismiss(None)", "Close")]
+    """Parts one below the other."""
 
-    def __init__(self, title: str, text: str) -> None:
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,question_mark,f1,q,w,enter", "dismiss(None)", "Close")
+    ]
+
+    def __init__(self, *parts: Widget) -> None:
         super().__init__()
-        self._title, self._text = title, text
+        self._parts = parts
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog wide"):
-            yield Label(self._title, markup=False)
-            yield Markdown(self._text, open_links=False)
+            yield from self._parts
 
     def on_mount(self) -> None:
         self.query_one(VerticalScroll).focus()

@@ -359,10 +359,9 @@ class BackgroundEngine:
     def _not_answered(self, question: events.Question, error: BaseException) -> None:
         if isinstance(error, Cancelled):
             self._tell(events.AnswerEnded(question.message, self._text, "cancelled"))
-        elif isinstance(error, ContextOverflow):
-            self._tell(events.Overflowed(question.message, str(error)))
         else:
-            self._tell(events.AnswerFailed(question.message, self._text, _sentence(error)))
+            overflow, told = isinstance(error, ContextOverflow), _sentence(error)
+            self._tell(events.AnswerFailed(question.message, self._text, told, overflow))
 
 
 def _sentence(error: BaseException) -> str:

@@ -10,7 +10,6 @@ from typing import Protocol
 from localspec.chat.conversation import (
     ASSISTANT,
     BY_MODEL,
-    BY_USER,
     COMPLETE,
     FAILED,
     STOPPED,
@@ -152,18 +151,11 @@ class Conversing:
         self._dropping.add(self.conversation.id)
         self.regenerate()
 
-    def configure(
-        self, *, system: str | None, sampling: dict[str, float | int], max_tokens: int | None
-    ) -> None:
-        conversation = self.conversation
-        conversation.system, conversation.sampling = system, sampling
-        conversation.max_tokens = max_tokens
-        if conversation.messages:
-            self.store.put(conversation)
-
-    def rename(self, title: str, *, of: Conversation | None = None, by: str = BY_USER) -> None:
+    def configure(self, *, of: Conversation | None = None, **settings: object) -> None:
+        """Set fields of a conversation, by default of the one that is shown."""
         conversation = of or self.conversation
-        conversation.title, conversation.titled_by = title, by
+        for name, value in settings.items():
+            setattr(conversation, name, value)
         if conversation.messages:
             self.store.put(conversation)
 
@@ -278,10 +270,6 @@ class Conversing:
         elif isinstance(event, events.AnswerBegan):
             self._note(asked, None)
             self._begin_answer(running, event.answer)
-        elif isinstance(event, events.Overflowed):
-            self._note(asked, None)
-            self._over()
-            self.view.overflowed(running.conversation, event.error)
         elif isinstance(event, events.AnswerEnded):
             stopped = event.finish_reason == "cancelled"
             self._end_answer(running, event.text, STOPPED if stopped else COMPLETE)
@@ -291,6 +279,10 @@ class Conversing:
                 self._learn(running.conversation)
             self._note(asked, NEVER_BEGUN if not running.message else None)
             self._over()
+        elif isinstance(event, events.AnswerFailed) and event.overflow:
+            self._note(asked, None)
+            self._over()
+            self.view.overflowed(running.conversation, event.error)
         elif isinstance(event, events.AnswerFailed):
             self._end_answer(running, event.text, FAILED)
             if running.message is None:
@@ -309,7 +301,7 @@ class Conversing:
         if conversation is None or title is None:
             self.view.tell("The model found no title. Name it with /title TEXT.")
             return
-        self.rename(title, of=conversation, by=BY_MODEL)
+        self.configure(of=conversation, title=title, titled_by=BY_MODEL)
         self.view.show_conversation()
 
     def _begin_answer(self, running: Running, answer: ShownAnswer) -> None:

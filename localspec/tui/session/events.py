@@ -84,19 +84,12 @@ class AnswerEnded:
 
 @dataclass(frozen=True, slots=True)
 class AnswerFailed:
-    """There is no complete answer."""
+    """There is no complete answer. `overflow`: the conversation does not fit the context."""
 
     message: str
     text: str
     error: str
-
-
-@dataclass(frozen=True, slots=True)
-class Overflowed:
-    """The conversation does not fit the context."""
-
-    message: str
-    error: str
+    overflow: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +99,7 @@ class NotKept:
     error: str
 
 
-Event = (
-    Opened | NotOpened | Progress | AnswerBegan | AnswerEnded | AnswerFailed | Overflowed | NotKept
-)
+Event = Opened | NotOpened | Progress | AnswerBegan | AnswerEnded | AnswerFailed | NotKept
 
 
 def event_id(event: Event) -> str | None:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
-from textual.app import App, ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
-from textual.screen import ModalScreen, Screen
+from textual.app import App
+from textual.binding import Binding
+from textual.screen import Screen
 from textual.widgets import Static
 
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.session.commands import COMMANDS
-
-Keys = Sequence[tuple[str, Sequence[tuple[str, str]]]]
-"""By place: its name, and (key, what it does) for each."""
-
 
 _PLACES = {
     "PromptInput": "Input",
@@ -42,9 +37,9 @@ _IN_FULL = {
 """By action: what the footer has no room for."""
 
 
-def keys_of(screen: Screen[Any], display: Callable[[Binding], str]) -> Keys:
-    """The keys that apply where the focus is, special ones first; not those of every list and
-    field."""
+def keys_of(screen: Screen[Any], display: Callable[[Binding], str]) -> list[Static]:
+    """Tables of the keys that apply where the focus is, special ones first; not those of every list
+    and field. Then one of the commands."""
     places: dict[str, dict[str, str]] = {}
     for active in screen.active_bindings.values():
         node, binding = active.node, active.binding
@@ -56,38 +51,18 @@ def keys_of(screen: Screen[Any], display: Callable[[Binding], str]) -> Keys:
         key, about = display(binding), _IN_FULL.get(binding.action, binding.description)
         before = keys.get(about)
         keys[about] = key if before is None else f"{before}  {key}"
-    return [
-        (place, [(key, about) for about, key in keys.items()])
-        for place, keys in sorted(places.items(), key=lambda item: item[0] == "Everywhere")
-    ]
+    tables = sorted(places.items(), key=lambda item: item[0] == "Everywhere")
+    tables.append(("Commands", {c.about: f"/{c.name} {c.arguments}".strip() for c in COMMANDS}))
+    palette = Palette.of(screen.app)
+    return [Static(_table(title, rows, palette), classes="keys") for title, rows in tables]
 
 
 def _own(kind: type[object]) -> list[Binding]:
     return [b for b in vars(kind).get("BINDINGS", ()) if isinstance(b, Binding)]
 
 
-class KeysScreen(ModalScreen[None]):
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,question_mark,f1,q,enter", "dismiss(None)", "Close")
-    ]
-
-    def __init__(self, keys: Keys) -> None:
-        super().__init__()
-        self._keys = keys
-
-    def compose(self) -> ComposeResult:
-        with VerticalScroll(classes="dialog wide"):
-            palette = Palette.of(self.app)
-            for place, keys in self._keys:
-                yield Static(_table(place, keys, palette))
-            commands = [(f"/{c.name} {c.arguments}".strip(), c.about) for c in COMMANDS]
-            yield Static(_table("Commands", commands, palette))
-
-    def on_mount(self) -> None:
-        self.query_one(VerticalScroll).focus()
-
-
-def _table(title: str, rows: Sequence[tuple[str, str]], palette: Palette) -> Table:
+def _table(title: str, rows: Mapping[str, str], palette: Palette) -> Table:
+    """`rows`: keys by what they do."""
     table = Table(
         box=None,
         title=Text(title, palette.style("primary", bold=True)),
@@ -98,6 +73,6 @@ def _table(title: str, rows: Sequence[tuple[str, str]], palette: Palette) -> Tab
     )
     table.add_column(no_wrap=True, style=palette.style("accent"))
     table.add_column(ratio=1)
-    for key, about in rows:
+    for about, key in rows.items():
         table.add_row(Text(key), Text(about))
     return table
