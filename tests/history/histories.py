@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,6 @@ from typing import Any
 from localspec.chat.conversation import ASSISTANT, USER, Conversation, new_id
 from localspec.history.history import History
 from localspec.history.rows import ConversationHeader
-from localspec.history.schema import connect
-from localspec.history.statements import Statements
 
 
 def conversation_of(
@@ -71,24 +69,6 @@ def fill(path: Path, count: int) -> None:
         ),
         path,
     )
-
-
-def steps_of(path: Path, count: int, question: Callable[[Statements], object]) -> int:
-    """Steps of SQLite's machine for a question to a store of that size."""
-    fill(path, count)
-    connection = connect(path, "ro", PATIENCE)
-    question(Statements(connection))  # what is read once per connection is not meant
-    steps = 0
-
-    def step() -> None:
-        nonlocal steps
-        steps += 1
-
-    connection.set_progress_handler(step, 1)
-    question(Statements(connection))
-    connection.close()
-    assert steps
-    return steps
 
 
 def writing(history: History) -> AbstractContextManager[object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,7 @@ from localspec.chat.conversation import (
 from localspec.errors import HistoryError, UsageError
 from localspec.history.history import History
 from localspec.history.schema import APPLICATION, MIGRATIONS, connect, prepare
-from localspec.history.statements import Statements
-from tests.history.histories import as_on_disk, conversation_of, rows, save, steps_of
+from tests.history.histories import as_on_disk, conversation_of, rows, save
 
 
 @pytest.fixture
@@ -296,18 +295,3 @@ def test_closed_it_takes_nothing(history: History) -> None:
     assert history.list() == []
     with pytest.raises(HistoryError, match="closed"):
         history.load(conversation.id)
-
-
-# How much work it is
-
-
-@pytest.mark.parametrize(
-    "question",
-    [lambda s: s.summaries(20, 0), lambda s: s.messages("0" * 32)],
-    ids=["the first page", "a conversation"],
-)
-def test_it_costs_the_same_however_many_conversations_there_are(
-    tmp_path: Path, question: Callable[[Statements], object]
-) -> None:
-    few, many = (steps_of(tmp_path / f"{n}.db", n, question) for n in (40, 400))
-    assert many <= few * 1.1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from localspec import SamplingParams
 from localspec.race.race_line import figures, summary
 from localspec.race.race_outcome import Parting, Proof, decided_by_logits, parting
@@ -36,52 +38,40 @@ def test_as_json() -> None:
     assert found["lanes"]["localspec"]["stats"]["target_passes"] == 40
 
 
-def test_the_line_of_figures() -> None:
-    assert figures(outcome()) == (
-        "plain 4.00 s, 25.0 tok/s · localspec 2.00 s, 50.0 tok/s · 2.00 times as fast, "
-        "2.00 s sooner · 2.50 tokens/pass · same text, 100 tokens"
-    )
+PARTED = Parting(7, " a", " the")
 
 
-def test_answers_of_different_lengths_are_compared_by_their_speed() -> None:
-    line = figures(outcome(localspec=lane(50, 2.0, target_passes=20), greedy=False))
-    assert "1.00 times the tokens per second" in line
-    assert "sooner" not in line
-
-
-def test_where_texts_part_is_told() -> None:
-    told = figures(outcome(parting=Parting(7, " a", " the")))
-    assert "the texts differ after 7 tokens: “a” or “the” · rounding can do that; localspec" in told
-
-
-def test_what_plain_decoding_is_and_what_was_proved() -> None:
-    beside = outcome(stock=True, proof=Proof(None))
-    assert figures(beside).startswith("plain (llama.cpp) 4.00 s, 25.0 tok/s · localspec 2.00 s")
-    assert figures(beside).endswith(" · same text, 100 tokens")
-    assert "\nall: plain (llama.cpp) 8.00 s" in summary([beside, beside], 0.0)
-    parted = Parting(7, " a", " the")
-    told = figures(outcome(stock=True, parting=parted, proof=Proof(None)))
-    assert "“the” · each token is the same without drafts, bit for bit" in told
-    told = figures(outcome(stock=True, proof=Proof(6)))
-    assert "token 7 differs from the answer without drafts; please report it" in told
-
-
-def test_sampled_texts_differ_and_it_says_so() -> None:
-    differing = outcome(greedy=False, parting=Parting(7, " a", " the"))
-    assert "sampled, so the texts differ" in figures(differing)
-    assert "same text" not in figures(outcome(greedy=False))
-
-
-def test_an_interrupted_race_says_so_first() -> None:
-    stopped = outcome(plain=lane(10, 1.0, "cancelled", target_passes=10), lead=0.5)
-    assert stopped.interrupted
-    line = figures(stopped)
-    assert line.startswith("interrupted · plain 1.00 s")
-    assert "same text, 10 tokens so far" in line
-    nothing = outcome(
-        plain=lane(0, 0.0, "cancelled"), localspec=lane(0, 0.0, "cancelled"), lead=None
-    )
-    assert figures(nothing) == "interrupted · plain no token yet · localspec no token yet"
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (
+            {},
+            "plain 4.00 s, 25.0 tok/s · localspec 2.00 s, 50.0 tok/s · 2.00 times as fast, "
+            "2.00 s sooner · 2.50 tokens/pass · same text, 100 tokens",
+        ),
+        ({"localspec": lane(50, 2.0), "greedy": False}, "1.00 times the tokens per second · "),
+        ({"parting": PARTED}, "differ after 7 tokens: “a” or “the” · rounding can do that; local"),
+        ({"stock": True, "proof": Proof(None)}, "plain (llama.cpp) 4.00 s, 25.0 tok/s · localspec"),
+        (
+            {"stock": True, "parting": PARTED, "proof": Proof(None)},
+            "“the” · each token is the same without drafts, bit for bit",
+        ),
+        ({"proof": Proof(6)}, "token 7 differs from the answer without drafts; please report it"),
+        ({"greedy": False, "parting": PARTED}, "sampled, so the texts differ"),
+        ({"greedy": False}, "sampled, and yet the same 100 tokens"),
+        (
+            {"plain": lane(10, 1.0, "cancelled"), "lead": 0.5},
+            "interrupted · plain 1.00 s, 10.0 tok/s · ",
+        ),
+        ({"plain": lane(10, 1.0, "cancelled"), "lead": 0.5}, "same text, 10 tokens so far"),
+        (
+            {"plain": lane(0, 0.0, "cancelled"), "localspec": lane(0, 0.0), "lead": None},
+            "interrupted · plain no token yet · localspec no token yet",
+        ),
+    ],
+)
+def test_the_line_of_figures(other: dict[str, object], told: str) -> None:
+    assert told in figures(outcome(**other))
 
 
 def test_several_questions_have_a_line_each_and_one_of_all() -> None:
@@ -97,3 +87,5 @@ def test_several_questions_have_a_line_each_and_one_of_all() -> None:
         "measured before, once: 1.4 s"
     )
     assert summary([outcome()], 0.0) == figures(outcome())
+    beside = outcome(stock=True)
+    assert "\nall: plain (llama.cpp) 8.00 s" in summary([beside, beside], 0.0)

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from localspec.chat.conversation import USER, Conversation
 from localspec.history.history import History
 from tests.support.ggufs import aborting_llama
-from tests.tui.terminals import LOCALSPEC, Terminal, chat
+from tests.tui.terminals import Terminal, chat
 
 pytestmark = pytest.mark.nightly
 
@@ -68,18 +67,6 @@ def test_there_is_no_such_file(tmp_path: Path) -> None:
     assert said(tmp_path) == ["hello"]
 
 
-@pytest.mark.parametrize(
-    ("data", "sentence"),
-    [(b"", "is empty. Download it again."), (b"some text" * 100, "is not a GGUF file.")],
-)
-def test_no_model(data: bytes, sentence: str, tmp_path: Path) -> None:
-    path = tmp_path / "none.gguf"
-    path.write_bytes(data)
-    with opened("-m", str(path), home=tmp_path) as terminal:
-        terminal.until_told(f"{path} {sentence}")
-        terminal.until("no model is open (Ctrl+O)")
-
-
 def test_a_model_that_makes_llama_cpp_abort(tmp_path: Path) -> None:
     path = aborting_llama(tmp_path / "bad.gguf")
     with opened(home=tmp_path) as terminal:
@@ -108,31 +95,6 @@ def test_a_history_that_is_locked(tmp_path: Path) -> None:
             other.execute("COMMIT")
             terminal.until_told("The history is being kept again.")
     assert said(tmp_path) == ["hello"]
-
-
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
-    home = tmp_path / "file"
-    home.write_text("a file where the folder should be")
-    with opened(home=home) as terminal:
-        terminal.until_told("New messages are kept in memory only")
-        terminal.until(EMBEDDED)
-        answered(terminal)
-        terminal.type("/theme nord\r")
-        terminal.until_told("The settings of the chat are not kept: ")
-
-
-def test_no_room_for_the_history(tmp_path: Path) -> None:
-    """No file may grow beyond 8 KiB, which is less than one commit takes."""
-    with closing(History(history(tmp_path))) as kept:
-        conversation = Conversation()
-        kept.put(conversation.id, messages=[conversation.add(USER, "before")])
-    limited = ("bash", "-c", 'ulimit -f 8; exec "$@"', "bash", *LOCALSPEC, "chat")
-    with opened(command=limited, home=tmp_path) as terminal:
-        terminal.until(EMBEDDED)
-        terminal.type("hello\r")
-        terminal.until_told("New messages are kept in memory only")
-        terminal.until("tok/s")
-    assert said(tmp_path) == ["before"]
 
 
 # The rest

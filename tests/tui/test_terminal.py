@@ -114,13 +114,6 @@ def test_a_dumb_terminal(tmp_path: Path) -> None:
         assert b"\x1b" not in terminal.raw
 
 
-def test_an_option_that_cannot_be_meant(tmp_path: Path) -> None:
-    with chat("--depth", "999", home=tmp_path) as terminal:
-        assert terminal.ended() == 2
-        assert "depth is 999." in terminal.words
-        assert b"?1049h" not in terminal.raw
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT])
 def test_a_sudden_end_leaves_the_terminal_in_order(answering: Terminal, number: int) -> None:
     answering.kill(number)
