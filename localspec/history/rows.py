@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from localspec.chat.conversation import (
     BY_TEXT,
@@ -28,7 +29,8 @@ UNTITLED = ""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-class ConversationHeader(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ConversationHeader:
     """A conversation without its messages; the columns of its row."""
 
     id: str
@@ -45,30 +47,20 @@ class ConversationHeader(NamedTuple):
 
     @classmethod
     def of(cls, conversation: Conversation) -> ConversationHeader:
-        values = {name: getattr(conversation, name) for name in cls._fields}
-        values["sampling"] = as_json(conversation.sampling)
-        return cls(**{name: _storable(value) for name, value in values.items()})
+        values = {name: _storable(getattr(conversation, name)) for name in HEADER}
+        return cls(**values | {"sampling": as_json(conversation.sampling)})
 
     @classmethod
     def from_row(cls, row: Sequence[Any]) -> ConversationHeader:
         """From its columns, whatever a damaged file holds."""
-        id, title, titled_by, created, updated, system, sampling, longest, model, draft, tip = row
-        return cls(
-            id=_text(id) or "",
-            title=_text(title) or "",
-            titled_by=_text(titled_by) or UNTITLED,
-            created=_number(created),
-            updated=_number(updated),
-            system=_text(system),
-            sampling=_text(sampling) or "{}",
-            max_tokens=longest if isinstance(longest, int) else None,
-            model=_text(model),
-            draft=_text(draft),
-            tip=_text(tip),
-        )
+        return cls(**_cleaned(cls, dict(zip(HEADER, row, strict=True))))
+
+    @property
+    def row(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in HEADER)
 
     def conversation(self, messages: Iterable[Message]) -> Conversation:
-        values = self._asdict()
+        values = asdict(self)
         values["titled_by"] = self.titled_by or BY_TEXT
         values["sampling"] = {
             str(name): value
@@ -78,46 +70,33 @@ class ConversationHeader(NamedTuple):
         return Conversation(**values, messages={message.id: message for message in messages})
 
 
-HEADER = ConversationHeader._fields
+HEADER = tuple(field.name for field in fields(ConversationHeader))
 
 
 def message_row(message: Message, conversation: str) -> tuple[Any, ...]:
     """The columns MESSAGE."""
     files = [[each.name, each.text] for each in message.attachments]
-    return (
-        message.id,
-        conversation,
-        message.parent,
-        message.role,
-        message.created,
-        message.state,
-        _storable(message.model),
-        _storable(message.draft),
-        message.finish_reason,
-        None if message.stats is None else as_json(message.stats),
-        None if message.spans is None else packed(message.spans),
-        as_json(files) if files else None,
-        storable(message.content),
-    )
+    values = {name: _storable(getattr(message, name, None)) for name in MESSAGE}
+    values["conversation"] = conversation
+    values["stats"] = None if message.stats is None else as_json(message.stats)
+    values["spans"] = None if message.spans is None else packed(message.spans)
+    values["attachments"] = as_json(files) if files else None
+    return tuple(values.values())
 
 
 def message_from(row: Sequence[Any]) -> Message:
     """From the columns MESSAGE, whatever a damaged file holds."""
-    id, _, parent, role, created, state, model, draft, finish, stats, spans, files, content = row
-    return Message(
-        id=_text(id) or "",
-        parent=_text(parent),
-        role=_text(role) or "",
-        content=_text(content) or "",
-        created=_number(created),
-        state=state if state in STATES else INTERRUPTED,
-        model=_text(model),
-        draft=_text(draft),
-        finish_reason=_text(finish),
+    told = dict(zip(MESSAGE, row, strict=True))
+    stats, spans, files = told["stats"], told["spans"], told["attachments"]
+    message = Message(
+        **_cleaned(Message, told),
         stats=None if stats is None else _parsed(stats, dict, None),
         spans=None if spans is None else unpacked(spans),
         attachments=[] if files is None else _attachments(files),
     )
+    if message.state not in STATES:
+        message.state = INTERRUPTED
+    return message
 
 
 def packed(spans: Iterable[tuple[int, str]]) -> str:
@@ -184,5 +163,16 @@ def _text(value: object) -> str | None:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
+_CLEAN: Mapping[str, Callable[[Any], Any]] = {
+    "str": lambda value: _text(value) or "",
+    "str | None": _text,
+    "float": lambda value: float(value) if isinstance(value, int | float) else 0.0,
+    "int | None": lambda value: value if isinstance(value, int) else None,
+}
+"""By the type of a field."""
+
+
+def _cleaned(kind: type[Any], row: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of the plain fields of a dataclass."""
+    plain = {field.name: str(field.type) for field in fields(kind) if field.type in _CLEAN}
+    return {name: _CLEAN[type](row[name]) for name, type in plain.items()}

@@ -182,14 +182,14 @@ class Statements:
         return None if row is None else int(row[0])
 
     def _insert_header(self, header: ConversationHeader) -> None:
-        cursor = self.connection.execute(_INSERT_HEADER, header)
+        cursor = self.connection.execute(_INSERT_HEADER, header.row)
         assert cursor.lastrowid is not None
         search.index(self.connection, "titles", cursor.lastrowid, header.title)
 
     def _update_header(self, seq: int, header: ConversationHeader) -> None:
         run = self.connection.execute
         (title,) = run("SELECT title FROM conversations WHERE seq = ?", (seq,)).fetchone()
-        run(_UPDATE_HEADER, (*header, seq))
+        run(_UPDATE_HEADER, (*header.row, seq))
         if title != header.title:
             search.index(self.connection, "titles", seq, header.title)
 

@@ -31,7 +31,6 @@ class FiguresPanel(VerticalScroll):
     def compose(self) -> ComposeResult:
         yield Static(id="speed")
         yield Sparkline(id="speeds")
-        yield Static(id="drafts")
         yield Static(id="rest")
 
     def show(
@@ -43,7 +42,6 @@ class FiguresPanel(VerticalScroll):
             return
         self._shown = shown
         self._put("#speed", speed_text(figures, totals, palette))
-        self._put("#drafts", drafts_text(figures, palette))
         self._put("#rest", rest_text(figures, opened, memory, palette))
         self.query_one(Sparkline).data = list(figures.speeds)
 
@@ -72,9 +70,10 @@ def speed_text(figures: Figures, totals: Totals, palette: Palette) -> Text:
     return text
 
 
-def drafts_text(figures: Figures, palette: Palette) -> Text:
-    text = Text()
-    text.append("\n")
+def rest_text(
+    figures: Figures, opened: Opened | None, memory: str | None, palette: Palette
+) -> Text:
+    text = Text("\n")
     _title(text, "Accepted drafts", palette)
     if figures.tested:
         _row(text, "all", _share(figures.accepted, figures.tested))
@@ -91,14 +90,6 @@ def drafts_text(figures: Figures, palette: Palette) -> Text:
     off = words.off(figures)
     if off is not None:
         text.append(f"{off}\n", palette.style("warning"))
-    text.rstrip()
-    return text
-
-
-def rest_text(
-    figures: Figures, opened: Opened | None, memory: str | None, palette: Palette
-) -> Text:
-    text = Text()
     total = figures.decode_seconds
     text.append("\n")
     _title(text, "Time", palette)
