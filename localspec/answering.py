@@ -17,6 +17,7 @@ from localspec.drafters.registry import Parts
 from localspec.errors import UsageError
 from localspec.llama.pictures import Picture
 from localspec.prompting.detokenizer import Detokenizer
+from localspec.typed import fitted
 
 if TYPE_CHECKING:
     from localspec.llama.target import LlamaTarget
@@ -92,7 +93,8 @@ def constraint_of(
 
 def checked_stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:
     """Stop strings, each of some text, or a UsageError."""
-    stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
-    if any(not isinstance(text, str) or not text for text in stops):
+    stops = (stop,) if isinstance(stop, str) else tuple(() if stop is None else stop)
+    stops = tuple(fitted("stop", text, str) for text in stops)
+    if not all(stops):
         raise UsageError("A stop string is empty. Leave it out, or give some text.")
     return stops

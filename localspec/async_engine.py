@@ -17,7 +17,7 @@ from localspec.keywords import AnswerKeywords, LoadKeywords, require_known
 from localspec.llama.options import ModelOptions
 from localspec.loading.draft import Reference
 from localspec.loading.load import load
-from localspec.prompting.prompt import Prompt, Tokens
+from localspec.prompting.prompt import Prompt
 from localspec.prompting.template import Message
 from localspec.sessions.sessions import OpenedSession
 from localspec.stream import Completion
@@ -69,7 +69,9 @@ class AsyncEngine:
         self._threads.shutdown()
         self.engine.close()
 
-    def stream(self, prompt: Prompt | Tokens, **asked: Unpack[AnswerKeywords]) -> AsyncStream:
+    def stream(
+        self, prompt: Prompt | Sequence[int], **asked: Unpack[AnswerKeywords]
+    ) -> AsyncStream:
         """An answer to iterate with `async for`; arguments and errors are those of `Engine.stream`.
 
         Nothing happens before it is iterated, so wrong values are raised by the first step.

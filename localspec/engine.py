@@ -34,7 +34,7 @@ from localspec.policy.profile import PairProfile
 from localspec.policy.store import ProfileStore
 from localspec.policy.threads import DRAFT, TARGET, Threads
 from localspec.prompting.detokenizer import Detokenizer
-from localspec.prompting.prompt import Prompt, PromptBuilder, Tokens
+from localspec.prompting.prompt import Prompt, PromptBuilder
 from localspec.prompting.template import Message
 from localspec.retrieval import learning
 from localspec.retrieval.datastore import Datastore
@@ -43,6 +43,7 @@ from localspec.scheduling.task import Task
 from localspec.sessions.cache_states import CacheStates, identity
 from localspec.sessions.sessions import OpenedSession, Sessions
 from localspec.stream import Completion, Stream
+from localspec.typed import fitted, typed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # of Python itself from 3.11 on
@@ -154,6 +155,11 @@ class Engine(Generating):
         self._sessions.close()
         self._free()
 
+    def __reduce__(self) -> str:
+        raise UsageError(
+            "An engine cannot be copied or sent to another process. Load the model there."
+        )
+
     def _free(self) -> None:
         if self.profile.target:
             self._store.save(self.profile)
@@ -183,9 +189,10 @@ class Engine(Generating):
     def vocabulary(self) -> str | None:
         return vocabulary_of(self._parts)
 
+    @typed
     def stream(
         self,
-        prompt: Prompt | Tokens,
+        prompt: Prompt | Sequence[int],
         *,
         max_tokens: int | None = None,
         stop: str | Sequence[str] | None = (),
@@ -206,8 +213,8 @@ class Engine(Generating):
         """Start an answer; iterate the result for its chunks.
 
         Args:
-            prompt: chat messages, raw text, or `Tokens`. With `ModelOptions.mmproj`, the content of
-                a message may be a list of `{"type": "text", "text": …}` and `{"type": "image",
+            prompt: chat messages, raw text, or token ids. With `ModelOptions.mmproj`, the content
+                of a message may be a list of `{"type": "text", "text": …}` and `{"type": "image",
                 "image": bytes}`.
             max_tokens: longest answer; None goes on to the end of the context.
             stop: one or more strings that end the answer.
@@ -317,28 +324,34 @@ class Engine(Generating):
         """Continue raw text, without a chat template; see `stream`."""
         return self.stream(text, **asked).completion()
 
+    @typed
     def tokenize(self, text: str) -> list[int]:
         """Token ids of raw text; `<|…|>` markers become the control tokens they name."""
         self._check_open()
         return self.model.vocabulary.tokenize(text, special=True, add_bos=False)
 
+    @typed
     def token_bytes(self, token: int) -> bytes:
         """The bytes of a token; may be part of a character only."""
-        self._check_open()
-        return self.model.vocabulary.piece(token)
+        return self.model.vocabulary.piece(*self._checked([token]))
 
+    @typed
     def logits(self, tokens: Sequence[int]) -> Rows:
         """The target's logits after a text, float32 [vocabulary], a copy. What the cache holds of
         the tokens is not read again."""
-        return self._over(tokens, lambda seat: np.array(_rows(seat, tokens)[-1]))
+        text = self._checked(tokens)
+        if not text:
+            raise UsageError("There are no tokens. Give one or more.")
+        return self._over(text, lambda seat: np.array(_rows(seat, text)[-1]))
 
+    @typed
     def first_wrong(self, prompt: Sequence[int], answer: Sequence[int]) -> int | None:
         """See `localspec.decoding.likelihood.first_wrong`; prompt and answer have to fit the
         context."""
-        return self._over(
-            prompt, lambda seat: first_wrong(seat.target, seat.limits, prompt, answer)
-        )
+        text, then = self._checked(prompt), self._checked(answer)
+        return self._over(text, lambda seat: first_wrong(seat.target, seat.limits, text, then))
 
+    @typed
     def likelihood(
         self,
         tokens: Sequence[int],
@@ -347,11 +360,12 @@ class Engine(Generating):
         stopped: Callable[[], bool] = lambda: False,
     ) -> list[TokenLogprob]:
         """See `localspec.decoding.likelihood.likelihood`; the tokens have to fit the context."""
+        text = self._checked(tokens)
+        if alternatives < 0:
+            raise UsageError(f"alternatives is {alternatives}. Give 0 or more.")
         return self._over(
-            tokens,
-            lambda seat: likelihood(
-                seat.target, seat.limits, tokens, alternatives, stopped=stopped
-            ),
+            text,
+            lambda seat: likelihood(seat.target, seat.limits, text, alternatives, stopped=stopped),
             reuse=False,
         )
 
@@ -366,6 +380,7 @@ class Engine(Generating):
         self._datastore.refresh()
         return self._datastore.now.tokens
 
+    @typed
     def learn(
         self, texts: Mapping[str, Sequence[str]], *, patience: float = learning.PATIENCE
     ) -> None:
@@ -384,7 +399,10 @@ class Engine(Generating):
             vocabulary.fingerprint(), vocabulary.size, self.model.name
         )
         tokens = {
-            name: [vocabulary.tokenize(text, special=False, add_bos=False) for text in known]
+            fitted("name", name, str): [
+                vocabulary.tokenize(fitted("text", text, str), special=False, add_bos=False)
+                for text in ([known] if isinstance(known, str) else known)
+            ]
             for name, known in texts.items()
         }
         learning.learn(facts, tokens, patience=patience)
@@ -400,11 +418,13 @@ class Engine(Generating):
         _, models = sources(self._parts)
         return self.profile.source(models[0]).costs if models else None
 
+    @typed
     def plain_seconds(self, context_length: int) -> float | None:
         """T(1) at so many tokens of context, at the present pace; None until it was measured."""
         curve = self.profile.target
         return curve.seconds(1, context_length) * curve.pace if curve else None
 
+    @typed
     def open_session(self, path: str | os.PathLike[str]) -> OpenedSession:
         """Take up what `save_session` kept, instead of decoding it again.
 
@@ -425,6 +445,7 @@ class Engine(Generating):
         """Empty the caches; returns how many tokens the target's held."""
         return self._call(self._seats.clear)
 
+    @typed
     def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> int:
         """Keep the KV caches and what was learned of this conversation, replacing an older session.
 
@@ -508,6 +529,11 @@ class Engine(Generating):
             raise SessionError(
                 "Sessions work only with one answer at a time. Open the model with parallel=1."
             )
+
+    def _checked(self, tokens: Sequence[int]) -> list[int]:
+        """Tokens that the caller gives for a text."""
+        self._check_open()
+        return self.model.vocabulary.checked(tokens)
 
     def _check_open(self) -> None:
         # llama.cpp would read freed memory, and take the process with it.

@@ -14,6 +14,7 @@ from localspec.decoding.session import ContextShift
 from localspec.drafters.options import Drafting
 from localspec.llama.adapters import Said
 from localspec.llama.options import ModelOptions
+from localspec.typed import fitted
 
 Record = TypeVar("Record", ModelOptions, Drafting)
 
@@ -120,9 +121,11 @@ def with_keywords(
     for name in said:
         if name not in model and name not in draft:
             raise TypeError(_unknown(name, (*own, *model, *draft)))
+    options = fitted("options", options or ModelOptions(), ModelOptions)
+    drafting = fitted("drafting", drafting or Drafting(), Drafting)
     return (
-        _changed(options or ModelOptions(), {n: said[n] for n in model if n in said}),
-        _changed(drafting or Drafting(), {n: said[n] for n in draft if n in said}),
+        _changed(options, {n: said[n] for n in model if n in said}),
+        _changed(drafting, {n: said[n] for n in draft if n in said}),
     )
 
 

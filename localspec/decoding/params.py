@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from localspec.errors import UsageError
+from localspec.typed import fit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,13 @@ class SamplingParams:
     seed: int | None = None
 
     def __post_init__(self) -> None:
+        fit(self, "logit_bias")
+        try:
+            bias = {int(token): float(bias) for token, bias in dict(self.logit_bias).items()}
+        except (TypeError, ValueError):
+            shown = f"logit-bias is {self.logit_bias!r}"[:100]
+            raise UsageError(f"{shown}. Give a number for each token id.") from None
+        object.__setattr__(self, "logit_bias", bias)
         penalty = "between -1000000 and 1000000 (0 is off)"
         checks = {
             "temperature": (0.0 <= self.temperature < math.inf, "0 or more"),

@@ -11,7 +11,7 @@ from localspec.gguf.architectures import DIFFUSION, EMBEDDERS, ENCODERS, KNOWN, 
 from localspec.gguf.damage import damage
 from localspec.gguf.file import GGUFFile, SkippedText
 from localspec.gguf.mtp import is_mtp_alone
-from localspec.gguf.reader import read_gguf
+from localspec.gguf.reader import missing_parts, read_gguf
 from localspec.gguf.types import FILE_TYPES
 from localspec.llama.options import HEADS
 from localspec.text import printable
@@ -73,6 +73,8 @@ def largest_type(file: GGUFFile) -> str:
 
 def why_not(file: GGUFFile) -> str | None:
     """Why a file cannot generate text, a sentence; None if nothing is known."""
+    if missing := missing_parts(file.path):
+        return missing
     architecture = file.architecture
     kind = file.text("general.type")
     what = None

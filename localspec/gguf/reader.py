@@ -29,6 +29,7 @@ from localspec.gguf.file import (
 )
 from localspec.gguf.names import parts_of
 from localspec.gguf.types import TYPES
+from localspec.text import listed, printable
 
 MOST_BYTES = 48 << 20
 """Of metadata of all parts; the largest known vocabularies take 16 MB."""
@@ -79,6 +80,19 @@ def read_gguf(path: Path, *, tensors: bool = True) -> GGUFFile:
             "Download all of them again."
         )
     return GGUFFile(path, tuple(parts), size, version, metadata, tuple(found), kinds)
+
+
+def missing_parts(path: Path) -> str | None:
+    """Which parts of a split model, as its name shows them, are not beside it, as sentences."""
+    names = parts_of(path.name)
+    missing = [name for name in names if not path.with_name(name).is_file()]
+    if len(names) == 1 or not missing:
+        return None
+    return (
+        f"Of the {len(names)} parts of this model, {listed(missing)} "
+        f"{'is' if len(missing) == 1 else 'are'} not in '{printable(str(path.parent), 1000)}'. "
+        "Put all parts into one folder."
+    )
 
 
 def _parts(path: Path, metadata: Mapping[str, Value], count: int) -> list[Path]:

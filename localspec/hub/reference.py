@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 from localspec.errors import UsageError
 from localspec.gguf.names import is_repository, stays_inside
 from localspec.text import printable
+from localspec.typed import fitted
 
 DEMO = "demo"
 
@@ -64,7 +65,7 @@ def parse(reference: str | os.PathLike[str] | None) -> Path | Repository | Catal
     if not reference:
         raise UsageError("The name of the model is empty. Give a path or user/repo.")
     if not isinstance(reference, str):
-        return Path(reference)
+        return Path(fitted("model", reference, str | os.PathLike[str]))
     text = reference
     try:
         path = Path(text).expanduser()

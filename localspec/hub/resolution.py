@@ -9,6 +9,7 @@ from pathlib import Path
 from localspec import paths
 from localspec.errors import ModelNotFound
 from localspec.gguf.names import DEFAULT_QUANT, ModelFiles, choose, models_among, parts_of
+from localspec.gguf.reader import missing_parts
 from localspec.hub import cache, packages
 from localspec.hub.reference import CatalogName, Repository, parse
 from localspec.text import listed, printable
@@ -86,24 +87,15 @@ def _whole(path: Path) -> Path:
     if path.is_dir():
         raise ModelNotFound(f"{_shown(path)} is a folder. Name the .gguf file in it.")
     parts = [path.with_name(name) for name in parts_of(path.name)]
-    if len(parts) == 1:
-        if path.exists() and not path.is_file():
-            raise ModelNotFound(f"{_shown(path)} is a pipe or a device. Name a .gguf file.")
-        if not path.exists():
-            raise ModelNotFound(
-                f"There is no file {_shown(path)}. Check the path, or leave out -m to use the "
-                "embedded model."
-            )
-        return path
-    missing = [part for part in parts if not part.is_file()]
-    if len(missing) == len(parts):
-        raise ModelNotFound(f"There is no file {_shown(path)}. Check the path.")
-    if missing:
+    if path.exists() and not path.is_file():
+        raise ModelNotFound(f"{_shown(path)} is a pipe or a device. Name a .gguf file.")
+    if not any(part.is_file() for part in parts):
         raise ModelNotFound(
-            f"Of the {len(parts)} parts of this model, {listed([p.name for p in missing])} "
-            f"{'is' if len(missing) == 1 else 'are'} not in '{_shown(path.parent)}'. "
-            "Put all parts into one folder."
+            f"There is no file {_shown(path)}. Check the path, or leave out -m to use the "
+            "embedded model."
         )
+    if missing := missing_parts(path):
+        raise ModelNotFound(missing)
     return parts[0]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from localspec.errors import UsageError
 from localspec.identity import file_identity
+from localspec.typed import fit, fitted
 
 _SCALED = re.compile(r"(.+\.gguf):([^/\\]*)", re.IGNORECASE | re.DOTALL)
 
@@ -22,6 +23,7 @@ class Adapter:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
+        fit(self)
         if not math.isfinite(self.scale):
             raise UsageError(
                 f"The scale of the adapter {self.path} is {self.scale}. Give a number, such as 0.5."
@@ -57,8 +59,9 @@ Said = str | os.PathLike[str] | Adapter
 def adapters(said: Said | Iterable[Said]) -> tuple[Adapter, ...]:
     """Each as `Adapter.parse` reads it."""
     several = (said,) if isinstance(said, str | os.PathLike | Adapter) else said
+    found = (fitted("lora", one, Said) for one in several)
     return tuple(
-        one if isinstance(one, Adapter) else Adapter.parse(os.fspath(one)) for one in several
+        one if isinstance(one, Adapter) else Adapter.parse(os.fspath(one)) for one in found
     )
 
 

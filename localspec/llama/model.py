@@ -15,7 +15,7 @@ from localspec.files import gguf_fault
 from localspec.llama import kernels, library
 from localspec.llama.adapters import Adapter
 from localspec.llama.options import ModelOptions
-from localspec.llama.vocabulary import Vocabulary
+from localspec.llama.vocabulary import Vocabulary, alive
 
 Progress = Callable[[float], None]
 """Called with the loaded fraction, 0 to 1. An exception stops the loading."""
@@ -59,7 +59,7 @@ class Model:
     ) -> None:
         self.path, self.name = path, path.stem
         self.adapters = tuple(adapters)
-        self.handle: Any = None
+        self._handle: Any = None
         self._adapting: list[Any] = []  # freed with the weights
         _check_file(path)
         library.start()
@@ -76,7 +76,7 @@ class Model:
         before = kernels.taken_so_far()
         try:
             with kernels.taken(wanted=options.kernels != "off"):
-                self.handle = self._load(params, progress)
+                self._handle = self._load(params, progress)
             self.kernels = kernels.off("its weights stay as they are in the file")
             if weight_buffers:
                 self.kernels = kernels.loaded(options.kernels, before)
@@ -110,9 +110,15 @@ class Model:
 
     def close(self) -> None:
         """Free the weights, after all contexts of the model."""
-        if self.handle is not None:
-            llama_cpp.llama_model_free(self.handle)
-            self.handle = None
+        handle, self._handle = self._handle, None
+        if "vocabulary" in vars(self):
+            self.vocabulary.native = None
+        if handle is not None:
+            llama_cpp.llama_model_free(handle)
+
+    @property
+    def handle(self) -> Any:
+        return alive(self._handle)
 
     @property
     def chat_template(self) -> str | None:

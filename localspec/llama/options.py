@@ -9,6 +9,7 @@ from typing import cast
 
 from localspec.errors import UsageError
 from localspec.llama.adapters import Adapter, Said, adapters
+from localspec.typed import fit
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 FLASH_ATTENTION = ("auto", "on", "off")
@@ -102,6 +103,7 @@ class ModelOptions:
     exact: bool = False
 
     def __post_init__(self) -> None:
+        fit(self)
         object.__setattr__(self, "rpc", _rpc_servers(self.rpc))
         object.__setattr__(self, "lora", adapters(self.lora))
         object.__setattr__(self, "lora_draft", adapters(self.lora_draft))
@@ -198,7 +200,7 @@ class ModelOptions:
 
 def _rpc_servers(said: str | Sequence[str]) -> tuple[str, ...]:
     """Addresses of RPC servers, split at commas. A UsageError for one that is no `host:port`."""
-    texts = (said,) if isinstance(said, str) else said
+    texts = (said,) if isinstance(said, str) else map(str, said)
     found = [part.strip() for text in texts for part in text.split(",")]
     for address in found:
         host, _, port = address.rpartition(":")

@@ -63,7 +63,8 @@ def marked(messages: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]],
     def text(part: Mapping[str, Any]) -> str:
         if part.get("type") != "image":
             return str(part.get("text") or "")
-        image = part["image"]
+        said = part.get("image")
+        image = said if isinstance(said, bytes) else b""  # which is refused
         require_image(image)
         key = hashlib.sha256(image).hexdigest()
         images[key] = image

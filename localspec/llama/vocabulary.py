@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +11,13 @@ from typing import Any
 import llama_cpp
 
 from localspec.errors import DraftMismatch, UsageError
+
+
+def alive(handle: Any) -> Any:
+    """A handle of llama.cpp's, which would read freed memory; a UsageError where it is None."""
+    if handle is None:
+        raise UsageError("The model is closed. Load it again.")
+    return handle
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +35,7 @@ class Vocabulary:
     """The tokens of a model; `bos` and `eos` are -1 if missing."""
 
     def __init__(self, handle: Any) -> None:
-        self.handle = handle
+        self.native: Any = handle  # None from when its model is closed
         self.size: int = llama_cpp.llama_vocab_n_tokens(handle)
         self.bos: int = llama_cpp.llama_vocab_bos(handle)
         self.eos: int = llama_cpp.llama_vocab_eos(handle)
@@ -35,13 +43,23 @@ class Vocabulary:
         self._pieces: dict[int, bytes] = {}
         self._ends: dict[int, bool] = {}
 
+    @property
+    def handle(self) -> Any:
+        return alive(self.native)
+
     def checked(self, tokens: Sequence[int]) -> list[int]:
         """The caller's token ids; a UsageError for an unknown one, which llama.cpp would not
         survive."""
-        for token in tokens:
+        try:
+            found = [*map(operator.index, tokens)]
+        except TypeError:
+            raise UsageError(
+                "Token ids are whole numbers. Look them up with Engine.tokenize()."
+            ) from None
+        for token in found:
             if not 0 <= token < self.size:
                 raise UsageError(f"There is no token {token}. Ids go from 0 to {self.size - 1}.")
-        return list(tokens)
+        return found
 
     def tokenize(self, text: str, *, special: bool, add_bos: bool) -> list[int]:
         """Token ids of a text; lone surrogates become question marks. `special`: read `<|…|>` and

@@ -18,6 +18,7 @@ from localspec.llama.options import AUTO, ModelOptions
 from localspec.pairing.auto import Choice, choose
 from localspec.pairing.trained import best_for
 from localspec.self_draft.recipe import SELF, Wish
+from localspec.typed import typed
 
 Reference = str | os.PathLike[str]
 """A path, `user/repo:quant`, a catalogue name, or "demo" for the embedded pair (see
@@ -50,9 +51,10 @@ class ChosenDraft:
         self.own_mtp = False
 
 
+@typed
 def draft_for(
     target: Path,
-    reference: Reference | None,
+    draft: Reference | None,
     options: ModelOptions,
     *,
     offline: bool | None = None,
@@ -60,26 +62,26 @@ def draft_for(
 ) -> ChosenDraft:
     """Which draft to open. Raises as `find_draft`, and UsageError for an adapter without a named
     draft model."""
-    if options.draft_adapters and reference in (None, AUTO, "none"):
+    if options.draft_adapters and draft in (None, AUTO, "none"):
         raise UsageError(
             "An adapter of the draft model fits one model. Name that with -d (draft=), or leave "
             "out --lora-draft (lora_draft=)."
         )
-    automatic, why = reference == AUTO, None
+    automatic, why = draft == AUTO, None
     # What drafts from hidden states is made for text, and takes no adapter.
     for_text = options.mmproj is None and not options.draft_adapters
-    if for_text and _takes_own_mtp(target, reference, options):
+    if for_text and _takes_own_mtp(target, draft, options):
         why = "the layer that the model was trained with to predict ahead drafts"
         return ChosenDraft(target, own_mtp=True, automatic=automatic, why=why)
-    if reference in (None, "none"):
+    if draft in (None, "none"):
         return ChosenDraft(why_none="none was asked for")
     if automatic:
         choice = choose_draft(target, options)
         if choice.draft is None:
             return ChosenDraft(automatic=True, why_none=choice.why)
-        reference, why = choice.draft, choice.why or None
-    assert reference is not None
-    found = find_draft(reference, target, options, offline=offline, progress=progress)
+        draft, why = choice.draft, choice.why or None
+    assert draft is not None
+    found = find_draft(draft, target, options, offline=offline, progress=progress)
     found.automatic, found.why = automatic, why
     if found.path is None:
         found.why_none = "no draft made from its own file pays"

@@ -46,7 +46,7 @@ class PromptBuilder:
 
     def tokens(
         self,
-        prompt: Prompt | Tokens,
+        prompt: Prompt | Sequence[int],
         max_tokens: int | None,
         overflow: str,
         stats: GenerationStats,
@@ -58,11 +58,14 @@ class PromptBuilder:
         if overflow not in OVERFLOW:
             raise UsageError(f"overflow is '{overflow}'. Choose one of {', '.join(OVERFLOW)}.")
         vocabulary = self._model.vocabulary
+        if not isinstance(prompt, str | Tokens):
+            items: list[Any] = [*prompt]
+            prompt = Tokens(items) if items and hasattr(items[0], "__index__") else items
         if isinstance(prompt, str):
             tokens = Tokens(prompt_tokens(vocabulary, prompt, add_bos=self._lacks_bos(prompt)))
         elif isinstance(prompt, Tokens):
-            vocabulary.checked(prompt)
-            tokens = prompt
+            tokens = Tokens(vocabulary.checked(prompt))
+            tokens.pictures = prompt.pictures
         else:
             check_messages(prompt)
             tokens = self._render(prompt)

@@ -102,13 +102,18 @@ class MessagesRequest(Conversation, Sampling):
 
 
 def _messages(role: str, blocks: Sequence[Block]) -> list[Message]:
-    found = [
-        Message(role="tool", content=_text(block.content or ""), tool_call_id=block.tool_use_id)
-        for block in blocks
-        if block.type == "tool_result"
-    ]
+    found, shown = list[Message](), list[Block]()
+    for block in blocks:
+        if block.type == "tool_result":
+            parts = block.content if isinstance(block.content, list) else []
+            images = [part for part in parts if part.type == "image"]  # which only users show
+            content = [p for p in parts if p.type != "image"] if images else block.content or ""
+            said = _text(content)
+            found.append(Message(role="tool", content=said, tool_call_id=block.tool_use_id))
+            shown += images
     calls = [_call(block) for block in blocks if block.type == "tool_use"]
     rest = [block for block in blocks if block.type not in ("tool_use", "tool_result")]
+    rest = [*shown, *rest]
     if rest or calls or not found:
         thoughts = [block.thinking or "" for block in rest if block.type == "thinking"]
         thought = "\n".join(thoughts) or None
@@ -126,8 +131,11 @@ def _content(blocks: Sequence[Block]) -> Content:
     for block in blocks:
         if block.type == "image":
             source = block.source if isinstance(block.source, Source) else None
-            data = source and source.data and f"data:{source.media_type};base64,{source.data}"
-            found.append(ContentPart(type="image_url", image_url=data or None))
+            if source is None or not source.data:
+                why = "The server fetches nothing: send the image, in a source of type base64."
+                raise ApiError(400, f"An image has no data. {why}")
+            data = f"data:{source.media_type};base64,{source.data}"
+            found.append(ContentPart(type="image", image_url=data))
         else:
             found.append(ContentPart(type="text", text=_text([block])))
     return found

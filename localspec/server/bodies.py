@@ -55,7 +55,10 @@ def parsed(body: bytes, record: type[Wire]) -> Wire:
     try:
         value = from_json(body.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
     except ValueError as error:
-        raise ApiError(400, f"The body is not JSON: {error}.") from None
+        why = f"is not JSON: {error}."
+        if "surrogate" in why or "hex escape" in why:
+            why = "has half a surrogate pair, such as \\ud800, alone. Send whole characters."
+        raise ApiError(400, f"The body {why}") from None
     if not isinstance(value, dict):
         raise ApiError(400, "The body is not a JSON object. Wrap it in { }.")
     if _count(value) > MOST_VALUES:

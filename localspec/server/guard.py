@@ -23,6 +23,7 @@ from localspec.server.service import Common
 from localspec.text import printable
 
 _ABSOLUTE = re.compile("https?://([^/]*)", re.IGNORECASE)  # before the path, as for a proxy
+_PRIVATE = "Access-Control-Allow-Private-Network"
 OPEN = frozenset(["/", "/health", "/v1/health"])
 
 
@@ -56,7 +57,7 @@ class Guard:
                 answered = MutableHeaders(scope=message)
                 answered.setdefault("X-Content-Type-Options", "nosniff")
                 answered.setdefault("Cache-Control", "no-store")
-                answered.update(self._cors(headers.get("origin")))
+                answered.update(self._cors(headers))
             await send(message)
 
         try:
@@ -133,7 +134,8 @@ class Guard:
         own = parts.scheme in ("http", "https") and is_loopback(parts.hostname or "")
         return "*" in cors or origin in cors or (own and LOCAL in cors)
 
-    def _cors(self, origin: str | None) -> Mapping[str, str]:
+    def _cors(self, headers: Headers) -> Mapping[str, str]:
+        origin = headers.get("origin")
         if origin is None or not self._allows(origin):
             return {}
         return {
@@ -141,6 +143,7 @@ class Guard:
             "Access-Control-Allow-Methods": "GET, POST, OPTIONS",
             "Access-Control-Allow-Headers": "*, Authorization, X-Api-Key",
             "Access-Control-Max-Age": "600",
+            **({_PRIVATE: "true"} if "access-control-request-private-network" in headers else {}),
             "Vary": "Origin",
         }
 

@@ -125,7 +125,7 @@ def _with_images(text: str, images: Sequence[str] | None) -> Content:
     if not images:
         return text
     urls = [f"data:image/*;base64,{one}" for one in images]
-    shown = [ContentPart(type="image_url", image_url=url) for url in urls]
+    shown = [ContentPart(type="images", image_url=url) for url in urls]
     return [*shown, ContentPart(type="text", text=text)]
 
 

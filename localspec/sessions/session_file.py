@@ -115,7 +115,10 @@ def write(path: Path, facts: Mapping[str, Any], parts: Mapping[str, Part]) -> No
             "checksum": zlib.crc32(part.data),
         }
         size = _aligned(size + part.nbytes)
-    text = json.dumps({**facts, "parts": described}).encode()
+    try:
+        text = json.dumps({**facts, "parts": described}).encode()
+    except (TypeError, ValueError, RecursionError) as error:  # the caller's conversation
+        raise SessionError(f"The conversation is not of JSON values: {error}. Change it.") from None
     checksum = zlib.crc32(text, zlib.crc32(struct.pack("<Q", len(text))))
     try:
         remove_abandoned(path.parent, f"{glob.escape(path.name)}.*.partial")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import localspec
@@ -15,6 +19,7 @@ from localspec import (
     Drafting,
     Engine,
     EngineBusy,
+    LocalspecError,
     ModelOptions,
     SamplingParams,
     UsageError,
@@ -25,6 +30,10 @@ from tests.support.sessions import make_drafts_cheap
 
 GREEDY = SamplingParams(temperature=0)
 FOX = [{"role": "user", "content": "Tell me a story about a fox."}]
+
+
+def of_any_type(value: object) -> Any:
+    return value
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +155,62 @@ def test_cancel_before_the_first_chunk(engine: Engine) -> None:
     stream.cancel()
     assert stream.completion().finish_reason == "cancelled"
     assert stream.stats.generated_tokens == 0
+
+
+def test_token_ids_and_numbers_of_any_library_are_taken(engine: Engine) -> None:
+    ids = [engine.model.vocabulary.bos, *engine.tokenize(CLEAR)]
+    plain = engine.generate(CLEAR, max_tokens=8, sampling=GREEDY).text
+    zero, eight, seed = map(of_any_type, (np.float32(0), np.int64(8), np.int64(3)))
+    for prompt in map(of_any_type, (ids, tuple(ids), np.array(ids), iter(ids))):
+        sampling = SamplingParams(temperature=zero, seed=seed)
+        assert engine.stream(prompt, max_tokens=eight, sampling=sampling).completion().text == plain
+    array = of_any_type(np.array(ids))
+    assert (engine.logits(array) == engine.logits(ids)).all()
+    assert engine.token_bytes(array[1]) == engine.token_bytes(ids[1])
+    said = engine.chat(FOX, max_tokens=8, sampling=GREEDY).text
+    assert engine.chat(of_any_type(iter(FOX)), max_tokens=8, sampling=GREEDY).text == said
+
+
+@pytest.mark.parametrize(
+    ("call", "names"),
+    [
+        (lambda engine: engine.token_bytes(-1), "no token -1"),
+        (lambda engine: engine.token_bytes(10**9), "no token 1000000000"),
+        (lambda engine: engine.tokenize(b"x"), "text is b'x'. Give text"),
+        (lambda engine: engine.logits([-1]), "no token -1"),
+        (lambda engine: engine.logits([]), "no tokens"),
+        (lambda engine: engine.likelihood([10**9]), "no token"),
+        (lambda engine: engine.likelihood([1], -1), "alternatives is -1"),
+        (lambda engine: engine.first_wrong([1], ["x"]), "whole numbers"),
+        (lambda engine: engine.learn({"a": [None]}), "text is None"),
+        (lambda engine: engine.open_session(None), "path is None"),
+        (lambda engine: engine.save_session("s", {1}), "not of JSON values"),
+        (pickle.dumps, "sent to another process"),
+        (copy.deepcopy, "cannot be copied"),
+    ],
+)
+def test_arguments_of_other_types_are_refused(
+    engine: Engine, call: Callable[[Engine], object], names: str
+) -> None:
+    with pytest.raises(LocalspecError, match=names):
+        call(engine)
+
+
+def test_nothing_of_a_closed_engine_reads_freed_memory() -> None:
+    with localspec.load(options=ModelOptions(context=128)) as pair:
+        pass
+    for use in (
+        lambda: pair.learn({"a": ["b"]}),
+        lambda: pair.logits([1]),
+        lambda: pair.prompts.text(FOX),
+        lambda: pair.model.vocabulary.tokenize("x", special=False, add_bos=False),
+        lambda: pair.model.vocabulary.piece(7_000),
+        lambda: pair.model.chat_template,
+        lambda: pair.calibrate(),
+    ):
+        with pytest.raises(UsageError, match=r"is closed\. Load"):
+            use()
+    assert pair.context_length == 128
 
 
 def test_second_stream_in_the_same_thread_is_refused(engine: Engine) -> None:
@@ -352,6 +417,19 @@ def test_loading_reports_progress_and_stops_on_an_exception() -> None:
         ([], {}, "no messages"),
         ([{"content": "hi"}], {}, "no role"),
         ([{"role": "user"}], {}, "no content"),
+        (None, {}, "prompt is None"),
+        (b"Once", {}, "prompt is b'Once'"),
+        ([1.5], {}, "no role"),
+        ([1, 2**31], {}, "no token 2147483648"),
+        ([1, "x"], {}, "whole numbers"),
+        ([{"role": "user", "content": [{"type": "image"}]}], {}, "cannot be read"),
+        (FOX, {"max_tokens": "4"}, "max-tokens is '4'. Give a whole number or None"),
+        (FOX, {"stop": 5}, "stop is 5. Give text or a sequence or None"),
+        (FOX, {"stop": [None]}, "stop is None. Give text"),
+        (FOX, {"sampling": {"seed": 1}}, "Give a SamplingParams or None"),
+        (FOX, {"json_schema": dict}, "Give text or a dictionary or None"),
+        (FOX, {"reuse": "no"}, "reuse is 'no'. Give True or False"),
+        (FOX, {"progress": 5}, "progress is 5. Give a function or None"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_at_the_call(
@@ -364,6 +442,27 @@ def test_what_cannot_be_meant_is_refused_at_the_call(
 @pytest.mark.parametrize(
     ("make", "names"),
     [
+        (lambda: SamplingParams(top_k=of_any_type("5")), "top-k is '5'. Give a whole number"),
+        (
+            lambda: SamplingParams(temperature=of_any_type(None)),
+            "temperature is None. Give a number",
+        ),
+        (
+            lambda: SamplingParams(logit_bias=of_any_type({1: "x"})),
+            "logit-bias is .* for each token id",
+        ),
+        (lambda: Drafting(drafter=of_any_type(["x"])), "no drafter"),
+        (lambda: Drafting(depth=of_any_type(2.5)), "depth is 2.5. Give a whole number or None"),
+        (lambda: ModelOptions(exact=of_any_type("no")), "exact is 'no'. Give True or False"),
+        (lambda: ModelOptions(lora=of_any_type([("x", 1.0)])), "lora is .*Give text or a path"),
+        (lambda: ModelOptions(rpc=of_any_type(None)), "rpc is None"),
+        (lambda: localspec.load(of_any_type(b"x")), "model is b'x'. Give text or a path"),
+        (
+            lambda: localspec.load(drafting=of_any_type("none")),
+            "drafting is 'none'. Give a Drafting",
+        ),
+        (lambda: localspec.load(draft=of_any_type(5)), "draft is 5. Give text or a path or None"),
+        (lambda: localspec.load(progress=of_any_type(5)), "progress is 5. Give a function"),
         (lambda: Drafting(drafter="magic"), "no drafter 'magic'.*cascade"),
         (lambda: Drafting(depth=0), "depth is 0.*--drafter none"),
         (lambda: Drafting(depth=-1), "depth is -1"),

@@ -144,6 +144,21 @@ def test_parts_keep_their_places(seeing: Running, mixed: tuple[str, int]) -> Non
     assert count["input_tokens"] == mixed[1]
 
 
+def test_an_image_that_a_tool_gives_is_seen(seeing: Running) -> None:
+    def tokens(*content: dict[str, Any]) -> int:
+        use = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": "a", "content": [*content]}
+        turns = [("user", TEXT), ("assistant", [use]), ("user", [result])]
+        body = {"messages": [{"role": role, "content": said} for role, said in turns]}
+        found = asked(seeing, "/v1/messages/count_tokens", body)["input_tokens"]
+        assert isinstance(found, int)
+        return found
+
+    text = {"type": "text", "text": TEXT}
+    image = {"type": "image", "source": {"type": "base64", "data": IMAGE}}
+    assert tokens(text, image) >= tokens(text) + POSITIONS
+
+
 def test_ollamas_images_come_first_and_in_order(seeing: Running, reference: Engine) -> None:
     system = {"role": "system", "content": "You tell stories."}
     first = said_by(reference, system, user(png(1), png(2), TEXT))
@@ -179,6 +194,7 @@ _SHOWN = [{"type": "image_url", "image_url": f"data:image/png;base64,{IMAGE}"}]
         ("/v1/chat/completions", openai("file:///etc/passwd"), "The server fetches nothing"),
         ("/v1/chat/completions", openai("data:;base64,%%%"), "not valid base64"),
         ("/v1/chat/completions", openai("data:;base64,bm8gaW1hZ2U="), "cannot be read"),
+        ("/v1/messages", _anthropic(_ANYWHERE), "source of type base64"),
         ("/v1/messages", _anthropic(_ANYWHERE), "The server fetches nothing"),
         ("/v1/messages", _anthropic(None), "The server fetches nothing"),
         ("/v1/messages", _anthropic(_BROKEN), "not valid base64"),

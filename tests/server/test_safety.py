@@ -157,8 +157,12 @@ def open_server(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_a_page_that_is_allowed(open_server: Running) -> None:
     origin = {"Origin": "http://page.example"}
-    preflight = open_server.request("OPTIONS", CHAT, headers=origin)
-    assert preflight.status == 200
+    private = "access-control-allow-private-network"
+    assert private not in open_server.request("OPTIONS", CHAT, headers=origin).headers
+    asks = {"Access-Control-Request-Private-Network": "true"}
+    assert private not in open_server.request("OPTIONS", CHAT, headers=asks).headers
+    preflight = open_server.request("OPTIONS", CHAT, headers=origin | asks)
+    assert (preflight.status, preflight.headers[private]) == (200, "true")
     assert preflight.headers["access-control-allow-origin"] == "http://page.example"
     assert "POST" in preflight.headers["access-control-allow-methods"]
     reply = open_server.post(CHAT, ASK, headers=origin)
@@ -270,6 +274,34 @@ HOSTILE |= {
     "a deep grammar": wrong(grammar="root ::= " + "(" * 10_000 + '"a"' + ")" * 10_000),
     "mirostat": wrong(mirostat=2),
 }
+
+
+@pytest.mark.parametrize("half", [r"\ud800", r"\udfff", r"\ud800 x", r"\ud800\n", r"\udfff\ud800"])
+def test_half_a_character_is_refused_in_words(server: Running, half: str) -> None:
+    reply = server.request("POST", "/tokenize", raw=b'{"content": "%s"}' % half.encode())
+    assert reply.status == 400
+    assert "has half a surrogate pair" in reply.json["error"]["message"]
+
+
+SEEN = {"source": {"type": "base64", "data": "x"}, "type": "image"}
+
+
+@pytest.mark.parametrize(
+    ("path", "message", "name"),
+    [
+        (CHAT, {"content": [{"type": "image_url", "image_url": "x"}]}, "image_url"),
+        ("/v1/responses", {"content": [{"type": "input_image"}]}, "input_image"),
+        ("/v1/messages", {"content": [SEEN]}, "image"),
+        ("/api/chat", {"content": "x", "images": ["x"]}, "images"),
+    ],
+)
+def test_an_image_is_refused_by_the_name_it_was_sent_by(
+    server: Running, path: str, message: dict[str, Any], name: str
+) -> None:
+    said = [{"role": "user", **message}]
+    reply = server.post(path, {"messages": said, "input": said, "max_tokens": 1})
+    assert reply.status == 400
+    assert f"'{name}'" in json.dumps(reply.json)
 
 
 @pytest.mark.parametrize("kind", HOSTILE)

@@ -16,7 +16,7 @@ from localspec.server.tools import Tool, without_hosted
 from localspec.server.wire import Record
 
 TEXTS = ("text", "input_text", "output_text", "refusal")
-IMAGES = ("image_url", "input_image")
+IMAGES = ("image_url", "input_image", "image", "images")  # also Anthropic's, and ollama's
 _DATA = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 
 
