@@ -107,16 +107,14 @@ def test_a_crash_before_the_name_is_taken(tmp_path: Path) -> None:
 
 
 def test_what_is_private_is_nobody_elses(tmp_path: Path) -> None:
+    """Before it has its name as well."""
     path = tmp_path / "own" / "a.json"
     write_atomically(path, "secret", private=True)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-
-
-def test_what_is_private_is_so_before_it_has_its_name(tmp_path: Path) -> None:
-    with replacing(tmp_path / "a.json", private=True) as partial:
+    with replacing(tmp_path / "b.json", private=True) as partial:
         partial.write_text("secret")
-        assert stat.S_IMODE(partial.stat().st_mode) == 0o600
+        for private in (path, partial):
+            assert stat.S_IMODE(private.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
 def test_a_file_is_read_and_nothing_else(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ PROCESSES = re.compile(
     r"|from tests\.tui\.(terminals|kills) import|.*\bsleep\()",
     re.MULTILINE,
 )
-NONE = {"test_native_build.py", "test_tiers.py"}
-"""`subprocess` is replaced there, or named."""
+NONE = {"test_tiers.py"}
+"""`subprocess` is named there."""
 
 
 def test_what_starts_processes_or_sleeps_is_nightly() -> None:

@@ -15,7 +15,6 @@ import pytest
 import localspec
 from localspec import (
     AsyncEngine,
-    Completion,
     ContextOverflow,
     Drafting,
     Engine,
@@ -26,7 +25,6 @@ from localspec import (
     load_async,
 )
 from localspec.async_engine import Loading
-from localspec.scheduling.task import AHEAD, Task
 from tests.support import inside
 from tests.support.sessions import make_drafts_cheap
 
@@ -112,23 +110,6 @@ async def test_a_wrong_name_is_told_at_once(answering: AsyncEngine) -> None:
         answering.stream("Once", max_token=3)  # type: ignore[call-arg]
 
 
-async def test_what_is_asked_reaches_the_engine(
-    answering: AsyncEngine, alone: Callable[[str, int], str]
-) -> None:
-    read: list[tuple[int, int]] = []
-    answer = await answering.generate(
-        "Once upon a time",
-        max_tokens=4,
-        sampling=GREEDY,
-        drafting=PLAIN,
-        reuse=False,
-        progress=lambda done, total: read.append((done, total)),
-    )
-    assert answer.text == alone("Once upon a time", 4)
-    assert read
-    assert read[-1][0] == read[-1][1]
-
-
 async def test_an_answer_is_that_of_the_engine(
     answering: AsyncEngine, alone: Callable[[str, int], str]
 ) -> None:
@@ -139,13 +120,6 @@ async def test_an_answer_is_that_of_the_engine(
     assert stream.finish_reason == "length"
     assert stream.stats.generated_tokens == 60
     assert [chunk async for chunk in stream] == [], "it is over"
-
-
-async def test_chat_gives_a_completion(answering: AsyncEngine, engine: Engine) -> None:
-    fox = [{"role": "user", "content": "Tell me a story about a fox."}]
-    told = await answering.chat(fox, max_tokens=24, sampling=GREEDY, drafting=PLAIN)
-    assert isinstance(told, Completion)
-    assert told.text == engine.chat(fox, max_tokens=24, sampling=GREEDY, drafting=PLAIN).text
 
 
 async def test_the_loop_goes_on_meanwhile(answering: AsyncEngine) -> None:
@@ -183,17 +157,6 @@ async def test_answers_come_in_the_order_in_which_they_were_asked_for(
     texts = await asyncio.gather(*(ask(prompt) for prompt in OTHERS))
     assert order == list(OTHERS)
     assert texts == [alone(prompt, 20) for prompt in OTHERS]
-
-
-async def test_one_that_is_not_read_stands_still(answering: AsyncEngine) -> None:
-    def running() -> list[Task]:
-        return inside.scheduler(answering.engine).tasks
-
-    async with answering.stream(PROMPT, max_tokens=200, sampling=GREEDY) as stream:
-        async for _ in stream:
-            await until(lambda: running()[0].idle)
-            assert inside.unread(running()[0]) == AHEAD
-            break
 
 
 async def steps_after(answering: AsyncEngine, stream: localspec.AsyncStream, before: int) -> None:
@@ -362,17 +325,6 @@ async def test_a_loop_that_ends_in_the_middle_frees_the_engine(
     assert inside.scheduler(answering.engine).tasks, "somebody may still read it"
     kept.clear()
     assert await said(answering, PROMPT, 24) == alone(PROMPT, 24)
-
-
-async def test_two_at_a_time_where_the_engine_gives_that(
-    engine: Engine, alone: Callable[[str, int], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Engine, "parallel", 2)
-    monkeypatch.setattr(engine, "close", lambda: None)
-    async with AsyncEngine(engine) as answering:
-        texts = await asyncio.gather(*(said(answering, prompt, 20) for prompt in OTHERS))
-        assert texts == [alone(prompt, 20) for prompt in OTHERS]
-        assert threads() == ["localspec-async"]
 
 
 async def test_closing_stops_what_runs_and_what_waits() -> None:

@@ -1,4 +1,4 @@
-"""Sparse distributions against dense arithmetic, and the random sources that draw from them."""
+"""Sparse distributions against dense arithmetic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.decoding.distribution import Distribution, Probabilities
-from tests.support.toys import EnumeratingSource, enumerate_outcomes, examples, expectation
+from tests.support.toys import examples
 
 SIZE = 8
 
@@ -79,38 +79,3 @@ def test_certain_distribution_has_all_mass_on_one_token() -> None:
     assert (p.prob(5), p.prob(4)) == (1.0, 0.0)
     assert p.without(5) is None
     assert p.without(4) is not None
-
-
-def test_enumerating_source_walks_through_every_outcome_once() -> None:
-    p = Distribution.normalised(np.array([0, 1, 2], np.int32), np.array([1.0, 0.0, 3.0]))
-    seen: list[tuple[bool, int]] = []
-
-    def run(random: EnumeratingSource) -> tuple[bool, int]:
-        outcome = random.coin(0.25, 0, 0), random.draw(p, 0)
-        seen.append(outcome)
-        return outcome
-
-    found = enumerate_outcomes(run)
-    assert found == {
-        (True, 0): 0.0625,
-        (True, 2): 0.1875,
-        (False, 0): 0.1875,
-        (False, 2): 0.5625,
-    }
-    assert len(seen) == 4, "the token without probability is left out"
-
-
-def test_enumerating_source_follows_programs_that_ask_differently_each_time() -> None:
-    def tosses(random: EnumeratingSource) -> int:
-        """Until heads, three times at most."""
-        return next((i for i in range(3) if random.coin(0.5, i, 0)), 3)
-
-    assert enumerate_outcomes(tosses) == {0: 0.5, 1: 0.25, 2: 0.125, 3: 0.125}
-    assert expectation(tosses) == 0.875
-    assert enumerate_outcomes(lambda random: random.coin(1.7, 0, 0)) == {True: 1.0}
-
-
-def test_enumerating_source_takes_no_two_decisions_at_one_place() -> None:
-    p = Distribution.normalised(np.array([0, 1], np.int32), np.array([1.0, 1.0]))
-    with pytest.raises(AssertionError, match="decides twice"):
-        enumerate_outcomes(lambda random: (random.draw(p, 3), random.draw(p, 3)))

@@ -7,22 +7,8 @@ import pytest
 
 from localspec import Drafting, Engine, SamplingParams
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.logprobs import told_along, told_as_sampled
+from localspec.decoding.logprobs import told_as_sampled
 from localspec.decoding.sampling import Sampler
-
-
-def test_they_are_of_the_softmax_of_each_tokens_own_row() -> None:
-    rows = np.log(np.array([[0.1, 0.9], [0.25, 0.75], [0.5, 0.5]])).astype(np.float32) + 3
-    told = told_along(rows[[0, 2]], [1, 0], 2)
-    assert [one.token for one in told] == [1, 0]
-    assert np.exp([one.logprob for one in told]) == pytest.approx([0.9, 0.5])
-    assert [token for token, _ in told[0].top] == [1, 0]
-    assert np.exp([p for _, p in told[0].top]) == pytest.approx([0.9, 0.1])
-
-
-def test_tokens_that_a_step_did_not_keep_are_not_told() -> None:
-    rows = np.zeros((3, 4), np.float32)
-    assert [one.top for one in told_along(rows, [2], 0)] == [()]
 
 
 @pytest.mark.parametrize("drafting", [Drafting(drafter="model"), Drafting(drafter="none")])

@@ -20,14 +20,12 @@ from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import UsageError
 from tests.decoding.exact import EXACT, model_drafter, verify
 from tests.support.toys import (
-    GREEDY,
     START,
     EnumeratingSource,
     ToyModel,
     ToySource,
     chosen_chain,
     drawn_chain,
-    enumerate_outcomes,
     examples,
     expectation,
     models,
@@ -97,13 +95,6 @@ def test_block_verification_accepts_what_its_paper_says() -> None:
     assert block == pytest.approx(11 / 9, abs=1e-6)
 
 
-@pytest.mark.parametrize("rule", [SpeculativeSampling(), BlockVerification(), GreedyMatch()])
-def test_empty_tree_leaves_the_token_to_the_target(rule: AcceptanceRule) -> None:
-    model = started([0, 0, 1])
-    verdict, _ = verify(EnumeratingSource(), model, chosen_chain([]), Plan("toy", depth=2), rule)
-    assert (verdict.path, verdict.token, verdict.tested) == ([], 2, [])
-
-
 def test_candidates_are_tested_in_the_order_they_were_drawn_until_one_stays() -> None:
     certain = started([0, 0, 1])
     tree = tree_of((1, ROOT), (2, ROOT), (0, ROOT), (2, 1), (1, 3))
@@ -122,29 +113,6 @@ def test_tokens_behind_the_first_rejection_are_untested(rule: AcceptanceRule) ->
     assert verdict.path == [0]
     assert verdict.tested == [0, 1]
     assert verdict.token == 2
-
-
-@pytest.mark.parametrize("rule", [SpeculativeSampling(), BlockVerification(), BestLossless()])
-@examples(10)
-@given(model=models(), draft=models())
-def test_rejected_token_is_never_what_the_target_draws_instead(
-    rule: AcceptanceRule, model: ToyModel, draft: ToyModel
-) -> None:
-    def run(random: EnumeratingSource) -> bool:
-        verdict, tree = verify(random, model, drawn_chain(draft), Plan("toy", depth=3), rule)
-        rejected = tree.tokens[len(verdict.path) : len(verdict.tested)]
-        return verdict.token in rejected
-
-    assert enumerate_outcomes(run).get(True, 0.0) < EXACT
-
-
-def test_greedy_match_takes_the_first_of_tied_tokens() -> None:
-    tied = started([0, 1, 1])
-    tree = tree_of((2, ROOT), (1, ROOT))
-    verdict, _ = verify(
-        EnumeratingSource(), tied, tree, Plan("toy", depth=1), GreedyMatch(), params=GREEDY
-    )
-    assert (verdict.path, verdict.token) == ([1], 1)
 
 
 def test_distributions_that_differ_in_the_last_bits_only_are_borne() -> None:

@@ -21,7 +21,7 @@ from localspec.errors import Cancelled
 from localspec.policy.reasons import LEADING
 from tests.decoding.exact import EXACT, gap, texts
 from tests.policy.builders import Pair, distribution_of
-from tests.policy.test_policy_greedy import by_hand, generated, random_prompt, some_models
+from tests.policy.test_policy_lossless import by_hand, generated, random_prompt, some_models
 from tests.support.toys import (
     GREEDY,
     START,

@@ -137,21 +137,6 @@ def test_ends_of_a_grammar_are_those_of_plain_decoding(engine: Engine, drafter: 
         assert found == plain
 
 
-def test_the_stop_string_complete_first_wins_over_the_one_that_begins_first(
-    engine: Engine,
-) -> None:
-    stop = ("upon", "Once upon a time, there")
-    found = answered(
-        engine,
-        "Tell me a story.",
-        Drafting(drafter="ngram", depth=12),
-        stop=stop,
-        grammar='root ::= "Once upon a time, there was a fox."',
-        prediction="Once upon a time, there was a fox.",
-    )
-    assert (found.text, found.stopped, found.finish_reason) == ("Once ", "upon", "stop")
-
-
 @cache
 def _plain(engine: Engine, prompt: str, cap: int = LENGTH, stop: tuple[str, ...] = ()) -> Ended:
     return answered(engine, prompt, Drafting(drafter="none"), cap=cap, stop=stop)

@@ -68,13 +68,8 @@ def test_answers_are_plain_decodings(exact: Engine, temperature: float) -> None:
     assert len(plain) > 20
     for name, way in WAYS.items():
         assert said(exact, way, sampling) == plain, name
-
-
-def test_sampled_drafts_are_accepted_by_matching(exact: Engine) -> None:
-    sampling = SamplingParams(temperature=0.8, seed=7)
     stats = exact.generate(STORY, max_tokens=48, sampling=sampling, drafting=WAYS["model"]).stats
-    assert stats.rule == "match"
-    assert stats.lossless
+    assert (stats.rule, stats.lossless) == ("match" if temperature else "greedy", True)
     assert stats.accepted > 0
 
 

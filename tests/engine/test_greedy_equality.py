@@ -10,7 +10,6 @@ import pytest
 
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
-from localspec.drafters.draft_model import DraftModel
 from localspec.llama import library
 from tests.support.greedy import COUNT, Reference, divergence
 from tests.support.sessions import make_drafts_cheap
@@ -95,28 +94,3 @@ def test_without_kernels_texts_part_at_near_ties_alone(prompts: list[str]) -> No
                 parted[way] += 1
         assert all(count <= STOCK_PROMPTS // 4 for count in parted.values()), parted
         known.context.close()
-
-
-def test_drafting_with_the_target_itself_accepts_every_token(
-    kernels: None, target_path: str, reference: Reference
-) -> None:
-    """Pinned: 41 tokens are the prompt's own, then ten full steps of three drafts and one more."""
-    sampling, drafting = SamplingParams(temperature=0), Drafting(drafter="model", depth=3)
-    with localspec.load(draft=target_path, options=ModelOptions(context=1024)) as engine:
-        clear = [
-            prompt
-            for prompt, tokens in zip(reference.texts, reference.tokens, strict=True)
-            if not engine.model.vocabulary.ends(tokens[-1])
-            and len(engine.tokenize(prompt)) <= DraftModel.WINDOW  # of longer ones it reads the end
-        ]
-        assert len(clear) >= 3
-        for prompt in clear:
-            stats = (
-                engine.stream(prompt, max_tokens=COUNT, sampling=sampling, drafting=drafting)
-                .completion()
-                .stats
-            )
-            assert stats.generated_tokens == 41
-            assert stats.target_passes == 1 + 10
-            assert stats.drafted == stats.tested == stats.accepted == 30
-            assert stats.accepted_per_position == [10, 10, 10]

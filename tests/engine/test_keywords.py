@@ -57,37 +57,27 @@ def test_a_keyword_wins_over_the_object_and_the_rest_of_that_stays() -> None:
     assert drafting == Drafting(drafter="model", depth=2)
 
 
-def test_none_of_them_leaves_the_objects_alone() -> None:
-    given = ModelOptions(context=1024), Drafting(depth=5)
-    assert with_keywords(*given, {}, OWN) == given
-    assert with_keywords(None, None, {}, OWN) == (ModelOptions(), Drafting())
-
-
 @pytest.mark.parametrize(
-    ("name", "meant"),
+    ("name", "words"),
     [
-        ("contxt", "context"),
-        ("n_threads", "threads"),
-        ("n_gpu_layers", "gpu_layers"),
-        ("drafting_options", "drafting"),
-        ("option", "options"),
-        *ELSEWHERE.items(),
+        *(
+            (name, rf"{name}'. Did you mean '{meant}'\?")
+            for name, meant in (
+                ("contxt", "context"),
+                ("n_threads", "threads"),
+                ("n_gpu_layers", "gpu_layers"),
+                ("drafting_options", "drafting"),
+                ("option", "options"),
+                *ELSEWHERE.items(),
+            )
+        ),
+        ("zzz", r"It takes model, draft, .*context, .*threshold"),
+        ("temperature", r"sampling=SamplingParams\(temperature=…\)"),  # said of an answer
     ],
 )
-def test_a_wrong_name_is_told_the_nearest(name: str, meant: str) -> None:
-    with pytest.raises(TypeError, match=rf"{name}'. Did you mean '{meant}'\?"):
+def test_a_wrong_name_is_told_the_right_one(name: str, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
         localspec.load(**{name: 1})  # type: ignore[arg-type]
-
-
-def test_a_name_like_no_other_is_told_all() -> None:
-    # What is ignored here holds that type checkers know the names.
-    with pytest.raises(TypeError, match=r"It takes model, draft, .*context, .*threshold"):
-        localspec.load(zzz=1)  # type: ignore[call-arg]
-
-
-def test_sampling_is_said_of_an_answer() -> None:
-    with pytest.raises(TypeError, match=r"sampling=SamplingParams\(temperature=…\)"):
-        localspec.load(temperature=0.5)  # type: ignore[call-arg]
 
 
 def test_values_are_checked_as_those_of_the_objects() -> None:

@@ -77,35 +77,30 @@ STOPS = [KeyboardInterrupt(), MemoryError(), NativeError("no")]
 
 
 @pytest.mark.parametrize("error", STOPS, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("part", ["Vocabulary", "_read_metadata"])
-def test_model_whose_facts_cannot_be_read(
-    part: str, error: BaseException, alive: Alive, monkeypatch: pytest.MonkeyPatch, draft_path: Path
+@pytest.mark.parametrize(
+    ("place", "part", "made"),
+    [
+        (model, "Vocabulary", 1),
+        (Model, "_read_metadata", 1),
+        (shared_context, "Batch", 2),
+        (shared_context, "HiddenStates", 2),
+        (sys.modules["localspec.loading.load"], "Engine", 4),
+        (sys.modules["localspec.loading.load"], "ProfileStore", 4),
+    ],
+)
+def test_a_part_that_cannot_be_made(
+    place: object,
+    part: str,
+    made: int,
+    error: BaseException,
+    alive: Alive,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    place = model if part == "Vocabulary" else Model
+    """`made`: how many models and contexts were open."""
     monkeypatch.setattr(place, part, raises(error))
     with pytest.raises(type(error)):
-        Model(draft_path, OPTIONS)
-
-
-@pytest.mark.parametrize("error", STOPS, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("part", ["Batch", "Sequences", "HiddenStates"])
-def test_context_that_cannot_be_set_up(
-    part: str, error: BaseException, alive: Alive, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shared_context, part, raises(error))
-    with pytest.raises(type(error)):
-        localspec.load(draft=None, options=OPTIONS)
-
-
-@pytest.mark.parametrize("error", STOPS, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("part", ["Engine", "ProfileStore", "side_by_side"])
-def test_engine_that_cannot_be_made(
-    part: str, error: BaseException, alive: Alive, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.modules["localspec.loading.load"], part, raises(error))
-    with pytest.raises(type(error)):
         localspec.load(options=OPTIONS)
-    assert alive.made == 4, "both models were open, with a cache each"
+    assert alive.made == made
 
 
 def test_draft_model_of_another_vocabulary(alive: Alive, tmp_path: Path, draft_path: Path) -> None:

@@ -17,7 +17,6 @@ from localspec import (
     SamplingParams,
     UsageError,
 )
-from localspec.decoding.sampling import Row, Sampler
 from localspec.llama import library
 from localspec.stream import Stream
 from tests.support import ggufs, inside
@@ -162,18 +161,6 @@ class Fault(Exception):
     pass
 
 
-class FailingSampler(Sampler):
-    """Fails at its third row."""
-
-    rows = 0
-
-    def distribution(self, row: Row, *arguments: Any, **options: Any) -> Any:
-        FailingSampler.rows += 1
-        if FailingSampler.rows == 3:
-            raise Fault
-        return super().distribution(row, *arguments, **options)
-
-
 def failing_consumer(engine: Engine, *_: object) -> None:
     with engine.stream("Tom ran", max_tokens=COUNT, sampling=GREEDY) as stream:
         for number, _chunk in enumerate(stream):
@@ -189,36 +176,12 @@ def failing_progress(engine: Engine, *_: object) -> None:
     stream.completion()
 
 
-def failing_sampler(engine: Engine, patch: pytest.MonkeyPatch) -> None:
-    FailingSampler.rows = 0
-    stream = engine.stream("Tom ran", max_tokens=COUNT, sampling=SamplingParams(seed=3))
-    inside.session(stream).sampler = FailingSampler(
-        SamplingParams(seed=3), engine.model.vocabulary.size
-    )
-    stream.completion()
-
-
-def failing_grammar(engine: Engine, patch: pytest.MonkeyPatch) -> None:
-    stream = engine.stream("Tom ran", max_tokens=COUNT, sampling=GREEDY, grammar=WORDS)
-
-    class Failing:
-        def __getattr__(self, name: str) -> Any:
-            raise Fault
-
-    next(stream)
-    inside.session(stream).constraint = Failing()
-    stream.completion()
-
-
 def failing_draft(engine: Engine, patch: pytest.MonkeyPatch) -> None:
     drafting = failing_drafter(patch, Fault, at=3)
     engine.generate("Tom ran", max_tokens=COUNT, sampling=GREEDY, drafting=drafting)
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [failing_consumer, failing_progress, failing_sampler, failing_grammar, failing_draft],
-)
+@pytest.mark.parametrize("fault", [failing_consumer, failing_progress, failing_draft])
 def test_what_fails_in_one_answer_leaves_the_others_untouched(
     parallel: Engine,
     reference: Reference,

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-import numpy as np
 import pytest
 
 import localspec
@@ -246,17 +245,6 @@ def test_closing_ends_all_answers() -> None:
     assert set(found[:3]) <= {"cancelled", "stop", "length"}
     with pytest.raises(UsageError, match="closed"):
         engine.stream("Once")
-
-
-def test_logits_beside_an_answer(parallel: Engine) -> None:
-    ids = parallel.model.vocabulary.tokenize("Once upon a time", special=True, add_bos=True)
-    alone = parallel.logits(ids)
-    work: list[Callable[[], object]] = [
-        lambda: parallel.logits(ids),
-        lambda: ask(parallel, "She went to the", WAYS["plain"], 30),
-    ]
-    found = together(work)
-    assert np.abs(np.asarray(found[0]) - alone).max() < 0.3
 
 
 # Prompts.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from time import perf_counter
 
 import pytest
@@ -151,28 +150,6 @@ def test_what_answers_teach_is_kept(measured: list[object]) -> None:
     with localspec.load(options=OPTIONS) as engine:
         assert engine.profile.as_dict()["sources"] == kept
     assert measured == []
-
-
-def test_spoilt_file_costs_a_measurement_and_no_answer(measured: list[object]) -> None:
-    with localspec.load(options=OPTIONS) as engine:
-        text = ask(engine).text
-    for path in folder().iterdir():
-        path.write_text("{", encoding="utf-8")
-    with localspec.load(options=OPTIONS) as engine:
-        assert ask(engine).text == text
-    assert len(measured) == 4
-
-
-def test_unwritable_folder_costs_nothing_but_a_warning(
-    home: Path, measured: list[object], caplog: pytest.LogCaptureFixture
-) -> None:
-    measurements = home / "cache" / "measurements"
-    measurements.parent.mkdir(parents=True)
-    measurements.write_text("in the way", encoding="utf-8")
-    with localspec.load(options=OPTIONS) as engine:
-        assert ask(engine).text
-    assert "cannot be kept" in caplog.text
-    assert len(measured) == 2
 
 
 def test_busy_machine_is_measured_again_and_the_conversation_stays(

@@ -1,7 +1,7 @@
 """However a generation ends, the caches hold committed tokens and nothing else.
 
 After each way out the generation is continued, and has to say what one that was never interrupted
-says.
+says. What an exception leaves behind, wherever it comes from: `tests/decoding/test_driver.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from localspec import Cancelled, Drafting, Engine, ModelOptions, SamplingParams
 from localspec.decoding.session import Session
 from localspec.llama.context import Context
 from tests.support import inside
-from tests.support.faults import failing_drafter
 from tests.support.greedy import greedy
 from tests.support.sessions import a_session, steps
 
@@ -30,10 +29,6 @@ WAYS = {
     "ngram+model": Drafting(drafter="ngram+model", depth=6),
     "auto": Drafting(),
 }
-
-
-class DrafterFault(Exception):
-    """Raised by the drafter under test."""
 
 
 class Uninterrupted(NamedTuple):
@@ -111,33 +106,6 @@ def test_after_a_consumer_that_stops_iterating(
     session, run = start(engine, uninterrupted, drafting, take)
     run.close()  # type: ignore[attr-defined]
     assert caches(engine)[0] == session.context[:-1]
-    check_and_continue(engine, session, drafting, uninterrupted)
-
-
-def test_after_an_exception_in_a_drafter(
-    engine: Engine, uninterrupted: Uninterrupted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drafting = failing_drafter(monkeypatch, DrafterFault)
-    session, run = start(engine, uninterrupted, drafting, 1)
-    with pytest.raises(DrafterFault):
-        for _ in run:  # type: ignore[attr-defined]
-            pass
-    assert caches(engine)[0] == session.context[:-1]
-    check_and_continue(engine, session, WAYS["model"], uninterrupted)
-
-
-def test_after_an_exception_between_verify_and_commit(
-    engine: Engine,
-    uninterrupted: Uninterrupted,
-    drafting: Drafting,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    session, run = start(engine, uninterrupted, drafting, 3)
-    with monkeypatch.context() as patch:
-        patch.setattr(inside.target(engine), "commit", lambda tree, path: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            next(run)  # type: ignore[call-overload]
-    # The loop had committed the tokens already; the cache lags behind, and never disagrees.
     check_and_continue(engine, session, drafting, uninterrupted)
 
 

@@ -43,24 +43,30 @@ def random_tree(dice: random.Random) -> TokenTree:
     return tree
 
 
-def change(cache: Context, text: list[int], dice: random.Random) -> None:
-    """Do something to a cache, and to the text that it should have then."""
+def change(cache: Context, text: list[int], dice: random.Random, reference: Context) -> None:
+    """Do something to a cache, and to the text that it should have then. A node of a tree reads its
+    path and nothing else."""
     tree = random_tree(dice)
-    path = tree.path(dice.randint(ROOT, len(tree) - 1))
+    node = dice.randint(ROOT, len(tree) - 1)
+    path, behind = tree.path(node), tree.path_tokens(node)
     what = dice.choice(("branch", "settle", "truncate", "shorten", "discard", "extend", "clear"))
     if what == "branch":
-        cache.branch([42, 43], tree)
+        row = cache.branch([42, 43], tree)[node + 1].copy()
+        assert distance(row, fresh(reference, [*text, 42, 43, *behind])) < NOISE
         cache.keep(tree, path)
-        text += [42, 43, *(tree.tokens[node] for node in path)]
+        text += [42, 43, *behind]
         return
+    order = grown_order(tree)
     for depth in range(1, 1 + max(tree.depths)):  # numbered by level, as they grow
         level = [node for node in range(len(tree)) if tree.depths[node] == depth]
-        order = grown_order(tree)
         parents = [order.get(tree.parents[node], ROOT) for node in level]
-        cache.grow([tree.tokens[node] for node in level], parents)
+        rows = cache.grow([tree.tokens[node] for node in level], parents)
+        if node in level:
+            row = rows[level.index(node)].copy()
+            assert distance(row, fresh(reference, [*text, *behind])) < NOISE
     if what == "settle":
-        cache.settle([grown_order(tree)[node] for node in path])
-        text += [tree.tokens[node] for node in path]
+        cache.settle([order[node] for node in path])
+        text += behind
     elif what == "truncate":
         cache.truncate(len(text))
     elif what == "shorten":
@@ -95,7 +101,7 @@ def test_what_is_left_reads_like_a_prompt(
     for turn in range(120):  # five nodes a turn would fill the cache, if any stayed
         number = dice.randrange(len(caches))
         cache, text = caches[number], texts[number]
-        change(cache, text, dice)
+        change(cache, text, dice, reference)
         assert cache.tokens == text
         if len(text) > LONGEST:
             del text[5:]

@@ -1,4 +1,4 @@
-"""KV cache operations: rows do not depend on how a token got into the cache."""
+"""A KV cache: rows of several tokens, and what is refused or does not fit. See `test_any_order`."""
 
 from __future__ import annotations
 
@@ -6,30 +6,16 @@ import pytest
 
 from localspec import NativeError
 from localspec.decoding.sampling import Rows
-from localspec.decoding.tree import ROOT, TokenTree
+from localspec.decoding.tree import ROOT
 from localspec.llama.context import Context
-from tests.llama.rows import NOISE, distance
+from localspec.llama.context_params import MAX_LEAVES, MAX_TREE
+from tests.llama.rows import NOISE, distance, fresh
 
 
 def rows_after(context: Context, *parts: list[int]) -> list[Rows]:
     """The row after each part, decoded one after the other from an empty cache."""
     context.clear()
     return [context.extend(part)[-1].copy() for part in parts]
-
-
-def a_tree(tokens: list[int]) -> TokenTree:
-    """┌ t0 ┬ t1 ── t2
-    root ┤    └ 99
-         └ 77 ── 5
-    """
-    tree = TokenTree()
-    wrong = tree.add(77, ROOT, "test")
-    first = tree.add(tokens[0], ROOT, "test")
-    second = tree.add(tokens[1], first, "test")
-    tree.add(99, first, "test")
-    tree.add(tokens[2], second, "test")
-    tree.add(5, wrong, "test")
-    return tree
 
 
 def test_rows_of_several_outputs_stand_behind_their_tokens(
@@ -43,19 +29,6 @@ def test_rows_of_several_outputs_stand_behind_their_tokens(
         assert distance(row, expected) < NOISE
 
 
-def test_every_node_of_a_tree_sees_its_ancestors_and_nothing_else(
-    context: Context, tokens: list[int]
-) -> None:
-    prefix, pending, ahead = tokens[:-4], tokens[-4:-3], tokens[-3:]
-    tree = a_tree(ahead)
-    context.extend(prefix)
-    rows = context.branch(pending, tree).copy()
-    context.keep(tree, [])
-    for node in [ROOT, *range(len(tree))]:
-        reference = rows_after(context, prefix, pending, *([t] for t in tree.path_tokens(node)))
-        assert distance(rows[node + 1], reference[-1]) < NOISE
-
-
 def test_a_full_cache_is_an_error_that_changes_nothing(context: Context, tokens: list[int]) -> None:
     full = (tokens * 40)[:510]
     context.extend(full)
@@ -65,3 +38,37 @@ def test_a_full_cache_is_an_error_that_changes_nothing(context: Context, tokens:
     reference = rows_after(context, full, [5])[-1]
     context.truncate(510)
     assert distance(context.extend([5])[-1], reference) < NOISE
+
+
+def test_misuse_is_refused_before_llama_cpp_sees_it(context: Context, tokens: list[int]) -> None:
+    context.extend(tokens)
+    for level, parents in (
+        ([], []),
+        ([5], []),
+        ([5], [0]),
+        ([5], [-2]),
+        ([5] * (MAX_LEAVES + 1), [ROOT] * (MAX_LEAVES + 1)),
+        ([5] * (MAX_TREE + 1), [ROOT] * (MAX_TREE + 1)),
+    ):
+        with pytest.raises(ValueError):
+            context.grow(level, parents)
+    context.grow([5, 6], [ROOT, ROOT])
+    with pytest.raises(ValueError):
+        context.grow([5] * MAX_LEAVES, [0] * MAX_LEAVES)
+    with pytest.raises(ValueError):
+        context.settle([0, 1])
+    context.grow([7], [1])
+    context.settle([1, 2])
+    assert context.tokens == [*tokens, 6, 7]
+
+
+def test_a_full_cache_drops_the_tree_and_nothing_else(
+    context: Context, reference: Context, tokens: list[int]
+) -> None:
+    full = (tokens * 40)[:508]
+    context.extend(full)
+    context.grow([5, 6], [ROOT, ROOT])
+    with pytest.raises(NativeError, match=r"512 tokens is full"):
+        context.grow([7, 8, 9], [0, 1, 1])
+    assert context.tokens == full
+    assert distance(context.extend([42])[-1].copy(), fresh(reference, [*full, 42])) < NOISE

@@ -137,25 +137,6 @@ def test_long_prompts_make_no_more_rows_than_there_is_room_for(
     assert agree(context.extend(long, 3).copy(), rows, NOISE)
 
 
-def test_rows_are_copies_and_can_be_turned_off(
-    context: Context, model: Model, output: npt.NDArray[np.float32]
-) -> None:
-    context.want_hidden((0, model.layers))
-    first = context.extend(TOKENS, 1).copy()
-    found = context.hidden(1)
-    before = {layer: rows.copy() for layer, rows in found.items()}
-    context.extend([7], 1)
-    assert all((found[layer] == before[layer]).all() for layer in before)
-    context.want_hidden(())
-    context.extend([8], 1)
-    assert context.hidden(1) == {}
-    context.want_hidden((model.layers,))
-    context.clear()
-    again = context.extend(TOKENS, 1).copy()
-    assert agree(again, first, NOISE)
-    assert agree(context.hidden(1)[model.layers] @ output.T, again, NOISE)
-
-
 def test_layers_that_there_are_not(context: Context, model: Model) -> None:
     for layers in ((-1,), (model.layers + 1,)):
         with pytest.raises(ValueError):

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from localspec import ModelInvalid, ModelNotFound, ModelOptions
@@ -65,14 +64,6 @@ def test_what_is_no_text_model_is_refused(
     with pytest.raises(kind, match=words) as caught:
         Model(path, OPTIONS)
     assert str(path) in str(caught.value)
-
-
-def test_truncated_at_20_random_places(tmp_path: Path, draft_path: Path) -> None:
-    data, path = draft_path.read_bytes(), tmp_path / "cut.gguf"
-    for size in np.random.default_rng(11).integers(24, len(data), 20):
-        path.write_bytes(data[:size])
-        with pytest.raises(ModelInvalid, match=r"cut\.gguf"):
-            Model(path, OPTIONS)
 
 
 def test_what_llama_cpp_says_is_one_printable_line(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -88,16 +89,11 @@ class Machine:
         return self.draft_curve(n) * self.pace(self.passes)
 
 
-class Text:
+class Text(NamedTuple):
     """How the target goes on."""
 
-    def __init__(
-        self,
-        levels: Callable[[Situation], int],
-        goes_on: Callable[[Situation], bool] = lambda at: True,
-    ) -> None:
-        self.levels = levels
-        self.goes_on = goes_on
+    levels: Callable[[Situation], int]
+    goes_on: Callable[[Situation], bool] = lambda at: True
 
 
 @dataclass

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from localspec.decoding.acceptance import AcceptanceRule
 from localspec.decoding.interfaces import Limits
 from localspec.decoding.random_source import RandomSource
-from localspec.decoding.rules import BestLossless
-from localspec.decoding.sampling import Constraint
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.ngram import NgramIndex, NgramSource
@@ -23,13 +22,10 @@ from tests.support.drafting import as_source
 from tests.support.toys import (
     START,
     BranchingToyCache,
-    EnumeratingSource,
     ToyCache,
     ToyModel,
     ToyTarget,
     enumerate_outcomes,
-    leaves,
-    never,
 )
 
 
@@ -48,6 +44,7 @@ class Pair:
         crosses: makes a draft model with a vocabulary of its own of the cache.
         ahead: makes what reads on while the target verifies, None to leave it off.
         cache, profile, source, planner, reader: of the last `build`.
+        seen: every tree that the target verified.
     """
 
     draft: ToyModel | None
@@ -61,7 +58,6 @@ class Pair:
     capacity: int = 64
     most_leaves: int = 8
     branching: bool = False
-    kind: type[Policy] = Policy
     crosses: Callable[[ToyCache], DraftModel] | None = None
     ahead: Callable[[DraftModel], ParallelReader] | None = None
     cache: ToyCache | None = field(default=None, init=False)
@@ -69,6 +65,7 @@ class Pair:
     source: DraftModel | None = field(default=None, init=False)
     planner: Clockless | None = field(default=None, init=False)
     reader: ParallelReader | None = field(default=None, init=False)
+    seen: list[TokenTree] = field(default_factory=list, init=False)
 
     def build(self, *, greedy: bool) -> tuple[Clockless, Policy]:
         """A planner that knows nothing but what passes cost, and its drafter."""
@@ -96,7 +93,7 @@ class Pair:
             profile.source(self.source).gains = [
                 Gain(3.0) for _ in range(3)
             ]  # it is asked, at first
-        policy = self.kind(
+        policy = Policy(
             profile,
             lookups,
             models,
@@ -125,25 +122,13 @@ def run(
     rule: AcceptanceRule,
     *,
     prompt: Sequence[int] = (START,),
-    count: int = 4,
-    ends: Callable[[int], bool] = never,
-    constraint: Constraint | None = None,
+    **options: Any,
 ) -> tuple[Text, list[TokenTree]]:
-    """One sampled generation, and the trees that the target verified."""
+    """One sampled generation, and the trees that the target verified. `options`: of `generate`."""
     planner, builder = pair.build(greedy=rule.coupled)  # as `compose` does
     target = pair.target(model)
-    text = generate(
-        random,
-        model,
-        builder,
-        planner,
-        rule,
-        prompt=prompt,
-        count=count,
-        ends=ends,
-        constraint=constraint,
-        target=target,
-    )
+    text = generate(random, model, builder, planner, rule, prompt=prompt, target=target, **options)
+    pair.seen += target.trees
     if pair.cache is not None and pair.crosses is None:
         whole = [*prompt, *text]
         assert pair.cache.tokens == whole[: len(pair.cache.tokens)], "the draft model read another"
@@ -151,43 +136,7 @@ def run(
 
 
 def distribution_of(
-    model: ToyModel,
-    pair: Pair,
-    rule: AcceptanceRule,
-    *,
-    prompt: Sequence[int] = (START,),
-    count: int = 4,
-    ends: Callable[[int], bool] = never,
-    constraint: Constraint | None = None,
+    model: ToyModel, pair: Pair, rule: AcceptanceRule, **options: Any
 ) -> dict[Text, float]:
     """Exact distribution of what the loop generates."""
-
-    def once(random: EnumeratingSource) -> Text:
-        text, _ = run(
-            random,
-            model,
-            pair,
-            rule,
-            prompt=prompt,
-            count=count,
-            ends=ends,
-            constraint=constraint,
-        )
-        return text
-
-    return enumerate_outcomes(once)
-
-
-def seen_trees(
-    model: ToyModel, pair: Pair, *, prompt: Sequence[int] = (START,), count: int = 5
-) -> list[TokenTree]:
-    """Every tree that some generation verified."""
-    found: list[TokenTree] = []
-
-    def once(random: EnumeratingSource) -> int:
-        found.extend(run(random, model, pair, BestLossless(), prompt=prompt, count=count)[1])
-        return 0
-
-    for _ in leaves(once):
-        pass
-    return found
+    return enumerate_outcomes(lambda random: run(random, model, pair, rule, **options)[0])

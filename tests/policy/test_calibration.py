@@ -12,11 +12,7 @@ from localspec import Cancelled, ModelOptions
 from localspec.decoding.sampling import Rows
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.policy.calibration import (
-    FAR_LENGTH,
-    calibrate,
-    measure,
-)
+from localspec.policy.calibration import FAR_LENGTH, calibrate
 from localspec.policy.cost_curve import SIZES, CostCurve
 from tests.support import ggufs, inside
 
@@ -113,19 +109,6 @@ def test_cancelled_calibration_teaches_nothing(
     calibrate(context, curve, NONE)
     assert curve
     context.close()
-
-
-def test_fastest_round_counts(context: Context) -> None:
-    """What else the machine does can only slow a pass down."""
-    context.clear()
-    context.extend([1, 2, 3])
-    best = {1: 1e-12, 2: 1e6}
-    measure(context, [5, 6, 7, 8], [1, 2, 4], best, float("inf"))
-    assert best[1] == 1e-12
-    assert 0.0 < best[2] < 1e6
-    assert best[4] > 0.0
-    assert context.tokens == [1, 2, 3], "behind what the cache holds, which stays"
-    context.clear()
 
 
 def test_recurrent_model_is_measured_without_a_second_context(tmp_path: Path) -> None:

@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
-from pathlib import Path
-
 import pytest
 
 import localspec
 from localspec import ModelOptions, SamplingParams
-from localspec.llama.context import Context
-from localspec.llama.model import Model
 from localspec.policy import calibration
-from localspec.policy.calibration import agrees, calibrate
-from localspec.policy.cost_curve import CostCurve
+from localspec.policy.calibration import calibrate
 
 pytestmark = pytest.mark.nightly
 
 OPTIONS = ModelOptions(context=256, threads=1)
-
-
-def test_a_curve_that_was_once_wrong_does_not_agree(draft_path: Path) -> None:
-    with Model(draft_path, OPTIONS) as model:
-        context = Context(model, OPTIONS)
-        try:
-            curve = CostCurve()
-            calibrate(context, curve, 0.2)
-            wrong = deepcopy(curve)
-            wrong.learn({4: 50 * curve.seconds(4, 0)}, 0)
-            assert not agrees(context, wrong)
-            assert context.tokens == []
-        finally:
-            context.close()
 
 
 def test_an_engine_measures_anew_what_does_not_agree(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from localspec.decoding.interfaces import Drafter, Limits, Plan, Planner
 from localspec.decoding.session import Session
-from localspec.decoding.tree import TokenTree
 from localspec.drafters.composition import compose
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.named import NamedDrafter
@@ -17,16 +16,13 @@ from localspec.drafters.options import Drafting
 from localspec.drafters.parallel import ParallelReader
 from localspec.drafters.registry import REGISTRY, Parts
 from localspec.errors import UsageError
-from localspec.policy.fixed import Fixed, Never
 from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
-from tests.decoding.steps import step_of
 from tests.policy.measuring import profile_of
 from tests.support.learned import learned
 from tests.support.toy_heads import toy_head
 from tests.support.toys import AS_IS, GREEDY, ToyCache, session_of, started
 
-COPY = Plan("ngram", depth=8)
 LIMITS = Limits(capacity=64, max_draft=32, max_leaves=16)
 
 
@@ -59,20 +55,6 @@ def chosen(
         trees=trees,
         cannot=cannot,
     )
-
-
-def test_never_drafts_nothing_and_says_why() -> None:
-    planner = Never("drafting is turned off")
-    assert planner.plan(session()) == Plan(None, reason="drafting is turned off")
-    planner.observe(step_of(Plan(None)))
-    assert planner.plan(session()).reason == "drafting is turned off"
-
-
-def test_fixed_keeps_to_its_plan_whatever_comes() -> None:
-    planner = Fixed(COPY, LIMITS, trees=True)
-    for _ in range(50):
-        planner.observe(step_of(COPY, TokenTree.chain([0], "ngram"), tests=[0]))
-        assert planner.plan(session()) is COPY
 
 
 def test_drafting_is_turned_off_on_request() -> None:
@@ -139,12 +121,6 @@ def test_drafter_by_name(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: P
     plan = planner.plan(session())
     assert (plan.drafter, plan.depth, plan.width) == (name, 5, 2)
     assert isinstance(drafter, NamedDrafter)
-    if REGISTRY[name].needs_model:
-        with pytest.raises(UsageError, match="needs a draft model"):
-            chosen(Drafting(drafter=name), Parts())
-    if REGISTRY[name].needs_head:
-        with pytest.raises(UsageError, match="needs a trained head"):
-            chosen(Drafting(drafter=name), pair())
     if REGISTRY[name].needs_datastore:
         with pytest.raises(UsageError, match="nothing was learned"):
             chosen(Drafting(drafter=name), pair())

@@ -64,17 +64,6 @@ def test_what_falls_with_the_length_is_noise() -> None:
     assert curve.seconds(4, 20 * FAR) == pytest.approx(2.0)
 
 
-@pytest.mark.parametrize("context", [0, FAR, 1543])
-@pytest.mark.parametrize("most", [1, 3, 8, 11, 64])
-def test_row_is_what_the_sizes_cost(most: int, context: int) -> None:
-    curve = curve_of({1: 1.0, 2: 1.8, 4: 1.7, 8: 3.1, 16: 5.0})
-    curve.learn({1: 1.2, 4: 2.5, 16: 7.0}, FAR)
-    for _ in range(2 * curve.REFRESH):
-        curve.observe(6, 700, 4.0)
-    wanted = [0.0, *(curve.seconds(n, context) for n in range(1, most + 1))]
-    assert curve.row(most, context) == pytest.approx(wanted)
-
-
 class Machine:
     """Takes its time by a true curve, times how slow it is just now, with noise."""
 

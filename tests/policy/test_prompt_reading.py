@@ -14,9 +14,7 @@ from localspec.drafters.composition import compose
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.registry import Parts
 from localspec.policy.asking import BEST, Asking, repays
-from localspec.policy.policy import AUTO
 from localspec.policy.profile import PairProfile
-from localspec.policy.reasons import LOSING, TOO_SHORT
 from tests.policy.measuring import MODEL, SHAPES, Clockless, curve, profile_of
 from tests.support.toys import GREEDY, Follows, ToyCache, ToyTarget, session_of
 
@@ -148,56 +146,6 @@ def test_an_answer_tells_what_it_earned(right: bool) -> None:
         assert 0.6 < saved < 0.9
     else:
         assert -0.2 < saved < 0.2
-
-
-def read_and_said(
-    longest: int, *, known: int = 0, window: int | None = None, saved: float | None = None
-) -> tuple[int, str]:
-    """How many tokens of a prompt of 40 the draft model reads before an answer of so many tokens,
-    and what the planner says of the first step where nothing repeats."""
-    profile = profile_of(SHAPES["steep"], [0.1 * n for n in range(1, 5)])
-    profile.source(MODEL).saved = saved
-    cache = ToyCache(Follows({}, WORDS), capacity=64)
-    model = DraftModel(cache, WORDS, window=window)
-    session = session_of(list(range(40)), size=WORDS, count=longest)
-    planner, drafter = compose(
-        Drafting(),
-        Parts(model),
-        profile,
-        LIMITS,
-        greedy=True,
-        trees=False,
-        cannot=None,
-        session=session,
-        known=known,
-    )
-    drafter.begin(session.context)
-    profile.target.observe(1, 40, 0.01)
-    plan = planner.plan(session)
-    return len(cache.tokens), AUTO if plan.drafter == AUTO else plan.reason
-
-
-def test_a_short_answer_leaves_it_out_and_says_why() -> None:
-    assert read_and_said(4) == (0, TOO_SHORT)
-
-
-def test_one_that_saved_nothing_lately_leaves_it_out_and_says_why() -> None:
-    assert read_and_said(60, saved=-0.01) == (0, TOO_SHORT)
-
-
-def test_a_long_one_has_it_read() -> None:
-    read, said = read_and_said(60)
-    assert read == 39
-    assert said in (AUTO, LOSING)
-
-
-def test_what_the_cache_has_of_the_prompt_costs_nothing() -> None:
-    assert read_and_said(4, known=39)[0] == 39
-
-
-def test_what_a_window_leaves_out_costs_nothing() -> None:
-    assert read_and_said(10)[0] == 0
-    assert read_and_said(10, window=8)[0] == 11
 
 
 def test_what_is_read_of_a_prompt() -> None:

@@ -104,13 +104,6 @@ def test_estimator_with_other_features_than_stored_starts_anew() -> None:
     assert known.gains[2].mean == taught().source(SOURCES[0]).gains[2].mean
 
 
-def test_nothing_stored_is_no_reason_to_complain(caplog: pytest.LogCaptureFixture) -> None:
-    profile = PairProfile()
-    assert not ProfileStore(IDENTITY).load(profile)
-    assert not profile.target
-    assert caplog.records == []
-
-
 @pytest.mark.parametrize(
     "changed",
     [

@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localspec.policy.profile import PairProfile
-from localspec.policy.thread_curves import ThreadCurves
 from localspec.policy.threads import DRAFT, GAP, TARGET, Threads
 
 Load = Callable[[float], float]  # other processes that want a core each, by the time
@@ -308,18 +307,3 @@ def test_a_count_changes_between_steps_and_the_curves_with_it() -> None:
     again.restore(profile.as_dict())
     again.use_threads(2, 2)
     assert again.target.seconds(1, 0) == pytest.approx(0.01)
-
-
-def test_a_count_keeps_its_curve() -> None:
-    curves = ThreadCurves()
-    curves.use(2)
-    curves.now.learn({1: 0.01, 4: 0.02}, 0)
-    curves.use(1)
-    now = curves.now
-    now.observe(1, 0, 0.03)
-    curves.use(2)
-    assert curves.now.seconds(1, 0) == pytest.approx(0.01)
-    assert curves.now.pace == 1.0
-    curves.use(1)
-    assert curves.now is now
-    assert list(curves.as_dict()) == ["1", "2"]

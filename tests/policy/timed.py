@@ -48,24 +48,17 @@ class TimedCache(ToyCache):
 
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
         rows = super().extend(tokens, outputs)
-        spent = self._cost(len(tokens))
-        self.native_seconds += spent - 1.0
-        self._clock.now += spent
-        return rows
-
-
-class TimedBranchingCache(BranchingToyCache):
-    """One that takes trees."""
-
-    def __init__(self, model: ToyModel, clock: Clock, cost: Cost) -> None:
-        super().__init__(model, capacity=CAPACITY)
-        self._clock = clock
-        self._cost = cost
-
-    def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
-        rows = super().extend(tokens, outputs)
         self._spend(len(tokens))
         return rows
+
+    def _spend(self, tokens: int) -> None:
+        spent = self._cost(tokens)
+        self.native_seconds += spent - 1.0
+        self._clock.now += spent
+
+
+class TimedBranchingCache(TimedCache, BranchingToyCache):
+    """One that takes trees."""
 
     def grow(
         self, tokens: Sequence[int], parents: Sequence[int], pending: Sequence[int] = ()
@@ -73,8 +66,3 @@ class TimedBranchingCache(BranchingToyCache):
         rows = super().grow(tokens, parents, pending)
         self._spend(len(tokens) + len(pending))
         return rows
-
-    def _spend(self, tokens: int) -> None:
-        spent = self._cost(tokens)
-        self.native_seconds += spent - 1.0
-        self._clock.now += spent

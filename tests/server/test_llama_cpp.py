@@ -125,14 +125,6 @@ def test_a_bias_in_llama_cpps_way(server: Running) -> None:
         assert server.post("/completion", {**body, "logit_bias": bias}).status == 400
 
 
-def test_what_the_cache_holds_is_told(server: Running) -> None:
-    body = {"prompt": "A tale of a fox and a hen, told again and again.", "n_predict": 2}
-    server.post("/completion", body)
-    timings = server.post("/completion", body).json["timings"]
-    assert timings["cache_n"] > 5
-    assert timings["prompt_n"] == 1
-
-
 def test_a_model_without_tokens_for_it_does_not_fill_in(server: Running) -> None:
     reply = server.post("/infill", {"input_prefix": "a", "input_suffix": "b"})
     assert reply.status == 501

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGUFReader, GGUFWriter
+from gguf import GGUFReader, GGUFValueType, GGUFWriter
 
 
 class _Reader(GGUFReader):  # type: ignore[misc]
@@ -27,6 +27,25 @@ def gguf_file(path: Path) -> GGUFReader:
 @lru_cache(8)
 def _read(path: Path, changed: int, size: int) -> GGUFReader:
     return _Reader(path)
+
+
+Field = tuple[Any, GGUFValueType, GGUFValueType | None]
+"""A metadata entry, its type, and that of its elements where it is an array."""
+
+
+def fields(path: Path, section: str) -> dict[str, Field]:
+    """Entries of a section of a file."""
+    found: dict[str, Field] = {}
+    for name, field in gguf_file(path).fields.items():
+        if name.startswith(f"{section}."):
+            item = field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
+            found[name] = (field.contents(), field.types[0], item)
+    return found
+
+
+def add_fields(writer: GGUFWriter, found: Mapping[str, Field]) -> None:
+    for name, field in found.items():
+        writer.add_key_value(name, *field)
 
 
 def add_keys(writer: GGUFWriter, section: str, keys: Mapping[str, Any]) -> None:

@@ -27,7 +27,7 @@ from gguf import (
 from gguf.quants import quantize
 
 from localspec import paths
-from tests.support.gguf_files import add_keys, gguf_file, written
+from tests.support.gguf_files import Field, add_fields, add_keys, fields, written
 
 _CHAT_TEMPLATE = "tokenizer.chat_template"
 _TOKENS = "tokenizer.ggml.tokens"
@@ -40,8 +40,6 @@ _Q8_0_BYTES_PER_BLOCK = 34
 
 _Tensor = npt.NDArray[Any]
 _MakeMatrix = Callable[[np.random.Generator, int, int, float], _Tensor]
-Field = tuple[Any, GGUFValueType, GGUFValueType | None]
-"""A metadata entry, its type, and that of its elements where it is an array."""
 
 
 def f32_matrix(rng: np.random.Generator, rows: int, cols: int, gain: float) -> _Tensor:
@@ -70,7 +68,7 @@ def _q8_0_matrix(rng: np.random.Generator, rows: int, cols: int, gain: float) ->
     return blocks.reshape(rows, per_row * _Q8_0_BYTES_PER_BLOCK)
 
 
-class _File:
+class ModelFile:
     """A file in the making: a model's sizes, then its tensors in the order in which they are drawn.
     `sizes` are keys of the architecture's section; bytes of a tensor are taken as Q8_0."""
 
@@ -154,13 +152,13 @@ def tiny_llama(
     The weights do not depend on `vocab_size` but for the added rows of the embeddings, nor on
     `swap_tokens`, `chat_template` or `tokenizer`.
     """
-    fields: dict[str, Field] = {"tokenizer.ggml.model": ("none", GGUFValueType.STRING, None)}
+    known: dict[str, Field] = {"tokenizer.ggml.model": ("none", GGUFValueType.STRING, None)}
     if tokenizer:
-        fields = vocabulary(size=vocab_size, swap=swap_tokens, chat_template=chat_template)
-    file = _File(
+        known = vocabulary(size=vocab_size, swap=swap_tokens, chat_template=chat_template)
+    file = ModelFile(
         path,
         "llama",
-        fields,
+        known,
         name=f"llama-{dim}x{layers}",
         n_vocab=vocab_size,
         context=context,
@@ -221,7 +219,7 @@ the time of a pass goes with the size of the file (8 layers: 118 MB; 16: 228 MB)
 def tiny_mamba(path: Path, *, seed: int = 0) -> Path:
     """Write a mamba model: recurrent memory only, which cannot be rolled back."""
     dim, layers, inner, state, conv, dt_rank = 64, 2, 128, 16, 4, 4
-    file = _File(
+    file = ModelFile(
         path,
         "mamba",
         vocabulary(),
@@ -264,7 +262,7 @@ def tiny_hybrid(path: Path, *, seed: int = 0) -> Path:
     """
     dim, heads, ff, conv = 64, 2, 128, 3
     kv_heads = [0, heads, 0]  # 0 makes a layer recurrent
-    file = _File(
+    file = ModelFile(
         path,
         "lfm2",
         vocabulary(),
@@ -304,7 +302,7 @@ def tiny_bert(path: Path, *, seed: int = 0) -> Path:
     vocabulary is not what tells it from the other files here.
     """
     dim, layers, heads, ff, context, token_types = 64, 2, 2, 128, 512, 2
-    file = _File(
+    file = ModelFile(
         path,
         "bert",
         vocabulary(chat_template=""),
@@ -337,15 +335,14 @@ def new_writer(
     architecture: str,
     name: str,
     file_type: LlamaFileType,
-    fields: Mapping[str, Field],
+    known: Mapping[str, Field],
 ) -> GGUFWriter:
     """A file that begins with its name, its type and a vocabulary's metadata."""
     writer = GGUFWriter(path, architecture)
     writer.add_name(name)
     writer.add_file_type(file_type)
     writer.add_quantization_version(2)
-    for key, field in fields.items():
-        writer.add_key_value(key, *field)
+    add_fields(writer, known)
     return writer
 
 
@@ -356,22 +353,22 @@ def vocabulary(
     chat_template: str | None = None,
 ) -> dict[str, Field]:
     """The embedded model's tokenizer metadata, changed as `tiny_llama` describes."""
-    fields = dict(_embedded_vocabulary())
-    tokens: list[str] = list(fields[_TOKENS][0])
-    types: list[int] = list(fields[_TOKEN_TYPES][0])
+    known = dict(_embedded_vocabulary())
+    tokens: list[str] = list(known[_TOKENS][0])
+    types: list[int] = list(known[_TOKEN_TYPES][0])
     if size is not None:
         types += [int(TokenType.NORMAL)] * (size - len(tokens))
         tokens += [f"<pad-{i}>" for i in range(len(tokens), size)]
     if swap is not None:
         a, b = swap
         tokens[a], tokens[b] = tokens[b], tokens[a]
-    fields[_TOKENS] = (tokens, *fields[_TOKENS][1:])
-    fields[_TOKEN_TYPES] = (types, *fields[_TOKEN_TYPES][1:])
+    known[_TOKENS] = (tokens, *known[_TOKENS][1:])
+    known[_TOKEN_TYPES] = (types, *known[_TOKEN_TYPES][1:])
     if chat_template == "":
-        fields.pop(_CHAT_TEMPLATE, None)
+        known.pop(_CHAT_TEMPLATE, None)
     elif chat_template is not None:
-        fields[_CHAT_TEMPLATE] = (chat_template, GGUFValueType.STRING, None)
-    return fields
+        known[_CHAT_TEMPLATE] = (chat_template, GGUFValueType.STRING, None)
+    return known
 
 
 def embedded_tokens() -> int:
@@ -382,9 +379,4 @@ def embedded_tokens() -> int:
 
 @cache
 def _embedded_vocabulary() -> dict[str, Field]:
-    fields: dict[str, Field] = {}
-    for key, field in gguf_file(paths.embedded(paths.EMBEDDED_DRAFT)).fields.items():
-        if key.startswith("tokenizer."):
-            item_type = field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
-            fields[key] = (field.contents(), field.types[0], item_type)
-    return fields
+    return fields(paths.embedded(paths.EMBEDDED_DRAFT), "tokenizer")

@@ -18,7 +18,7 @@ from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import dequantize
 
 from localspec import paths
-from tests.support.gguf_files import add_keys, gguf_file, written
+from tests.support.gguf_files import add_fields, add_keys, fields, gguf_file, written
 
 LAYERS = (1, 3, 5)  # layers of the embedded target (it has six) whose inputs the heads read
 FIRM = 40.0  # how much stronger what follows is than the state
@@ -120,12 +120,9 @@ def eagle(
 
 def copy_vocabulary(writer: GGUFWriter, source: Path) -> None:
     """All of the tokenizer's keys."""
-    for name, field in gguf_file(source).fields.items():
-        if name.startswith("tokenizer.") and name != "tokenizer.chat_template":
-            kinds = field.types
-            writer.add_key_value(
-                name, field.contents(), kinds[0], sub_type=kinds[-1] if len(kinds) > 1 else None
-            )
+    known = fields(source, "tokenizer")
+    known.pop("tokenizer.chat_template", None)
+    add_fields(writer, known)
 
 
 def medusa(

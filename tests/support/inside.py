@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from localspec import Engine, Stream
+from localspec import Engine
 from localspec.decoding.interfaces import Limits
 from localspec.decoding.sampling import Rows
-from localspec.decoding.session import Session
 from localspec.drafters.registry import Parts
 from localspec.llama.context import Context
 from localspec.llama.target import LlamaTarget
@@ -19,12 +18,7 @@ from localspec.policy.threads import Threads
 from localspec.scheduling.scheduler import Scheduler
 from localspec.scheduling.seats import Seat
 from localspec.scheduling.shared_seats import SharedSeats
-from localspec.scheduling.task import Task
 from localspec.sessions.sessions import Sessions
-
-
-def session(stream: Stream) -> Session:
-    return stream._session
 
 
 def seat(engine: Engine) -> Seat:
@@ -72,11 +66,6 @@ def profile_file(engine: Engine) -> Path:
 def drafts_of_kept_texts(engine: Engine) -> list[Sequence[int]]:
     """Tokens of the draft model, of each text that is kept."""
     return [text.drafted for text in seats(engine).kept._texts]
-
-
-def unread(task: Task) -> int:
-    """Items that were put ahead of the reader."""
-    return task._items.qsize()
 
 
 def before_each_pass(patch: pytest.MonkeyPatch, do: Callable[[Context, Any], object]) -> None:

@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gguf import GGUFWriter, LlamaFileType
 
 from tests.support import ggufs
-from tests.support.gguf_files import add_keys, written
+from tests.support.gguf_files import written
 
 DIM, HEADS, FF, LAYERS = 64, 2, 128, 2
 HEAD = DIM // HEADS
@@ -54,8 +53,8 @@ def glm(
     file = _File(path, "glm4moe", dim, layers, count, keys, without, swap_tokens, seed)
     if trunk:
         for layer in range(layers):
-            file.attention(layer, dim)
-            file.feed_forward(layer)
+            file.attends(layer, dim)
+            file.dense(layer)
     if mtp:
         block = f"blk.{layers}"
         file.nextn(follows, wide, dim)
@@ -97,9 +96,9 @@ def qwen(path: Path, *, follows: Mapping[int, int] | None = None, seed: int | No
         "ssm_out.weight": draw(DIM, inner, 2.0),
     }.items():
         file.add(f"blk.0.{name}", tensor)
-    file.feed_forward(0)
-    file.attention(1, 2 * DIM, normed=True)
-    file.feed_forward(1)
+    file.dense(0)
+    file.attends(1, 2 * DIM, normed=True)
+    file.dense(1)
     file.nextn(follows, 2, 2 * DIM, normed=True)
     for name, shape in (("gate", (FF, DIM)), ("up", (FF, DIM)), ("down", (DIM, FF))):
         file.known(f"blk.{LAYERS}.ffn_{name}.weight", *shape)
@@ -109,7 +108,7 @@ def qwen(path: Path, *, follows: Mapping[int, int] | None = None, seed: int | No
 MAKERS: Mapping[str, Callable[..., Path]] = {"glm4moe": glm, "qwen35": qwen}
 
 
-class _File:
+class _File(ggufs.ModelFile):
     """A file in the making: what all of these models have in common."""
 
     def __init__(
@@ -119,42 +118,37 @@ class _File:
         dim: int,
         layers: int,
         count: int,
-        keys: Mapping[str, int],
+        keys: Mapping[str, Any],
         without: str = "",
         swap: tuple[int, int] | None = None,
         seed: int | None = None,
     ) -> None:
-        self._ahead = None if seed is None else np.random.default_rng(seed)
-        self.path, self.dim, self.layers, self.without = path, dim, layers, without
-        vocabulary = ggufs.vocabulary(swap=swap)
-        name = f"tiny-{architecture}"
-        self.writer: GGUFWriter = ggufs.new_writer(
-            path, architecture, name, LlamaFileType.MOSTLY_F16, vocabulary
+        super().__init__(
+            path,
+            architecture,
+            ggufs.vocabulary(swap=swap),
+            embedding_length=dim,
+            block_count=layers + count,
+            feed_forward_length=FF,
+            attention__head_count=HEADS,
+            attention__head_count_kv=HEADS,
+            attention__key_length=dim // HEADS,
+            attention__value_length=dim // HEADS,
+            rope__dimension_count=dim // HEADS,
+            nextn_predict_layers=count,
+            attention__layer_norm_rms_epsilon=1e-5,
+            rope__freq_base=10000.0,
+            **keys,
         )
-        sizes = {
-            "context_length": 512,
-            "embedding_length": dim,
-            "block_count": layers + count,
-            "vocab_size": ggufs.embedded_tokens(),
-            "feed_forward_length": FF,
-            "attention.head_count": HEADS,
-            "attention.head_count_kv": HEADS,
-            "attention.key_length": dim // HEADS,
-            "attention.value_length": dim // HEADS,
-            "rope.dimension_count": dim // HEADS,
-            "nextn_predict_layers": count,
-            "attention.layer_norm_rms_epsilon": 1e-5,
-            "rope.freq_base": 10000.0,
-        }
-        add_keys(self.writer, architecture, sizes | dict(keys))
-        self._random = np.random.default_rng(0)
-        self.embeddings = self.draw(ggufs.embedded_tokens(), dim, _LOGITS)
+        self._ahead = None if seed is None else np.random.default_rng(seed)
+        self.layers, self.without = layers, without
+        self.embeddings = self.draw(self.n_vocab, dim, _LOGITS)
         self.add("token_embd.weight", self.embeddings)
         self.add("output_norm.weight", np.ones(dim, np.float32))
 
     def draw(self, rows: int, columns: int, gain: float) -> _Matrix:
         """A random matrix; the layers before the MTP layer are the same whatever that is."""
-        return ggufs.f32_matrix(self._random, rows, columns, gain)
+        return ggufs.f32_matrix(self.rng, rows, columns, gain)
 
     def add(self, name: str, tensor: npt.NDArray[Any]) -> None:
         if name != self.without:
@@ -168,7 +162,7 @@ class _File:
             weights += self._ahead.standard_normal(shape, np.float32) / np.sqrt(shape[-1])
         self.add(name, weights)
 
-    def attention(self, layer: int, query: int, *, normed: bool = False) -> None:
+    def attends(self, layer: int, query: int, *, normed: bool = False) -> None:
         """A layer that attends, its queries of `query` numbers in all."""
         block, dim = f"blk.{layer}", self.dim
         self._norms(block, normed)
@@ -177,8 +171,8 @@ class _File:
         self.add(f"{block}.attn_v.weight", self.draw(dim, dim, 1.0))
         self.add(f"{block}.attn_output.weight", self.draw(dim, dim, 1.0))
 
-    def feed_forward(self, layer: int) -> None:
-        """A dense one."""
+    def dense(self, layer: int) -> None:
+        """Its feed-forward."""
         block = f"blk.{layer}"
         self.add(f"{block}.ffn_gate.weight", self.draw(FF, self.dim, 1.0))
         self.add(f"{block}.ffn_up.weight", self.draw(FF, self.dim, 1.0))

@@ -1,5 +1,5 @@
 """Builds that are wrong, each in one way; they take the place of the target. Rules that are wrong
-are those of `tests.decoding.test_lossless_controls`."""
+are those of `tests.decoding.broken`."""
 
 from __future__ import annotations
 

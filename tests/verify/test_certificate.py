@@ -10,7 +10,7 @@ import pytest
 from localspec.verify import checks, examination
 from localspec.verify.checks import Outcome
 from tests.cli.conftest import Cli, _own_environment, cli
-from tests.decoding.test_lossless_controls import AlwaysAccepts
+from tests.decoding.broken import AlwaysAccepts
 from tests.engine.conftest import ModelFiles
 from tests.support.adapters import lora
 from tests.verify.conftest import LITTLE

@@ -13,7 +13,7 @@ from localspec.verify.greedy import PlainReference, check_greedy
 from localspec.verify.sampled import check_sampled
 from localspec.verify.subject import Subject
 from localspec.verify.under_grammar import check_grammar
-from tests.decoding.test_lossless_controls import (
+from tests.decoding.broken import (
     AlwaysAccepts,
     ResamplesFromTarget,
     TakesSiblingsForIndependent,

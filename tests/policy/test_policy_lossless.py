@@ -1,33 +1,143 @@
-"""The policy where the answer is greedy: trees, and the text that the target picks."""
+"""The policy: whatever it decides, the text is the target's own, sampled and greedy.
+
+As in `tests.decoding.test_lossless`, nothing here is a statistical test: the real loop and the
+policy run over toy models with a source of chance that takes every possible outcome in turn. The
+policy learns while it runs, so it is made anew each time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
 import pytest
 
-from localspec.decoding.acceptance import AcceptanceRule, BlockVerification, GreedyMatch
+from localspec.decoding.acceptance import (
+    AcceptanceRule,
+    BlockVerification,
+    GreedyMatch,
+    SpeculativeSampling,
+)
 from localspec.decoding.interfaces import Step
 from localspec.decoding.loop import drive, speculate
+from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import Constraint
-from tests.policy.builders import Pair
+from tests.decoding.exact import EXACT, gap, texts, undrafted
+from tests.policy.builders import Pair, distribution_of
 from tests.policy.measuring import SHAPES
 from tests.support.toys import (
     GREEDY,
     START,
     BranchingToyCache,
     Forbids,
+    ToyCache,
     ToyModel,
+    a_case,
     never,
     session_of,
     started,
 )
 
+MODEL = started([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
+DRAFT = started([[0.1, 0.2, 0.7], [0.7, 0.1, 0.2], [0.2, 0.7, 0.1]])
+REPEATS = (0, 1, 2, 0, 1, 2, 0, START)  # a prompt with which the n-gram has something to say
+FORBIDDEN = {(0, 0), (1, 2), (2, 0)}
+
+PAIRS: dict[str, dict[str, Any]] = {
+    **{shape: {"shape": shape} for shape in SHAPES},
+    **{f"{shape}, dear drafts": {"shape": shape, "price": 0.5} for shape in SHAPES},
+    "recurrent draft model": {"shape": "tiles", "recurrent": True},
+    **{f"{n} leaves": {"shape": "flat", "most_leaves": n} for n in (1, 2, 3)},
+    **{f"draft model for {n} tokens": {"shape": "flat", "draft_capacity": n} for n in (4, 9, 33)},
+    **{f"target for {n} drafts": {"shape": "tiles", "max_draft": n} for n in (1, 2, 5)},
+}
+"""`ToyTarget` and `ToyCache` take no more tokens, and no more branches, than they have room for."""
+
+for_shapes = pytest.mark.parametrize("shape", SHAPES)
+for_rules = pytest.mark.parametrize(
+    "rule", [SpeculativeSampling(), BestLossless()], ids=lambda rule: rule.name
+)
+for_drafts = pytest.mark.parametrize("sampled", [True, False], ids=["drawn", "chosen"])
+
+
+# Sampled: chains.
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+@for_rules
+@for_drafts
+def test_sampled_text_is_the_targets(
+    kind: str, rule: AcceptanceRule, sampled: bool, request: pytest.FixtureRequest
+) -> None:
+    for number in range(2):
+        model, draft, prompt = a_case(f"{request.node.name} {number}")
+        pair = Pair(draft, sampled=sampled, **PAIRS[kind])
+        if "max_draft" in PAIRS[kind]:
+            pair.capacity = len(prompt) + 4 + pair.max_draft % 2
+        found = distribution_of(model, pair, rule, prompt=prompt)
+        assert gap(found, texts(model, prompt)) < EXACT
+
+
+@pytest.mark.nightly
+@for_rules
+@for_drafts
+def test_longer_sampled_text_is_the_targets(rule: AcceptanceRule, sampled: bool) -> None:
+    """The chances of acceptance that are learned in one step decide over the next ones. What is
+    compared drafts in every way: chains of several tokens, of one source and of both."""
+    trees = []
+    for shape, price in product(SHAPES, (0.05, 0.5)):
+        pair = Pair(DRAFT, shape=shape, price=price, sampled=sampled)
+        found = distribution_of(MODEL, pair, rule, prompt=REPEATS, count=5)
+        assert gap(found, texts(MODEL, REPEATS, 5)) < EXACT
+        trees += pair.seen
+    assert {len(tree) for tree in trees} >= {0, 1, 2, 3}
+    kinds = [set(tree.sources) for tree in trees if len(tree) > 1]
+    assert {"model"} in kinds
+    assert {"model", "ngram"} in kinds
+    drawn = {q is not None for tree in trees for q in tree.proposals if "model" in tree.sources}
+    assert (True in drawn) is sampled
+    assert all(tree.is_chain() for tree in trees)
+
+
+@for_rules
+def test_sampled_text_is_the_targets_without_a_draft_model(rule: AcceptanceRule) -> None:
+    for number in range(6):
+        model, _, prompt = a_case(f"{number}")
+        found = distribution_of(model, Pair(None, shape="flat"), rule, prompt=prompt, count=5)
+        assert gap(found, texts(model, prompt, 5)) < EXACT
+
+
+@for_rules
+@for_drafts
+@pytest.mark.parametrize(("shape", "price"), [("flat", 0.5), ("tiles", 0.05)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"constraint": Forbids({(0, 1)}, START)},
+        {"constraint": Forbids(FORBIDDEN, START)},
+        {"constraint": Forbids({(0, 1), (0, 2)}, START)},
+        {"ends": lambda token: token == 2},
+    ],
+    ids=["loose grammar", "grammar", "strict grammar", "an end"],
+)
+def test_ends_and_grammars_of_sampled_text_hold(
+    rule: AcceptanceRule, sampled: bool, shape: str, price: float, options: dict[str, Any]
+) -> None:
+    pair = Pair(DRAFT, shape=shape, price=price, sampled=sampled)
+    found = distribution_of(MODEL, pair, rule, prompt=REPEATS, **options)
+    assert gap(found, undrafted(MODEL, prompt=REPEATS, **options)) < EXACT
+    forbidden = (
+        options["constraint"].pairs if "constraint" in options else {(2, n) for n in range(3)}
+    )
+    assert not any(set(pairwise(text)) & forbidden for text in found)
+
+
+# Greedy: trees.
+
 COUNT = 24
 MODELS = 15
-for_shapes = pytest.mark.parametrize("shape", SHAPES)
 for_caches = pytest.mark.parametrize("branching", [False, True], ids=["chain", "tree"])
 """Whether the draft model's cache takes a single branch or several."""
 
@@ -87,21 +197,10 @@ def random_prompt(seed: int) -> list[int]:
     return [*rng.integers(0, 3, size=rng.integers(2, 12)).tolist(), START]
 
 
-PAIRS: dict[str, dict[str, Any]] = {
-    **{shape: {"shape": shape} for shape in SHAPES},
-    **{f"{shape}, dear drafts": {"shape": shape, "price": 0.3} for shape in SHAPES},
-    "recurrent draft model": {"shape": "tiles", "recurrent": True},
-    **{f"{n} leaves": {"shape": "flat", "most_leaves": n} for n in (1, 2, 3)},
-    **{f"draft model for {n} tokens": {"shape": "flat", "draft_capacity": n} for n in (4, 12, 33)},
-    **{f"target for {n} drafts": {"shape": "tiles", "max_draft": n} for n in (1, 2, 5)},
-}
-"""`ToyTarget` and `ToyCache` take no more tokens, and no more branches, than they have room for."""
-FORBIDDEN = {(0, 0), (1, 2), (2, 0)}
-
-
 @for_caches
 @pytest.mark.parametrize("kind", PAIRS)
-def test_text_is_what_the_target_picks(kind: str, branching: bool) -> None:
+def test_greedy_text_is_what_the_target_picks(kind: str, branching: bool) -> None:
+    branches = beside = 0
     for seed in range(MODELS):
         (model, draft), prompt = some_models(seed), random_prompt(seed)
         pair = Pair(draft, branching=branching, **PAIRS[kind])
@@ -110,12 +209,22 @@ def test_text_is_what_the_target_picks(kind: str, branching: bool) -> None:
         text, steps = generated(model, pair, prompt)
         assert text == by_hand(model, prompt)
         assert max(step.drafted for step in steps) <= pair.max_draft
+        branches += sum(not step.tree.is_chain() for step in steps)
+        beside += sum(
+            any(node != step.tree.children(step.tree.parents[node])[0] for node in step.path)
+            for step in steps
+        )
+    if kind in ("flat", "tiles"):
+        assert branches > MODELS
+        assert beside > MODELS // 4, "second choices are there to be accepted"
 
 
 @for_caches
 @pytest.mark.parametrize("end", [None, 0, 1, 2])
 @pytest.mark.parametrize("shape", ["flat", "tiles"])
-def test_end_tokens_and_grammars_hold(shape: str, end: int | None, branching: bool) -> None:
+def test_ends_and_grammars_of_greedy_text_hold(
+    shape: str, end: int | None, branching: bool
+) -> None:
     proposed = 0
     for seed in range(MODELS):
         (model, draft), prompt = some_models(seed), random_prompt(seed)
@@ -133,22 +242,6 @@ def test_end_tokens_and_grammars_hold(shape: str, end: int | None, branching: bo
                     assert (path[-2], path[-1]) not in FORBIDDEN
                     proposed += 1
     assert end is not None or proposed > MODELS
-
-
-@for_caches
-@pytest.mark.parametrize("shape", ["flat", "tiles"])
-def test_trees_branch_and_branches_are_accepted(shape: str, branching: bool) -> None:
-    branches = beside = 0
-    for seed in range(MODELS):
-        (model, draft), prompt = some_models(seed), random_prompt(seed)
-        _, steps = generated(model, Pair(draft, shape=shape, branching=branching), prompt)
-        for step in steps:
-            branches += not step.tree.is_chain()
-            beside += any(
-                node != step.tree.children(step.tree.parents[node])[0] for node in step.path
-            )
-    assert branches > MODELS
-    assert beside > MODELS // 4, "second choices are there to be accepted"
 
 
 def test_rule_for_chains_gets_chains() -> None:
@@ -175,7 +268,7 @@ def test_candidates_of_several_branches_share_a_pass_where_that_costs_no_more() 
 
 
 @for_shapes
-def test_text_is_what_the_target_picks_without_a_draft_model(shape: str) -> None:
+def test_greedy_text_is_what_the_target_picks_without_a_draft_model(shape: str) -> None:
     accepted = 0
     for seed in range(MODELS):
         model, prompt = some_models(seed)[0], random_prompt(seed)
@@ -183,6 +276,18 @@ def test_text_is_what_the_target_picks_without_a_draft_model(shape: str) -> None
         assert text == by_hand(model, prompt)
         accepted += sum(step.accepted for step in steps)
     assert accepted > 100 or shape == "ruinous"
+
+
+# What it reads, and what it tells.
+
+
+def test_the_prompt_is_read_before_the_answer() -> None:
+    pair = Pair(DRAFT, shape="flat")
+    drafter = pair.build(greedy=False)[1]
+    drafter.begin(REPEATS)
+    assert isinstance(pair.cache, ToyCache)
+    assert pair.cache.tokens == list(REPEATS[:-1])
+    assert drafter.native_seconds == 1.0
 
 
 @for_caches
