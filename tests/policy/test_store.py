@@ -104,22 +104,6 @@ def test_estimator_with_other_features_than_stored_starts_anew() -> None:
     assert known.gains[2].mean == taught().source(SOURCES[0]).gains[2].mean
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"machine": {"cores": 4}},
-        {"models": ["b.gguf"]},
-        {"threads": [1, None]},
-        {"further": 1},
-    ],
-)
-def test_other_circumstances_have_their_own_file(changed: dict[str, Any]) -> None:
-    ProfileStore(IDENTITY).save(taught())
-    other = ProfileStore(IDENTITY | changed)
-    assert other.path != ProfileStore(IDENTITY).path
-    assert not other.load(PairProfile())
-
-
 def test_file_of_another_identity_is_not_used_though_it_has_the_name() -> None:
     ProfileStore(IDENTITY).save(taught())
     foreign = ProfileStore(IDENTITY | {"threads": [7, None]})
@@ -214,15 +198,6 @@ def test_folder_that_cannot_be_made_only_warns(
     assert "cannot be kept" in caplog.text
     assert not kept.load(PairProfile())
     kept.remove()
-
-
-def test_forgetting_removes_the_file() -> None:
-    kept = ProfileStore(IDENTITY)
-    kept.remove()
-    kept.save(taught())
-    kept.remove()
-    assert not kept.path.exists()
-    assert not kept.load(PairProfile())
 
 
 @pytest.mark.parametrize(

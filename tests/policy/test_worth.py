@@ -92,35 +92,6 @@ def test_nothing_random_costs_make_is_worth_more_of_what_is_covered(rate: float)
             assert worth.affords(0.0, count) == covered(count)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_what_was_drawn_is_verified(shape: str) -> None:
-    """However poor: to drop it for what it is would bias the text."""
-    for seed in range(60):
-        rng = np.random.default_rng([seed, 10])
-        worth = worth_of(shaped(shape), firm=True)
-        drawn, further = int(rng.integers(1, 5)), int(rng.integers(0, 3))
-        chain = np.cumprod(rng.uniform(0.01, 0.9, drawn + further)).tolist()
-        count = worth.count(chain, drawn)
-        assert drawn <= count <= drawn + further
-        best = max(value(worth, chain[:n]) for n in range(drawn, drawn + further + 1))
-        assert value(worth, chain[:count]) == pytest.approx(best, abs=1e-9)
-
-
-@pytest.mark.parametrize("leaves", [1, 2, 3, 4])
-@pytest.mark.parametrize("shape", ["flat", "tiles"])
-def test_no_more_branches_than_fit(leaves: int, shape: str) -> None:
-    most = 0
-    for seed in range(100):
-        worth = worth_of(shaped(shape), rate=0.4)
-        growing = grown(worth, np.random.default_rng([seed, 11]), 9, leaves)
-        tree = growing.selected(None)
-        kept(growing, tree)
-        branches = sum(not tree.children(node) for node in range(len(tree)))
-        assert branches <= leaves
-        most = max(most, branches)
-    assert most == leaves
-
-
 @pytest.mark.parametrize("granted", [0, 1, 3])
 def test_as_many_are_verified_as_are_granted(granted: int) -> None:
     """Where several answers share a pass: the likeliest, and each with its parent."""
