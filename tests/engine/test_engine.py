@@ -25,6 +25,7 @@ from localspec import (
     UsageError,
 )
 from tests.support import ggufs
+from tests.support.greedy import CLEAR
 from tests.support.sessions import make_drafts_cheap
 
 GREEDY = SamplingParams(temperature=0)
