@@ -4,8 +4,9 @@ and uniform, independent numbers."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,36 +58,29 @@ def frequencies(found: Iterable[Outcome], chances: Mapping[Outcome, float]) -> f
     return float(chisquare(counts, [seen.total() * chance for chance in chances.values()]).pvalue)
 
 
-def test_draws_of_neighbouring_positions_are_independent_and_as_probable_as_they_should() -> None:
-    random = SeededRandom(1)
-    drawn = [random.draw(P, n) for n in range(40_001)]
-    chances = {(a, b): P.prob(a) * P.prob(b) for a, b in product(P.ids.tolist(), repeat=2)}
-    assert frequencies(zip(drawn[:-1:2], drawn[1::2], strict=True), chances) > SUSPECT
-    assert frequencies(zip(drawn[1::2], drawn[2::2], strict=True), chances) > SUSPECT
+PAIRED = {tuple(pair): P.prob(pair[0]) * P.prob(pair[1]) for pair in product(P.ids, repeat=2)}
+THROWN = {
+    (token, side): P.prob(token) * chance
+    for token, (side, chance) in product(P.ids, ((1, 0.3), (0, 0.7)))
+}
+APART: dict[str, tuple[Callable[[SeededRandom, int], tuple[int, int]], Mapping[Any, float]]] = {
+    "draws of neighbours": (lambda r, n: (r.draw(P, n), r.draw(P, n + 1)), PAIRED),
+    "draw and proposal": (lambda r, n: (r.draw(P, n), r.propose(P, n, 0)), PAIRED),
+    "draw and coin": (lambda r, n: (r.draw(P, n), int(r.coin(0.3, n, 0))), THROWN),
+    "proposal and coin": (lambda r, n: (r.propose(P, n, 0), int(r.coin(0.3, n, 0))), THROWN),
+    "tokens of a draft": (lambda r, n: (r.propose(P, n, 0), r.propose(P, n, 1)), PAIRED),
+    "drafts of a place": (lambda r, n: (r.propose(P, n, 1), r.propose(P, n + 1, 0)), PAIRED),
+}
 
 
-def test_what_is_proposed_tells_nothing_of_what_is_drawn_or_thrown() -> None:
-    random = SeededRandom(2)
-    found = [
-        (random.draw(P, n), random.propose(P, n, 0), int(random.coin(0.3, n, 0)))
-        for n in range(20_000)
-    ]
-    chances = {
-        (a, b, c): P.prob(a) * P.prob(b) * (0.3 if c else 0.7)
-        for a, b, c in product(P.ids.tolist(), P.ids.tolist(), (0, 1))
-    }
+@pytest.mark.parametrize("what", APART)
+@pytest.mark.parametrize("first", [0, 1])
+def test_what_is_decided_apart_is_independent_and_as_probable_as_it_should(
+    what: str, first: int
+) -> None:
+    (decide, chances), random = APART[what], SeededRandom(1)
+    found = [decide(random, n) for n in range(first, 40_000, 2)]
     assert frequencies(found, chances) > SUSPECT
-
-
-def test_a_draft_tells_nothing_of_its_next_token_or_of_another_draft_of_the_same_place() -> None:
-    random, count = SeededRandom(6), 20_000
-    chances = {(a, b): P.prob(a) * P.prob(b) for a, b in product(P.ids.tolist(), repeat=2)}
-    for further, depth in ((0, 1), (1, 0)):
-        found = [
-            (random.propose(P, n, 1 - depth), random.propose(P, n + further, depth))
-            for n in range(0, 2 * count, 2)
-        ]
-        assert frequencies(found, chances) > SUSPECT
 
 
 def test_asked_again_for_the_rest_it_draws_without_replacement() -> None:

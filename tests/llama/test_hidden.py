@@ -14,7 +14,6 @@ from gguf.quants import dequantize
 from localspec import ModelOptions, NativeError
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.llama import hidden
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from tests.llama.rows import NOISE
@@ -137,12 +136,6 @@ def test_long_prompts_make_no_more_rows_than_there_is_room_for(
     assert agree(context.extend(long, 3).copy(), rows, NOISE)
 
 
-def test_layers_that_there_are_not(context: Context, model: Model) -> None:
-    for layers in ((-1,), (model.layers + 1,)):
-        with pytest.raises(ValueError):
-            context.want_hidden(layers)
-
-
 def test_architecture_without_taps_is_refused_and_its_final_state_is_not(tmp_path: Path) -> None:
     path = ggufs.tiny_mamba(tmp_path / "mamba.gguf")
     output = weights(path, "output.weight", "token_embd.weight")
@@ -154,9 +147,3 @@ def test_architecture_without_taps_is_refused_and_its_final_state_is_not(tmp_pat
         rows = context.extend(TOKENS, 2).copy()
         assert agree(context.hidden(2)[model.layers] @ output.T, rows, NOISE)
         context.close()
-
-
-def test_missing_symbol_is_named(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hidden, "_SET_LAYER", "_Z9elsewherev")
-    with pytest.raises(NativeError, match="does not export _Z9elsewherev"):
-        context.want_hidden((0,))

@@ -79,6 +79,34 @@ def test_step_stakes_half_of_the_fund_or_a_few_passes() -> None:
     assert budget.stake(PLAIN) <= 0.0
 
 
+def test_plain_pass_is_due_before_too_much_may_be_lost() -> None:
+    """Steps that broke even would have lost two thirds of their time, had plain passes become three
+    times cheaper: 24 passes after 36; the faster the drafts, the later."""
+
+    def steps(tokens: int) -> int:
+        budget, statement = Budget(), AccountStatement()
+        for number in range(1, 1000):
+            budget.settle(PLAIN, tokens, 0.0, 2 * PLAIN, statement, drafted=True)
+            if budget.exposed(PLAIN):
+                return number
+        return 1000
+
+    assert steps(2) * 2 == pytest.approx(24 / (1 - 1 / 3), abs=2)
+    assert steps(3) > 1.2 * steps(2)
+
+
+def test_plain_pass_is_due_where_most_of_the_fund_is_unproven() -> None:
+    budget, statement = Budget(), AccountStatement()
+    budget.fund = 2 * PLAIN
+    budget.settle(PLAIN, 2, -PLAIN, PLAIN, statement, drafted=True)
+    assert not budget.exposed(PLAIN)
+    budget.settle(PLAIN, 3, -2 * PLAIN, PLAIN, statement, drafted=True)
+    assert budget.exposed(PLAIN)
+    budget.prove(PLAIN, PLAIN, statement)
+    assert not budget.exposed(PLAIN)
+    assert budget.open(PLAIN) > 5 * PLAIN
+
+
 def test_sleep_of_the_machine_does_not_end_drafting_for_as_long() -> None:
     budget = Budget()
     settled(budget, (1, 3600.0))

@@ -163,6 +163,19 @@ def test_live_passes_deep_in_a_text_tell_what_the_cache_costs() -> None:
         assert curve.seconds(n, 0) == pytest.approx(TILES[n], rel=0.15), "that was measured well"
 
 
+@pytest.mark.parametrize("change", [3.0, 1.15, 1 / 1.5])
+def test_one_plain_pass_that_is_off_is_a_hiccup_and_two_are_a_change(change: float) -> None:
+    curve = curve_of(TILES)
+    for _ in range(20):
+        curve.observe(1, 0, TILES[1])
+    curve.observe(1, 0, change * TILES[1])
+    assert curve.plain(0) == pytest.approx(TILES[1], rel=0.01)
+    assert curve.doubtful(0), "the next one has to tell"
+    curve.observe(1, 0, change * TILES[1])
+    assert curve.plain(0) == pytest.approx(change * TILES[1], rel=0.01)
+    assert not curve.doubtful(0)
+
+
 def test_plain_passes_confirm_the_pace() -> None:
     """What costs of larger passes do to it is not believed until a plain one says the same."""
     curve = curve_of(TILES)

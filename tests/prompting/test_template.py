@@ -49,11 +49,6 @@ def test_a_template_that_refuses_is_quoted() -> None:
     assert "--raw" in describe(raised.value)[0]
 
 
-def test_a_broken_template_is_named() -> None:
-    with pytest.raises(UsageError, match=r"of some\.gguf is broken"):
-        render("{% for m in %}")
-
-
 @pytest.mark.parametrize(
     "source",
     [
@@ -168,30 +163,25 @@ def test_other_variables_cannot_take_the_place_of_messages() -> None:
 
 
 @pytest.mark.parametrize(
-    "source",
+    ("source", "words"),
     [
-        "{{ 1 / 0 }}",
-        "{{ messages[0].content + 1 }}",
-        "{{ messages[9].content }}",
-        "{{ nothing.at.all }}",
-        "{{ messages | first | length | upper | int('x') | sum }}",
-        "{% include 'other' %}",
-        "{{ messages[0].content.encode('nothing') }}",
+        ("{{ 1 / 0 }}", "(fails|refuses)"),
+        ("{{ messages[0].content + 1 }}", "(fails|refuses)"),
+        ("{{ messages[9].content }}", "(fails|refuses)"),
+        ("{{ nothing.at.all }}", "(fails|refuses)"),
+        ("{{ messages | first | length | upper | int('x') | sum }}", "(fails|refuses)"),
+        ("{% include 'other' %}", "(fails|refuses)"),
+        ("{{ messages[0].content.encode('nothing') }}", "(fails|refuses)"),
+        ("{% for m in %}", "is broken"),
+        ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "is broken"),
+        ("{% for a in b %}" * 40 + "{% endfor %}" * 40, "is broken"),
+        ("{{ '" + "a" * 2**21, "is broken"),
     ],
+    ids=range(11),
 )
-def test_a_template_that_fails_is_named(source: str) -> None:
-    with pytest.raises(UsageError, match=r"The chat template of some\.gguf (fails|refuses)"):
+def test_a_template_that_fails_is_named(source: str, words: str) -> None:
+    with pytest.raises(UsageError, match=rf"some\.gguf {words}"):
         render(source)
-
-
-@pytest.mark.parametrize(
-    "source",
-    ["{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "{% for a in b %}" * 40, "{{ '" + "a" * 2**21],
-    ids=["nested", "loops", "long"],
-)
-def test_a_source_that_python_refuses_is_named(source: str) -> None:
-    with pytest.raises(UsageError, match=r"some\.gguf is broken"):
-        render(source + "{% endfor %}" * (40 if "for" in source else 0))
 
 
 OPERATIONS = [

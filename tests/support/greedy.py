@@ -47,7 +47,6 @@ class Reference:
         tokenize = engine.model.vocabulary.tokenize
         self.prompts = [tokenize(prompt, special=True, add_bos=True) for prompt in prompts]
         self._said: dict[int, list[int]] = {}
-        self._whole: Reference | None = None
 
     @property
     def tokens(self) -> list[list[int]]:
@@ -59,16 +58,13 @@ class Reference:
 
     @cached_property
     def noise(self) -> float:
-        """How far passes over trees move gaps at most, at some hundreds of places where the engine
-        has 56 prompts: the largest shift of a few would be exceeded soon."""
-        whole = self._whole
-        return batch_noise(self.context, self.prompts[::4]) if whole is None else whole.noise
+        """How far passes over trees move gaps at most."""
+        return batch_noise(self.context, self.prompts[::4])
 
     def first(self, count: int) -> Reference:
-        """The same for the first prompts alone: nothing is found out twice, and how far rounding
-        goes is what all of them showed."""
+        """The same for the first prompts alone: nothing is found out twice."""
         part = copy(self)
-        part.prompts, part.texts, part._whole = self.prompts[:count], self.texts[:count], self
+        part.prompts, part.texts = self.prompts[:count], self.texts[:count]
         return part
 
 
