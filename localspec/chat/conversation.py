@@ -163,20 +163,11 @@ class Conversation:
             self.title = title_from(content)
             if self.title == NEW and attachments:
                 self.title = title_from(attachments[0].name)
-        self.insert(message)
-        self.tip = message.id
-        return message
-
-    def insert(self, message: Message) -> None:
-        """Take in a message made elsewhere; the tip stays. A ValueError for a known id or an
-        unknown parent."""
-        if message.id in self.messages:
-            raise ValueError(f"message {message.id} is there already")
-        if message.parent is not None and message.parent not in self.messages:
-            raise ValueError(f"message {message.id} follows {message.parent}, which is not there")
         self.messages[message.id] = message
         self._children.setdefault(message.parent, []).append(message.id)
         self.updated = max(self.updated, message.created)
+        self.tip = message.id
+        return message
 
     def for_model(self, *, upto: str | None = None) -> list[dict[str, Any]]:
         """The branch for `Engine.stream`, up to a message or the tip, without failed and empty

@@ -48,24 +48,12 @@ class Certificate:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values; the last one is a checksum of the others."""
-        facts: dict[str, Any] = finite(
-            {
-                "format": FORMAT,
-                "verdict": self.verdict,
-                "date": self.date,
-                "command": self.command,
-                "machine": asdict(self.machine),
-                "files": {
-                    "target": [asdict(facts) for facts in self.target],
-                    "draft": [asdict(facts) for facts in self.draft],
-                },
-                "effort": self.effort,
-                "settings": self.settings,
-                "seconds": round(self.seconds, 1),
-                "checks": [asdict(check) | {"verdict": check.verdict} for check in self.checks],
-                "missing": list(self.missing),
-            }
-        )
+        told = {"format": FORMAT, "verdict": self.verdict, **asdict(self)}
+        told["files"] = {name: told.pop(name) for name in ("target", "draft")}
+        told["seconds"] = round(self.seconds, 1)
+        for check, one in zip(told["checks"], self.checks, strict=True):
+            check["verdict"] = one.verdict
+        facts: dict[str, Any] = finite(told)
         return {**facts, "sha256": fingerprint(facts)}
 
 

@@ -51,15 +51,6 @@ def test_branches_are_kept_and_chosen() -> None:
     assert shown(conversation) == ["r1", "s1"]
 
 
-def test_insert_refuses_what_would_break_the_tree() -> None:
-    conversation, names = branched()
-    stranger = Message("m", "nobody", USER, "text", 1.0)
-    with pytest.raises(ValueError, match="not there"):
-        conversation.insert(stranger)
-    with pytest.raises(ValueError, match="already"):
-        conversation.insert(conversation.messages[names["a1"]])
-
-
 def test_a_damaged_tree_can_still_be_shown() -> None:
     messages = [
         Message("a", "c", USER, "a", 1.0),  # a → c → b → a

@@ -37,10 +37,6 @@ def followed(*steps: Step) -> Provenance:
     return provenance
 
 
-def test_a_text_without_drafts_is_the_targets() -> None:
-    assert followed(*plain(1, 2, 3)).spans == [(13, TARGET)]
-
-
 def test_runs_by_source() -> None:
     chain = TokenTree.chain([1, 2], "ngram")
     provenance = followed(step([1, 2, 3], ["ngram", "ngram", TARGET], chain, [0, 1]))

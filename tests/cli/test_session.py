@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from localspec.cli.request import read_models
 from localspec.sessions import conversation_files
 from localspec.sessions.session_file import SessionFile
-from localspec.settings import load_settings
 from tests.cli.conftest import Cli
 from tests.sessions.test_session_file import files_of_at_most
 
@@ -79,11 +77,3 @@ def test_prompts_are_kept_by_themselves(
         result = cli("run", *FIXED, "--json", "--prompt-cache", "1GB", LONG).json
         assert (result["stats"]["cached_tokens"] > 300) == cached
     assert len(list(conversation_files.folder().iterdir())) == 1
-
-
-def test_the_size_may_be_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCALSPEC_PROMPT_CACHE", "1.5 GB")
-    assert load_settings().prompt_cache == "1.5 GB"
-    said = dict.fromkeys(("offline", "prompt_cache"))
-    assert read_models(said).options.prompt_cache == 1_500_000_000
-    assert read_models({"offline": None}).options.prompt_cache == 0, "a verb that measures"

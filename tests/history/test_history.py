@@ -22,7 +22,6 @@ from localspec.chat.conversation import (
     USER,
     Attachment,
     Conversation,
-    Message,
 )
 from localspec.errors import HistoryError, UsageError
 from localspec.history.history import History
@@ -73,8 +72,9 @@ def test_the_newest_comes_first(history: History) -> None:
     assert [each.title for each in history.list(limit=3, offset=5)] == ["text 1", "text 0"]
     assert history.count() == 7
     oldest = history.load(history.list(offset=6)[0].id)
-    oldest.insert(Message("m" * 32, oldest.tip, USER, "again", 999.0))
-    assert history.put(oldest.id, messages=[oldest.messages["m" * 32]])
+    again = oldest.add(USER, "again")
+    again.created = 999.0
+    assert history.put(oldest.id, messages=[again])
     first = history.list(limit=1)[0]
     assert (first.title, first.messages, first.updated) == ("text 0", 2, 999.0)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.chat.conversation import ASSISTANT, STREAMING, USER, Message
+from localspec.chat.conversation import ASSISTANT, STREAMING, USER
 from localspec.history.history import History
 from localspec.history.writer import HistoryWriter
 from tests.history.histories import as_on_disk, conversation_of, locked, rows, writing
@@ -70,9 +70,8 @@ def test_of_a_growing_answer_the_newest_state_is_written(
 ) -> None:
     """A slow disk: states that come while one is written are skipped but for the last."""
     conversation = conversation_of("one")
-    answer = Message("a" * 32, conversation.tip, ASSISTANT, "", 5.0, state=STREAMING)
-    conversation.insert(answer)
     assert writer.put(conversation, conversation.path()[0]).result(SOON)
+    answer = conversation.add(ASSISTANT, "", state=STREAMING)
     with writing(history):
         for number in range(500):
             answer.content += f"{number} "

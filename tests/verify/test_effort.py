@@ -38,19 +38,6 @@ def test_a_piece_is_begun_if_it_will_end_in_time(
     assert begun == done
 
 
-def test_a_share_is_of_what_is_left() -> None:
-    clock = Clock()
-    deadline = Deadline(10.0, clock)
-    clock.now += 6.0
-    half = deadline.share(0.5)
-    clock.now += 1.5
-    assert not half.over
-    clock.now += 0.5
-    assert half.over
-    assert not deadline.over
-    assert not Deadline(None, clock).share(0.5).over
-
-
 @pytest.mark.nightly
 def test_without_time_every_check_does_one_thing_and_says_what_it_left_out(
     subject: Subject,

@@ -63,25 +63,27 @@ def _conversation(found: Any) -> Conversation | None:
         found = {"messages": found}
     if not isinstance(found, dict) or not found.get("messages"):
         return None
-    messages = [one for one in found["messages"] if one["role"] in (chat.USER, chat.ASSISTANT)]
-    system = [one["content"] for one in found["messages"] if one["role"] == "system"]
-    conversation = Conversation(
-        id=found.get("id") or chat.new_id(),
-        system=found.get("system") or (system[0] if system else None),
-    )
-    if messages:
-        conversation.title = found.get("title") or title_from(messages[0]["content"])
-    for one in messages:
+    system, messages = found.get("system"), dict[str, Message]()
+    for one in found["messages"]:
+        if one["role"] == "system":
+            system = system or one["content"]
+        if one["role"] not in (chat.USER, chat.ASSISTANT):
+            continue
         state = one.get("state", chat.COMPLETE)
         message = Message(
             one.get("id") or chat.new_id(),
-            conversation.tip,
+            next(reversed(messages), None),
             one["role"],
             one["content"],
             one.get("created", time.time()),
             state if state in chat.STATES else chat.STOPPED,
             attachments=[Attachment(*each) for each in one.get("attachments", ())],
         )
-        conversation.insert(message)
-        conversation.tip = message.id
-    return conversation
+        messages[message.id] = message
+    first = next(iter(messages.values()), None)
+    return Conversation(
+        id=found.get("id") or chat.new_id(),
+        title=found.get("title") or title_from(first.content if first else ""),
+        system=system,
+        messages=messages,
+    )
