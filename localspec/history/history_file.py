@@ -1,4 +1,4 @@
-"""Keeps the history's file open, and handles what is wrong with it."""
+"""Keeps the history's file open, and in memory what it does not take; handles what is wrong."""
 
 from __future__ import annotations
 
@@ -6,14 +6,23 @@ import errno
 import os
 import sqlite3
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from localspec.errors import HistoryError
 from localspec.history import repair
-from localspec.history.schema import ForeignFile, NewerHistory, check, connect, prepare
+from localspec.history.schema import (
+    ForeignFile,
+    NewerHistory,
+    check,
+    connect,
+    in_memory,
+    prepare,
+)
 from localspec.history.statements import Statements
 from localspec.history.trouble import (
     CORRUPT,
@@ -27,6 +36,9 @@ from localspec.history.trouble import (
 
 T = TypeVar("T")
 
+_SHORT = 0.2
+"""Seconds to wait for others after waiting in vain."""
+
 _ERRORS = (sqlite3.Error, OSError, NewerHistory, ForeignFile)
 _OURS = (
     *(sqlite3.ProgrammingError, sqlite3.InterfaceError),
@@ -36,25 +48,30 @@ _OURS = (
 
 
 class HistoryFile:
-    """The file, for any thread. Reading does not wait for writing. `notices`: sentences for the
-    user, removed by who tells them; `trouble`: why the file cannot be used as it should now."""
+    """The file, for any thread. Reading does not wait for writing. From a write that fails until it
+    can be made up for, a copy in memory takes the file's place. `notices`: sentences for the user,
+    removed by who tells them; `trouble`: why the file cannot be used as it should now; `waiting`:
+    conversations that memory has more of than the file."""
 
-    def __init__(self, path: Path, *, repairs: bool, patience: float) -> None:
+    def __init__(self, path: Path, *, repairs: bool, patience: float, retry: float) -> None:
         self.notices: list[str] = []
         self.trouble: Trouble | None = None
+        self.waiting: set[str] = set()
         self._path = path
         self._repairs = repairs
         self._patience = patience
+        self._retry, self._tried = retry, 0.0
         # Taken in this order by who needs both.
         self._writing = threading.RLock()
         self._reading = threading.RLock()
         self._reader: Statements | None = None
         self._writer: Statements | None = None
+        self._memory: Statements | None = None
         self._identity: tuple[int, int] | None = None
         self._closed = False
-        self.open()
+        self._open()
 
-    def open(self) -> None:
+    def _open(self) -> None:
         """Open the file again; where that fails, `trouble` says why."""
         with self._writing, self._reading:
             self._disconnect()
@@ -64,16 +81,93 @@ class HistoryFile:
                 self._opened(mend=False)
 
     def close(self) -> None:
-        with self._writing, self._reading:
-            self._closed = True
-            self._disconnect()
-
-    @property
-    def writable(self) -> bool:
-        return self._writer is not None
+        """Write what still can be written, and close the file."""
+        with self._writing:
+            if self._closed:
+                return
+            if not self.drain(now=True):
+                self.notices.append(f"Not everything could be kept in {self._path}.")
+            with self._reading:
+                self._closed = True
+                self._disconnect()
+                self._forget_memory()
 
     def read(self, question: Callable[[Statements], T]) -> T:
-        """Ask the file; HistoryError where it cannot be read."""
+        """Ask the memory, or the file; HistoryError where that cannot be read."""
+        with self._reading:
+            if self._memory is not None:
+                return question(self._memory)
+        return self._read(question)
+
+    def change(self, id: str, change: Callable[[Statements], None]) -> bool:
+        """Change a conversation; False where that is in memory only."""
+        with self._writing:
+            if self._closed:
+                return False
+            if not self.waiting:
+                if self.write(change):
+                    return True
+                self._tried = time.monotonic()
+            with self._reading:
+                if self._memory is None:  # it begins with what the file has
+                    memory = in_memory()
+                    with suppress(HistoryError):
+                        self._read(lambda statements: statements.connection.backup(memory))
+                    self._memory = Statements(memory)
+                change(self._memory)
+                self.waiting.add(id)
+            return self.drain()
+
+    def remove(self, ids: Sequence[str]) -> int:
+        """Remove conversations, and return how many; a HistoryError if some stay in the file."""
+        removed = 0
+
+        def remove(statements: Statements) -> None:
+            nonlocal removed
+            removed = statements.delete(ids)
+
+        with self._writing:
+            self.drain()
+            if not self.write(remove):
+                try:
+                    kept = self._read(lambda file: [id for id in ids if file.header(id)])
+                except HistoryError:
+                    kept = list(ids)
+                if kept and self.trouble is not None:
+                    raise HistoryError(self.trouble.text)
+            if self._memory is not None:
+                removed = max(removed, self._memory.delete(ids))
+                self.waiting.difference_update(ids)
+        return removed
+
+    def drain(self, *, now: bool = False) -> bool:
+        """Write what waits in memory, if `now` or it is time to try; whether nothing waits."""
+        with self._writing:
+            if self._memory is None:
+                return True
+            if not now and time.monotonic() - self._tried < self._retry:
+                return False
+            self._tried = time.monotonic()
+            if self._writer is None:
+                self._open()
+            for id in tuple(self.waiting):
+                with self._reading:
+                    header, messages = self._memory.header(id), self._memory.messages(id)
+                put = partial(Statements.put, conversation=id, header=header, messages=messages)
+                if not self.write(put, None if now else _SHORT):
+                    return False
+                self.waiting.discard(id)
+            self._forget_memory()
+        return True
+
+    def _forget_memory(self) -> None:
+        with self._reading:
+            self.waiting.clear()
+            if self._memory is not None:
+                self._memory.close()
+                self._memory = None
+
+    def _read(self, question: Callable[[Statements], T]) -> T:
         for _ in range(2):
             self._follow_file()
             with self._reading:
@@ -179,7 +273,7 @@ class HistoryFile:
             return
         with self._writing, self._reading:
             if self._reader is not None and _identity_of(self._path) != self._identity:
-                self.open()
+                self._open()
                 self.notices.append(
                     f"The history {self._path} was removed or replaced by another program. "
                     "New messages go to the current file."
@@ -193,7 +287,7 @@ class HistoryFile:
             if self._identity == identity:
                 if not self._mend(error):
                     return False
-                self.open()
+                self._open()
             return self._reader is not None
 
     def _mend(self, error: Exception) -> bool:

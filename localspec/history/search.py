@@ -60,15 +60,6 @@ def readable(snippet: str) -> str:
     return " ".join(snippet.translate({**_CONTROL, **keep}).split())
 
 
-def parts(snippet: str) -> list[tuple[str, bool]]:
-    """A snippet in pieces: text, and whether it is a hit."""
-    found: list[tuple[str, bool]] = []
-    for i, piece in enumerate(snippet.split(MARK)):
-        marked, _, rest = piece.partition(END) if i else ("", "", piece)
-        found += [(text, hit) for text, hit in ((marked, True), (rest, False)) if text]
-    return found
-
-
 INDEX = ("titles", "words")
 
 PER_CONVERSATION = 5
@@ -93,7 +84,12 @@ class SearchHit:
 
     @property
     def parts(self) -> list[tuple[str, bool]]:
-        return parts(self.snippet)
+        """The snippet in pieces: text, and whether it is a hit."""
+        found: list[tuple[str, bool]] = []
+        for i, piece in enumerate(self.snippet.split(MARK)):
+            marked, _, rest = piece.partition(END) if i else ("", "", piece)
+            found += [(text, hit) for text, hit in ((marked, True), (rest, False)) if text]
+        return found
 
 
 def search(connection: sqlite3.Connection, expression: str, limit: int) -> list[SearchHit]:

@@ -73,7 +73,7 @@ def fill(path: Path, count: int) -> None:
 
 def writing(history: History) -> AbstractContextManager[object]:
     """Holds up whatever is to be written."""
-    return history._writing
+    return history._file._writing
 
 
 PATIENCE = 0.05
