@@ -38,6 +38,22 @@ async def test_a_message_sent_before_the_model_is_open_waits_for_it() -> None:
         assert "waiting" not in shown.text
 
 
+async def test_stopping_while_a_model_loads_stops_what_waits_for_it() -> None:
+    script = Scripted()
+    loading = script.loading["slow.gguf"] = Hold()
+    async with chat(script, pair=PairReference("slow.gguf"), ready=False) as shown:
+        await shown.until(lambda: loading.reached)
+        await shown.send("early", answered=False)
+        await shown.until(lambda: "waiting for the model" in shown.text)
+        await shown.press("escape")
+        await shown.answered()
+        assert script.asked == []
+        await shown.command("/model other.gguf")
+        await shown.opened()
+        await shown.send("again")
+        assert shown.said == ["early", "again", "Answer 1."]
+
+
 async def test_what_was_sent_comes_back_with_the_arrows() -> None:
     async with chat() as shown:
         for text in ("first", "second"):

@@ -32,6 +32,20 @@ async def test_an_error_in_mid_answer_keeps_the_answer_so_far() -> None:
         assert [m["content"] for m in script.asked[1].messages] == ["count"]
 
 
+@pytest.mark.parametrize("error", [RuntimeError("odd"), KeyboardInterrupt(), SystemExit(3)])
+async def test_whatever_is_raised_the_chat_goes_on(error: BaseException) -> None:
+    script = Scripted(Says("one two", error=error), Says("", error=error, at_once=True), "Fine.")
+    script.troubles["bad.gguf"] = error
+    async with chat(script) as shown:
+        await shown.command("/model bad.gguf")
+        await shown.hears("Internal error, ")
+        await shown.send("count")
+        assert (shown.answer.state, shown.answer.content) == (FAILED, "one two")
+        await shown.send("again")
+        await shown.send("and now")
+        assert shown.said[-1] == "Fine."
+
+
 async def test_an_error_before_the_answer_is_told_at_the_message() -> None:
     script = Scripted(Says("", error=NativeError("The template is broken."), at_once=True))
     async with chat(script) as shown:

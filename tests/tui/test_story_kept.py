@@ -1,0 +1,109 @@
+"""What is learned and recorded of conversations, and adapters that belong to a pair."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from localspec import Engine, ModelOptions, load
+from localspec.distill import folders
+from localspec.distill.recording import likeliest
+from localspec.distill.trace import Trace
+from localspec.retrieval import manifest
+from localspec.tui.app import ChatApp
+from localspec.tui.session.events import PairReference
+from tests.tui.pilots import chat
+from tests.tui.scripted import Scripted
+
+pytestmark = pytest.mark.nightly
+
+REAL = ModelOptions(context=512, threads=1)
+
+
+def the_app(draft: str) -> ChatApp:
+    """With real models."""
+    pair = PairReference(None, draft)
+    return ChatApp(pair, options=REAL, sampling={"temperature": 0.0}, max_tokens=24)
+
+
+def learned() -> set[str]:
+    manifests = [manifest.read(folder) for folder in manifest.folders()]
+    return {name for each in manifests if each is not None for name in each.learned}
+
+
+async def test_conversations_are_learned_until_they_are_deleted() -> None:
+    async with chat(app=the_app("none")) as shown:
+        await shown.send("Nobody may know this.")
+        await shown.command("/learn on")
+        await shown.send("The quick brown fox.")
+        name = f"conversation {shown.app.conversing.conversation.id}"
+        await shown.until(lambda: learned() == {name}, "learned")
+        await shown.command("/delete")
+        await shown.choose("Delete it")
+        await shown.until(lambda: not shown.said)
+        assert learned() == set()
+
+
+async def test_what_cannot_be_learned_is_told() -> None:
+    manifest.root().parent.mkdir(parents=True)
+    manifest.root().write_text("in the way")
+    async with chat(app=the_app("none")) as shown:
+        await shown.command("/learn on")
+        await shown.send("The quick brown fox.")
+        await shown.hears("This conversation was not learned: What was learned cannot be written")
+
+
+async def test_answers_are_recorded_until_their_conversation_is_deleted() -> None:
+    """What is kept is the target's own distribution, whoever drafted the tokens."""
+    async with chat(app=the_app("auto")) as shown:
+        await shown.send("Tell me of a fox.")
+        await shown.command("/record on")
+        await shown.press("ctrl+n")
+        await shown.send("Tell me of a bear.")
+        await shown.until(lambda: [one.chats for one in folders.recorded()] == [1], "recorded")
+        (kept,) = folders.recorded()
+        with Trace(kept.folder / folders.TRACE) as trace:
+            record = trace.record(0)
+        await shown.command("/delete")
+        await shown.choose("Delete it")
+        await shown.until(lambda: [one.chats for one in folders.recorded()] == [0])
+    assert len(record.answer) == 24
+    assert (record.ids[:, 0] == record.answer).all()
+    with load(None, draft=None, options=REAL) as alone:
+        for at in (0, 11, 23):
+            rows = alone.logits([*record.prompt.tolist(), *record.answer[:at].tolist()])
+            ids, log_p, rest = likeliest(rows[None], 32)
+            assert ids[0, 0] == record.ids[at, 0]
+            assert np.exp(record.log_p[at]) == pytest.approx(np.exp(log_p[0]), abs=0.03)
+            assert record.rest[at] == pytest.approx(rest[0], abs=0.03)
+
+
+async def test_adapters_stay_with_the_pair_they_came_with() -> None:
+    given: list[ModelOptions] = []
+    script = Scripted()
+
+    def load(*pair: str | None, options: ModelOptions, **more: Any) -> Engine:
+        given.append(options)
+        return script.load(*pair, options=options, **more)
+
+    options = ModelOptions(lora="style.gguf:0.5", lora_draft="small-style.gguf")
+    app = ChatApp(PairReference("big.gguf", "small.gguf"), options=options, loader=load)
+    async with chat(script, app=app) as shown:
+        for number, line in enumerate(
+            ("/draft other.gguf", "/model third.gguf", "/draft small.gguf", "/model big.gguf"), 2
+        ):
+            await shown.command(line)
+            await shown.until(lambda n=number: len(script.loaded) == n, line)  # type: ignore[misc]
+            await shown.until(lambda: shown.app.conversation_display.doing is None)
+        notices = [told.text for told in shown.told if told.text.startswith("Without ")]
+    kept = [(len(one.adapters), len(one.draft_adapters)) for one in given]
+    assert kept == [(1, 1), (1, 0), (0, 0), (0, 1), (1, 0)]
+    assert notices == [
+        f"Without {names}, which belongs to the previous model."
+        for names in (
+            *("small-style.gguf", "style.gguf and small-style.gguf"),
+            *("style.gguf", "small-style.gguf"),
+        )
+    ]
