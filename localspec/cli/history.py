@@ -118,35 +118,32 @@ def list_(context: typer.Context) -> int:
 @o.takes(_LIMIT, _JSON)
 def search(context: typer.Context, query: Query) -> int:
     """Search titles and messages."""
-    from localspec.history.search import expression, parts
+    from localspec.history.search import expression
 
     console: Console = context.obj
     if expression(query) is None:
         raise UsageError("There is no word to search for. Give one with letters or digits.")
     with opened() as store:
         found = [] if store is None else store.search(query, limit=_limit(context))
-    if console.json:
-        records = [
-            asdict(each) | {"snippet": "".join(text for text, _ in parts(each.snippet))}
-            for each in found
-        ]
-        console.answer_json({"query": query, "hits": records})
-    elif found:
-        longest = _TITLE if sys.stdout.isatty() else 1 << 20
-        rows = [
-            (
-                _short(each.conversation),
-                _when(each.updated),
-                each.role or "title",
-                shortened(_plain(each.title), longest),
-                _plain("".join(text for text, _ in parts(each.snippet))),
-            )
-            for each in found
-        ]
-        header = ("ID", "UPDATED", "WHERE", "TITLE", "TEXT")
-        console.answer(_table(header, rows, spare=("UPDATED",), cut="TEXT"))
-    else:
+    if not found and not console.json:
         console.notice("Nothing is found. Try fewer words, or the beginning of one.")
+        return 0
+    records = [asdict(one) | {"snippet": "".join(text for text, _ in one.parts)} for one in found]
+    longest = _TITLE if sys.stdout.isatty() else 1 << 20
+    rows = [
+        (
+            _short(each["conversation"]),
+            _when(each["updated"]),
+            each["role"] or "title",
+            shortened(_plain(each["title"]), longest),
+            _plain(each["snippet"]),
+        )
+        for each in records
+    ]
+    shown = _table(
+        ("ID", "UPDATED", "WHERE", "TITLE", "TEXT"), rows, spare=("UPDATED",), cut="TEXT"
+    )
+    console.result({"query": query, "hits": records}, shown)
     return 0
 
 

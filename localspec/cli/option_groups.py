@@ -29,8 +29,6 @@ KINDS: Mapping[str, Any] = {
     "": bool,
 }
 """Types of values by metavar; others are str."""
-_of_verbs: dict[Callable[..., int], Group] = {}
-"""The options that `takes` gave to each verb."""
 
 
 def default(record: type[Any], name: str) -> str:
@@ -70,7 +68,7 @@ def takes(*groups: Group) -> Callable[[Verb], Verb]:
     """Give a verb these options; it finds their values in `context.params`."""
 
     def declare(verb: Verb) -> Verb:
-        _of_verbs[verb] = {name: option for group in groups for name, option in group.items()}
+        vars(verb)["options"] = {name: one for group in groups for name, one in group.items()}
         return verb
 
     return declare
@@ -78,7 +76,7 @@ def takes(*groups: Group) -> Callable[[Verb], Verb]:
 
 def of_verb(callback: Callable[..., Any] | None) -> Group:
     """The options that `takes` gave to the function of a command."""
-    return {} if callback is None else _of_verbs.get(unwrap(callback), {})
+    return {} if callback is None else vars(unwrap(callback)).get("options", {})
 
 
 def only(group: Group, *names: str) -> Group:

@@ -75,26 +75,22 @@ class RaceProgress:
     """How far both lanes are, from laps alone."""
 
     def __init__(self) -> None:
-        self._reached: tuple[list[int], list[int]] = ([], [])  # tokens at the end of each lap
-        self._clocks: tuple[list[float], list[float]] = ([], [])
+        # Tokens and clock at the start, and at the end of each lap.
+        self._laps: tuple[list[tuple[int, float]], ...] = ([(0, 0.0)], [(0, 0.0)])
 
     def add(self, lap: Lap) -> None:
-        self._reached[lap.lane].append(self.tokens(lap.lane) + len(lap.token_ids))
-        self._clocks[lap.lane].append(lap.seconds)
+        self._laps[lap.lane].append((self.tokens(lap.lane) + len(lap.token_ids), lap.seconds))
 
     def tokens(self, lane: int) -> int:
-        return self._reached[lane][-1] if self._reached[lane] else 0
+        return self._laps[lane][-1][0]
 
     def seconds(self, lane: int) -> float:
-        return self._clocks[lane][-1] if self._clocks[lane] else 0.0
+        return self._laps[lane][-1][1]
 
     def lead(self) -> float | None:
         """Seconds by which localspec had the last common token earlier; None without one."""
         common = min(self.tokens(PLAIN), self.tokens(LOCALSPEC))
         if not common:
             return None
-        plain, ours = (
-            self._clocks[lane][bisect_left(self._reached[lane], common)]
-            for lane in (PLAIN, LOCALSPEC)
-        )
+        plain, ours = (laps[bisect_left(laps, (common, 0.0))][1] for laps in self._laps)
         return plain - ours

@@ -23,8 +23,6 @@ class MessageColumn:
     def __init__(self) -> None:
         self.items: list[MessageLines] = []
         self._index: dict[str, int] = {}
-        self._heights: list[int] = []
-        self._measured: set[int] = set()
         self._starts = [0]
 
     def show(self, messages: Sequence[tuple[Message, Place]]) -> None:
@@ -44,31 +42,22 @@ class MessageColumn:
 
     def estimate(self, width: int) -> None:
         """Estimate all heights again."""
-        self._heights = [item.estimate(width) for item in self.items]
-        self._measured.clear()
-        self._starts = [0, *accumulate(self._heights)]
+        for item in self.items:
+            item.height, item.measured = item.estimate(width), False
+        self._starts = [0, *accumulate(item.height for item in self.items)]
 
     def measure(self, number: int, width: int, showing: Showing) -> int:
         """Draw one message; returns by how many lines its height was wrong."""
-        height = len(self.items[number].strips(width, showing))
-        off = height - self._heights[number]
-        self._heights[number] = height
-        self._measured.add(number)
-        if off:
-            self._starts[number + 1 :] = accumulate(
-                self._heights[number + 1 :], initial=self._starts[number] + height
-            )
-        return off
+        item = self.items[number]
+        before, item.height = item.height, len(item.strips(width, showing))
+        item.measured = True
+        if item.height != before:
+            self._starts = [0, *accumulate(item.height for item in self.items)]
+        return item.height - before
 
     @property
     def total(self) -> int:
         return self._starts[-1]
-
-    def is_measured(self, number: int) -> bool:
-        return number in self._measured
-
-    def height(self, number: int) -> int:
-        return self._heights[number]
 
     def start(self, number: int) -> int:
         """The first line of a message."""
@@ -76,7 +65,7 @@ class MessageColumn:
 
     def at(self, line: int) -> int:
         """Index of the message at a line; the nearest one for lines outside."""
-        return max(0, min(bisect_right(self._starts, line), len(self._heights)) - 1)
+        return max(0, min(bisect_right(self._starts, line), len(self.items)) - 1)
 
     def strip(self, line: int, width: int, showing: Showing) -> tuple[Strip | None, str | None]:
         """A line, and its message's id; None for the empty line below it."""

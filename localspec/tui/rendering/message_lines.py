@@ -87,13 +87,14 @@ class MessageLines:
     """Draws one message, and caches it until `changed` is called. `place`: (number, count) among
     its siblings, from 1; `rejected`: proposals that were rejected, for answers of this session;
     `same`: how many first lines the last drawing left as they were; `note`: what happens to it now;
-    None shows its state."""
+    None shows its state; `height`: its lines, an estimate until it is `measured`."""
 
     def __init__(self, message: Message, place: tuple[int, int] = (1, 1)) -> None:
         self.message = message
         self.place = place
         self.rejected: Sequence[Rejected] = ()
         self.note: str | None = None
+        self.height, self.measured = 0, False
         self._markdown: MarkdownLines | None = None
         self._drawn: tuple[int, Showing] | None = None
         self._strips: list[Strip] = []

@@ -122,7 +122,7 @@ class Transcript(ScrollView, can_focus=True):
         self._selected = None if number is None else message
         if number is not None:
             self._measure(number)
-            top, height = self._column.start(number), self._column.height(number)
+            top, height = self._column.start(number), self._column.items[number].height
             page = self.scrollable_content_region.height
             if top < self.scroll_offset.y or height > page:
                 self._scroll(top)
@@ -211,10 +211,10 @@ class Transcript(ScrollView, can_focus=True):
             return
         if self.following:
             left = page
-            for number in range(len(self._column.items) - 1, -1, -1):
-                if not self._column.is_measured(number):
+            for number, item in reversed([*enumerate(self._column.items)]):
+                if not item.measured:
                     self._measure(number)
-                left -= self._column.height(number)
+                left -= item.height
                 if left <= 0:
                     break
             self._follow(page, drawn)
@@ -222,7 +222,7 @@ class Transcript(ScrollView, can_focus=True):
         top = self.scroll_offset.y
         number = self._column.at(top)
         while number < len(self._column.items) and self._column.start(number) < top + page:
-            if not self._column.is_measured(number):
+            if not self._column.items[number].measured:
                 above = self._column.start(number) < top
                 off = self._measure(number)
                 if above and off:  # its end stays where it is
