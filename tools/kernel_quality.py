@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -29,10 +30,12 @@ import numpy as np
 from localspec import LocalspecError, ModelOptions, paths
 from localspec.bench.machine import file_facts, this_machine
 from localspec.bench.scale import scaled
-from localspec.bench.scaled_gguf import LlamaFile, ModelShape
+from localspec.bench.scaled_gguf import LlamaFile, ModelShape, dequantized
 from localspec.bench.suites import SETS, load_suites
 from localspec.decoding.sampling import Rows
 from localspec.errors import NativeError
+from localspec.gguf.file import GGUFFile, TensorInfo
+from localspec.gguf.writer import NewTensor, write_gguf
 from localspec.hub.resolution import resolve
 from localspec.llama import kernels
 from localspec.llama.context import Context
@@ -142,19 +145,16 @@ def asked(arm: str, file: Path, tokens: int) -> Said:
 
 
 def dequantize(source: Path, destination: Path) -> None:
-    file = LlamaFile(source, "dequantized")
-    writer = file.writer(destination, {}, leave=("general.file_type",))
-    for name, tensor in file.tensors.items():
-        shape = tuple(int(n) for n in reversed(tensor.shape))
-        writer.add_tensor_info(name, shape, np.dtype(np.float32), 4 * int(tensor.n_elements))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    for name in file.tensors:
-        values = file.values(name)
-        assert values is not None
-        writer.write_tensor_data(values.astype(np.float32))
-    writer.close()
+    file = LlamaFile(source, "dequantized").file
+    tensors = [
+        NewTensor(one.name, one.shape, "F32", partial(_values, file, one)) for one in file.tensors
+    ]
+    metadata = {key: value for key, value in file.metadata.items() if key != "general.file_type"}
+    write_gguf(destination, metadata, file.kinds, tensors)
+
+
+def _values(file: GGUFFile, tensor: TensorInfo) -> memoryview:
+    return dequantized(file, tensor).astype("<f4").data
 
 
 def read(arm: str, file: Path, tokens: int, destination: Path) -> None:

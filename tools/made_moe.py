@@ -12,16 +12,18 @@ SmolLM2 in the default shape becomes 1.1 B weights, of which a token uses 0.35 B
 from __future__ import annotations
 
 import argparse
-import math
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from localspec import LocalspecError
 from localspec.bench.scale import scale_model
-from localspec.bench.scaled_gguf import LlamaFile, ModelShape
+from localspec.bench.scaled_gguf import LlamaFile, ModelShape, dequantized
+from localspec.gguf.file import U32, TensorInfo
+from localspec.gguf.writer import NewTensor, write_gguf
 from localspec.hub.resolution import resolve
 from localspec.llama import quantize
 
@@ -53,32 +55,31 @@ def made_moe(source: Path, destination: Path, shape: ModelShape) -> None:
 
 def mix(dense: Path, destination: Path) -> None:
     """Write a dense llama model in f16 as a mixture in f16."""
-    file, random = LlamaFile(dense, "made a mixture of"), np.random.default_rng(29)
-    routers = (EXPERTS, int(file.number("embedding_length")))
-    writer = file.writer(destination, {}, leave=())
-    writer.add_expert_count(EXPERTS)
-    writer.add_expert_used_count(USED)
-    for name, tensor in file.tensors.items():
-        shape, kind = tuple(tensor.data.shape), tensor.data.dtype
-        if name.endswith(_COPIED):
-            name = name.replace(".weight", "_exps.weight")
-            shape = (EXPERTS, *shape)
-        writer.add_tensor_info(name, shape, kind, kind.itemsize * math.prod(shape))
-    for layer in range(file.number("block_count")):
-        router = f"blk.{layer}.ffn_gate_inp.weight"
-        writer.add_tensor_info(router, routers, np.dtype(np.float32), 4 * math.prod(routers))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    for name, tensor in file.tensors.items():
-        data = tensor.data
-        if name.endswith(_COPIED):
-            noise = random.standard_normal((EXPERTS, *data.shape), np.float32)
-            data = (data * (1 + SPREAD * noise)).astype(data.dtype)
-        writer.write_tensor_data(data)
-    for _ in range(file.number("block_count")):
-        writer.write_tensor_data(random.standard_normal(routers, np.float32))
-    writer.close()
+    model, random = LlamaFile(dense, "made a mixture of"), np.random.default_rng(29)
+    file, routers = model.file, (model.number("embedding_length"), EXPERTS)
+
+    def weights(tensor: TensorInfo, copies: bool) -> memoryview:
+        values = dequantized(file, tensor)
+        if copies:
+            noise = random.standard_normal((EXPERTS, *values.shape), np.float32)
+            values = values * (1 + SPREAD * noise)
+        return values.astype("<f4" if tensor.type == "F32" else "<f2").data
+
+    def router() -> memoryview:
+        return random.standard_normal(routers[::-1], np.float32).data
+
+    tensors = []
+    for tensor in file.tensors:
+        name, shape, copies = tensor.name, tensor.shape, tensor.name.endswith(_COPIED)
+        if copies:
+            name, shape = name.replace(".weight", "_exps.weight"), (*shape, EXPERTS)
+        tensors.append(NewTensor(name, shape, tensor.type, partial(weights, tensor, copies)))
+    for layer in range(model.number("block_count")):
+        name = f"blk.{layer}.ffn_gate_inp.weight"
+        tensors.append(NewTensor(name, routers, "F32", router))
+    counts = {"llama.expert_count": EXPERTS, "llama.expert_used_count": USED}
+    kinds = {**file.kinds, **dict.fromkeys(counts, U32)}
+    write_gguf(destination, {**file.metadata, **counts}, kinds, tensors)
 
 
 if __name__ == "__main__":

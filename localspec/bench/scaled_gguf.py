@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.errors import LocalspecError, ModelInvalid, UsageError
+from localspec.gguf.file import U32, Array, GGUFFile, TensorInfo, Value
+from localspec.gguf.reader import read_gguf
+from localspec.gguf.types import FILE_TYPES
+from localspec.gguf.writer import NewTensor, write_gguf
 from localspec.llama.quantize import file_type
 from localspec.text import gigabytes, printable
 
@@ -120,43 +125,27 @@ class Shape:
 
 
 class LlamaFile:
-    """A GGUF of llama architecture, opened to write another one from it. `done`: what cannot be
-    done to other files, for errors. Raises ModelInvalid: not a whole GGUF of that architecture."""
+    """A GGUF of llama architecture, to write another one from. `done`: what cannot be done to other
+    files, for errors. Raises as `read_gguf`, and ModelInvalid: of another architecture."""
 
     def __init__(self, path: Path, done: str = "scaled") -> None:
         self._cannot = f"It cannot be {done}."
-        gguf = gguf_package()
-        try:
-            reader = gguf.GGUFReader(path)
-        except (ValueError, IndexError) as error:
-            raise ModelInvalid(f"{path} is not a complete GGUF file: {error}.") from None
-        self.path = path
-        self.fields = {
-            name: field
-            for name, field in reader.fields.items()
-            if not name.startswith("GGUF.") and name != "general.architecture"
-        }
-        architecture = reader.fields["general.architecture"].contents()
-        if architecture != "llama":
+        self.path, self.file = path, read_gguf(path)
+        if self.file.architecture != "llama":
             raise ModelInvalid(
-                f"{path} has the architecture {architecture}. Only llama models can be {done}."
+                f"{path} has the architecture {self.file.architecture}. Only llama models can be "
+                f"{done}."
             )
-        self.tensors = {tensor.name: tensor for tensor in reader.tensors}
-        parts = self.fields.get("split.count")
-        if parts is not None and parts.contents() > 1:
-            raise ModelInvalid(
-                f"{path} is one of {parts.contents()} parts of a model. Join them first, with "
-                "llama.cpp's llama-gguf-split --merge."
-            )
+        self.tensors = {tensor.name: tensor for tensor in self.file.tensors}
 
     def number(self, name: str, default: int | None = None) -> Any:
         """A value of the llama section. Raises ModelInvalid: there is none, or one for each
         layer."""
-        field = self.fields.get(f"llama.{name}")
-        value = default if field is None else field.contents()
+        value = self.file.own(name)
+        value = default if value is None else value
         if value is None:
             raise ModelInvalid(f"{self.path} lacks its {name}. {self._cannot}")
-        if isinstance(value, list):
+        if isinstance(value, Array):
             raise ModelInvalid(f"{self.path} has another {name} in each layer. {self._cannot}")
         return value
 
@@ -167,7 +156,7 @@ class LlamaFile:
         if self.number("attention.value_length", head_width) != head_width:
             raise ModelInvalid(f"{self.path} has keys and values of two widths. {self._cannot}")
         return Shape(
-            len(self.fields["tokenizer.ggml.tokens"].data),
+            len(self.file.array("tokenizer.ggml.tokens") or ()),
             width,
             self.number("block_count"),
             self.number("feed_forward_length"),
@@ -184,16 +173,7 @@ class LlamaFile:
     def values(self, name: str) -> _Tensor | None:
         """A tensor in f32, None where there is none."""
         found = self.tensors.get(name)
-        if found is None:
-            return None
-        try:
-            values: _Tensor = gguf_package().quants.dequantize(found.data, found.tensor_type)
-        except NotImplementedError:
-            raise ModelInvalid(
-                f"{self.path} is quantized to {found.tensor_type.name}, which the package gguf "
-                "cannot read. Take another quantization of the model."
-            ) from None
-        return values
+        return None if found is None else dequantized(self.file, found)
 
     def require(self, needed: Iterable[str], allowed: Iterable[str]) -> None:
         """Raise ModelInvalid for a tensor that is missing, which would be taken for zeros, or that
@@ -211,17 +191,20 @@ class LlamaFile:
                 f"{self.path} lacks tensors of a llama model ({shown}). {self._cannot}"
             )
 
-    def writer(self, destination: Path, changed: dict[str, Any], *, leave: Sequence[str]) -> Any:
-        gguf = gguf_package()
-        writer = gguf.GGUFWriter(destination, "llama")
-        for key, field in self.fields.items():
-            if key in leave:
-                continue
-            if field.types[0] == gguf.GGUFValueType.ARRAY:
-                writer.add_array(key, field.contents())
-            else:
-                writer.add_key_value(key, changed.get(key, field.contents()), field.types[0])
-        return writer
+
+def dequantized(file: GGUFFile, tensor: TensorInfo) -> _Tensor:
+    """A tensor in f32, [out, in]. Raises ModelInvalid: a type that the package gguf cannot read."""
+    gguf = gguf_package()
+    data = np.memmap(file.parts[tensor.part], np.uint8, "r", tensor.offset, (tensor.size,))
+    rows = data.reshape(*reversed(tensor.shape[1:]), -1)
+    try:
+        values: _Tensor = gguf.quants.dequantize(rows, gguf.GGMLQuantizationType[tensor.type])
+    except (NotImplementedError, KeyError):
+        raise ModelInvalid(
+            f"{file.path} is quantized to {tensor.type}, which the package gguf cannot read. Take "
+            "another quantization of the model."
+        ) from None
+    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,16 +217,12 @@ class Padded:
     blocks: int = 1
 
     @property
-    def kind(self) -> np.dtype[Any]:
-        return np.dtype(np.float32 if len(self.shape) == 1 else np.float16)
+    def type(self) -> str:
+        return "F32" if len(self.shape) == 1 else "F16"
 
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape) * self.kind.itemsize
-
-    def of(self, values: _Tensor | None, kind: npt.DTypeLike | None = None) -> _Tensor:
+    def of(self, values: _Tensor | None, kind: npt.DTypeLike) -> _Tensor:
         width = self.shape[-1] // self.blocks
-        padded = np.full((*self.shape[:-1], self.blocks, width), self.fill, kind or self.kind)
+        padded = np.full((*self.shape[:-1], self.blocks, width), self.fill, kind)
         if values is not None:
             old = values.reshape(*values.shape[:-1], self.blocks, -1)
             padded[tuple(slice(n) for n in old.shape)] = old * np.float32(self.scale)
@@ -256,7 +235,6 @@ def write_f16(path: Path, destination: Path, name: str, shape: ModelShape) -> No
     The numbers of heads grow with the width.
     """
     dim, layers, feed_forward = shape.dim, shape.layers, shape.feed_forward
-    gguf = gguf_package()
     source = LlamaFile(path)
     old = source.shape()
     # Both kinds of heads grow by what the width grows by, and keep their own.
@@ -268,7 +246,7 @@ def write_f16(path: Path, destination: Path, name: str, shape: ModelShape) -> No
             f"{feed_forward}. Give no less of each, and a width that is a multiple of {step}."
         )
     heads, kv_heads = (n * dim // old.width for n in (old.heads, old.kv_heads))
-    changed = {
+    changed: dict[str, Value] = {
         "general.name": name,
         "llama.embedding_length": dim,
         "llama.block_count": layers,
@@ -288,16 +266,22 @@ def write_f16(path: Path, destination: Path, name: str, shape: ModelShape) -> No
     if "rope_freqs.weight" in source.tensors:
         tensors["rope_freqs.weight"] = Padded((int(source.tensors["rope_freqs.weight"].shape[0]),))
     source.require((part for part, _ in old.tensors()), tensors)
-    _require_room(destination.parent, sum(padded.size for padded in tensors.values()))
+
+    def data(name: str, padded: Padded) -> memoryview:
+        return padded.of(source.values(name), "<f4" if padded.type == "F32" else "<f2").data
+
+    made = [
+        NewTensor(name, padded.shape[::-1], padded.type, partial(data, name, padded))
+        for name, padded in tensors.items()
+    ]
+    _require_room(destination.parent, sum(tensor.size for tensor in made))
+    metadata: dict[str, Value] = {
+        key: changed.get(key, value) for key, value in source.file.metadata.items()
+    }
     # How the source was quantized is of no account here.
-    writer = source.writer(
-        destination, changed, leave=("general.file_type", "general.quantization_version")
-    )
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
-    try:
-        _write_tensors(writer, source, tensors)
-    finally:
-        writer.close()
+    metadata.pop("general.quantization_version", None)
+    metadata["general.file_type"] = next(n for n, name in FILE_TYPES.items() if name == "F16")
+    write_gguf(destination, metadata, {**source.file.kinds, "general.file_type": U32}, made)
 
 
 def _require_room(folder: Path, size: int) -> None:
@@ -307,14 +291,3 @@ def _require_room(folder: Path, size: int) -> None:
             f"Writing the model takes {gigabytes(needed)} for a while, and {folder.parent} has "
             f"{gigabytes(free)}. Free some space, or set LOCALSPEC_HOME to a folder that has it."
         )
-
-
-def _write_tensors(writer: Any, source: LlamaFile, tensors: dict[str, Padded]) -> None:
-    """One tensor at a time: all of them would be gigabytes."""
-    for name, padded in tensors.items():
-        writer.add_tensor_info(name, padded.shape, padded.kind, padded.size)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    for name, padded in tensors.items():
-        writer.write_tensor_data(padded.of(source.values(name)))

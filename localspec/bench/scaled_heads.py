@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from localspec.bench.scaled_gguf import Padded, gguf_package
+from localspec.bench.scaled_gguf import Padded, dequantized, gguf_package
 from localspec.errors import ModelInvalid
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.heads import EAGLE3, MEDUSA
@@ -43,14 +43,14 @@ def write_head(source: Path, destination: Path, target: Path) -> None:
         raise ModelInvalid(f"{source} is {width} wide, and {target.name} {new}: less.")
     changed, part_of = parts(head, scaled, width, new)
     tensors = []
-    for tensor in gguf_package().GGUFReader(source).tensors:
-        part, kind = part_of(tensor.name), tensor.tensor_type
+    gguf = gguf_package()
+    for tensor in head.tensors:
+        part = part_of(tensor.name)
         if part is None:
             raise ModelInvalid(f"{source} has a tensor {tensor.name}, which cannot be scaled.")
-        quants = gguf_package().quants
-        values = part.of(quants.dequantize(tensor.data, kind), np.float32)
-        data = quants.quantize(values, kind).tobytes()
-        tensors.append(NewTensor(tensor.name, values.shape[::-1], kind.name, data))
+        values = part.of(dequantized(head, tensor), np.float32)
+        data = gguf.quants.quantize(values, gguf.GGMLQuantizationType[tensor.type]).tobytes()
+        tensors.append(NewTensor(tensor.name, values.shape[::-1], tensor.type, data))
     metadata = {**head.metadata, **changed}
     write_gguf(destination, metadata, head.kinds, tensors)
 

@@ -12,14 +12,13 @@ import numpy.typing as npt
 
 from localspec.bench.scaled_gguf import Shape
 from localspec.distill import weights
-from localspec.distill.weights import F32, STRING, U32, Fact, Trained, Weights
-from localspec.gguf.file import Array, GGUFFile
+from localspec.distill.weights import F32, Fact, Trained, Weights
+from localspec.gguf.file import ARRAY, I32, STRING, U32, Array, GGUFFile
 from localspec.gguf.writer import NewTensor
 
 Ids = npt.NDArray[np.int64]
 
 HEADS = 4
-_ARRAY, _I32 = 9, 5  # GGUF's value types
 OWN = ("attn_q", "attn_k", "attn_v")
 
 
@@ -111,7 +110,7 @@ def write_eagle(
     own = [
         *weights.shape_facts("eagle3", replace(shape, layers=1)),
         *weights.trained_facts(trained),
-        ("eagle3.target_layers", _ARRAY, Array(struct.pack("<3i", *layers), _I32, 3)),
+        ("eagle3.target_layers", ARRAY, Array(struct.pack("<3i", *layers), I32, 3)),
         ("eagle3.target_hidden_size", U32, shape.width),
     ]
     own += [*weights.quantized_as(kind), *weights.tokenizer_of(target)]

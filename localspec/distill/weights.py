@@ -14,7 +14,7 @@ from localspec.bench.scaled_gguf import LlamaFile, Shape, gguf_package
 from localspec.distill.shape import BLOCK, ShapeTarget
 from localspec.errors import LocalspecError, ModelInvalid
 from localspec.files import replacing
-from localspec.gguf.file import GGUFFile, Value
+from localspec.gguf.file import FLOAT, STRING, U32, GGUFFile, Value
 from localspec.gguf.types import FILE_TYPES
 from localspec.gguf.writer import NewTensor, write_gguf
 from localspec.pairing.forecast import active_bytes
@@ -22,8 +22,6 @@ from localspec.pairing.trained import ACCEPTANCE, TARGET
 
 Weights = dict[str, npt.NDArray[np.float32]]
 """By their names in a GGUF, shaped as `Shape.tensors` has them."""
-STRING, U32, FLOAT = 8, 4, 6
-"""GGUF's value types."""
 QUANTIZATION_VERSION = 2
 Q8_0, Q4_0, F16, F32 = "Q8_0", "Q4_0", "F16", "F32"
 PER_TOKEN = ("token_embd.weight", "output.weight")

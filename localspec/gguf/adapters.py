@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from localspec.errors import ModelInvalid
-from localspec.gguf.file import GGUFFile, TensorInfo
+from localspec.gguf.file import FLOAT, GGUFFile, TensorInfo
 from localspec.gguf.reader import read_gguf
 from localspec.llama.adapters import Adapter
 from localspec.text import printable
@@ -15,7 +15,6 @@ from localspec.text import printable
 A, B, NORM = ".lora_a", ".lora_b", "_norm.weight"
 _TYPES = ("F32", "F16", "BF16", "Q8_0")
 """What convert_lora_to_gguf.py writes."""
-_FLOAT = 6
 _ALPHA, _INVOCATION = "adapter.lora.alpha", "adapter.alora.invocation_tokens"
 _EMBEDDINGS = "token_embd.weight"
 
@@ -48,7 +47,7 @@ def _require_fits(file: GGUFFile, base: GGUFFile) -> None:
             f"{printable(file.architecture, 40)}, and {base.path.name} is one of "
             f"{printable(base.architecture, 40)}. Name the model that it was trained for with -m."
         )
-    if file.kinds.get(_ALPHA, _FLOAT) != _FLOAT:
+    if file.kinds.get(_ALPHA, FLOAT) != FLOAT:
         raise _unfit(file, base, "its alpha is not a 32-bit number")
     tensors = {tensor.name: tensor for tensor in base.tensors}
     pairs = _pairs(file, base)

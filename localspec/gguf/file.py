@@ -8,7 +8,8 @@ from itertools import islice
 from math import prod
 from pathlib import Path
 
-STRING, ARRAY = 8, 9
+U32, I32, FLOAT, STRING, ARRAY = 4, 5, 6, 8, 9
+"""Some of GGUF's value types."""
 NUMBERS = dict(zip([*range(8), 10, 11, 12], "BbHhIif?Qqd", strict=True))
 """GGUF's value types of fixed size, as struct spells them."""
 

@@ -78,8 +78,7 @@ class ModelFiles:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        there = set(self.files)
-        return tuple(part for part in parts_of(self.files[0]) if part not in there)
+        return tuple(part for part in parts_of(self.files[0]) if part not in self.files)
 
 
 def models_among(names: Iterable[str]) -> list[ModelFiles]:
@@ -109,13 +108,11 @@ def choose(
 
 def _with_quant(models: Sequence[ModelFiles], quant: str) -> ModelFiles | None:
     wanted = quant.upper().replace("FP16", "F16").replace("FP32", "F32")
-    for model in models:
-        if model.quant == wanted:
-            return model
-    # Unsloth's dynamic ones; the prefix may be left out where that is clear.
-    for model in models:
-        if model.quant == f"UD-{wanted}":
-            return model
+    # Unsloth's dynamic ones come second; the prefix may be left out where that is clear.
+    for name in (wanted, f"UD-{wanted}"):
+        for model in models:
+            if model.quant == name:
+                return model
     # Whatever else people put between dots and dashes: "8bit", "imat" …
     pattern = re.compile(rf"(?<![A-Za-z0-9_]){re.escape(quant)}(?![A-Za-z0-9_])", re.IGNORECASE)
     return next((model for model in models if pattern.search(model.name)), None)

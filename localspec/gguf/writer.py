@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 from localspec.gguf.file import NUMBERS, Array, SkippedText, Value
-from localspec.gguf.types import TYPES
+from localspec.gguf.types import TYPES, row_bytes
 
 _ALIGNMENT = 32
 _NUMBER_OF = {name: number for number, (name, _, _) in TYPES.items()}
@@ -17,10 +18,17 @@ _DROPPED = ("general.alignment", "split.")
 
 @dataclass(frozen=True, slots=True)
 class NewTensor:
+    """`shape`: fastest dimension first; `data`: its bytes, or what makes them when it is their
+    turn, as those of all tensors may be gigabytes."""
+
     name: str
     shape: tuple[int, ...]
     type: str
-    data: bytes
+    data: bytes | Callable[[], bytes | memoryview]
+
+    @property
+    def size(self) -> int:
+        return row_bytes(self.type, self.shape[0]) * prod(self.shape[1:])
 
 
 def write_gguf(
@@ -43,7 +51,7 @@ def write_gguf(
         told = struct.pack("<IQ", _NUMBER_OF[tensor.type], end)
         listed.append(_text(tensor.name) + shape + told)
         places.append(end)
-        end += _aligned(len(tensor.data))
+        end += _aligned(tensor.size)
     head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(entries))
     head += b"".join([*entries, *listed])
     start = _aligned(len(head))
@@ -51,7 +59,7 @@ def write_gguf(
         file.write(head)
         for tensor, place in zip(tensors, places, strict=True):
             file.seek(start + place)
-            file.write(tensor.data)
+            file.write(tensor.data if isinstance(tensor.data, bytes) else tensor.data())
         file.truncate(start + end)
 
 
