@@ -1,27 +1,44 @@
-"""An answer that was asked for, and what may be asked."""
+"""One answer: what may be asked for, and how it is generated, step by step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from localspec.decoding.acceptance import AcceptanceRule
-from localspec.decoding.interfaces import Drafter
+from localspec.decoding.interfaces import Drafter, Planner, Step
+from localspec.decoding.loop import drive, speculate
 from localspec.decoding.sampling import Constraint, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
+from localspec.drafters.composition import asks_model, compose, sources
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import Parts
 from localspec.errors import UsageError
+from localspec.llama.native_context import CacheFull
 from localspec.llama.pictures import Picture
+from localspec.policy.calibration import Calibration
+from localspec.policy.policy import Policy
+from localspec.policy.profile import PairProfile
+from localspec.policy.threads import Threads
 from localspec.prompting.detokenizer import Detokenizer
+from localspec.scheduling.scheduler import Scheduler
+from localspec.scheduling.seats import Seat
+from localspec.scheduling.task import Displaced, Task, Wait
+from localspec.stream import Piece
 from localspec.typed import fitted
 
 if TYPE_CHECKING:
-    from localspec.llama.target import LlamaTarget
     from localspec.llama.vocabulary import Vocabulary
+
+SHIFTED = (
+    "The context was full, and the answer went on without the oldest of the text. Open the model "
+    "with a longer one (--ctx) to keep it."
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,15 +57,132 @@ class Answer:
     pictures: Sequence[Picture] = ()
 
 
-def reread(answer: Answer, target: LlamaTarget, parts: Parts, drafter: Drafter) -> None:
-    """After a shift of the context: bring target and drafts to the text that is left."""
-    tokens, stats = answer.session.context, answer.stats
-    target.progress = None  # the prompt's is over
-    target.reuse(tokens)
-    parts.index.expect(tokens, answer.prediction)
-    drafter.begin(tokens)
-    if SHIFTED not in stats.notices:
-        stats.notices.append(SHIFTED)
+class Generating:
+    """Generates answers as tasks of a scheduler, over seats."""
+
+    profile: PairProfile
+    _scheduler: Scheduler
+    _threads: Threads
+    _calibration: Calibration
+
+    def _answer(self, answer: Answer, task: Task) -> None:
+        seat: Seat = task.seat
+        stats, session, started = answer.stats, answer.session, perf_counter()
+        steps = self.begin(answer, task)
+        elapsed = perf_counter() - started
+        stats.prompt_seconds = max(0.0, elapsed - stats.calibration_seconds)
+        try:
+            for step in steps:
+                length = len(session.context) + session.dropped
+                piece = Piece(step, answer.detokenizer.take(), length, session.finish)
+                if session.finish is None:
+                    self._scheduler.put(task, piece)
+                else:
+                    task.put(piece)
+        finally:
+            steps.close()
+            stats.threads = self._threads.why
+            stats.notices += seat.cache.told()
+            seat.target.progress = None
+            seat.target.look(())
+
+    def begin(self, answer: Answer, task: Task) -> Generator[Step, None, None]:
+        """The steps of an answer whose task has a seat."""
+        seat: Seat = task.seat
+        stats, tokens, target, parts = answer.stats, answer.session.context, seat.target, seat.parts
+        self._threads.begin()
+        target.look(answer.pictures)
+        known = seat.known(tokens) if answer.reuse else 0
+        planner, drafter = compose(
+            answer.drafting,
+            parts,
+            self.profile,
+            seat.limits,
+            costs=seat.costs,
+            greedy=answer.sampling.greedy,
+            trees=answer.rule.trees,
+            coupled=answer.rule.coupled,
+            cannot=target.why_not_draft,
+            session=answer.session,
+            known=known,
+        )
+        stats.vocabulary = vocabulary_of(parts)  # the way of this answer is decided now
+        adaptive = isinstance(planner, Policy)
+        if isinstance(planner, Policy):
+            stats.account = planner.statement
+            stats.calibration_seconds = self._measure(seat, tokens, known)
+        target.progress = answer.progress
+        if answer.reuse:
+            stats.notices += seat.recall(tokens)
+        stats.cached_tokens = seat.take_up(tokens, reuse=answer.reuse)
+        parts.index.expect(tokens, answer.prediction)
+        asks = asks_model(answer.drafting, parts)
+        if asks:
+            seat.allot(len(tokens))
+        drafter.begin(tokens)
+
+        def read() -> None:
+            if unread := tokens[len(seat.cache.tokens) : -1]:
+                seat.cache.extend(unread, 0, answer.progress)
+
+        # It would read the prompt, as text.
+        if adaptive and not answer.pictures and seat.alone:
+            with suppress(CacheFull, Displaced):  # there is no room for that now
+                stats.calibration_seconds += self._calibration.behind(
+                    seat.cache, sources(parts)[1], tokens, read
+                )
+        seat.drafting = False
+        return self._steps(answer, task, planner, drafter, asks)
+
+    def _steps(
+        self, answer: Answer, task: Task, planner: Planner, drafter: Drafter, asks: bool
+    ) -> Generator[Step, None, None]:
+        """Behind shifts of the context too, with their seconds beside other answers; threads may
+        change between two. `asks`: whether the draft model may be asked."""
+        session, rule, clock = answer.session, answer.rule, self._scheduler.time_of(task)
+        seat: Seat = task.seat
+        waited = task.waited
+        while True:
+            requests = speculate(session, drafter, planner, rule, clock=clock)
+            with closing(drive(session, requests, seat.target)) as steps:
+                while True:
+                    if asks:
+                        seat.allot(len(session.context))
+                    before, lost = {**waited}, task.lost
+                    step = next(steps, None)
+                    self._threads.between()
+                    seat.drafting = False
+                    if step is None:
+                        break
+                    if task.lost > lost:
+                        # The planner counts what was for this answer; its reader, what it took.
+                        step = step._replace(
+                            seconds=step.seconds + task.lost - lost,
+                            target_seconds=waited[Wait.TARGET] - before[Wait.TARGET],
+                            draft_seconds=waited[Wait.DRAFT] - before[Wait.DRAFT],
+                        )
+                    yield step
+            if not session.shift():
+                return
+            # Target and drafts are brought to the text that is left; the prompt's progress is over.
+            seat.target.progress = None
+            seat.target.reuse(session.context)
+            seat.parts.index.expect(session.context, answer.prediction)
+            drafter.begin(session.context)
+            if SHIFTED not in answer.stats.notices:
+                answer.stats.notices.append(SHIFTED)
+
+    def _measure(
+        self, seat: Seat, prompt: Sequence[int], known: int, *, whole: bool = False
+    ) -> float:
+        # Other answers are not held up by measuring what is known well enough.
+        if self.profile.target and not whole and not seat.alone:
+            return 0.0
+        took, models = 0.0, sources(seat.parts)[1]
+        with seat.measuring() as possible:
+            if possible:
+                took = self._calibration.before(seat.cache, models, prompt, known, whole=whole)
+        return took
 
 
 def vocabulary_of(parts: Parts) -> str | None:
@@ -56,12 +190,6 @@ def vocabulary_of(parts: Parts) -> str | None:
     same."""
     model = parts.model
     return model.summary if isinstance(model, HeterogeneousDraftModel) else None
-
-
-SHIFTED = (
-    "The context was full, and the answer went on without the oldest of the text. Open the model "
-    "with a longer one (--ctx) to keep it."
-)
 
 
 def constraint_of(

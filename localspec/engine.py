@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from localspec.answering import Answer, checked_stops, constraint_of, vocabulary_of
+from localspec.answering import Answer, Generating, checked_stops, constraint_of, vocabulary_of
 from localspec.decoding.interfaces import Limits, PassRequest
 from localspec.decoding.likelihood import first_wrong, likelihood
 from localspec.decoding.logprobs import TokenLogprob
@@ -27,7 +27,6 @@ from localspec.drafters.composition import require, sources
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.options import Drafting
 from localspec.errors import EngineBusy, SessionError, UsageError
-from localspec.generating import Generating, seat_of
 from localspec.policy.calibration import Calibration
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
@@ -471,7 +470,7 @@ class Engine(Generating):
         it took. Answers measure by themselves only what they need, a little at a time."""
 
         def work(task: Task) -> float:
-            return self._measure(seat_of(task), (), 0, whole=True)
+            return self._measure(task.seat, (), 0, whole=True)
 
         return self._result((), work)
 
@@ -518,9 +517,8 @@ class Engine(Generating):
         """`_result` of a function over a seat that has taken up a text."""
 
         def over(task: Task) -> Result:
-            seat = seat_of(task)
-            seat.take_up(tokens, reuse=reuse)
-            return work(seat)
+            task.seat.take_up(tokens, reuse=reuse)
+            return work(task.seat)
 
         return self._result(tokens, over)
 
