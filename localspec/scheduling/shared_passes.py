@@ -14,8 +14,8 @@ from localspec.llama.native_context import CacheFull
 from localspec.llama.shared_context import SharedContext
 from localspec.policy.worth import Bid
 from localspec.scheduling.next_pass import CHUNK, NextPass
-from localspec.scheduling.pass_costs import SharedCosts
 from localspec.scheduling.scheduler import Scheduler
+from localspec.scheduling.shared_costs import SharedCosts
 from localspec.scheduling.task import Displaced, Request, Task, Wait
 
 PAUSED = 1.0  # seconds that a task waits to be read, after which its cells may be given to others

@@ -21,10 +21,9 @@ from localspec.llama.target import LlamaTarget, shared_prefix
 from localspec.policy.profile import PairProfile
 from localspec.policy.target_costs import TargetCosts
 from localspec.scheduling.kept_texts import KeptTexts
-from localspec.scheduling.pass_costs import SharedCosts
 from localspec.scheduling.scheduler import Scheduler
 from localspec.scheduling.seats import Seat, Seats
-from localspec.scheduling.shared_costs import SharedTargetCosts
+from localspec.scheduling.shared_costs import SharedCosts, SharedTargetCosts
 from localspec.scheduling.shared_passes import SharedPasses
 from localspec.scheduling.task import Displaced, Task, Wait
 from localspec.sessions.conversation_files import StoredTexts
@@ -86,8 +85,10 @@ class SharedSeat(Seat):
 
     @property
     def costs(self) -> TargetCosts | None:
-        costs = self._passes.costs
-        return None if costs is None else SharedTargetCosts(costs, self._sitting, self._passes)
+        costs, passes = self._passes.costs, self._passes
+        if costs is None:
+            return None
+        return SharedTargetCosts(costs, self._sitting, passes.others, passes.bid)
 
     @property
     def alone(self) -> bool:

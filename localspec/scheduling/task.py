@@ -83,7 +83,7 @@ class Task:
     Its arguments are those of `Scheduler.submit`; with `ahead` 0 each item is made when asked for.
 
     Attributes:
-        seat: a `localspec.scheduling.seats.SharedSeat`, where several answers share a cache.
+        seat: a `localspec.scheduling.seats.Seat`, from when it runs on.
         request: what it waits for, None while it runs.
         lost: seconds that it waited, but for its share of passes.
         waited: seconds between request and rows, by `Wait.DRAFT` and `Wait.TARGET`.
