@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from localspec.drafters.byte_vocabulary import ByteVocabulary, Sorted, control
-from tests.support.toys import examples
+from localspec.drafters.byte_vocabulary import ByteVocabulary, control
 
 WORDS = [b"", b"a", b"b", b"ab", b" ", b" a", b"\xc3", b"\xa9", "é".encode(), control(b"end")]
 
@@ -44,28 +41,8 @@ def test_text_is_spelled(text: bytes, wanted: list[bytes], tokenize: object) -> 
     assert spell(vocabulary, text) == wanted
 
 
-def test_ends_say_how_much_of_the_text_is_covered() -> None:
-    assert [end for _, end in ByteVocabulary(WORDS).encode(b"axab" + control(b"end"))] == [1, 4, 11]
-
-
 def test_tokenizer_that_changes_the_text_is_not_asked() -> None:
     def lower(text: bytes) -> Sequence[int]:
         return [token for token, _ in ByteVocabulary(WORDS).encode(text.lower())]
 
     assert spell(ByteVocabulary([*WORDS, b"A"], lower), b"Aab") == [b"A", b"ab"]
-
-
-def test_byte_tokens_come_second() -> None:
-    assert ByteVocabulary([b"a", b"a"], second_best=[0]).ids[b"a"] == 1
-    assert ByteVocabulary([b"a", b"a"]).ids[b"a"] == 0
-
-
-short = st.binary(max_size=3)
-
-
-@examples(100)
-@given(st.lists(short, max_size=12), short)
-def test_tokens_beyond_a_beginning(spelled: list[bytes], start: bytes) -> None:
-    found = Sorted(range(len(spelled)), spelled)
-    wanted = {i for i, s in enumerate(spelled) if s.startswith(start) and s != start}
-    assert set(found.tokens[found.beyond(start)]) == wanted

@@ -71,23 +71,6 @@ def test_draft_is_distributed_as_the_draft_models_own(
     assert enumerate_outcomes(cascaded) == pytest.approx(enumerate_outcomes(by_itself), abs=1e-9)
 
 
-@examples(30)
-@given(model=models(), context=contexts, depth=st.integers(1, 5))
-def test_greedy_drafts_of_sampled_text_are_the_models_most_probable_tokens(
-    model: ToyModel, context: list[int], depth: int
-) -> None:
-    """Chosen, so without q, and without asking chance."""
-    plan, random = Plan("cascade", depth=depth), EnumeratingSource()
-    session = session_of(context, random=random)
-    tree = proposed(cascade(ToyCache(model), greedy=True), session, plan)
-    assert tree.tokens == proposed(model_of(ToyCache(model), greedy=True), session, plan).tokens
-    for node, token in enumerate(tree.tokens):
-        probs = model.probabilities([*context, *tree.tokens[:node]])
-        assert probs[token] == probs.max()
-    assert tree.proposals == [None] * depth
-    assert (random.weight, random.next_script()) == (1.0, None)
-
-
 @pytest.mark.parametrize(("depth", "passes"), [(1, 1), (2, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
 def test_right_guesses_save_passes_of_the_draft_model(depth: int, passes: int) -> None:
     """Three guesses and the row behind them give four tokens a pass."""

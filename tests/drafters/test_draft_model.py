@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from localspec.decoding.acceptance import (
     AcceptanceRule,
@@ -14,10 +16,10 @@ from localspec.decoding.acceptance import (
     SpeculativeSampling,
 )
 from localspec.decoding.interfaces import Plan
-from localspec.decoding.lossy import LossyRule
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.sampling import Sampler, SamplingParams
 from localspec.decoding.session import Session
+from localspec.decoding.tree import ROOT
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.named import Staged
 from tests.decoding.steps import CYCLE, LIVELY, OTHER, run
@@ -26,12 +28,14 @@ from tests.support.toys import (
     AS_IS,
     GREEDY,
     START,
+    BranchingToyCache,
     EnumeratingSource,
     ToyCache,
     ToyModel,
     ToyTarget,
     chosen_chain,
     enumerate_outcomes,
+    examples,
     leaves,
     session_of,
     started,
@@ -93,35 +97,6 @@ def test_no_verified_token_is_decoded_twice(
         assert len(cache.decoded) == len(cache.tokens) + len(wasted)
 
 
-def test_token_that_a_lossy_rule_rejects_and_the_target_draws_is_read_again() -> None:
-    """The cache holds it already, but its row is gone."""
-    again = 0
-    for seed in range(30):
-        cache = ToyCache(OTHER)
-        session = session_of(PROMPT, random=SeededRandom(seed))
-        plan = Plan("model", depth=3)
-        generate(session, LIVELY, source_of(cache), plan, LossyRule("top-k", 1))
-        times, text = Counter(cache.decoded), session.context
-        again += sum(times[tuple(text[: i + 1])] > 1 for i in range(len(text)))
-        assert len(text) == len(PROMPT) + 40
-        assert cache.tokens == text[: len(cache.tokens)]
-    assert again > 0, "it happened"
-
-
-def test_what_was_rejected_is_dropped_from_the_cache() -> None:
-    cache = ToyCache(CYCLE)
-    source = DraftModel(cache, 3)
-    session = session_of([0, 1], size=3, params=GREEDY)
-    tree = proposed(source, session, Plan("model", depth=3))
-    assert tree.tokens == [2, 0, 1]
-    assert cache.tokens == [0, 1, 2, 0], "the last one is not read"
-    session.context += [2, 2]
-    source.committed(session.context, {})
-    assert cache.tokens == [0, 1, 2]
-    assert proposed(source, session, Plan("model", depth=1)).tokens == [0]
-    assert cache.tokens == [0, 1, 2, 2]
-
-
 def test_new_prompt_keeps_what_it_shares_with_the_old_text() -> None:
     cache = ToyCache(LIVELY)
     model = DraftModel(cache, LIVELY.size)
@@ -162,26 +137,6 @@ def test_full_cache_ends_the_drafting_and_not_the_text(capacity: int) -> None:
 
 
 # What is drafted.
-
-
-@pytest.mark.parametrize("depth", [1, 2, 3])
-def test_each_token_is_drawn_from_the_model_after_the_ones_before(depth: int) -> None:
-    def draft(random: EnumeratingSource) -> tuple[int, ...]:
-        session = session_of([START, 0], random=random)
-        tree = proposed(source_of(ToyCache(OTHER)), session, Plan("model", depth=depth))
-        assert tree.is_chain()
-        for node, q in enumerate(tree.proposals):
-            assert q is not None
-            wanted = OTHER.distribution([START, 0, *tree.tokens[:node]])
-            assert q.ids.tolist() == wanted.ids.tolist()
-            assert q.probs == pytest.approx(wanted.probs)
-        return tuple(tree.tokens)
-
-    for tokens, weight in enumerate_outcomes(draft).items():
-        wanted = 1.0
-        for i, token in enumerate(tokens):
-            wanted *= OTHER.distribution([START, 0, *tokens[:i]]).prob(token)
-        assert weight == pytest.approx(wanted)
 
 
 def test_drafts_go_on_from_the_tip_of_another_sources() -> None:
@@ -270,3 +225,52 @@ def test_draft_model_with_fewer_tokens_proposes_those_it_has(
     tree = proposed(source, session, Plan("model", depth=2))
     assert set(tree.tokens) <= {0, 1, 2}
     assert len(tree) == 2
+
+
+# Trees behind the text.
+
+PAIRS = started(
+    [[[5, 3, 2], [1, 5, 4], [4, 1, 5]], [[2, 3, 5]] * 3, [[6, 1, 2], [1, 2, 6], [1, 1, 1]]]
+)
+"""What follows depends on two tokens."""
+tokens = st.integers(0, 2)
+rounds = st.lists(
+    st.tuples(
+        st.lists(st.tuples(st.integers(0, 7), tokens), max_size=8),
+        st.lists(tokens, min_size=1, max_size=4),
+    ),
+    max_size=6,
+)
+
+
+@examples(150)
+@given(rounds=rounds)
+def test_nothing_that_is_kept_is_decoded_again(
+    rounds: list[tuple[list[tuple[int, int]], list[int]]],
+) -> None:
+    """Whatever grows, and whatever comes: a pass reads what the cache lacks, and each node once.
+
+    The last token is dropped even if it was grown: the row behind it is gone.
+    """
+    cache = BranchingToyCache(PAIRS, max_leaves=64)
+    model, context = DraftModel(cache, START + 1), [0, 1, 2]
+    model.begin(context)
+    for growth, came in rounds:
+        kept, before = len(cache.tokens), len(cache.decoded)
+        row = model.grow([], [], context[len(cache.tokens) :])
+        assert row.tolist() == PAIRS.logits([context]).tolist()
+        paths: list[tuple[int, ...]] = []
+        for choice, token in growth:
+            parent = choice % (len(paths) + 1) - 1
+            path = (*(() if parent == ROOT else paths[parent]), token)
+            if path not in paths:
+                row = model.grow([token], [parent])
+                assert row.tolist() == PAIRS.logits([[*context, *path]]).tolist()
+                paths.append(path)
+        read = cache.decoded[before:]
+        assert len(read) == len(set(read)) == len(context) - kept + len(paths)
+        borne_out = [len(path) for path in paths if path == tuple(came[: len(path)])]
+        held = len(context) + max(borne_out, default=0)
+        context += came
+        model.sync(context)
+        assert cache.tokens == context[: min(held, len(context) - 1)]

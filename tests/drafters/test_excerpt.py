@@ -122,14 +122,6 @@ def test_next_turn_goes_on_from_the_excerpt() -> None:
     assert is_excerpt(cache.tokens, text)
 
 
-def test_it_drafts_on_where_the_text_is_longer_than_its_context() -> None:
-    cache, text = ToyCache(NEXT, capacity=40), words(100)
-    model = model_of(cache)
-    model.begin(text)
-    assert len(cache.tokens) == SINKS + WINDOW - 1
-    assert model.room(text) == 40 - SINKS - WINDOW
-
-
 # What is drafted.
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from localspec.decoding.interfaces import Step
 from localspec.drafters.composition import sources
-from localspec.drafters.medusa import Medusa, MedusaWeights
+from localspec.drafters.medusa import MedusaWeights
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import Parts
-from localspec.drafters.trained_head import BlockHead, EagleHead
+from localspec.drafters.trained_head import EagleHead
 from localspec.policy.profile import PairProfile
 from tests.decoding.exact import EXACT
 from tests.drafters.composed import MODEL, TEXT, gap_and_drafts, greedy_steps
@@ -26,8 +26,6 @@ from tests.support.toys import (
 )
 
 DRAFT = started([[0.1, 0.2, 0.7], [0.7, 0.1, 0.2], [0.2, 0.7, 0.1]])
-CIRCLE = started([[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1]])
-"""0 1 2 0 1 2 …"""
 LIKE = started([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.3, 0.1, 0.6]])
 SOURCES = ["eagle", "medusa", "dflash"]
 WAYS: dict[str, dict[str, Any]] = {
@@ -114,30 +112,3 @@ def test_a_medusa_head_is_what_the_paper_says() -> None:
         z = weight @ x + bias
         x = x + z / (1 + np.exp(-z))
     assert np.allclose(weights.logits(0, h), o @ x, atol=1e-4)
-
-
-def test_medusa_says_nothing_of_a_place_whose_state_it_has_not() -> None:
-    medusa = toy_head("medusa", MODEL)
-    assert isinstance(medusa, Medusa)
-    state = np.eye(MODEL.size, dtype=np.float32)[[1]]
-    medusa.take([0, 1, 2], {9: state})
-    assert medusa.room([0, 1, 2]) == 8
-    assert medusa.room([0, 1, 2, 0]) == 0
-    medusa.begin([0, 1, 2])
-    assert medusa.room([0, 1, 2]) == 0
-
-
-def test_a_block_is_of_the_text_that_is_there() -> None:
-    """A head that says what the target does is right about all of every block."""
-    head = toy_head("dflash", CIRCLE)
-    assert isinstance(head, BlockHead)
-    steps = steps_of(Parts(head=head), Drafting(drafter="dflash", depth=3), TEXT, model=CIRCLE)
-    drafted = [step for step in steps if step.drafted]
-    assert len(drafted) > 4
-    assert all(step.accepted == step.drafted for step in drafted)
-    text = [*TEXT, *(token for step in steps for token in step.tokens)]
-    assert head.room(text) == 8
-    assert head.room([*text, 0]) == 0, "the state of the last but one is not known"
-    assert head.room(text[:-1]) == 0
-    head.forget()
-    assert head.room(text) == 0

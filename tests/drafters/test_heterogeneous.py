@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from localspec.decoding.interfaces import Plan
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from tests.decoding.steps import run
 from tests.support.tongues import TONGUES, heterogeneous
 from tests.support.toys import GREEDY, START, ToyCache, ToyModel, ToyTarget, session_of, started
 
-LETTERS = TONGUES["finer"]
 ALTERNATES = ToyModel([[0, 1, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]])
 """A draft model that says "ba", again and again."""
 
@@ -74,14 +71,3 @@ def test_way_follows_what_came_true() -> None:
         model._lacks = 0.1
     model.draws(greedy=True)
     assert model.credit == "model:shared", "what it put together was never right"
-
-
-@pytest.mark.parametrize("way", ["text", "shared"])
-def test_sources_name_the_way(way: str) -> None:
-    model = draft_model(way)
-    session = session_of([START, 0, 1], params=GREEDY)
-    model.draws(greedy=True)
-    source = model
-    source.begin(session.context)
-    steps = run(session, ToyTarget(started([0, 0, 1])), source, Plan("model", 2))
-    assert set(steps[1].tree.sources) == {f"model:{way}"}

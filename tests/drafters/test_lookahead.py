@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from localspec import Drafting, Engine, SamplingParams
-from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.composition import compose
-from localspec.drafters.lookahead import LookaheadSource
 from localspec.drafters.registry import Parts
 from localspec.errors import UsageError
 from localspec.policy.profile import PairProfile
@@ -20,9 +17,7 @@ from tests.drafters.composed import MODEL, gap_and_drafts, greedy_steps
 from tests.policy.measuring import profile_of
 from tests.support.toys import (
     Follows,
-    ToyModel,
     ToyTarget,
-    session_of,
 )
 
 CYCLE = 40
@@ -30,56 +25,6 @@ AROUND = Follows({token: ((token * 21 + 3) % CYCLE, 0.97) for token in range(CYC
 """Says all tokens in a circle, so that nothing repeats for as many."""
 FREE = [1.0 + 0.001 * n for n in range(64)]
 """T(n)/T(1) where rows cost next to nothing."""
-
-
-def passes(
-    source: LookaheadSource,
-    model: ToyModel,
-    text: Sequence[int],
-    count: int,
-    shape: tuple[int, int],
-) -> list[TokenTree]:
-    """Passes over windows alone, behind a text that stays as it is."""
-    session = session_of(text, size=model.size)
-    trees = []
-    for _ in range(count):
-        tree = TokenTree()
-        source.open_window(session, tree, *shape)
-        paths = [[*text, *tree.path_tokens(node)] for node in (ROOT, *range(len(tree)))]
-        source.verified(model.logits(paths))
-        trees.append(tree)
-    return trees
-
-
-def test_a_window_is_a_trunk_with_a_branch_at_each_column() -> None:
-    source = LookaheadSource()
-    *_, full = passes(source, AROUND, [1, 2, 30, 14, 9], 4, (4, 3))
-    assert len(full) == 12
-    assert full.proposed == 0, "all of it is padding"
-    assert full.path(full.tip())[:4] == [0, 1, 2, 3][: len(full.path(full.tip())[:4])]
-    assert 1 + max(numbers[-1] for numbers in full.leaf_numbers()) == 4
-    assert sorted(full.depths) == [1, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 6]
-
-
-def test_its_ngrams_are_what_the_target_says() -> None:
-    """Where only the last token tells what follows, one is right as soon as it is made."""
-    source = LookaheadSource()
-    text = [1, 2, 30, 14, 9]
-    passes(source, AROUND, text, 8, (4, 3))
-    made = 0
-    for token in range(CYCLE):
-        for follower, *_ in source.expected(source.place(session_of([token], size=CYCLE))):
-            assert follower == (token * 21 + 3) % CYCLE
-            token, made = follower, made + 1
-    assert made > 20
-
-
-def test_guesses_that_run_into_one_another_are_replaced() -> None:
-    """After 0, 1 and 2 this target says what it has said: 5 for ever."""
-    stuck = Follows(dict.fromkeys(range(10), (5, 0.97)), 10)
-    source = LookaheadSource()
-    trees = passes(source, stuck, [0, 1, 2, 3, 4, 6, 7], 9, (3, 2))
-    assert {len(set(tree.tokens[:3])) for tree in trees} == {3}
 
 
 def free(parts: Parts) -> PairProfile:

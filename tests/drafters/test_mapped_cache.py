@@ -173,18 +173,6 @@ def test_text_that_does_not_fit_is_not_read_and_its_rows_say_nothing() -> None:
     assert (cache.extend([2]) != 0).any()
 
 
-def test_recurrent_memory_is_not_asked_to_go_back_while_the_text_grows() -> None:
-    target, draft = [b"a", b"hou", b"se"], [b"a", b"ahou", b"house", b"ahouse", b"hou", b"se"]
-    cache, inner = made(target, draft, b"", recurrent=True)
-    for token in (0, 1, 2):
-        cache.extend([token])
-    assert inner.reads == [[0], [4], [5]]
-    cache.truncate(2)
-    assert inner.tokens == []
-    cache.extend([2])
-    assert inner.spelled() == b"ahouse"
-
-
 tokens = st.integers(0, 5)
 steps = st.lists(
     st.one_of(
@@ -258,16 +246,6 @@ def test_written_token_is_put_together_and_read_only_once() -> None:
     assert expected(cache, cache.extend([2])) == b"houses"
     assert Counter(map(len, inner.reads)) == Counter({1: len(inner.reads)})
     assert inner.spelled() == b" house house", "its last letter is read when it is wanted"
-
-
-def test_expected_text_is_dropped_where_another_one_comes() -> None:
-    cache, inner = made(WORDS, LETTERS, b" house ", by_text=True)
-    cache.extend([2])
-    cache.extend([3])
-    assert inner.spelled().startswith(b" he")
-    cache.truncate(1)
-    assert inner.spelled() == b" "
-    assert expected(cache, cache.extend([0])) == b" "
 
 
 def test_long_token_serves_several_of_the_targets_in_one_pass() -> None:

@@ -96,12 +96,6 @@ def begun(text: list[int]) -> NgramSource:
     return source
 
 
-def streak_at(source: NgramSource, text: list[int]) -> float:
-    """The logarithm that its first prediction carries."""
-    first = next(source.expected(source.place(session_of(text))))
-    return first.features[3]
-
-
 def test_it_says_what_it_expects_and_on_what_grounds() -> None:
     """Features: 1, how long a match, how often so, how many predictions before were right."""
     source, session = begun(TEXT), session_of(TEXT)
@@ -117,52 +111,6 @@ def test_it_says_what_it_expects_and_on_what_grounds() -> None:
     assert next(source.expected(source.place(session))).token == 4
     session.context += [9]
     assert list(source.expected(source.place(session))) == []
-
-
-def test_streak_counts_predictions_that_came_true() -> None:
-    source, text = begun(TEXT), list(TEXT)
-    list(islice(source.expected(source.place(session_of(text))), 3))  # 2 4 1
-    text += [2, 4]
-    source.committed(text, {})
-    assert streak_at(source, text) == pytest.approx(log2(3)), "the two that came"
-    text += [1]
-    source.committed(text, {})
-    assert streak_at(source, text) == pytest.approx(log2(4))
-    text += [2]
-    source.committed(text, {})
-    text += [3]
-    source.committed(text, {})
-    assert streak_at(source, text) == pytest.approx(log2(5)), "nobody asked before the last one"
-    text += [5]
-    source.committed(text, {})
-    text += [1]
-    source.committed(text, {})
-    assert streak_at(source, text) == 0.0
-
-
-def test_streak_is_of_one_answer() -> None:
-    source, text = begun(TEXT), list(TEXT)
-    next(source.expected(source.place(session_of(text))))
-    text += [2]
-    source.committed(text, {})
-    assert streak_at(source, text) == pytest.approx(log2(2))
-    source.begin(text)
-    assert streak_at(source, text) == 0.0
-
-
-def test_it_knows_what_else_followed() -> None:
-    source = begun([1, 2, 3, 7, 1, 2, 4, 8, 1, 2, 5, 9, 1, 2])
-    place = source.place(session_of([1, 2, 3, 7, 1, 2, 4, 8, 1, 2, 5, 9, 1, 2]))
-    found = source.others(place, 4)
-    assert {token for token, _ in found} == {3, 4, 5}
-    assert [chance for _, chance in found] == [pytest.approx(1 / 4)] * 3
-    assert len(source.others(place, 2)) == 2
-    source.begin([1, 2, 1])
-    ((token, chance),) = source.others(source.place(session_of([1, 2, 1])), 4)
-    assert token == 2
-    assert chance == pytest.approx(1 / 3)
-    source.begin([1, 2, 3])
-    assert source.others(source.place(session_of([1, 2, 3])), 4) == []
 
 
 def test_a_prediction_is_proposed_from_the_first_token_on() -> None:

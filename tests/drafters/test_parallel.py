@@ -14,7 +14,6 @@ from localspec.decoding.interfaces import PassRequest, PassResult
 from localspec.decoding.loop import drive, speculate
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import Rows
-from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel, RowsAhead
 from localspec.drafters.parallel import ParallelReader
 from localspec.errors import Cancelled
@@ -134,23 +133,6 @@ def test_rows_read_ahead_are_used_and_their_time_is_hidden(readers: list[Paralle
     assert pair.cache is not None
     assert readers[-1].native_seconds > 0.0
     assert readers[-1].native_seconds < pair.cache.native_seconds
-
-
-def test_rows_ahead_of_another_text_are_forgotten(readers: list[ParallelReader]) -> None:
-    """The committed text is not looked at again: a new answer says that it is another one."""
-    model = DraftModel(ToyCache(MODEL), 4)
-    reader = making(Patient, readers)(model)
-    source, session = model, session_of([0, 1], params=GREEDY)
-    source.reader = reader
-    source.begin(session.context)
-    with source.verifying(session, TokenTree.chain([1], "model")):
-        pass
-    assert reader.holds([0, 1, 1])
-    source.begin([2, 2])
-    assert not reader.holds([0, 1, 1])
-    assert not reader.holds([2, 2, 1])
-    assert reader.take([2, 2, 1]) is None
-    assert model.cache.tokens == [2]
 
 
 class Interrupted(ToyTarget):

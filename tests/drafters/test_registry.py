@@ -122,19 +122,6 @@ def test_source_works_where_the_text_is_sampled(name: str, sampled: bool) -> Non
 
 
 @for_all
-def test_sources_with_the_same_parts_share_them(name: str) -> None:
-    parts = parts_for(name)
-    first, second = ([0, 1, 2] * 3), ([0, 1, 2] * 5)
-    for prompt in (first, second):
-        answer(Drafting(drafter=name, depth=4), parts, prompt=prompt)
-    if parts.model is not None:
-        cache = parts.model.cache
-        assert isinstance(cache, ToyCache)
-        for length in range(1, len(second)):
-            assert cache.decoded.count(tuple(second[:length])) == 1, "the first text had it"
-
-
-@for_all
 def test_only_sources_that_need_a_model_ask_it(name: str) -> None:
     registration = REGISTRY[name]
     if not (registration.needs_model or registration.needs_head):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 
 import pytest
 
@@ -67,16 +66,6 @@ def test_tokens_that_the_vocabulary_has_not_are_not_proposed() -> None:
     source = RetrievalSource(known)
     place = source.place(session_of([1, 2], size=50, params=GREEDY))
     assert [p.token for p in source.expected(place)] == [3, 4]
-
-
-def test_places_follow_what_is_imagined() -> None:
-    source = RetrievalSource(learned([1, 2, 3, 4, 5], [1, 2, 8, 9]))
-    place = source.place(session_of([1, 2], size=100, params=GREEDY))
-    chain = [p.token for p in islice(source.expected(source.follow(place, 8)), 3)]
-    assert chain == [9]
-    astray = source.follow(source.follow(place, 40), 3)
-    assert [p.token for p in source.expected(astray)] == [4, 5], "it is found again"
-    assert dict(source.others(place, 4)).keys() == {3, 8}
 
 
 def test_without_anything_learned_it_takes_no_part_and_says_what_to_do() -> None:

@@ -148,15 +148,3 @@ def test_best_is_the_most_frequent_continuation(text: list[int], beyond: list[in
     counts = [count for token, count in found if token in followed]
     assert counts == sorted(counts, reverse=True)
     assert sum(counts) == total
-
-
-def test_likelier_continuations_come_first_and_of_equal_ones_the_most_recent() -> None:
-    automaton = SuffixAutomaton()
-    for mark, token in enumerate([1, 2, 1, 1, 1]):
-        automaton.extend([7, token, 100 + mark])
-    automaton.extend([7])
-    (first, count), (second, other) = automaton.continuations(automaton.match(), 5)
-    assert (first, second) == (1, 2)
-    assert count > other
-    automaton = automaton_of([7, 1, 100, 7, 2, 101, 7, 3, 102, 7])
-    assert automaton.continuations(automaton.match(), 1)[0][0] == 3

@@ -58,13 +58,6 @@ def test_within_a_token_its_rest_follows() -> None:
     assert between(TARGET, DRAFT).inside(row, b"able") is None
 
 
-def test_what_the_draft_model_reads() -> None:
-    made = between(TARGET, DRAFT)
-    assert [made.written(token) for token in range(7)] == [*TARGET[:5], b"", control(b"eot")]
-    unnamed = VocabularyMap(ByteVocabulary(TARGET), ByteVocabulary(DRAFT))
-    assert unnamed.written(5) == b"bos", "a control token that it lacks is read as text"
-
-
 def test_figures() -> None:
     made = between(TARGET, DRAFT)
     assert made.shared == pytest.approx(3 / 6)

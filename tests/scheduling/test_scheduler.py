@@ -131,18 +131,6 @@ def test_those_who_wait_are_served_together_and_get_their_own_rows() -> None:
     assert table.scheduler.tasks == []
 
 
-def test_an_answer_alone_does_not_wait_for_anybody() -> None:
-    table, alone = Table(), list[bool]()
-
-    def answer(task: Task) -> None:
-        assert table.decode(task, 5, 6, outputs=2).tolist() == [[5.0], [6.0]]
-        alone.append(task.alone)
-
-    assert table.run(answer) == [[]]
-    assert table.target.passes == [[5, 6]]
-    assert alone == [True]
-
-
 def test_draft_passes_come_first_and_are_shared_level_by_level() -> None:
     table = Table()
 
