@@ -88,11 +88,3 @@ def test_a_trace_that_cannot_be_read_is_told_and_stops_nothing(folder: Path) -> 
         chats.forget(["a"])
     with Trace(folder / folders.TRACE) as trace:
         assert len(trace) == 0
-
-
-def test_while_another_process_records_it_is_kept_too(folder: Path) -> None:
-    with Trace(folder / folders.TRACE, HEADER) as other:
-        keep(folder, "a", 1, 2, 3)
-        other.append(answer(1))
-    (shown,) = folders.recorded()
-    assert (shown.answers, shown.chats) == (2, 1)

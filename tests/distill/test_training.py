@@ -263,22 +263,6 @@ def test_heads_learn(
     assert ("d2t" in {tensor.name for tensor in file.tensors}) == (vocabulary is not None)
 
 
-def test_an_eagle_head_reads_what_llama_cpp_gives_it(target_path: Path) -> None:
-    """The inputs of layers, against those that llama.cpp hands out."""
-    shape, values = weights.read(target_path)
-    tokens, layers = [0, 300, 5, 77, 1200, 8], trained_heads.target_layers(shape.layers)
-    with Model(target_path, OPTIONS) as model, closing(Context(model, OPTIONS)) as context:
-        context.want_hidden((*layers, shape.layers))
-        context.extend(tokens, len(tokens))
-        theirs = context.hidden(len(tokens))
-    given = {name: torch.from_numpy(value) for name, value in values.items()}
-    with torch.no_grad():
-        inputs, last = network.layer_inputs(given, shape, torch.tensor([tokens]))
-    for layer in layers:
-        assert np.corrcoef(inputs[layer][0].numpy().ravel(), theirs[layer].ravel())[0, 1] > 0.999
-    assert np.corrcoef(last[0].numpy().ravel(), theirs[shape.layers].ravel())[0, 1] > 0.999
-
-
 def test_medusa_heads_begin_with_what_the_target_says(target_path: Path) -> None:
     shape, values = weights.read(target_path)
     given = {name: torch.from_numpy(value) for name, value in values.items()}

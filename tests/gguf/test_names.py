@@ -79,19 +79,20 @@ def test_the_model_that_is_meant(quant: str | None, file: str | None, name: str 
     assert (None if found is None else found.name) == name
 
 
-def test_without_the_usual_quantization_the_first_one_is_taken() -> None:
-    found = choose(models_among(["b-Q8_0.gguf", "a-Q6_K.gguf"]), quant=None, file=None)
-    assert found is not None
-    assert found.name == "a-Q6_K.gguf"
-    assert choose([], quant=None, file=None) is None
-
-
-def test_what_is_not_quantized_comes_last() -> None:
-    models = models_among(["BF16/m-BF16.gguf", "m-F16.gguf", "m-Q8_0.gguf"])
-    found = choose(models, quant=None, file=None)
-    assert found is not None
-    assert found.name == "m-Q8_0.gguf"
-    assert choose(models[:1], quant=None, file=None) == models[0]
+@pytest.mark.parametrize(
+    ("names", "taken"),
+    [
+        (["b-Q8_0.gguf", "a-Q6_K.gguf"], "a-Q6_K.gguf"),
+        (["BF16/m-BF16.gguf", "m-F16.gguf", "m-Q8_0.gguf"], "m-Q8_0.gguf"),
+        (["BF16/m-BF16.gguf"], "BF16/m-BF16.gguf"),
+        ([], None),
+    ],
+)
+def test_without_the_usual_one_the_first_quantized_one_is_taken(
+    names: list[str], taken: str | None
+) -> None:
+    found = choose(models_among(names), quant=None, file=None)
+    assert (None if found is None else found.name) == taken
 
 
 @pytest.mark.parametrize(

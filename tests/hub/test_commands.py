@@ -14,9 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from localspec.cli.output import Console
-from localspec.cli.pull import DownloadDisplay
-from localspec.hub.download import PullProgress
 from tests.cli.conftest import Cli
 from tests.cli.process import finished, line, on_terminal, running
 from tests.hub.conftest import COMMIT, Cached, entry
@@ -123,14 +120,6 @@ def test_run_says_how_to_get_a_model(cli: Cli, model: bytes) -> None:
 
 
 @pytest.mark.usefixtures("hub_environment")
-def test_the_variables_of_the_client_count(model: bytes, cache: Path) -> None:
-    done = finished("pull", "user/repo")
-    assert done.returncode == 0, done.stderr
-    assert Path(done.stdout.strip()).read_bytes() == model
-    assert Path(done.stdout.strip()).is_relative_to(cache)
-
-
-@pytest.mark.usefixtures("hub_environment")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_whatever_ends_a_pull_keeps_what_has_arrived(
     hub: Hub, model: bytes, cache: Path, number: signal.Signals
@@ -183,18 +172,6 @@ def test_a_terminal_shows_a_bar(hub: Hub, model: bytes) -> None:
     assert "[bold]m-Q5_K_M.gguf" in shown
     assert "300.0" in shown
     assert shown.rstrip().endswith("'localspec run -m user/repo:Q5_K_M'.")
-
-
-def test_where_there_is_no_bar_lines_come_now_and_then(capfd: pytest.CaptureFixture[str]) -> None:
-    now = 0.0
-    display = DownloadDisplay(Console(), clock=lambda: now)
-    for done in range(0, 101, 5):
-        display.show(PullProgress("sub/m.gguf", 2, 3, done, 100, "download"))
-        now += 2.5
-    display.show(PullProgress("sub/m.gguf", 2, 3, 0, 100, "check"))
-    assert capfd.readouterr().err.splitlines() == [
-        f"localspec: note: m.gguf (2 of 3): {percent} % of 100 B" for percent in range(0, 101, 20)
-    ]
 
 
 def test_rm_asks_only_where_somebody_answers(cli: Cli, cached: Cached) -> None:

@@ -159,20 +159,6 @@ def test_a_cache_that_cannot_be_written(hub: Hub, model: bytes, cache: Path) -> 
         pull("user/repo")
 
 
-def test_any_exception_may_interrupt(hub: Hub, model: bytes, cache: Path) -> None:
-    def stop(now: PullProgress) -> None:
-        if now.done >= 100_000:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        pull("user/repo", progress=stop)
-    assert finished_files(cache) == []
-    (part,) = unfinished(cache)
-    there = part.stat().st_size
-    assert there >= 100_000
-    assert pull("user/repo").downloaded == SIZE - there
-
-
 def test_variables_that_the_client_chokes_on() -> None:
     done = finished("pull", "user/repo", env=environment(HF_HUB_DOWNLOAD_TIMEOUT="soon"))
     assert done.returncode == 2

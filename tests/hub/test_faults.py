@@ -26,15 +26,6 @@ def test_a_wrong_checksum_leaves_nothing(hub: Hub, model: bytes, cache: Path) ->
     assert pull("user/repo").path.read_bytes() == model
 
 
-def test_a_beginning_that_is_wrong_is_found_out(hub: Hub, model: bytes, cache: Path) -> None:
-    part = cache / f"models--user--repo/blobs/{sha256(model)}.incomplete"
-    part.parent.mkdir(parents=True)
-    part.write_bytes(b"not of this file")
-    with pytest.raises(LocalspecError, match="damaged"):
-        pull("user/repo")
-    assert finished_files(cache) == unfinished(cache) == []
-
-
 def test_an_unfinished_file_that_is_too_long_is_begun_anew(
     hub: Hub, model: bytes, cache: Path
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from localspec.pairing import auto, forecast
 from localspec.pairing.auto import Choice, choose, decide
 from localspec.pairing.forecast import ON_DEVICE, STOCK, Forecast, best, curve
 from localspec.pairing.memory import PairUse
-from localspec.pairing.recommendations import Recommendation, of_target, outcomes, store
+from localspec.pairing.recommendations import Recommendation, of_target, store
 from localspec.pairing.rules import judge_files
 from tests.pairing.pairs import TOKENS, model
 from tests.support.ggufs import sized_llama
@@ -137,20 +136,6 @@ def test_recommendations_are_kept_by_pair_machine_and_options(here: Path, target
     assert of_target(here / "missing.gguf", OPTIONS) == []
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("speed_up", "fast"), ("speed_up", 1e999), ("by_kind", [1]), ("draft", 3), ("when", None)],
-)
-def test_recommendations_that_somebody_changed(
-    here: Path, target: Path, key: str, value: object
-) -> None:
-    store(measured(target, model(here / "draft.gguf"), 1.1), OPTIONS)
-    ((known, record),) = outcomes.all().items()
-    outcomes.path.write_text(json.dumps({known: record | {key: value}}))
-    found = of_target(target, OPTIONS)
-    assert found == [] or key == "when"
-
-
 def test_a_choice_is_remembered_until_files_come_or_go(
     here: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,12 +155,6 @@ def test_a_choice_is_remembered_until_files_come_or_go(
         with pytest.raises(AssertionError):
             choose(target, OPTIONS)
     assert "measured" in choose(target, OPTIONS).why
-
-
-def test_a_target_that_cannot_be_read_is_left_to_whoever_opens_it(here: Path) -> None:
-    assert choose(here / "missing.gguf", OPTIONS).draft is None
-    (here / "text.gguf").write_bytes(b"no model at all, only text")
-    assert choose(here / "text.gguf", OPTIONS).draft is None
 
 
 def test_best_depths() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from localspec import ModelOptions
-from localspec.gguf.dimensions import NO_EXTRAS, Extras, Use, n_layers
+from localspec.gguf.dimensions import Extras, Use, n_layers
 from localspec.gguf.projectors import image_besides, image_compute
 from localspec.gguf.reader import read_gguf
 from localspec.hub.local import local_models
@@ -137,10 +137,3 @@ def test_auto_sees_that_a_projector_leaves_no_room(
     found = [one for one in local_models() if one.source != "embedded"]
     choice = decide(read_gguf(target), found, [], with_eye, accelerated=False)
     assert choice.draft is None
-
-
-def test_what_cannot_be_read_is_left_to_whoever_opens_it(tmp_path: Path) -> None:
-    broken = tmp_path / "broken.gguf"
-    broken.write_bytes(b"GGUF")
-    said = ModelOptions(lora=(str(broken), str(tmp_path / "gone.gguf")), mmproj=broken)
-    assert Extras.of(said) == NO_EXTRAS

@@ -28,14 +28,6 @@ def test_layers_that_do_not_fit_are_not_sent(target_path: Path) -> None:
         )
 
 
-def test_fewer_layers_take_less_there(target_path: Path) -> None:
-    need = place(read_gguf(target_path), Use(context=1024), -1).device.total
-    fewer = ModelOptions(context=1024, rpc=("far:1",), gpu_layers=3)
-    with pytest.raises(NativeError, match="Add a server"):
-        require_remote_room(target_path, OPTIONS, [device(need - 1)])
-    require_remote_room(target_path, fewer, [device(need - 1)])
-
-
 def test_device_that_does_not_tell_is_believed(target_path: Path) -> None:
     with pytest.raises(NativeError, match="Add a server"):
         require_remote_room(target_path, OPTIONS, [device(1)])
