@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.decoding.distribution import Ids
 from localspec.decoding.occurrences import NONE, Occurrences
 from localspec.decoding.sampling import (
     GROUPS,
-    NEVER,
-    Constraint,
     Row,
     Sampler,
     SamplingParams,
@@ -25,36 +22,15 @@ from localspec.decoding.sampling import (
     top_ids,
 )
 from localspec.errors import NativeError, UsageError
-from tests.support.toys import AS_IS, GREEDY, examples
+from tests.support.toys import AS_IS, GREEDY, Forbids, examples
 
 LLAMA_CPP = SamplingParams()
 """The defaults."""
 
 
-class Only:
+def only(allowed: Iterable[int], size: int) -> Forbids:
     """A constraint that allows a set of tokens."""
-
-    def __init__(self, tokens: Sequence[int]) -> None:
-        self.tokens = tokens
-
-    def allows(self, token: int) -> bool:
-        return token in self.tokens
-
-    def masked(self, row: Row) -> Row:
-        return np.where(np.isin(np.arange(len(row)), self.tokens), row, np.float32(NEVER))
-
-    def likeliest(self, row: Row, k: int) -> Ids:
-        found = top_ids(self.masked(row), k)
-        return found[np.isin(found, self.tokens)]
-
-    def advance(self, token: int) -> None:
-        assert token in self.tokens
-
-    def fork(self) -> Constraint:
-        return Only(self.tokens)
-
-    def forced(self) -> Sequence[int]:
-        return ()
+    return Forbids({(0, token) for token in {*range(size)}.difference(allowed)}, 0)
 
 
 def recent_of(sampler: Sampler, text: Sequence[int], path: Sequence[int] = ()) -> Occurrences:
@@ -151,7 +127,7 @@ def test_distribution_follows_llama_cpp(size: int, count: int, constrained: bool
         allowed = None
         if constrained:
             allowed = sorted({0, *rng.integers(0, size, max(2, size // 3)).tolist()})
-        constraint = None if allowed is None else Only(allowed)
+        constraint = None if allowed is None else only(allowed, size)
         kept = row.copy()
         sampler = Sampler(params, size)
         recent = recent_of(sampler, text[:committed], text[committed:])
@@ -182,7 +158,7 @@ def test_best_and_top_tokens_follow_bias_penalties_and_grammar(
     row[5] = 0.0
     text = rng.integers(0, 40, 9).tolist()
     allowed = sorted({5, *rng.integers(0, 40, 12).tolist()}) if constrained else range(40)
-    constraint = Only(allowed) if constrained else None
+    constraint = only(allowed, 40) if constrained else None
     # Float32 as llama.cpp computes, so that what ties there ties here.
     logits = {t: np.float32(x) for t, x in slow_logits(row, text, params).items()}
     order = sorted((t for t in allowed if logits[t] > -np.inf), key=lambda t: (-logits[t], t))
@@ -201,8 +177,8 @@ def test_best_and_top_tokens_follow_bias_penalties_and_grammar(
 def test_grammar_that_allows_only_the_worst_token_is_searched_to_the_end() -> None:
     row = np.arange(32000, dtype=np.float32)
     for params in (LLAMA_CPP, GREEDY, AS_IS, replace(AS_IS, top_p=0.5)):
-        assert Sampler(params, 32000).distribution(row, NONE, Only([0])).ids.tolist() == [0]
-        assert Sampler(params, 32000).top(row, NONE, 3, Only([7, 0])) == [7, 0]
+        assert Sampler(params, 32000).distribution(row, NONE, only([0], 32000)).ids.tolist() == [0]
+        assert Sampler(params, 32000).top(row, NONE, 3, only([7, 0], 32000)) == [7, 0]
 
 
 EVERY_PATH = {
@@ -223,7 +199,7 @@ def test_grammar_that_leaves_nothing_is_an_error(
 ) -> None:
     params = replace(params, logit_bias={1: -math.inf})
     with pytest.raises(NativeError, match="No token is possible here"):
-        Sampler(params, size).distribution(np.zeros(size, np.float32), NONE, Only(allowed))
+        Sampler(params, size).distribution(np.zeros(size, np.float32), NONE, only(allowed, size))
 
 
 # The k largest.

@@ -24,7 +24,6 @@ from localspec.decoding.interfaces import PassRequest
 from localspec.decoding.random_source import RandomSource, SeededRandom
 from localspec.decoding.sampling import Sampler
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.drafters.lookahead import LookaheadSource
 from localspec.policy.profile import PairProfile
 from tests.decoding.exact import gap
 from tests.policy.timed import Clock
@@ -110,24 +109,6 @@ def test_two_tokens_of_the_embedded_pair(engine: Engine) -> None:
     check_every_outcome(
         engine, WAYS["chain, block verification"], *SIZES["three tokens, short drafts"]
     )
-
-
-@pytest.mark.parametrize("width", [1, 2])
-def test_two_tokens_beside_a_window(
-    tiny: Engine, tiny_clock: Clock, monkeypatch: pytest.MonkeyPatch, width: int
-) -> None:
-    """Lookahead's n-grams take longer to make than two tokens: some are there from the start."""
-    begin = LookaheadSource.begin
-    pairs = of_the_target(tiny, replace(SAMPLING, top_k=3))
-
-    def begun(source: LookaheadSource, prompt: Sequence[int]) -> None:
-        begin(source, prompt)
-        for first, second in list(pairs)[::2]:
-            source._learn((prompt[-1], first, second))
-
-    monkeypatch.setattr(LookaheadSource, "begin", begun)
-    drafting = Drafting(drafter="lookahead", depth=2, width=width, rule="token")
-    check_every_outcome(tiny, drafting, *SIZES["three tokens, short drafts"], clock=tiny_clock)
 
 
 def run(

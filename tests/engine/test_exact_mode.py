@@ -21,7 +21,6 @@ from localspec.llama.model import Model
 from localspec.loading import same_bits
 from localspec.loading.same_bits import (
     equal_behind_trees,
-    largest_equal_pass,
 )
 from tests.support import inside
 from tests.support.adapters import lora
@@ -133,21 +132,6 @@ def test_a_trial_finds_cells_in_another_order(
         monkeypatch.setattr(Context, "keep", otherwise)
         assert not equal_behind_trees(context)
         context.close()
-
-
-@pytest.mark.nightly
-def test_passes_that_round_the_same_are_more_than_without(stock: Engine) -> None:
-    """An F16 cache of 512 cells has a kernel of its own for one token, with several threads."""
-    with Model(stock.model.path, STOCK) as model:
-        largest = []
-        for options in (STOCK, replace(STOCK, threads=2, exact=False, flash_attention="on")):
-            context = Context(model, options)
-            largest.append(largest_equal_pass(context))
-            assert context.tokens == []
-            context.close()
-    assert largest[0] > largest[1] == 1
-    assert inside.limits(stock).max_draft == largest[0] - 1
-    assert inside.limits(stock).max_leaves == 1
 
 
 @pytest.mark.parametrize("largest", [3, 1])

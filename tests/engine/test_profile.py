@@ -13,7 +13,6 @@ from localspec.policy import calibration
 from localspec.policy.cost_curve import SIZES, CostCurve
 from localspec.policy.store import folder
 from tests.support.greedy import CLEAR
-from tests.support.sessions import make_drafts_cheap
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -137,19 +136,6 @@ def test_target_alone_is_measured_alone(measured: list[object]) -> None:
     with localspec.load(draft=None, options=OPTIONS) as engine:
         ask(engine)
         assert len(measured) == 1
-
-
-def test_what_answers_teach_is_kept(measured: list[object]) -> None:
-    with localspec.load(options=OPTIONS) as engine:
-        make_drafts_cheap(engine)
-        answer = engine.generate(CLEAR, max_tokens=60, sampling=GREEDY)
-        assert answer.stats.accepted > 0
-        kept = engine.profile.as_dict()["sources"]
-        seen = [e["seen"] for e in kept["model"]["estimators"].values()]
-        assert sum(seen) > 0
-    with localspec.load(options=OPTIONS) as engine:
-        assert engine.profile.as_dict()["sources"] == kept
-    assert measured == []
 
 
 def test_busy_machine_is_measured_again_and_the_conversation_stays(

@@ -60,19 +60,6 @@ def test_a_watched_prompt_is_read_in_chunks_and_every_pass_is_told(context: Cont
         context.watch = None
 
 
-def test_threads_move_between_passes_and_change_nothing_else(context: Context) -> None:
-    tokens = context.filler(40)
-    rows = []
-    for counts in ((1, 1), (2, 1), (1, 2)):
-        context.clear()
-        for count, part in zip(counts, (tokens[:20], tokens[20:]), strict=True):
-            context.set_threads(count)
-            row = context.extend(part)[-1]
-        rows.append(row.copy())
-    assert abs(rows[0] - rows[1]).max() < NOISE
-    assert abs(rows[0] - rows[2]).max() < NOISE
-
-
 def test_performance_cores_are_told_apart_where_the_system_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
