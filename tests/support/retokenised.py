@@ -10,22 +10,22 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, TokenType
+from gguf import GGMLQuantizationType, GGUFWriter, TokenType
 
-from tests.support.gguf_files import gguf_file, written
+from tests.support.gguf_files import add_fields, fields, gguf_file, written
 
 _EMBEDDINGS = "token_embd.weight"
 _SPECIAL = 5  # the embedded vocabulary begins with so many control tokens
 
+Piece = tuple[str, int, float, int]
+"""A token: its text, the row of the embeddings, its score and its type."""
+
 
 def permuted(path: Path, source: Path, *, seed: int = 0, removed: float = 0.0) -> Path:
     """Write a copy whose tokens have other ids, and some of them are gone."""
-    reader = gguf_file(source)
-    tokens, merges = _tokens(reader), _merges(reader)
+    tokens, merges = _tokens(source), _merges(source)
     rng = np.random.default_rng(seed)
     parts = {part for merge in merges for part in merge.split(" ")}
     leaves = [i for i, token in enumerate(tokens) if len(token) > 1 and token not in parts]
@@ -34,48 +34,73 @@ def permuted(path: Path, source: Path, *, seed: int = 0, removed: float = 0.0) -
     order = rng.permutation([i for i in range(len(tokens)) if i not in gone]).tolist()
     left = {tokens[i] for i in order}
     kept_merges = [merge for merge in merges if merge.replace(" ", "") in left]
-    return _write_bpe(path, reader, order, kept_merges)
+    return _write_bpe(path, source, order, kept_merges)
 
 
 def bytewise(path: Path, source: Path, *, kept: str = "") -> Path:
     """Write a copy that knows single bytes, all or the ones kept, and control tokens only."""
-    reader = gguf_file(source)
     order = [
         i
-        for i, token in enumerate(_tokens(reader))
+        for i, token in enumerate(_tokens(source))
         if i < _SPECIAL or (len(token) == 1 and (not kept or token in kept))
     ]
-    return _write_bpe(path, reader, order, [])
+    return _write_bpe(path, source, order, [])
+
+
+def outfitted(
+    path: Path,
+    source: Path,
+    *,
+    template: str | None = None,
+    tool_template: str | None = None,
+    filling: Sequence[str] = (),
+) -> Path:
+    """Write a copy with the same tokens, and another template or tokens for filling in the
+    middle."""
+    tokens = _tokens(source)
+    ids = {
+        f"fim_{name}": tokens.index(token)
+        for name, token in zip(("pre", "suf", "mid"), filling, strict=False)
+    }
+    templates = {"": template, ".tool_use": tool_template}
+    return _write_bpe(path, source, range(len(tokens)), _merges(source), templates, ids)
 
 
 def sentencepiece(path: Path, source: Path) -> Path:
     """Write a copy with a SentencePiece tokenizer: ▁ for spaces, <0x0A> for bytes, <s> and </s>."""
-    reader = gguf_file(source)
-    pieces: list[tuple[str, int, float, int]] = [
+    pieces: list[Piece] = [
         ("<unk>", 0, 0.0, TokenType.UNKNOWN),
         ("<s>", 0, 0.0, TokenType.CONTROL),
         ("</s>", 4, 0.0, TokenType.CONTROL),
         ("<|user|>", 2, 0.0, TokenType.CONTROL),
     ]
-    pieces += _spaced_pieces(reader)
-    writer = _writer(path, reader, "spm")
-    writer.add_tokenizer_model("llama")
-    writer.add_token_list([text for text, *_ in pieces])
-    writer.add_token_scores([score for _, _, score, _ in pieces])
-    writer.add_token_types([kind for *_, kind in pieces])
-    writer.add_unk_token_id(0)
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    writer.add_add_bos_token(True)
-    writer.add_add_space_prefix(True)
-    return _finish(writer, path, reader, [row for _, row, *_ in pieces])
+    pieces += _spaced_pieces(source)
+    return _write(path, source, "spm", pieces, {"unknown": 0, "bos": 1, "eos": 2})
 
 
-def _spaced_pieces(reader: GGUFReader) -> list[tuple[str, int, float, int]]:
-    """Ordinary tokens as SentencePiece has them, and all bytes: text, row, score and type."""
-    pieces: list[tuple[str, int, float, int]] = []
+def furnished(
+    path: Path, source: Path, special: Sequence[tuple[str, int]], *, template: str, spaced: bool
+) -> Path:
+    """Write a copy with other special tokens, of which the first is BOS and the second EOS, without
+    the source's own."""
+    pieces: list[Piece] = [
+        (text, n % _SPECIAL, 0.0, kind) for n, (text, kind) in enumerate(special)
+    ]
+    tokens, merges = _tokens(source), None if spaced else _merges(source)
+    if spaced:
+        pieces += [("<0x00>unknown", 0, 0.0, TokenType.UNKNOWN), *_spaced_pieces(source)]
+    else:
+        ordinary = range(_SPECIAL, len(tokens))
+        pieces += [(tokens[n], n, 0.0, TokenType.NORMAL) for n in ordinary]
+    ids = {"bos": 0, "eos": 1}
+    return _write(path, source, "furnished", pieces, ids, merges, {"": template})
+
+
+def _spaced_pieces(source: Path) -> list[Piece]:
+    """Ordinary tokens as SentencePiece has them, and all bytes."""
+    pieces: list[Piece] = []
     single = {}
-    for i, token in enumerate(_tokens(reader)):
+    for i, token in enumerate(_tokens(source)):
         if i < _SPECIAL:
             continue
         spelled = bytes(_byte_of()[character] for character in token)
@@ -90,119 +115,74 @@ def _spaced_pieces(reader: GGUFReader) -> list[tuple[str, int, float, int]]:
     return pieces
 
 
-def outfitted(
-    path: Path,
-    source: Path,
-    *,
-    template: str | None = None,
-    tool_template: str | None = None,
-    filling: Sequence[str] = (),
-) -> Path:
-    """Write a copy with the same tokens, and another template or tokens for filling in the
-    middle."""
-    reader = gguf_file(source)
-    tokens = _tokens(reader)
-    ids = {
-        f"tokenizer.ggml.fim_{name}_token_id": tokens.index(token)
-        for name, token in zip(("pre", "suf", "mid"), filling, strict=False)
-    }
-    order = range(len(tokens))
-    return _write_bpe(
-        path, reader, order, _merges(reader), template=template, tools=tool_template, ids=ids
-    )
-
-
-def furnished(
-    path: Path, source: Path, special: Sequence[tuple[str, int]], *, template: str, spaced: bool
-) -> Path:
-    """Write a copy with other special tokens, of which the first is BOS and the second EOS, without
-    the source's own."""
-    reader = gguf_file(source)
-    writer = _writer(path, reader, "furnished", template)
-    rows = [n % _SPECIAL for n in range(len(special))]
-    if spaced:
-        pieces = [("<0x00>unknown", 0, 0.0, int(TokenType.UNKNOWN)), *_spaced_pieces(reader)]
-        plain = [(text, row, score, kind) for text, row, score, kind in pieces]
-        writer.add_tokenizer_model("llama")
-        writer.add_token_scores([0.0] * len(special) + [score for *_, score, _ in plain])
-        writer.add_add_space_prefix(True)
-    else:
-        tokens = _tokens(reader)
-        plain = [(tokens[n], n, 0.0, int(TokenType.NORMAL)) for n in range(_SPECIAL, len(tokens))]
-        writer.add_tokenizer_model("gpt2")
-        writer.add_tokenizer_pre("gpt-2")
-        writer.add_token_merges(_merges(reader))
-    writer.add_token_list([text for text, _ in special] + [text for text, *_ in plain])
-    writer.add_token_types([int(kind) for _, kind in special] + [kind for *_, kind in plain])
-    writer.add_bos_token_id(0)
-    writer.add_eos_token_id(1)
-    writer.add_add_bos_token(True)
-    return _finish(writer, path, reader, rows + [row for _, row, *_ in plain])
-
-
 def _write_bpe(
     path: Path,
-    reader: GGUFReader,
+    source: Path,
     order: Sequence[int],
     merges: Sequence[str],
-    *,
-    template: str | None = None,
-    tools: str | None = None,
+    templates: Mapping[str, str | None] | None = None,
     ids: Mapping[str, int] | None = None,
 ) -> Path:
-    tokens = _tokens(reader)
-    types = reader.fields["tokenizer.ggml.token_type"].contents()
-    writer = _writer(path, reader, "bpe", template)
-    if tools is not None:
-        writer.add_string("tokenizer.chat_template.tool_use", tools)
-    for key, token in (ids or {}).items():
-        writer.add_uint32(key, token)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list([tokens[i] for i in order])
-    writer.add_token_types([types[i] for i in order])
+    """A copy with these of the source's tokens."""
+    tokens = _tokens(source)
+    types = gguf_file(source).fields["tokenizer.ggml.token_type"].contents()
+    ends = {"bos": order.index(0), "eos": order.index(0), "eot": order.index(4)}
+    pieces = [(tokens[i], i, 0.0, types[i]) for i in order]
     # A list may not be empty, and llama.cpp wants one: this merge never applies.
-    writer.add_token_merges(list(merges) or ["\u0100 \u0100"])
-    writer.add_bos_token_id(order.index(0))
-    writer.add_eos_token_id(order.index(0))
-    writer.add_eot_token_id(order.index(4))
-    writer.add_add_bos_token(True)
-    return _finish(writer, path, reader, order)
+    merges = list(merges) or ["\u0100 \u0100"]
+    return _write(path, source, "bpe", pieces, {**ends, **(ids or {})}, merges, templates)
 
 
-def _writer(path: Path, reader: GGUFReader, name: str, template: str | None = None) -> GGUFWriter:
+def _write(
+    path: Path,
+    source: Path,
+    name: str,
+    pieces: Sequence[Piece],
+    ids: Mapping[str, int],
+    merges: Sequence[str] | None = None,
+    templates: Mapping[str, str | None] | None = None,
+) -> Path:
+    """A copy with these tokens, GPT-2's where there are merges and else SentencePiece's."""
+    reader = gguf_file(source)
     architecture = str(reader.fields["general.architecture"].contents())
     writer = GGUFWriter(path, architecture)
-    for key, field in reader.fields.items():
-        if key.startswith(f"{architecture}.") and not key.endswith(".vocab_size"):
-            item = field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
-            writer.add_key_value(key, field.contents(), field.types[0], item)
+    kept = fields(source, architecture)
+    kept.pop(f"{architecture}.vocab_size", None)
+    add_fields(writer, kept)
     writer.add_name(f"tale-{name}")
     writer.add_file_type(int(reader.fields["general.file_type"].contents()))
     writer.add_quantization_version(2)
-    template = template or reader.fields["tokenizer.chat_template"].contents()
-    writer.add_key_value("tokenizer.chat_template", template, GGUFValueType.STRING)
-    return writer
-
-
-def _finish(writer: GGUFWriter, path: Path, reader: GGUFReader, rows: Sequence[int]) -> Path:
-    writer.add_vocab_size(len(rows))
+    own = {"": reader.fields["tokenizer.chat_template"].contents()}
+    for which, template in (own | {k: v for k, v in (templates or {}).items() if v}).items():
+        writer.add_string(f"tokenizer.chat_template{which}", template)
+    writer.add_tokenizer_model("llama" if merges is None else "gpt2")
+    if merges is None:
+        writer.add_token_scores([score for _, _, score, _ in pieces])
+        writer.add_add_space_prefix(True)
+    else:
+        writer.add_tokenizer_pre("gpt-2")
+        writer.add_token_merges(merges)
+    writer.add_token_list([text for text, *_ in pieces])
+    writer.add_token_types([int(kind) for *_, kind in pieces])
+    for which, token in ids.items():
+        writer.add_uint32(f"tokenizer.ggml.{which}_token_id", token)
+    writer.add_add_bos_token(True)
+    writer.add_vocab_size(len(pieces))
+    rows = np.array([row for _, row, *_ in pieces])
     for tensor in reader.tensors:
-        data: npt.NDArray[Any] = tensor.data
-        if tensor.name == _EMBEDDINGS:
-            data = data[np.asarray(rows)]
+        data = tensor.data[rows] if tensor.name == _EMBEDDINGS else tensor.data
         quantized = data.dtype == np.uint8
         kind = GGMLQuantizationType(tensor.tensor_type) if quantized else None
         writer.add_tensor(tensor.name, np.ascontiguousarray(data), raw_dtype=kind)
     return written(writer, path)
 
 
-def _tokens(reader: GGUFReader) -> list[str]:
-    return list(reader.fields["tokenizer.ggml.tokens"].contents())
+def _tokens(source: Path) -> list[str]:
+    return list(gguf_file(source).fields["tokenizer.ggml.tokens"].contents())
 
 
-def _merges(reader: GGUFReader) -> list[str]:
-    return list(reader.fields["tokenizer.ggml.merges"].contents())
+def _merges(source: Path) -> list[str]:
+    return list(gguf_file(source).fields["tokenizer.ggml.merges"].contents())
 
 
 @functools.cache
