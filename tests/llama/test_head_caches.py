@@ -15,7 +15,6 @@ from localspec.decoding.interfaces import NEXTN
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT
 from localspec.errors import Cancelled
-from localspec.llama import head_cache
 from localspec.llama.block_cache import BlockCache, BlockShape
 from localspec.llama.context import Context
 from localspec.llama.eagle_cache import EagleCache, MtpCache
@@ -189,22 +188,6 @@ def test_text_that_goes_on_otherwise_keeps_what_it_begins_with(random: Bench) ->
     assert np.abs(behind(cache, other) - behind(random.fed(other, states), other)).max() < ALIKE
     cache.begin(TEXT[120:130])
     assert cache.tokens == []
-
-
-def test_what_nobody_asks_for_is_not_kept_for_ever(
-    random: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(head_cache, "HIDDEN_BEFORE", 20)
-    cache = random.cache()
-    cache.begin(TEXT[:10])
-    for end in range(10, 60):
-        cache.feed(TEXT[: end + 1], random.states[max(0, end - 2) : end])
-    rows = behind(cache, TEXT[:60])
-    fresh = random.fed(TEXT[39:60], random.states[39:59])
-    assert np.abs(rows - behind(fresh, TEXT[39:60])).max() < ALIKE
-    held = list(cache.tokens)
-    cache.feed(TEXT[:70], random.states[59:69])
-    assert cache.tokens == held, "what was read stays, however long the text"
 
 
 # A token at a time.

@@ -135,16 +135,6 @@ def test_dip_beyond_a_rise_is_found(between: float) -> None:
     assert looked_up(profile, SURE, most=11) == 11
 
 
-@pytest.mark.parametrize("most", [1, 3, 8])
-@pytest.mark.parametrize("count", [2, 3, 9])
-@pytest.mark.parametrize("spare", [1, 2, 30])
-def test_no_plan_goes_beyond_the_room(most: int, count: int, spare: int) -> None:
-    for shape in ("flat", "tiles"):
-        profile, at = profile_of(SHAPES[shape], None), session(10, count)
-        policy = policy_of(profile, SURE, model=False, most=most, capacity=10 + spare)
-        assert (drafted(policy, at) or 0) <= min(most, count - 1, spare)
-
-
 def test_rate_is_learned_and_raises_what_a_draft_has_to_bring() -> None:
     """Tokens per second to be had: a draft has to bring more of them than other steps do."""
     policy = policy_of(profile_of(SHAPES["steep"], None), [expects(1, 0.7)], model=False)
