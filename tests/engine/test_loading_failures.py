@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from localspec.llama import model, shared_context
 from localspec.llama.model import Model
 from tests.support import ggufs, retokenised
 
+LOADING = import_module("localspec.loading.load")
 OPTIONS = ModelOptions(context=256, threads=1)
 
 
@@ -84,8 +85,8 @@ STOPS = [KeyboardInterrupt(), MemoryError(), NativeError("no")]
         (Model, "_read_metadata", 1),
         (shared_context, "Batch", 2),
         (shared_context, "HiddenStates", 2),
-        (sys.modules["localspec.loading.load"], "Engine", 4),
-        (sys.modules["localspec.loading.load"], "ProfileStore", 4),
+        (LOADING, "Engine", 4),
+        (LOADING, "ProfileStore", 4),
     ],
 )
 def test_a_part_that_cannot_be_made(
