@@ -172,7 +172,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "decoding": (2_379, 96),  # protocol of caches; values of any type are judged in words
     "distill": (2_893, 167),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (309, 15),
-    "drafters": (2_888, 75),  # the same
+    "drafters": (2_882, 72),  # the same
     "engine": (543, 10),  # the same; token ids are checked before llama.cpp reads them
     "errors": (110, 20),
     "files": (115, 10),  # what is in place of a GGUF

@@ -16,7 +16,11 @@ from localspec.decoding.sampling import Row, Rows
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Drafted, DraftPasses, ModelSource
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.drafters.excerpt import SINKS, excerpt, left_out_of
+
+SINKS = 4
+"""Tokens at the beginning that stay."""
+_NEEDLE = 16
+"""Tokens by which a place in a text is found again."""
 
 PRIORS = {
     "greedy": (0.16, 1.43, 0.51, 0.45),
@@ -129,7 +133,7 @@ class DraftModel(ModelSource):
         if self.reader is not None:
             self.reader.forget()
         self._agreed = 0
-        self._left_out = 0 if self._window is None else left_out_of(prompt, self.cache.tokens)
+        self._left_out = 0 if self._window is None else _left_out_of(prompt, self.cache.tokens)
         self.sync(prompt)
         text = self.to_read(prompt)
         missing = text[len(self.cache.tokens) : -1]
@@ -154,7 +158,7 @@ class DraftModel(ModelSource):
             beyond: tokens that are imagined to follow, until the next `sync`.
             whole: the row after the last token is known.
         """
-        context = excerpt(context, self._left_out)
+        context = _excerpt(context, self._left_out)
         if self._grown:
             self._settle(context)
         held, known = self.cache.tokens, len(context)
@@ -180,7 +184,7 @@ class DraftModel(ModelSource):
             self.cache.truncate(min(len(self.cache.tokens), SINKS))
             self._left_out = len(context) - self._window - SINKS
             self._agreed = min(self._agreed, len(self.cache.tokens))
-        return excerpt(context, self._left_out)
+        return _excerpt(context, self._left_out)
 
     def held(self, context: Sequence[int]) -> int:
         if self._begins_anew(context):
@@ -351,3 +355,17 @@ def _primes(model: DraftModel, draft: Drafted, node: int, unread: int) -> list[i
         room = model.room(draft.session.context) - len(draft.path(node))
         primes = primes[: max(0, room)]
     return primes
+
+
+def _excerpt(text: Sequence[int], left_out: int) -> Sequence[int]:
+    """The first SINKS tokens of a text, and those behind `left_out` more."""
+    return [*text[:SINKS], *text[SINKS + left_out :]] if left_out else text
+
+
+def _left_out_of(text: Sequence[int], held: Sequence[int]) -> int:
+    """How many tokens of a text a cache left out; 0 where it holds the beginning, or too little."""
+    needle = list(held[SINKS : SINKS + _NEEDLE])
+    if not needle or list(held[:SINKS]) != list(text[:SINKS]):
+        return 0
+    behind = list(text[SINKS:])
+    return next((n for n in range(len(behind)) if behind[n : n + len(needle)] == needle), 0)

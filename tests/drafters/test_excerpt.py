@@ -14,8 +14,7 @@ from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.sources import Source
 from localspec.decoding.tree import ROOT
-from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.excerpt import SINKS
+from localspec.drafters.draft_model import SINKS, DraftModel
 from localspec.drafters.named import Staged
 from tests.decoding.steps import run
 from tests.support.drafting import cascade_of
