@@ -28,15 +28,21 @@ _MARKS = (
     *("<tool_call>", "<function=", "[TOOL_CALLS]"),
     *("<|python_tag|>", "<|python_start|>", "<|tool_call_start|>"),
     *("<|tool_call|>", "<TOOLCALL>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"),
+    *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<minimax:tool_call>"),
+    *("<|START_ACTION|>", "Action:\n```json", "<start_function_call>", "<|tool_call>"),
 )
 _CLOSES = (
     *("</tool_call>", "<|python_end|>", "<|tool_call_end|>"),
     *("<|/tool_call|>", "</TOOLCALL>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"),
-    "```<｜tool▁call▁end｜>",
+    *("```<｜tool▁call▁end｜>", "<|tool_call_end|>", "<|tool_calls_section_end|>"),
+    *("</minimax:tool_call>", "<|END_ACTION|>", "```"),
 )
 _LONGEST = 40
 """Characters before a call's name or arguments, apart from its name."""
+_BEFORE_NAME = {"arguments", "parameters", "type", "id", "tool_call_id"}
 _ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*(?=\S)')
+_QUOTES, _BARE_KEY = re.compile(r'<escape>|<\|"\|>'), re.compile(r"([{,]\s*)([^\s{}\[\],:]+)\s*:")
+_QUOTED_ENDS = re.compile(r"\s*(?:<end_function_call>|<tool_call\|>)")
 _LIST_ENDS = re.compile(r"\)\s*\]")
 _UNREADABLE = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -47,12 +53,13 @@ class NotCall(ValueError):
 
 
 def _json(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
-    """`{"name": …, "arguments": {…}}`, in either order (Hermes, Qwen 2.5 and 3, Llama 3, Mistral).
-    Without a mark before it, only a tool's name makes it a call."""
+    """`{"name": …, "arguments": {…}}`, in either order (Hermes, Qwen 2.5 and 3, Llama 3, Mistral;
+    Command R calls them tool_name and parameters). Without a mark before it, only a tool's name
+    makes it a call."""
     start, end = found.end(), _end(text, found.end())
     call = _partial(text[start:end], True)
-    name = call.get("name")
-    if name is None and end is None and call.keys() <= {"arguments", "parameters", "type", "id"}:
+    name = call.get("name", call.get("tool_name"))
+    if name is None and end is None and call.keys() <= _BEFORE_NAME:
         return [], None
     if not isinstance(name, str) or (not found["mark"] and name not in tools):
         raise NotCall
@@ -98,11 +105,17 @@ class _Tags:
 
 _QWEN = _Tags("<parameter=", ">", "</parameter>", "</function>", lines=True)
 _GLM = _Tags("<arg_key>", r"</arg_key>\s*<arg_value>", "</arg_value>", "</tool_call>", lines=False)
+_MINIMAX = _Tags('<parameter name="', '">', "</parameter>", "</invoke>", lines=False)
 
 
 def _xml(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     """`<function=NAME><parameter=X>…</parameter></function>` (Qwen3-Coder)."""
     return _QWEN.read(text, found.end(), found["function"], tools)
+
+
+def _invoked(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
+    """`<invoke name="NAME"><parameter name="X">…</parameter></invoke>` (MiniMax)."""
+    return _MINIMAX.read(text, found.end(), found["invoked"], tools)
 
 
 def _keyed(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
@@ -115,11 +128,27 @@ def _keyed(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
 def _named(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     """`[TOOL_CALLS]NAME[ARGS]{…}` (Mistral), whose marks are control tokens and leave no text, or
     `<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}<｜tool▁call▁end｜>` (DeepSeek), or with a type
-    before the name and a fence around the arguments (R1)."""
+    before the name and a fence around the arguments (R1), or
+    `functions.NAME:0<|tool_call_argument_begin|>{…}` (Kimi K2)."""
     start, end = found.end(), _end(text, found.end())
     if end is None:
         _partial(text[start:], True)
     return [(found["name"] or found["separated"], text[start:end])], end
+
+
+def _quoted(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
+    """`call:NAME{x:<escape>…<escape>,y:1}<end_function_call>` (FunctionGemma; Gemma 4 has other
+    marks), told once it is complete."""
+    ends = _QUOTED_ENDS.search(text, found.end())
+    if ends is None:
+        return [], None
+    parts = _QUOTES.split(text[found.end() : ends.start()])
+    told = "".join(
+        _dumped(part) if number % 2 else _BARE_KEY.sub(r'\1"\2":', part)
+        for number, part in enumerate(parts)
+    )
+    _partial(told, True)
+    return [(found["quoted"], told)], ends.end()
 
 
 def _python(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
@@ -150,7 +179,7 @@ def _python_call(call: ast.expr) -> tuple[str, str]:
 
 _FORMATS: Mapping[str, Callable[[str, re.Match[str], Schemas], Parsed]]
 _FORMATS = {"json": _json, "function": _xml, "name": _named, "python": _python}
-_FORMATS |= {"keyed": _keyed, "separated": _named}
+_FORMATS |= {"keyed": _keyed, "separated": _named, "invoked": _invoked, "quoted": _quoted}
 
 
 def _header(names: Sequence[str]) -> re.Pattern[str]:
@@ -161,8 +190,11 @@ def _header(names: Sequence[str]) -> re.Pattern[str]:
         rf"\s*(?P<mark>{marks})?\s*(?:(?P<json>\[?\s*(?={{))|<function=(?P<function>[^>\s]+)>|"
         rf"(?P<python>\[)\s*(?=[A-Za-z_][\w.]*\()|"
         r"(?<=<tool_call>)\s*(?P<keyed>[\w.:-]+)\s*(?=<arg_key>|</tool_call>)|"
-        r"(?(mark)(?:<｜tool▁call▁begin｜>)?(?:function<｜tool▁sep｜>)?(?P<separated>[\w.:-]+)"
-        r"(?:<｜tool▁sep｜>|\n```json\n)\s*(?={)|(?!))|"
+        r"(?(mark)(?:<｜tool▁call▁begin｜>|<\|tool_call_begin\|>)?\s*"
+        r"(?:function<｜tool▁sep｜>|functions\.)?(?P<separated>[\w.-]+?)(?::\d+)?\s*"
+        r"(?:<｜tool▁sep｜>|\n```json\n|<\|tool_call_argument_begin\|>)\s*(?={)|(?!))|"
+        r'<invoke name="(?P<invoked>[^">]+)">|'
+        r"(?(mark)call:(?P<quoted>[\w.:-]+)(?={)|(?!))|"
         rf"(?P<name>{known})(?:(?:\[CALL_ID\])?\w{{9}})?(?:\[ARGS\])?\s*(?={{))"
     )
 
@@ -245,9 +277,11 @@ class CallReader:
             return parse(held, header, self._tools)
         begun = held.lstrip()
         known = any(one.startswith(begun) or begun.startswith(one) for one in self._names)
-        if not (begun == "" or begun[0] in "<[" or (known and not re.search(r"\s\S", begun))):
+        marked = any(one.startswith(begun) or begun.startswith(one) for one in _MARKS)
+        named = known and not re.search(r"\s\S", begun)
+        if not (begun == "" or begun[0] in "<[" or marked or named):
             raise NotCall
-        longest = _LONGEST * (2 if begun.startswith("<｜") else 1)
+        longest = _LONGEST * (3 if begun.startswith(("<｜", "<|tool_call")) else 1)
         if len(begun) > longest + max(map(len, self._tools), default=0):
             raise NotCall
         return [], None

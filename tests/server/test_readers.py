@@ -103,6 +103,43 @@ CASES: list[tuple[Callable[[], Reader], str, list[Piece]]] = [
         "<｜tool▁calls▁end｜>",
         [Text("Now."), *call("f", '{"n": 1}'), *call("g", "{}")],
     ),
+    (
+        any_format,
+        "Now.<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0"
+        '<|tool_call_argument_begin|>{"n": 1}<|tool_call_end|><|tool_call_begin|>functions.g:1'
+        "<|tool_call_argument_begin|> {}<|tool_call_end|><|tool_calls_section_end|>",
+        [Text("Now."), *call("f", '{"n": 1}'), *call("g", "{}")],
+    ),
+    (
+        any_format,
+        'Now.\n<minimax:tool_call>\n<invoke name="f">\n<parameter name="s">\n1</parameter>\n'
+        '<parameter name="n">3</parameter>\n</invoke>\n<invoke name="g">\n</invoke>\n'
+        "</minimax:tool_call>",
+        [Text("Now."), *call("f", '{"s": "\\n1", "n": 3}'), *call("g", "{}")],
+    ),
+    (
+        any_format,
+        '<|START_ACTION|>[\n {"tool_call_id": "0", "tool_name": "f", "parameters": {"n": 1}},\n'
+        ' {"tool_call_id": "1", "tool_name": "g", "parameters": {}}\n]<|END_ACTION|>',
+        [*call("f", '{"n": 1}'), *call("g", "{}")],
+    ),
+    (
+        any_format,
+        'Action:\n```json\n[\n {\n "tool_name": "f",\n "parameters": {"n": 1}\n }\n]```',
+        call("f", '{"n": 1}'),
+    ),
+    (any_format, "Action:\n```sh\nls\n```", [Text("Action:\n```sh\nls\n```")]),
+    (
+        any_format,
+        'Now.<start_function_call>call:f{s:<escape>a, "b":{}<escape>,n:1,o:{k:[true,<escape>x'
+        "<escape>]}}<end_function_call><start_function_call>call:g{}<end_function_call>",
+        [
+            Text("Now."),
+            *call("f", '{"s":"a, \\"b\\":{}","n":1,"o":{"k":[true,"x"]}}'),
+            *call("g", "{}"),
+        ],
+    ),
+    (any_format, '<|tool_call>call:f{s:<|"|>a<|"|>}<tool_call|>', call("f", '{"s":"a"}')),
     (any_format, 'f\n```json\n{"n": 1}\n```', [Text('f\n```json\n{"n": 1}\n```')]),
     (any_format, '<TOOLCALL>[{"name": "g", "arguments": {}}]</TOOLCALL>', call("g", "{}")),
     (any_format, '<|tool_call|>[{"name": "g", "arguments": {}}]<|/tool_call|>', call("g", "{}")),
