@@ -92,10 +92,12 @@ def _place(value: Any, error: ErrorDetails) -> list[str]:
 
 
 def _counted(fields: dict[str, Any]) -> dict[str, Any]:
-    """With 40 for 40.0, as clients write it whose language has one type of number."""
+    """With 40 for 40.0, as clients write it whose language has one type of number, and without
+    null, which others write for what they leave out."""
     found = {
         name: int(one) if isinstance(one, float) and one.is_integer() else one
         for name, one in fields.items()
+        if one is not None
     }
     options = found.get("options")  # ollama's
     return {**found, "options": _counted(options)} if isinstance(options, dict) else found

@@ -80,6 +80,9 @@ def test_what_there_is(server: Running) -> None:
 def test_nothing_to_say_loads_the_model(server: Running) -> None:
     assert server.post("/api/chat", {"model": "any"}).json["done_reason"] == "load"
     assert server.post("/api/generate", {"model": "any"}).json["done_reason"] == "load"
+    unset = {"messages": None, "prompt": None, "stream": None, "options": None}  # as Go's clients
+    for path in ("/api/chat", "/api/generate"):
+        assert server.post(path, {"model": "any", **unset}).json["done_reason"] == "load"
 
 
 @pytest.mark.parametrize(
