@@ -71,7 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not arguments and all(stream and stream.isatty() for stream in (sys.stdin, sys.stdout)):
         arguments = ["chat"]
     console = Console(shlex.join([NAME, *arguments]))
-    if not all(map(_typed, arguments)):
+    try:
+        os.fsencode("".join(arguments))  # programs may call us with what no shell could pass on
+    except UnicodeEncodeError:
         return console.error(UsageError("An argument has half a surrogate pair in it."))
     if console.closed:
         return console.error(OutputLost("Standard output is closed. Redirect it to a file."))
@@ -84,15 +86,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             crashes.over()
     return code
-
-
-def _typed(argument: str) -> bool:
-    """Whether a shell could pass it on; programs may call us with anything."""
-    try:
-        os.fsencode(argument)
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _run(console: Console, arguments: list[str]) -> int:

@@ -108,13 +108,11 @@ def run(context: typer.Context, prompt: Prompt = None) -> int:
         raise
     except OutputLost:
         raise
-    except KeyboardInterrupt:
-        interrupted = Cancelled("Interrupted before the model was loaded.")
-        _tell(form, interrupted)
-        raise interrupted from None
-    except Exception as error:
+    except (KeyboardInterrupt, Exception) as error:
+        if isinstance(error, KeyboardInterrupt):
+            error = Cancelled("Interrupted before the model was loaded.")
         _tell(form, error)
-        raise
+        raise error from None
     from localspec.cli import answer_report
 
     console.notices(found.completion.stats.notices)

@@ -52,12 +52,8 @@ _GREEDY = SamplingParams(temperature=0.0)
 
 @dataclass(slots=True)
 class TextKind:
-    """One kind of text.
-
-    Attributes:
-        tested, accepted: tokens of the draft model.
-        plain, planned: [tokens, seconds] of plain decoding and of `auto`.
-    """
+    """One kind of text. `tested`, `accepted`: tokens of the draft model; `plain`, `planned`:
+    [tokens, seconds] of plain decoding and of `auto`."""
 
     name: str
     tested: int = 0
@@ -90,15 +86,10 @@ class TextKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairMeasurements:
-    """The measurements.
-
-    Attributes:
-        curve: seconds of a target pass by its tokens.
-        draft_seconds: of a draft pass over one token; `cost` in target passes.
-        stock: seconds of a plain pass of stock llama.cpp ÷ of one here.
-        threads: how many threads passes ran on at the end, and why.
-        steady: no other process disturbed.
-    """
+    """The measurements. `curve`: seconds of a target pass by its tokens; `draft_seconds`: of a
+    draft pass over one token; `cost` in target passes; `stock`: seconds of a plain pass of stock
+    llama.cpp ÷ of one here; `threads`: how many threads passes ran on at the end, and why;
+    `steady`: no other process disturbed."""
 
     curve: dict[int, float]
     draft_seconds: float | None
@@ -124,12 +115,8 @@ def measure_pair(
     tell: Callable[[str], None] = lambda text: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> PairMeasurements:
-    """Measure an open pair, or a target alone.
-
-    Args:
-        seconds: that it may take; a running pass is finished.
-        stopped: whether to end early, with the figures so far.
-    """
+    """Measure an open pair, or a target alone, in so many `seconds`; a running pass is finished.
+    `stopped`: whether to end early, with the figures so far."""
     started = perf_counter()
     end = started + seconds
     tell("measuring what passes cost")

@@ -46,16 +46,11 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaceOutcome:
-    """Both answers compared.
-
-    Attributes:
-        greedy: whether they have to be the same.
-        alike: whether the questions were; after answers that differed they are not.
-        parting: None where they agree, or are not `alike`.
-        lead: seconds by which localspec was first at the last common token.
-        stock: whether plain decoding was stock llama.cpp's, beside localspec's kernels.
-        proof: None without the kernels, and where more than logits decides.
-    """
+    """Both answers compared. `greedy`: whether they have to be the same; `alike`: whether the
+    questions were; after answers that differed they are not; `parting`: None where they agree, or
+    are not `alike`; `lead`: seconds by which localspec was first at the last common token; `stock`:
+    whether plain decoding was stock llama.cpp's, beside localspec's kernels; `proof`: None without
+    the kernels, and where more than logits decides."""
 
     plain: LaneResult
     localspec: LaneResult

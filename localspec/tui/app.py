@@ -57,19 +57,11 @@ class EngineEvent(TextualMessage):
 
 
 class ChatApp(Host):
-    """`localspec chat`.
-
-    Args:
-        pair: None for the last one, else the embedded pair.
-        options, drafting, offline, loader: as for `BackgroundEngine`.
-        sampling, max_tokens, system: for new conversations; they override the preferences.
-        notices: sentences to begin with.
-        session: the conversation to begin with, and its file.
-        resume: begin with the last conversation.
-
-    Attributes:
-        trouble: a sentence about what went wrong at the very end.
-    """
+    """`localspec chat`. `pair`: None for the last one, else the embedded pair; `options`,
+    `drafting`, `offline`, `loader`: as for `BackgroundEngine`; `sampling`, `max_tokens`, `system`:
+    for new conversations; they override the preferences; `notices`: sentences to begin with;
+    `session`: the conversation to begin with, and its file; `resume`: begin with the last
+    conversation; `trouble`: a sentence about what went wrong at the very end."""
 
     CSS_PATH = "styles.tcss"
     TITLE = "localspec"
