@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from rich.style import Style
 from rich.text import Text
 from textual import on, work
 from textual.app import ComposeResult
@@ -117,8 +118,16 @@ class ModelPicker(ModalScreen[PairReference | None]):
         self._rows = [*here, *offered]
         targets = self.query_one("#targets", OptionList)
         targets.clear_options()
-        targets.add_options([Option(_row(m, self._is_now(m), palette)) for m in here])
-        targets.add_options([Option(_offer(entry, palette)) for entry in offered])
+        for model in here:
+            now = self._is_now(model)
+            mark = Text.assemble(("▌" if now else " ", palette.style("accent")))
+            style = palette.faint if model.problem else palette.style("foreground", bold=now)
+            details = f"{model.quantization} {gigabytes(model.size)}"
+            targets.add_option(Option(_row(mark, model.name, style, palette, details)))
+        for entry in offered:
+            mark, style = Text("↓ ", palette.style("accent")), palette.style("foreground")
+            details = gigabytes(entry.size) if entry.size else ""
+            targets.add_option(Option(_row(mark, entry.name, style, palette, details)))
         if here or (offered and wanted):
             current = [n for n, m in enumerate(here) if self._is_now(m)]
             targets.highlighted = current[0] if current else 0
@@ -242,8 +251,14 @@ class ModelPicker(ModalScreen[PairReference | None]):
         self._drafts = [AUTO, NONE, *(m.reference for m, _ in known)]
         rows = [Option("auto: the best one known here"), Option("none: n-gram only")]
         for model, verdict in known:
-            refused = verdict is not None and not verdict.usable
-            rows.append(Option(_draft_row(model, verdict, palette), disabled=refused))
+            why_not, mark = None, Text.assemble(("… ", palette.faint))
+            if verdict is not None:
+                why_not, fits = verdict.why_not, verdict.usable
+                colour = palette.style("success" if fits else "error")
+                mark = Text.assemble(("✓ " if fits else "✗ ", colour))
+            style = "" if why_not is None else palette.faint
+            row = _row(mark, model.name, style, palette, gigabytes(model.size), why_not or "")
+            rows.append(Option(row, disabled=why_not is not None))
         number = self._drafts.index(wanted) if wanted in self._drafts else 0
         self._set_drafts(rows, 0 if rows[number].disabled else number)
 
@@ -257,20 +272,13 @@ class ModelPicker(ModalScreen[PairReference | None]):
         self.query_one("#about", Static).update(harmless(text))
 
 
-def _row(model: LocalModel, now: bool, palette: Palette) -> Text:
-    text = Text(no_wrap=True, overflow="ellipsis")
-    text.append("▌" if now else " ", palette.style("accent"))
-    style = palette.faint if model.problem else palette.style("foreground", bold=now)
-    text.append(harmless(model.name), style)
-    text.append(f"  {model.quantization} {gigabytes(model.size)}", palette.faint)
-    return text
-
-
-def _offer(entry: Entry, palette: Palette) -> Text:
-    text = Text("↓ ", palette.style("accent"), no_wrap=True, overflow="ellipsis")
-    text.append(harmless(entry.name), palette.style("foreground"))
-    text.append(f"  {gigabytes(entry.size)}" if entry.size else "", palette.faint)
-    return text
+def _row(mark: Text, name: str, style: Style | str, palette: Palette, *details: str) -> Text:
+    """A row that begins with `mark`, whose style is the row's."""
+    mark.no_wrap, mark.overflow = True, "ellipsis"
+    mark.append(harmless(name), style)
+    for detail in filter(None, details):
+        mark.append(f"  {harmless(detail)}", palette.faint)
+    return mark
 
 
 def _to_download(entry: Entry) -> str:
@@ -282,22 +290,6 @@ def _to_download(entry: Entry) -> str:
 
 def _may_draft(draft: LocalModel, target: LocalModel) -> bool:
     return draft.problem is None and draft.path != target.path and draft.size < target.size
-
-
-def _draft_row(model: LocalModel, verdict: PairVerdict | None, palette: Palette) -> Text:
-    text = Text(no_wrap=True, overflow="ellipsis")
-    why_not = None if verdict is None else verdict.why_not
-    if why_not is not None:
-        text.append("✗ ", palette.style("error"))
-    elif verdict is not None:
-        text.append("✓ ", palette.style("success"))
-    else:
-        text.append("… ", palette.faint)
-    text.append(harmless(model.name), palette.faint if why_not is not None else "")
-    text.append(f"  {gigabytes(model.size)}", palette.faint)
-    if why_not:
-        text.append(f"  {harmless(why_not)}", palette.faint)
-    return text
 
 
 def _described(model: LocalModel) -> str:
