@@ -31,14 +31,6 @@ def test_half_a_character_at_the_end_is_replaced() -> None:
     assert text.text == "a\ufffd"
 
 
-def test_the_beginning_of_a_stop_string_waits() -> None:
-    text = detokenizer([b"one <", b"|", b"end|", b"> two"], ("<|end|>",))
-    assert [text.push(i) for i in range(4)] == [False, False, False, True]
-    assert text.stopped == "<|end|>"
-    text.finish()
-    assert text.text == text.take() == "one "
-
-
 def test_the_stop_string_that_is_complete_first_counts() -> None:
     text = detokenizer([b"Once", b" upon", b" a time"], ("Once upon a time", "upon"))
     assert [text.push(0), text.push(1)] == [False, True]
