@@ -100,12 +100,6 @@ def test_several_at_once(kernels: None, exact_pair: ModelFiles, small: Engine) -
             assert said == [by_hand(small, prompt, shift) for prompt in prompts]
 
 
-def test_without_it_the_answer_ends_where_the_context_does(small: Engine) -> None:
-    stream = small.stream(Tokens(PROMPT), max_tokens=500, sampling=endless(small))
-    assert stream.completion().stats.generated_tokens == ROOM - len(PROMPT)
-    assert stream.truncated
-
-
 def test_an_answer_without_a_limit_comes_to_an_end(small: Engine) -> None:
     stream = small.stream(Tokens(PROMPT), sampling=endless(small), shift=ContextShift())
     assert stream.completion().stats.generated_tokens == ROOM
