@@ -187,7 +187,7 @@ class Stream(Iterator[Chunk]):
 
     def _end(self) -> None:
         task = self._task
-        if task is None or task.over:
+        if task is None or task.over or not compute_thread.runs():
             return
         self._cancel(task)
         if not compute_thread.is_current():

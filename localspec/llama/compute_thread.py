@@ -22,6 +22,11 @@ def is_current() -> bool:
     return _thread is not None and threading.get_ident() == _thread.ident
 
 
+def runs() -> bool:
+    """Whether it may be waited for: not while Python ends, nor in a child that has begun none."""
+    return _thread is not None and not sys.is_finalizing()
+
+
 def others_wait() -> bool:
     """Whether something is queued behind what runs now."""
     return _thread is not None and not _thread.calls.empty()

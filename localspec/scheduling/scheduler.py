@@ -7,6 +7,7 @@ cancelled unwinds like any other code.
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -79,8 +80,9 @@ class Scheduler:
         task = Task(
             tokens, work, wait=wait, owner=owner, ahead=self.ahead, wake=self.wake, told=told
         )
-        mine = sum(one.owner == owner for one in [*self.tasks, *self.waiting])
-        if owner is not None and (mine >= self._seats or compute_thread.is_current()):
+        if owner is not None and self._owned(owner) >= self._seats:
+            gc.collect()  # a stream that nobody holds any more is in a circle
+        if owner is not None and (self._owned(owner) >= self._seats or compute_thread.is_current()):
             raise EngineBusy(
                 "This thread has another stream open. Finish or close that one first."
                 if self._seats == 1
@@ -90,6 +92,9 @@ class Scheduler:
         self.waiting.append(task)
         self.wake()
         return task
+
+    def _owned(self, owner: int) -> int:
+        return sum(task.owner == owner for task in [*self.tasks, *self.waiting])
 
     def cancel(self, task: Task) -> None:
         """End a task where it waits, or the pass made for it alone. A finalizer may call it."""

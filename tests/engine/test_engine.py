@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -190,6 +193,27 @@ def test_nothing_of_a_closed_engine_reads_freed_memory() -> None:
         with pytest.raises(UsageError, match=r"is closed\. Load"):
             use()
     assert pair.context_length == 128
+
+
+def test_a_stream_that_nobody_holds_holds_up_nobody(engine: Engine) -> None:
+    gc.disable()
+    try:
+        for _chunk in engine.stream(FOX, max_tokens=60):
+            break
+        assert engine.chat(FOX, max_tokens=2).text
+    finally:
+        gc.enable()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("last", ["", "os.fork()", "engine.me = engine", "del engine"])
+def test_a_program_ends_that_leaves_a_stream_half_read(last: str) -> None:
+    program = (
+        "import os, localspec\nengine = localspec.load(context=512)\n"
+        f"stream = engine.stream('Once', max_tokens=400)\nnext(stream)\n{last}"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], timeout=120, check=False)
+    assert ended.returncode == 0
 
 
 def test_second_stream_in_the_same_thread_is_refused(engine: Engine) -> None:
