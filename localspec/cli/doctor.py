@@ -16,8 +16,6 @@ from localspec.text import printable
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from localspec.cli.doctor_report import Findings
     from localspec.cli.request import ModelRequest
 
@@ -98,7 +96,7 @@ def _examine(console: Console, models: ModelRequest, work: Work, *, quick: bool)
     from localspec.gguf.reader import read_gguf
     from localspec.hub import resolution
     from localspec.llama import devices, kernels, library
-    from localspec.loading.draft import find_draft
+    from localspec.loading.draft import choose_draft, find_draft
     from localspec.pairing.memory import PairUse
     from localspec.pairing.rules import judge_files
 
@@ -112,14 +110,19 @@ def _examine(console: Console, models: ModelRequest, work: Work, *, quick: bool)
             f"{printable(str(target.path), 1000)} cannot be used: {problem[:1].lower()}"
             f"{problem[1:]} Choose a GGUF of a chat or completion model."
         )
-    draft_path, why = _draft(models, found.path)
-    draft_name = "" if draft_path is None else draft_path.stem
-    notices = found.notices
-    if models.draft not in ("auto", "none"):
+    console.notices(found.notices)
+    if models.draft in ("auto", "none"):
+        choice = choose_draft(found.path, options)
+        draft_path, why = choice.draft, choice.why
+        draft_name = "" if draft_path is None else draft_path.stem
+    else:
         named = find_draft(models.draft, found.path, options, offline=models.offline)
-        draft_path, draft_name = named.path, named.name
-        notices += named.notices
-    console.notices(notices)
+        draft_path, draft_name, why = named.path, named.name, ""
+        console.notices(named.notices)
+    if models.draft == "none":
+        instead = "the n-gram alone" if draft_path is None else draft_path.name
+        draft_path, draft_name = None, ""
+        why = f"none was named; -d auto would take {instead}"
     draft = None if draft_path is None else read_gguf(draft_path)
     machine = this_machine(options.fixed_threads or library.default_threads())
     findings = Findings(
@@ -152,19 +155,6 @@ def _examine(console: Console, models: ModelRequest, work: Work, *, quick: bool)
     if findings.usable:
         _measure(console, findings, models, work, quick=quick)
     return findings
-
-
-def _draft(models: ModelRequest, target: Path) -> tuple[Path | None, str]:
-    """What -d auto takes, or would take, and why."""
-    if models.draft not in ("auto", "none"):
-        return None, ""
-    from localspec.loading.draft import choose_draft
-
-    choice = choose_draft(target, models.options)
-    if models.draft == "auto":
-        return choice.draft, choice.why
-    instead = "the n-gram alone" if choice.draft is None else choice.draft.name
-    return None, f"none was named; -d auto would take {instead}"
 
 
 def _measure(
