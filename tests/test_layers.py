@@ -168,7 +168,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "async_stream": (133, 10),
     "bench": (2_951, 110),  # three peers, busy processes, scaled heads, weaker drafts, shapes
     "chat": (920, 57),
-    "cli": (5_678, 193),  # options of these peers, of on-policy rounds, of --check
+    "cli": (5_668, 193),  # options of these peers, of on-policy rounds, of --check
     "decoding": (2_379, 96),  # protocol of caches; values of any type are judged in words
     "distill": (2_893, 167),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (296, 15),
