@@ -29,6 +29,13 @@ from localspec.tui.session.answer import Running, ShownAnswer
 from localspec.tui.session.background_engine import BackgroundEngine
 
 NEVER_BEGUN = "■ stopped before it was answered"
+TITLE = "title"
+"""Id in events about a title; no message has it."""
+WISH = (
+    "Give our conversation a title of at most six words. Answer with the title alone, "
+    "without quotation marks."
+)
+TITLE_TOKENS = 24
 
 
 class View(Protocol):
@@ -166,7 +173,12 @@ class Conversing:
         if not conversation.messages:
             raise UsageError("There is nothing to name yet. Write a message.")
         self._to_title = conversation
-        self.engine.ask(title_question(conversation))
+        # Behind the conversation, so that the cache stays useful for the next message.
+        messages = [*conversation.for_model(), {"role": USER, "content": WISH}]
+        greedy = commands.checked(temperature=0.0)
+        self.engine.ask(
+            events.Question(TITLE, messages, greedy, TITLE_TOKENS, "error", lambda _text: None)
+        )
 
     def forget(self, conversation: str) -> None:
         """A conversation is about to be deleted."""
@@ -202,7 +214,7 @@ class Conversing:
             self.view.tell(event.error, error=True)
         elif events.event_id(event) == TITLE:
             if isinstance(event, events.AnswerEnded | events.AnswerFailed):
-                self._on_title(title_of(event))
+                self._on_title(event)
         elif self.running is not None and events.event_id(event) == self.running.to:
             self._on_answer(self.running, event)
 
@@ -296,11 +308,14 @@ class Conversing:
             self._over()
             self.view.tell(event.error, error=True)
 
-    def _on_title(self, title: str | None) -> None:
+    def _on_title(self, event: events.AnswerEnded | events.AnswerFailed) -> None:
         conversation, self._to_title = self._to_title, None
-        if conversation is None or title is None:
+        whole = isinstance(event, events.AnswerEnded) and event.finish_reason == "stop"
+        title = title_from(event.text)
+        if conversation is None or not whole or title == NEW or title.startswith("<"):
             self.view.tell("The model found no title. Name it with /title TEXT.")
             return
+        title = title.strip("\"'*. ")
         self.configure(of=conversation, title=title, titled_by=BY_MODEL)
         self.view.show_conversation()
 
@@ -352,26 +367,3 @@ class Conversing:
         else:
             self.notes[message.id] = note
         self.view.message_changed(message)
-
-
-TITLE = "title"
-"""Id in events about a title; no message has it."""
-WISH = (
-    "Give our conversation a title of at most six words. Answer with the title alone, "
-    "without quotation marks."
-)
-TITLE_TOKENS = 24
-
-
-def title_question(conversation: Conversation) -> events.Question:
-    """The conversation and a wish, so that the cache stays useful for the next message."""
-    messages = [*conversation.for_model(), {"role": "user", "content": WISH}]
-    greedy = commands.checked(temperature=0.0)
-    return events.Question(TITLE, messages, greedy, TITLE_TOKENS, "error", lambda _text: None)
-
-
-def title_of(event: events.AnswerEnded | events.AnswerFailed) -> str | None:
-    """The title in an answer; None where there is none."""
-    title = title_from(event.text)
-    whole = isinstance(event, events.AnswerEnded) and event.finish_reason == "stop"
-    return title.strip("\"'*. ") if whole and title != NEW and not title.startswith("<") else None
