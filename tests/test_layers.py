@@ -202,7 +202,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "settings": (160, 10),
     "stream": (221, 10),
     "text": (120, 12),  # counts of parameters, and finite JSON, of four rooms
-    "tui": (5_169, 121),
+    "tui": (5_161, 119),
     "typed": (80, 10),
     "verify": (1_499, 71),  # compares a certificate with what is here
     "watched": (50, 10),
