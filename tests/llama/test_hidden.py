@@ -14,6 +14,7 @@ from gguf.quants import dequantize
 from localspec import ModelOptions, NativeError
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
+from localspec.llama import hidden
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from tests.llama.rows import NOISE
@@ -147,3 +148,9 @@ def test_architecture_without_taps_is_refused_and_its_final_state_is_not(tmp_pat
         rows = context.extend(TOKENS, 2).copy()
         assert agree(context.hidden(2)[model.layers] @ output.T, rows, NOISE)
         context.close()
+
+
+def test_missing_symbol_is_named(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hidden, "_SET_LAYER", "_Z9elsewherev")
+    with pytest.raises(NativeError, match="does not export _Z9elsewherev"):
+        context.want_hidden((0,))

@@ -147,6 +147,15 @@ def test_rate_is_learned_and_raises_what_a_draft_has_to_bring() -> None:
         assert drafted(policy) == wanted, "the rate is never below plain decoding's"
 
 
+def test_new_answer_drops_what_was_particular_to_the_last() -> None:
+    profile, lookup = profile_of(SHAPES["flat"]), ListedSource(SURE)
+    policy_of(profile, lookup).plan(session())
+    estimator = profile.source(lookup).estimators["any"]
+    estimator.bias = 1.0
+    policy_of(profile, lookup)
+    assert estimator.bias == 0.0
+
+
 @pytest.mark.parametrize(("seconds", "rests"), [(5e-4, True), (UNIT, False)])
 def test_short_passes_are_not_held_up_by_planning(seconds: float, rests: bool) -> None:
     """Where a pass takes half a millisecond, few steps are planned in vain, and it is said."""
