@@ -1,4 +1,4 @@
-"""llama-server's flags as `localspec serve` has them, and what becomes of a test's result."""
+"""llama-server's flags as `localspec serve` has them, and the models that stand in."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from localspec.gguf.reader import read_gguf
-from tools.llama_server import run, shim
+from tools.llama_server import shim
 from tools.llama_server.models import INFILL, SPLIT, TARGET, model_file
 
 pytestmark = pytest.mark.nightly
@@ -62,22 +62,3 @@ def test_a_split_stand_in_is_the_model_in_parts(tmp_path: Path) -> None:
     for mine, other in zip(whole.tensors, split.tensors, strict=True):
         data = split.parts[other.part].read_bytes()[other.offset : other.offset + other.size]
         assert data == whole.path.read_bytes()[mine.offset : mine.offset + mine.size]
-
-
-def test_reasons_go_by_names_of_tests() -> None:
-    reasons = {"basic::test_a": "why a", "basic::test_b*": "why b"}
-
-    def why(name: str) -> str | None:
-        return run.reason_of(run.Result("basic", name, "failed"), reasons)
-
-    assert why("test_a") == "why a"
-    assert why("test_a[1]") is None
-    assert why("test_b[x-y]") == "why b"
-
-
-def test_constants_that_are_gone_are_told(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("x = 1\n")
-    run.prepare(tmp_path, [{"file": "a.py", "change": [["x = 1", "x = 2"]]}])
-    assert (tmp_path / "a.py").read_text() == "x = 2\n"
-    with pytest.raises(SystemExit, match="any more"):
-        run.prepare(tmp_path, [{"file": "a.py", "change": [["x = 1", "x = 2"]]}])
