@@ -136,7 +136,6 @@ def test_plan_is_cut_to_what_the_target_verifies_at_once() -> None:
 
 
 def test_plan_is_cut_to_the_room_in_the_cache() -> None:
-    """`ToyTarget` would not take a tree beyond its capacity."""
     model, session = DraftModel(ToyCache(CYCLE), CYCLE.size), cycling(19)
     run(session, ToyTarget(CYCLE, capacity=20), model, Plan("model", depth=3, width=3))
     assert len(session.context) == 20
@@ -188,10 +187,10 @@ def test_tokens_behind_an_end_token_count_as_neither_tested_nor_accepted(count: 
     session = cycling(count, ends=lambda token: token == 0)
     source = chosen_chain([2, 0, 1, 2] if count == 13 else [2])
     last = run(session, ToyTarget(CYCLE), source, Plan("toy", depth=4))[-1]
-    drafted = last.drafted
     assert (last.tokens, session.finish) == ([2, 0], "stop")
     assert last.sources == ["toy", "toy" if count == 13 else TARGET]
-    assert (drafted, last.tested, last.accepted) == ((4, 2, 2) if count == 13 else (1, 1, 1))
+    wanted = (4, 2, 2) if count == 13 else (1, 1, 1)
+    assert (last.drafted, last.tested, last.accepted) == wanted
 
 
 def test_source_with_nothing_to_propose_costs_a_plain_step_and_says_so() -> None:
