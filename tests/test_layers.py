@@ -178,7 +178,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "files": (115, 10),  # what is in place of a GGUF
     "gguf": (2_221, 108),  # missing parts, told from hub; value types, from bench and distill
     "history": (1_799, 66),  # damage to the schema and the index is found, too
-    "hub": (1_892, 80),
+    "hub": (1_899, 80),  # what the client chokes on is told
     "identity": (60, 10),
     "kernels": (50, 10),
     "keywords": (160, 10),
@@ -209,7 +209,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "worker_threads": (50, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,
     # arguments of any type.
-    "tests": (44_795, None),  # chosen outputs, busy spells
+    "tests": (44_808, None),  # chosen outputs, busy spells
     "tools": (3_425, None),
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

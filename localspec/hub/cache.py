@@ -32,8 +32,8 @@ def offline_by_environment() -> bool:
 def require_client() -> None:
     """Import huggingface-hub, which reads its variables then; a UsageError if one is nonsense."""
     try:
-        import huggingface_hub.constants  # noqa: F401
-    except ValueError as error:
+        import huggingface_hub.hf_api  # noqa: F401
+    except (ValueError, OSError, ImportError) as error:
         raise UsageError(
             f"huggingface-hub does not start: {printable(str(error))}. "
             "Check the variables that begin with HF_."

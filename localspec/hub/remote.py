@@ -113,7 +113,7 @@ def listing(repository: Repository) -> Listing:
             )
             for file in info.siblings or ()
         }
-    except HTTPError:
+    except (HTTPError, UnicodeEncodeError):  # of a token in other letters
         raise
     except (ValueError, KeyError, TypeError, AttributeError):
         commit = ""
@@ -235,12 +235,20 @@ def explained(repository: Repository, typed: str) -> Iterator[None]:
         ) from None
     except HTTPError as error:
         raise _explanation(error, repository, typed) from None
+    except LocalspecError:
+        raise
     except Exception as error:
-        if type(error).__name__ != "InvalidURL":  # httpx's, which is no HTTPError
+        said = printable(str(error), 300).rstrip(".")
+        if type(error).__name__ == "InvalidURL":  # httpx's, which is no HTTPError
+            raise LocalspecError(
+                f"{host()} is not a valid address, or leads to one: {said}. Check HF_ENDPOINT."
+            ) from None
+        if not isinstance(error, ValueError | ImportError | OSError):
             raise
+        # A proxy, a certificate, a token or a timeout that is none.
         raise LocalspecError(
-            f"{host()} is not a valid address, or leads to one: {printable(str(error))}. "
-            "Check HF_ENDPOINT."
+            f"huggingface-hub cannot ask {host()}: {said}. Check the variables that begin with "
+            "HF_, SSL_CERT_ and NETRC, and those that end with _PROXY."
         ) from None
 
 

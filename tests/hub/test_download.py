@@ -159,10 +159,23 @@ def test_a_cache_that_cannot_be_written(hub: Hub, model: bytes, cache: Path) -> 
         pull("user/repo")
 
 
-def test_variables_that_the_client_chokes_on() -> None:
-    done = finished("pull", "user/repo", env=environment(HF_HUB_DOWNLOAD_TIMEOUT="soon"))
-    assert done.returncode == 2
-    assert done.stderr.startswith("localspec: huggingface-hub does not start: invalid literal")
+@pytest.mark.parametrize(
+    ("name", "value", "code", "why"),
+    [
+        ("HF_HUB_DOWNLOAD_TIMEOUT", "soon", 2, "huggingface-hub does not start: invalid literal"),
+        ("HF_ENDPOINT", "http://h:80 ", 2, "huggingface-hub does not start: Port could not"),
+        ("ALL_PROXY", "socks5://127.0.0.1:9", 1, "huggingface-hub cannot ask 127.0.0.1:9: Using"),
+        ("SSL_CERT_FILE", "/nonexistent", 1, "huggingface-hub cannot ask 127.0.0.1:9: "),
+        ("HF_TOKEN_PATH", "/", 1, "huggingface-hub cannot ask 127.0.0.1:9: "),
+        ("HF_TOKEN", "hf\u00e9", 1, "huggingface-hub cannot ask 127.0.0.1:9: 'ascii' codec"),
+    ],
+)
+def test_variables_that_the_client_chokes_on(name: str, value: str, code: int, why: str) -> None:
+    variables = {"HF_ENDPOINT": "http://127.0.0.1:9", name: value}
+    done = finished("pull", "user/repo", env=environment(**variables))
+    assert done.returncode == code
+    assert done.stderr.startswith(f"localspec: {why}")
+    assert "Check the variables that begin with HF_" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
