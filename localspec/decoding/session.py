@@ -9,6 +9,7 @@ from localspec.decoding.distribution import Distribution, Probabilities
 from localspec.decoding.occurrences import NONE, Occurrences
 from localspec.decoding.random_source import RandomSource
 from localspec.decoding.sampling import Constraint, Sampler
+from localspec.typed import fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,9 @@ class ContextShift:
 
     keep: int = 0
     discard: int = 0
+
+    def __post_init__(self) -> None:
+        fit(self)
 
     def gone(self, tokens: int, prompt: int) -> slice:
         """The part of `tokens` tokens, of which `prompt` are the prompt's, that leaves: at least

@@ -75,18 +75,23 @@ _DECIDES_TYPE = frozenset(["type", "$ref", "const", "enum", "anyOf", "oneOf", "a
 def parsed(given: str | Mapping[str, Any]) -> dict[str, Any]:
     """A schema from its text or itself, as `intended`. A UsageError if it is none, or no JSON."""
     try:
-        schema = json.loads(given if isinstance(given, str) else json.dumps(given))
+        text = given if isinstance(given, str) else json.dumps(given)
+        schema = json.loads(text, parse_constant=_no_number)
         if isinstance(schema, dict):
             return intended(schema)
     except RecursionError:
         raise _too_large("it is nested too deeply") from None
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise UsageError(
             f"The JSON schema is not JSON: {error}. Pass a file or an object."
         ) from None
     if isinstance(schema, bool):
         return {} if schema else {"enum": []}
     raise UsageError("A JSON schema is an object. Wrap it in { }.")
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number there")
 
 
 def intended(schema: Mapping[str, Any], *, of_objects: bool = False) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def keep_same_bits(context: Context, largest: int) -> None:
 def equal_behind_trees(context: Context) -> bool:
     """Whether rows after a kept second branch equal those of single-token passes. The context is
     empty before and after."""
-    behind = max(1, min(_BEHIND, context.capacity - 2 * _BRANCH))
+    behind = max(1, min(_BEHIND, context.capacity - 3 * _BRANCH))  # the last has two branches
     text = context.filler(behind + 2 * _BRANCH)
     context.clear()
     context.extend(text[:behind])

@@ -19,6 +19,7 @@ import pytest
 import localspec
 from localspec import (
     ContextOverflow,
+    ContextShift,
     Drafting,
     Engine,
     EngineBusy,
@@ -373,6 +374,8 @@ def test_loading_reports_progress_and_stops_on_an_exception() -> None:
         (FOX, {"grammar": "root ::= nothing"}, "nothing"),
         (FOX, {"grammar": 'root ::= "a"', "json_schema": "{}"}, "exclude each other"),
         (FOX, {"json_schema": "{"}, "not JSON"),
+        (FOX, {"json_schema": {"enum": {1, 2}}}, "not JSON: Object of type set"),
+        (FOX, {"json_schema": '{"const": NaN}'}, "not JSON: NaN is no number"),
         (FOX, {"json_schema": '{"type": "array", "uniqueItems": true}'}, "'uniqueItems'"),
         (FOX, {"overflow": "forget"}, "error, drop_oldest"),
         ([], {}, "no messages"),
@@ -413,6 +416,7 @@ def test_what_cannot_be_meant_is_refused_at_the_call(
             "logit-bias is .* for each token id",
         ),
         (lambda: Drafting(drafter=of_any_type(["x"])), "no drafter"),
+        (lambda: ContextShift(keep=of_any_type("x")), "keep is 'x'. Give a whole number"),
         (lambda: Drafting(depth=of_any_type(2.5)), "depth is 2.5. Give a whole number or None"),
         (lambda: ModelOptions(exact=of_any_type("no")), "exact is 'no'. Give True or False"),
         (lambda: ModelOptions(lora=of_any_type([("x", 1.0)])), "lora is .*Give text or a path"),

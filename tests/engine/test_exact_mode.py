@@ -158,6 +158,15 @@ def test_drafts_are_as_long_as_passes_round_the_same_and_that_is_found_out_once(
         assert told == (largest == 1)
 
 
+@pytest.mark.parametrize("context", [64, 256])
+def test_a_short_context_can_be_exact(
+    context: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    with localspec.load(options=ModelOptions(context=context, exact=True)) as engine:
+        assert engine.generate("Once", max_tokens=4).text
+
+
 def test_what_excludes_exact_is_told() -> None:
     with pytest.raises(UsageError, match="needs flash attention"):
         ModelOptions(exact=True, flash_attention="off")
