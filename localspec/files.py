@@ -7,11 +7,18 @@ import errno
 import os
 import re
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 MOST = 64 << 20  # bytes of a file, or of standard input, that is read as a whole
 _NO_GGUF = {  # how a file begins, and what to do
@@ -108,3 +115,9 @@ def read_file(path: Path, *, most: int = MOST, streams: bool = False) -> bytes:
     if len(data) > most:
         raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
     return data
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """TOML in UTF-8, also with the mark that editors of Windows write; a ValueError where it is
+    none."""
+    return tomllib.loads(read_file(path).decode("utf-8-sig"))

@@ -9,16 +9,17 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, ValidationError
 from pydantic_settings import (
     BaseSettings,
+    InitSettingsSource,
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    TomlConfigSettingsSource,
 )
 
 from localspec import paths
 from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
 from localspec.errors import UsageError
+from localspec.files import read_toml
 from localspec.llama.kernels_file import AUTO, INSTRUCTION_SETS
 from localspec.llama.options import ModelOptions, thread_count
 from localspec.text import size_in_bytes
@@ -103,8 +104,9 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        file = TomlConfigSettingsSource(settings_cls, paths.config_file())
-        return init_settings, env_settings, file
+        path = paths.config_file()
+        said = read_toml(path) if path.exists() else {}
+        return init_settings, env_settings, InitSettingsSource(settings_cls, said)
 
 
 NAMES = tuple(Settings.model_fields)

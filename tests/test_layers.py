@@ -175,10 +175,10 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "drafters": (2_882, 72),  # the same
     "engine": (543, 10),  # the same; token ids are checked before llama.cpp reads them
     "errors": (110, 20),
-    "files": (115, 10),  # what is in place of a GGUF
+    "files": (123, 10),  # what is in place of a GGUF; TOML, from two rooms
     "gguf": (2_221, 108),  # missing parts, told from hub; value types, from bench and distill
     "history": (1_799, 66),  # damage to the schema and the index is found, too
-    "hub": (1_899, 80),  # what the client chokes on is told
+    "hub": (1_893, 80),  # what the client chokes on is told
     "identity": (60, 10),
     "kernels": (50, 10),
     "keywords": (160, 10),
@@ -209,7 +209,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "worker_threads": (50, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,
     # arguments of any type.
-    "tests": (44_821, None),  # chosen outputs, busy spells
+    "tests": (44_826, None),  # chosen outputs, busy spells
     "tools": (3_425, None),
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,15 +14,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from localspec import paths
 from localspec.errors import ModelNotFound, UsageError
-from localspec.files import read_file
+from localspec.files import read_toml
 from localspec.gguf.names import is_repository, stays_inside
 from localspec.hub.reference import CatalogName, Repository, parse
 from localspec.text import printable
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 FILE = "catalog.toml"
 
@@ -178,7 +172,7 @@ def load() -> Catalog:
 def read(path: Path) -> list[Entry]:
     """The entries of one file; raises as `load`."""
     try:
-        content = tomllib.loads(read_file(path).decode())
+        content = read_toml(path)
     except OSError as error:
         raise UsageError(
             f"The catalogue {path} cannot be read: {error.strerror}. Check its permissions."

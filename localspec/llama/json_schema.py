@@ -91,7 +91,7 @@ def parsed(given: str | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no number there")
+    raise ValueError(f"{name} is not a JSON value")
 
 
 def intended(schema: Mapping[str, Any], *, of_objects: bool = False) -> dict[str, Any]:

@@ -82,6 +82,11 @@ def test_folders_come_as_a_list_or_as_in_path(
     assert load_settings().model_folders == (Path("/c"), Path("/d"))
 
 
+def test_a_file_may_begin_as_editors_of_windows_have_it(config: Path) -> None:
+    config.write_text("ctx = 300\n", encoding="utf-8-sig")
+    assert load_settings().ctx == 300
+
+
 @pytest.mark.parametrize(
     ("content", "cause"),
     [

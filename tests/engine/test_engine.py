@@ -375,7 +375,7 @@ def test_loading_reports_progress_and_stops_on_an_exception() -> None:
         (FOX, {"grammar": 'root ::= "a"', "json_schema": "{}"}, "exclude each other"),
         (FOX, {"json_schema": "{"}, "not JSON"),
         (FOX, {"json_schema": {"enum": {1, 2}}}, "not JSON: Object of type set"),
-        (FOX, {"json_schema": '{"const": NaN}'}, "not JSON: NaN is no number"),
+        (FOX, {"json_schema": '{"const": NaN}'}, "not JSON: NaN is not a JSON value"),
         (FOX, {"json_schema": '{"type": "array", "uniqueItems": true}'}, "'uniqueItems'"),
         (FOX, {"overflow": "forget"}, "error, drop_oldest"),
         ([], {}, "no messages"),
