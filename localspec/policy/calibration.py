@@ -82,7 +82,7 @@ def calibrate(passes: Cache, curve: CostCurve, budget: float) -> bool:
     return steady
 
 
-def calibrate_far(passes: Cache, curve: CostCurve) -> None:
+def calibrate_far(passes: Cache, curve: CostCurve, pace: float) -> None:
     """Measure what the cache adds after the text that it holds, which stays."""
     held = len(passes.tokens)
     far: dict[int, float] = {}
@@ -90,7 +90,7 @@ def calibrate_far(passes: Cache, curve: CostCurve) -> None:
         measure(passes, passes.filler(max(FAR[:3])), list(FAR[:3]), far, float("inf"))
     finally:
         passes.truncate(held)
-    curve.learn({n: seconds / curve.pace for n, seconds in far.items()}, held)
+    curve.learn({n: seconds / pace for n, seconds in far.items()}, held)
 
 
 def agrees(passes: Cache, curve: CostCurve) -> bool:
@@ -190,6 +190,8 @@ class Calibration:
                 if wanted[number]:
                     budget = (WHOLE if whole else FIRST)[min(number, 1)]
                     steady.append(calibrate(passes, curve, budget))
+                    if passes is not target:
+                        curve.set_pace(1.0 / profile.target.pace)
         if steady:
             profile.measured_at = profile.budget.seconds
             profile.doubts = 0 if all(steady) else profile.doubts + 1
@@ -214,7 +216,8 @@ class Calibration:
                 read()
             started = perf_counter()
             with self._threads.still():
-                calibrate_far(passes, curve)
+                pace = curve.pace * (1.0 if passes is target else self._profile.target.pace)
+                calibrate_far(passes, curve, pace)
             spent += perf_counter() - started
         return spent
 

@@ -36,7 +36,8 @@ class CostCurve:
     PACE_RATE, PACE_CLIP = 0.1, 0.7
     TABLE_RATE, TABLE_CLIP = 0.03, 0.25
     FIRST_RATE = 0.3
-    """Rate of the first live pass of a size, falling with the root of how many there were."""
+    """Rates of the first live pass, and of the first of a size; they fall with the root of how many
+    there were."""
     PLAIN_RATE = 0.5  # rate at which a plain pass moves a doubtful pace
     SETTLE = 0.01
     """Share of the pace (as a logarithm) that the table takes over every REFRESH passes."""
@@ -139,7 +140,8 @@ class CostCurve:
         if not self._table:
             self.learn({n: seconds}, context)
             return
-        near, expected, rate = self._near(n), self.seconds(n, context), self.PACE_RATE
+        near, expected = self._near(n), self.seconds(n, context)
+        rate = max(self.PACE_RATE, self.FIRST_RATE / math.sqrt(1 + self._passes))
         if n == 1:
             rate = self.PLAIN_RATE if self.doubtful(context) else rate
             if self.baseline is None:

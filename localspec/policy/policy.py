@@ -248,10 +248,7 @@ class Policy(Drafter):
 
     @property
     def native_seconds(self) -> float:
-        seconds = 0.0  # what is looked up takes none
-        for source in self._models:
-            seconds += source.native_seconds
-        return seconds
+        return sum((model.native_seconds for model in self._models), 0.0)
 
     def begin(self, prompt: Sequence[int]) -> None:
         for source in self._sources:
@@ -282,9 +279,12 @@ class Policy(Drafter):
         before = target.plain(held)
         lost = self._settle(step, before)
         target.observe(1 + nodes, held, step.target_seconds, alike=alike)
-        told = target.baseline
-        if not nodes and not (told is not None and told.strange):
-            profile.budget.prove(before, target.plain(held), self.statement)
+        if not nodes:
+            strange = target.baseline is not None and target.baseline.strange
+            # A strange slow pass may be a hiccup, which the next one tells; a quick one is none.
+            now = step.target_seconds if strange else target.plain(held)
+            if not strange or now < before:
+                profile.budget.prove(before, now, self.statement)
         profile.spent(step.seconds - step.target_seconds - step.draft_seconds, nodes)
         self._tokens = self._tokens * self.RATE_KEEP + len(step.tokens)
         self._seconds = self._seconds * self.RATE_KEEP + step.seconds / target.pace
@@ -292,9 +292,9 @@ class Policy(Drafter):
             saved = -lost if asking is not None and asking.source is model else 0.0
             profile.source(model).earned(saved / before, len(step.tokens))
         if asking is not None and growing is not None and growing.sizes:
-            if set(growing.sizes) == {1}:
-                seconds = step.draft_seconds / len(growing.sizes)
-                asking.profile.costs.observe(1, held, seconds)
+            if len({*growing.sizes}) == 1:
+                seconds = step.draft_seconds / len(growing.sizes) / target.pace
+                asking.profile.costs.observe(growing.sizes[0], held, seconds)
             asking.profile.gains[self._situation].learn(self._gain)
         if growing is not None:
             self._learn_from_candidates(growing, step)
@@ -309,7 +309,8 @@ class Policy(Drafter):
             seconds, expected, over = step.seconds, step.draft.expectation, 0.0
             if expected is not None and plain:
                 unhurried = self._target.curve.seconds(1, step.context_length)
-                foreseen = expected.seconds * plain / unhurried
+                # What seems quicker than a plain step was measured at another pace.
+                foreseen = plain * max(1.0, expected.seconds / unhurried)
                 seconds = min(seconds, self.INTERRUPTED * foreseen)
                 slower = seconds / foreseen
                 over = max(0.0, seconds - foreseen)

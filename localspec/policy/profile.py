@@ -40,10 +40,6 @@ class PairProfile:
     def target(self) -> CostCurve:
         return self.curves.now
 
-    @target.setter
-    def target(self, curve: CostCurve) -> None:
-        self.curves.now = curve
-
     @property
     def threads(self) -> int:
         """On which the target's passes run; 0 until `use_threads` said so."""
@@ -51,10 +47,11 @@ class PairProfile:
 
     def use_threads(self, target: int, draft: int) -> None:
         """Passes run on other counts of threads from now on."""
+        before = self.target.pace
         self.curves.use(target)
         self._draft_threads = draft
         for source in self._sources.values():
-            source.curves.use(draft)
+            source.curves.use(draft, before / self.target.pace)
 
     def forget(self) -> None:
         """Start anew, as on a machine that has never run this pair."""
@@ -115,11 +112,10 @@ class PairProfile:
         return [0.0, *(seconds + step + n * each for n, seconds in enumerate(row[1:]))]
 
     def pass_seconds(self, source: SourceProfile, context: int) -> Callable[[int], float]:
-        """Seconds of passes of a source's model by their tokens, at the pace of the *target's*
+        """Seconds of passes of a source's model by their tokens, at the pace of the target's
         table."""
-        costs, pace = source.costs, self.target.pace
-        relative, each = costs.pace / pace, self.row_overhead / pace
-        return lambda n: costs.seconds(n, context) * relative + each
+        costs, each = source.costs, self.row_overhead / self.target.pace
+        return lambda n: costs.seconds(n, context) * costs.pace + each
 
     def as_dict(self) -> dict[str, Any]:
         return {

@@ -40,7 +40,8 @@ class SourceProfile:
     """What is known of one source.
 
     Attributes:
-        curves: T(n) of its model; empty for a lookup source.
+        curves: T(n) of its model, relative to the pace of the target's: a machine that changes
+            changes both. Empty for a lookup source.
         estimators: of acceptance, by kind of candidate.
         gains: of asking it beyond what was looked up, by situation, its first pass not taken off.
         saved: plain passes that it saved a token in the latest answers; None before the first.
@@ -64,10 +65,6 @@ class SourceProfile:
     @property
     def costs(self) -> CostCurve:
         return self.curves.now
-
-    @costs.setter
-    def costs(self, curve: CostCurve) -> None:
-        self.curves.now = curve
 
     def begin(self) -> None:
         """A new answer."""

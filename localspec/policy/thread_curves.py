@@ -19,16 +19,19 @@ class ThreadCurves:
         self.threads, self.now = threads, CostCurve()
         self._others: dict[int, CostCurve] = {}
 
-    def use(self, threads: int) -> None:
-        """Go on with the curve of another count; a new one begins with the shape of this one's."""
+    def use(self, threads: int, faster: float = 1.0) -> None:
+        """Go on with the curve of another count; a new one begins with the shape of this one's.
+        `faster`: how many times as fast the pace that the curves are relative to becomes."""
         if threads == self.threads:
+            if faster != 1.0:
+                self.now.set_pace(self.now.pace * faster)
             return
         before, curve = self.now, self._others.pop(threads, None)
         if self.threads and before:
             self._others[self.threads] = before
             if curve is None:
                 curve = deepcopy(before)
-                curve.set_pace(before.pace * (self.threads / threads) ** SCALING)
+                curve.set_pace(before.pace * faster * (self.threads / threads) ** SCALING)
         self.threads, self.now = threads, curve or before
 
     def as_dict(self) -> dict[str, Any]:

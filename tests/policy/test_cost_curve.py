@@ -241,7 +241,7 @@ def test_what_plain_passes_take_stays_what_plain_passes_said(context: int, times
 def verifying(curve: CostCurve) -> list[float]:
     """T(n) as decisions see it, up to 8; localspec's own work is nothing beside it."""
     profile = PairProfile()
-    profile.target, profile.step_overhead, profile.row_overhead = curve, 0.0, 0.0
+    profile.curves.now, profile.step_overhead, profile.row_overhead = curve, 0.0, 0.0
     return profile.verifying(0, 7)
 
 

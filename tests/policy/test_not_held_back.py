@@ -161,3 +161,24 @@ def test_pass_that_was_interrupted_does_not_end_drafting(
         return statistics.mean(bool(step.tree.tokens) for step in steps)
 
     assert drafted(factor) >= 0.8 * drafted(1.0)
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_a_machine_whose_pace_changes_goes_on_asking_the_draft_model(greedy: bool) -> None:
+    def sped_up(after: float) -> float:
+        def run(seed: int) -> float:
+            machine = Machine(
+                (1, 1.1, 1.5, 1.8, 2.4, 2.8, 3.3, 3.8),
+                one=0.08,
+                price=0.16,
+                pace=lambda passes: 1.0 if passes < 60 else after,
+            )
+            lengths, text = (60,) * 6, partly_right(0.75)
+            return answers(machine, text, lengths=lengths, greedy=greedy, seed=seed)[1].speed_up
+
+        return statistics.mean(map(run, range(4)))
+
+    steady = sped_up(1.0)
+    assert steady > 1.25
+    for after in (0.25, 4.0):
+        assert sped_up(after) > 0.95 * steady

@@ -118,8 +118,8 @@ def make_drafts_cheap(engine: Engine, *, draft: float = 0.001) -> None:
     profile = engine.profile
     # localspec's own work takes what it takes, which agreed costs at another pace would multiply.
     profile.step_overhead = profile.row_overhead = profile.OVERHEAD_RATE = 0.0
-    target = profile.target = AgreedCosts()
+    target = profile.curves.now = AgreedCosts()
     target.learn({n: target_seconds(n) for n in SIZES}, 0)
     for source in sources(inside.parts(engine))[1]:
-        costs = profile.source(source).costs = FollowingCosts(target)
+        costs = profile.source(source).curves.now = FollowingCosts(target)
         costs.learn(dict.fromkeys(SIZES, draft), 0)
