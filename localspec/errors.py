@@ -27,6 +27,10 @@ class UsageError(LocalspecError, ValueError):
         self.hint = hint
 
 
+class WrongType(UsageError, TypeError):
+    """A value of another type than the declared one."""
+
+
 class ModelNotFound(LocalspecError, FileNotFoundError):
     """No file for the reference."""
 

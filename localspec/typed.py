@@ -11,7 +11,7 @@ from inspect import signature
 from types import NoneType, UnionType
 from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from localspec.errors import UsageError
+from localspec.errors import WrongType
 
 Asked = ParamSpec("Asked")
 Result = TypeVar("Result")
@@ -58,7 +58,7 @@ def fit(record: Any, *besides: str) -> None:
 
 def fitted(name: str, value: Any, kind: Any) -> Any:
     """A value of a declared type, a number of another library as Python's; any iterable is a
-    sequence. A UsageError if it is of another type."""
+    sequence. A WrongType if it is of another type."""
     union = get_origin(kind) in (Union, UnionType)
     bases = [get_origin(one) or one for one in (get_args(kind) if union else (kind,))]
     bases = [Iterable if base in (tuple, Sequence) else base for base in bases]
@@ -75,4 +75,4 @@ def fitted(name: str, value: Any, kind: Any) -> Any:
     wanted = " or ".join(_WORDS.get(base, f"a {base.__name__}") for base in bases)
     shown = repr(value)
     shown = shown if len(shown) <= 80 else f"{shown[:80]}…"
-    raise UsageError(f"{name.replace('_', '-')} is {shown}. Give {wanted}.")
+    raise WrongType(f"{name.replace('_', '-')} is {shown}. Give {wanted}.")

@@ -80,20 +80,7 @@ class AgreedCosts(CostCurve):
 
 
 class FollowingCosts(CostCurve):
-    """Agreed costs of a draft model, at the pace of its target: a pace of its own would bring in
-    what passes of the two really cost."""
-
-    def __init__(self, target: CostCurve) -> None:
-        self._target = target
-        super().__init__()
-
-    @property
-    def pace(self) -> float:
-        return self._target.pace
-
-    @pace.setter
-    def pace(self, pace: float) -> None:
-        pass
+    """Agreed costs of a draft model, relative to the pace of its target."""
 
     def observe(self, n: int, context: int, seconds: float, *, alike: bool = True) -> None:
         pass
@@ -118,8 +105,8 @@ def make_drafts_cheap(engine: Engine, *, draft: float = 0.001) -> None:
     profile = engine.profile
     # localspec's own work takes what it takes, which agreed costs at another pace would multiply.
     profile.step_overhead = profile.row_overhead = profile.OVERHEAD_RATE = 0.0
-    target = profile.curves.now = AgreedCosts()
-    target.learn({n: target_seconds(n) for n in SIZES}, 0)
+    profile.curves.now = AgreedCosts()
+    profile.target.learn({n: target_seconds(n) for n in SIZES}, 0)
     for source in sources(inside.parts(engine))[1]:
-        costs = profile.source(source).curves.now = FollowingCosts(target)
+        costs = profile.source(source).curves.now = FollowingCosts()
         costs.learn(dict.fromkeys(SIZES, draft), 0)
