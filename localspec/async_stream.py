@@ -30,13 +30,9 @@ class AsyncStream:
         self._task: weakref.ref[asyncio.Task[Any]] | None = None
         self._cancelled = self._over = False
 
-    async def __aiter__(self) -> AsyncIterator[Chunk]:
-        # A generator: it is dropped, and so ended, when the loop is left.
-        try:
-            while (chunk := await self.next()) is not None:
-                yield chunk
-        finally:
-            self.leave()
+    def __aiter__(self) -> AsyncIterator[Chunk]:
+        # Not a generator, which asyncio ends some time after the loop is left: this ends at once.
+        return _Iteration(self)
 
     async def __aenter__(self) -> AsyncStream:
         return self
@@ -131,3 +127,22 @@ class AsyncStream:
     async def _wait(self) -> None:
         await self._told.wait()
         self._told.clear()
+
+
+class _Iteration:
+    """What one `async for` holds."""
+
+    def __init__(self, stream: AsyncStream) -> None:
+        self._stream = stream
+
+    def __aiter__(self) -> _Iteration:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        chunk = await self._stream.next()
+        if chunk is None:
+            raise StopAsyncIteration
+        return chunk
+
+    def __del__(self) -> None:
+        self._stream.leave()

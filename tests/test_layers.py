@@ -165,7 +165,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "answer_line": (50, 10),
     "answering": (228, 10),  # stops of any type are judged in words
     "async_engine": (221, 10),  # takes token ids of any sequence
-    "async_stream": (133, 10),
+    "async_stream": (148, 10),  # a stream that is left ends at once
     "bench": (2_951, 110),  # three peers, busy processes, scaled heads, weaker drafts, shapes
     "chat": (920, 57),
     "cli": (5_668, 193),  # options of these peers, of on-policy rounds, of --check
