@@ -417,7 +417,6 @@ class Engine(Generating):
         _, models = sources(self._parts)
         return self.profile.source(models[0]).costs if models else None
 
-    @typed
     def plain_seconds(self, context_length: int) -> float | None:
         """T(1) at so many tokens of context, at the present pace; None until it was measured."""
         curve = self.profile.target
