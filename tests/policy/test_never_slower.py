@@ -127,6 +127,20 @@ def test_text_that_sees_the_draft_costs_the_fund_and_no_more(shape: str, text: s
 
 
 @pytest.mark.parametrize("text", TEXTS)
+def test_one_answer_loses_three_plain_passes_and_a_share_of_its_tokens(text: str) -> None:
+    """Beyond overruns, and what the draft model reads to catch up with the text."""
+    for at, machine, run in runs(text, ["flat", "tiles", "ruinous"]):
+        more = [
+            sum(machine.draft_curve(size) - machine.draft_curve(1) for size in read)
+            for read in run.sizes
+        ]
+        said = np.cumsum(run.tokens)
+        allowed = (3.0 + 0.03 * said) * machine.one + OWN * said + np.maximum.accumulate(more)
+        lost = np.cumsum(run.seconds) - np.cumsum(run.plain)
+        assert (lost <= allowed + overrun(machine, run)).all(), at
+
+
+@pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("pace", PACES)
 def test_machine_that_changes_its_pace_costs_little_more(pace: str, text: str) -> None:
     changing = partial(Machine, pace=PACES[pace])
