@@ -128,8 +128,10 @@ class Scheduler:
     def put(self, task: Task, item: object) -> None:
         """Hand something to a task's reader, and wait for room for more; raises Cancelled."""
         task.put(item)
-        alone = len(self.tasks) == 1 and not (self.waiting or compute_thread.others_wait())
-        if alone and task.read and not task.cancelled:
+        # Beside others it waits for its next pass, which is shared only with those that ask too.
+        waits = len(self.tasks) > 1 and self.passes is not None
+        goes_on = waits or not (self.waiting or compute_thread.others_wait())
+        if goes_on and task.read and not task.cancelled:
             return
         task.since = self.clock()
         self.wait(Request(task, Wait.READER))

@@ -131,6 +131,31 @@ def test_those_who_wait_are_served_together_and_get_their_own_rows() -> None:
     assert table.scheduler.tasks == []
 
 
+def test_an_answer_that_begins_later_shares_the_passes_of_those_that_are_read() -> None:
+    """Readers wake the scheduler at any time, here at every item."""
+    table, tasks = Table(), list[Task]()
+    table.scheduler.ahead = 100
+
+    def begin(token: int) -> None:
+        def answer(task: Task) -> None:
+            for _ in range(8):
+                table.scheduler.put(task, table.decode(task, token).item())
+
+        tasks.append(table.scheduler.submit([0], answer, told=table.scheduler.wake))
+
+    def begin_the_third() -> None:
+        if len(tasks) == 2:
+            begin(3)
+
+    table.target.meanwhile = begin_the_third
+    with table.held():
+        begin(1)
+        begin(2)
+    assert [read(task) for task in tasks[:2]] == [[1.0] * 8, [2.0] * 8]
+    assert read(tasks[2]) == [3.0] * 8
+    assert table.target.passes == [[1, 2], *[[1, 2, 3]] * 7, [3]]
+
+
 def test_draft_passes_come_first_and_are_shared_level_by_level() -> None:
     table = Table()
 
