@@ -198,7 +198,7 @@ def constraint_of(
     json_schema: str | Mapping[str, Any] | None,
     regex: str | None,
     *,
-    thinks: bool,
+    closes: str,
 ) -> Constraint | None:
     """What an answer has to match, None for anything; a UsageError for several, or a bad one."""
     given = [one for one in (grammar, json_schema, regex) if one is not None]
@@ -213,10 +213,10 @@ def constraint_of(
     from localspec.llama.json_schema import parsed
 
     if json_schema is not None:
-        return Grammar.of_schema(vocabulary, parsed(json_schema), thinks=thinks)
+        return Grammar.of_schema(vocabulary, parsed(json_schema), closes=closes)
     if regex is not None:
-        return Grammar.from_regex(vocabulary, regex, thinks=thinks)
-    return Grammar(vocabulary, str(grammar), thinks=thinks)
+        return Grammar.from_regex(vocabulary, regex, closes=closes)
+    return Grammar(vocabulary, str(grammar), closes=closes)
 
 
 def checked_stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -259,7 +259,7 @@ class Engine(Generating):
             shift = None  # what is left would have its pictures elsewhere
         seed = secrets.randbits(32) if sampling.seed is None else sampling.seed
         assembler = Detokenizer(
-            self.model.vocabulary.piece,
+            lambda token: found.spelled.get(token) or self.model.vocabulary.piece(token),
             stops,
             ending=self.model.vocabulary.controls_in(stops),
             thinks=thinks,
@@ -272,7 +272,11 @@ class Engine(Generating):
             ends=self.model.vocabulary.ends,
             completes=assembler.push,
             constraint=constraint_of(
-                self.model.vocabulary, grammar, json_schema, regex, thinks=bool(thinks)
+                self.model.vocabulary,
+                grammar,
+                json_schema,
+                regex,
+                closes=self.prompts.thought_marks[1] if thinks else "",
             ),
             logprobs=logprobs,
             as_sampled=as_sampled,

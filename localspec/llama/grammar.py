@@ -25,9 +25,8 @@ _OPTIONS = re.compile(r"(?m)^\s*%llguidance\s*\{[^{}]*\}")
 _START = re.compile(r"(?m)^[ \t]*start[ \t]*:")
 _THOUGHT = """
 start: thought space answer
-thought[lazy]: /(?s:.)*<\\/think>/
 space: /\\s*/
-"""
+thought"""
 _LARK_RULE = re.compile(r"(?m)^[ \t]*[?!]?\w+[^\n:]*:")
 _LONGEST = 50_000
 """Characters of a grammar."""
@@ -53,9 +52,9 @@ class Grammar:
 
     __slots__ = ("_bits", "_ends", "_forcing", "_matcher", "_said")
 
-    def __init__(self, vocabulary: Vocabulary, text: str, *, thinks: bool = False) -> None:
-        """A grammar in GBNF or in llguidance's Lark; a UsageError says why it is refused. `thinks`:
-        a thought comes first, whose beginning is in the prompt."""
+    def __init__(self, vocabulary: Vocabulary, text: str, *, closes: str = "") -> None:
+        """A grammar in GBNF or in llguidance's Lark; a UsageError says why it is refused. `closes`:
+        what ends a thought that comes first, whose beginning is in the prompt."""
         if "\0" in text or not text.strip():
             raise UsageError("The grammar is empty or has a NUL in it. Give GBNF text.")
         _require_short(text, "grammar", _LONGEST)
@@ -67,23 +66,23 @@ class Grammar:
                     "The schemas in the grammar have too many references. Simplify it."
                 )
             text = json_schema.bounded_within(_OPTIONS.sub("", text))
-            self._begin(vocabulary, text, "The grammar is not valid Lark", thinks)
+            self._begin(vocabulary, text, "The grammar is not valid Lark", closes)
         else:
-            self._begin(vocabulary, lark_of(text), "The grammar cannot be followed", thinks)
+            self._begin(vocabulary, lark_of(text), "The grammar cannot be followed", closes)
 
     @classmethod
     def of_schema(
-        cls, vocabulary: Vocabulary, schema: Mapping[str, Any], *, thinks: bool = False
+        cls, vocabulary: Vocabulary, schema: Mapping[str, Any], *, closes: str = ""
     ) -> Grammar:
         """Of all JSON texts that a schema allows; `json_schema.parsed` says which one is meant. A
         UsageError if it cannot be enforced."""
         made = cls.__new__(cls)
         grammar = json_schema.grammar_of(schema)
-        made._begin(vocabulary, grammar, "The JSON schema cannot be followed", thinks)
+        made._begin(vocabulary, grammar, "The JSON schema cannot be followed", closes)
         return made
 
     @classmethod
-    def from_regex(cls, vocabulary: Vocabulary, pattern: str, *, thinks: bool = False) -> Grammar:
+    def from_regex(cls, vocabulary: Vocabulary, pattern: str, *, closes: str = "") -> Grammar:
         """Of texts that a regular expression matches as a whole; a UsageError if it is invalid."""
         if not pattern:
             raise UsageError("The regular expression is empty. Leave it out, or give one.")
@@ -91,12 +90,17 @@ class Grammar:
         made = cls.__new__(cls)
         inside = re.sub(r"\\.|/|\n", _in_lark, _without_anchors(pattern), flags=re.DOTALL)
         complaint = "The regular expression is not valid"
-        made._begin(vocabulary, f"start: /{inside}/", complaint, thinks)
+        made._begin(vocabulary, f"start: /{inside}/", complaint, closes)
         return made
 
-    def _begin(self, vocabulary: Vocabulary, grammar: str, complaint: str, thinks: bool) -> None:
-        if thinks:
-            grammar = _START.sub("answer:", grammar, count=1) + _THOUGHT
+    def _begin(self, vocabulary: Vocabulary, grammar: str, complaint: str, closes: str) -> None:
+        if closes:
+            special = vocabulary.special_tokens.get(closes)
+            mark = re.escape(closes).replace("/", r"\/")
+            thought = f"[lazy]: /(?s:.)*{mark}/"
+            if special is not None and special.control:
+                thought = f": /(?s:.)*/ <[{special.id}]>"
+            grammar = _START.sub("answer:", grammar, count=1) + _THOUGHT + thought
         tokenizer, self._ends = _tokenizer_of(vocabulary)
         limits = LLParserLimits(step_lexer_fuel=_FUEL, verbose_errors=False)
         # Without forcing, every way to spell a text in tokens is allowed, as in llama.cpp.

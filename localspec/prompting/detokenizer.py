@@ -8,6 +8,15 @@ from types import MappingProxyType
 
 OPENS, CLOSES = "<think>", "</think>"
 """Around what a model thinks before it answers."""
+THOUGHTS = {
+    OPENS: CLOSES,
+    "[THINK]": "[/THINK]",  # Magistral, Ministral
+    "<seed:think>": "</seed:think>",  # Seed-OSS
+    "<|START_THINKING|>": "<|END_THINKING|>",  # Command A
+    "<mm:think>": "</mm:think>",  # MiniMax M3
+    "<|channel>": "<channel|>",  # Gemma 4, with a first line "thought"
+}
+"""Tokens around it of several families: the text of an answer has those of the first."""
 CHANNEL, FINAL = "<|channel|>", "<|channel|>final<|message|>"
 """Before each message of gpt-oss, and before the one that is its answer."""
 _THOUGHTS = {OPENS: CLOSES, CHANNEL: FINAL}

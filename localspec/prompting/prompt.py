@@ -11,8 +11,9 @@ from localspec.decoding.stats import GenerationStats
 from localspec.errors import ContextOverflow, UsageError
 from localspec.llama.pictures import MARK, Picture, marked
 from localspec.prompting.content import plain
+from localspec.prompting.detokenizer import CLOSES, OPENS, THOUGHTS
 from localspec.prompting.pieces import Plain, Reader
-from localspec.prompting.reasoning import ends_thinking, reasoning_reader, reasons
+from localspec.prompting.reasoning import ends_thinking, reasoning_reader, reasons, thought_marks
 from localspec.prompting.template import ChatTemplate, Message, check_messages
 from localspec.prompting.tokenizing import prompt_tokens
 
@@ -26,9 +27,11 @@ spells are read as such; those in messages, and in raw text that is `marked`, ar
 
 
 class Tokens(tuple[int, ...]):
-    """A prompt of token ids, and of pictures at places where they say nothing."""
+    """A prompt of token ids, and of pictures at places where they say nothing. `spelled`: control
+    tokens that the text of its answer has, as what."""
 
     pictures: tuple[Picture, ...] = ()
+    spelled: Mapping[int, bytes] = MappingProxyType({})
 
 
 OVERFLOW = ("error", "drop_oldest")
@@ -65,7 +68,7 @@ class PromptBuilder:
             tokens = Tokens(prompt_tokens(vocabulary, prompt, add_bos=self._lacks_bos(prompt)))
         elif isinstance(prompt, Tokens):
             tokens = Tokens(vocabulary.checked(prompt))
-            tokens.pictures = prompt.pictures
+            tokens.pictures, tokens.spelled = prompt.pictures, prompt.spelled
         else:
             check_messages(prompt)
             tokens = self._render(prompt)
@@ -117,13 +120,28 @@ class PromptBuilder:
     def sees_images(self) -> bool:
         return self._projector is not None
 
-    def rendered(self, text: str, images: Mapping[str, bytes] = MappingProxyType({})) -> Tokens:
+    def rendered(
+        self,
+        text: str,
+        images: Mapping[str, bytes] = MappingProxyType({}),
+        marks: Sequence[str] = (),
+    ) -> Tokens:
         """Token ids of what a template wrote, with a BOS where the model wants one, and of images
-        whose marks are in it; a UsageError where one cannot be read."""
+        whose marks are in it; a UsageError where one cannot be read. `marks`: tokens of the
+        template that its answers show besides those around thoughts."""
         add_bos = self._lacks_bos(text)
         if images:
-            return self._with_pictures(text, images, add_bos=add_bos)
-        return Tokens(self._tokens(text, add_bos=add_bos))
+            found = self._with_pictures(text, images, add_bos=add_bos)
+        else:
+            found = Tokens(self._tokens(text, add_bos=add_bos))
+        shown = dict.fromkeys(THOUGHTS, OPENS) | dict.fromkeys(THOUGHTS.values(), CLOSES)
+        special, source = self._model.vocabulary.special_tokens, self._source
+        found.spelled = {
+            special[mark].id: shown.get(mark, mark).encode()
+            for mark in (*shown, *marks)
+            if mark in special and mark in source
+        }
+        return found
 
     def _lacks_bos(self, text: str) -> bool:
         """Whether nobody wrote BOS yet; a second one would be a prompt nobody trained on."""
@@ -132,8 +150,15 @@ class PromptBuilder:
         return not (bos and str.startswith(text, bos))
 
     def _tokens(self, text: str, *, add_bos: bool) -> list[int]:
-        source = f"{self._model.chat_template}{self._model.tool_template}"
-        return prompt_tokens(self._model.vocabulary, text, add_bos=add_bos, template=source)
+        return prompt_tokens(self._model.vocabulary, text, add_bos=add_bos, template=self._source)
+
+    @property
+    def thought_marks(self) -> tuple[str, str]:
+        return thought_marks(self._source)
+
+    @property
+    def _source(self) -> str:
+        return f"{self._model.chat_template}{self._model.tool_template}"
 
     def _with_pictures(self, text: str, images: Mapping[str, bytes], *, add_bos: bool) -> Tokens:
         if self._projector is None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from localspec.prompting.detokenizer import CHANNEL, CLOSES, OPENS, held_back
+from localspec.prompting.detokenizer import CHANNEL, CLOSES, OPENS, THOUGHTS, held_back
 from localspec.prompting.pieces import (
     CallArguments,
     CallBegins,
@@ -18,10 +18,19 @@ from localspec.prompting.pieces import (
     as_text,
 )
 
+_HEAD = "thought\n"
+"""Gemma 4's name of its channel, the first line of a thought."""
+
 
 def reasons(template: str | None) -> bool:
     """Whether answers to prompts of that template may have reasoning in them."""
-    return any(mark in (template or "") for mark in (OPENS, CHANNEL))
+    return any(mark in (template or "") for mark in (*THOUGHTS, CLOSES, CHANNEL))
+
+
+def thought_marks(template: str) -> tuple[str, str]:
+    """What a template writes around a thought."""
+    pair = next((pair for pair in THOUGHTS.items() if pair[0] in template), (OPENS, CLOSES))
+    return (f"{pair[0]}{_HEAD.strip()}", pair[1]) if pair[0] == "<|channel>" else pair
 
 
 def reasoning_reader(template: str | None, inner: Reader, *, thinks: bool | None) -> Reader:
@@ -34,8 +43,11 @@ def reasoning_reader(template: str | None, inner: Reader, *, thinks: bool | None
 def ends_thinking(text: str, last: Mapping[str, Any]) -> bool:
     """Whether a prompt whose last message is this one ends within a thought."""
     said = str(last.get("content") or last.get("reasoning_content") or "")
-    begun = text[-len(said) - len(OPENS) - 2 :] if last["role"] == "assistant" else ""
-    return begun.rfind(OPENS) > begun.rfind(CLOSES) or text.rstrip().endswith(OPENS)
+    for opens, closes in THOUGHTS.items():
+        begun = text[-len(said) - len(opens) - len(_HEAD) - 2 :]
+        if last["role"] == "assistant" and begun.rfind(opens) > begun.rfind(closes):
+            return True
+    return text.rstrip().endswith(tuple(THOUGHTS))
 
 
 def told_apart(answer: str) -> tuple[str, str]:
@@ -73,7 +85,9 @@ class Thinking:
             else:
                 return self._answer()
         if self._silent:
-            self._held = self._held.lstrip("\n")
+            self._held = self._held.lstrip("\n").removeprefix(_HEAD).lstrip("\n")
+            if _HEAD.startswith(self._held):
+                return found
         at = self._held.find(CLOSES)
         if at >= 0:
             if self._held[:at].rstrip("\n"):

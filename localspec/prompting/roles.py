@@ -38,10 +38,13 @@ _MARKER = re.compile(r"<\|(end|return)\|>\Z")
 
 class Fitting:
     """Tells messages as one template wants them. `shown` is what that makes of messages, without
-    the beginning of an answer; empty where it refuses them."""
+    the beginning of an answer; empty where it refuses them. `foreign`: its thoughts have other
+    marks than <think>, so those of earlier answers are left out."""
 
-    def __init__(self, shown: Callable[[Sequence[Mapping[str, Any]]], str]) -> None:
-        self._shown = shown
+    def __init__(
+        self, shown: Callable[[Sequence[Mapping[str, Any]]], str], *, foreign: bool
+    ) -> None:
+        self._shown, self._foreign = shown, foreign
         self._changes: dict[Any, tuple[Change, ...]] = {}
 
     def fit(self, messages: Sequence[Mapping[str, Any]]) -> Messages:
@@ -122,6 +125,8 @@ class Fitting:
         return self._shows(*asked, words=[_WORD, _OTHER])
 
     def _answer(self, content: str) -> str:
+        if self._foreign:
+            return told_apart(content)[1]
         if CHANNEL not in content or self._takes_channels:
             return content
         _, final, said = content.rpartition(FINAL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -13,6 +14,8 @@ from jinja2 import meta
 
 from localspec.errors import UsageError
 from localspec.prompting.content import all_marked, all_plain, marked, plain
+from localspec.prompting.detokenizer import OPENS
+from localspec.prompting.reasoning import thought_marks
 from localspec.prompting.roles import ANSWERS, ROLES, Fitting
 from localspec.prompting.sandbox import Generation, LimitError, Sandbox, bounded, rendered
 
@@ -52,6 +55,12 @@ class ChatTemplate:
                 hint=_HINT,
             ) from None
         self.knows_tools = "tools" in names
+        self._no_tools: list[Any] | None = None
+        with suppress(Exception):  # what else it says it says of the caller's messages, too
+            try:
+                self._render([{"role": "user", "content": ""}], None, None)
+            except TypeError:  # one for calls alone goes through the tools without asking
+                self._no_tools = []
         self._knows_begin = "add_generation_prompt" in names
 
     def render(
@@ -88,7 +97,7 @@ class ChatTemplate:
             except Exception:
                 return ""
 
-        return Fitting(shown)
+        return Fitting(shown, foreign=thought_marks(self.source)[0] != OPENS)
 
     def _render(
         self,
@@ -96,12 +105,16 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None,
         more: Mapping[str, Any] | None,
     ) -> str:
+        today = datetime.now()
         return rendered(
             self._template,
             {
                 "add_generation_prompt": True,
-                "tools": all_marked(list(tools)) if tools else None,
+                "tools": all_marked(list(tools)) if tools else self._no_tools,
                 "documents": None,
+                "date_string": today.strftime("%d %b %Y"),
+                "datetime": today.strftime("%b %d %Y"),
+                "functions": "",  # FireFunction's wants tools as text
                 **{str(name): all_marked(value) for name, value in (more or {}).items()},
                 **self._special,
                 "messages": [_marked(message) for message in messages],

@@ -11,13 +11,13 @@ from typing import Any
 from localspec import Engine
 from localspec.llama import pictures
 from localspec.prompting.content import marked
-from localspec.prompting.detokenizer import CLOSES, OPENS
 from localspec.prompting.pieces import Reader
 from localspec.prompting.prompt import Tokens
 from localspec.prompting.reasoning import ends_thinking, reasoning_reader, reasons
 from localspec.prompting.template import check_messages
 from localspec.server.answers import Ask
 from localspec.server.failures import ApiError
+from localspec.server.tool_readers import CLOSES, MARKS
 from localspec.server.tools import ToolChoice, explained, reader_for, schema_of_calls
 
 
@@ -72,7 +72,7 @@ def chat_text(engine: Engine, chat: Chat) -> str:
     if len(messages) == 1:
         raise ApiError(400, "There is nothing before the assistant's message. Ask something.")
     text = prompts.text(messages[:-1], tools=tools, more=more)
-    return text + _begun(text, last)
+    return text + _begun(text, last, *prompts.thought_marks)
 
 
 async def ask_of(engine: Engine, chat: Chat) -> Ask:
@@ -89,7 +89,7 @@ async def ask_of(engine: Engine, chat: Chat) -> Ask:
 
     def tokens() -> tuple[str, Tokens]:
         text = chat_text(engine, chat)
-        return text, engine.prompts.rendered(text, images)
+        return text, engine.prompts.rendered(text, images, (*MARKS, *CLOSES) if tools.tools else ())
 
     text, prompt = await asyncio.to_thread(tokens)
     model = engine.model
@@ -104,7 +104,7 @@ async def ask_of(engine: Engine, chat: Chat) -> Ask:
     thinks = thinking if reasons(source) and (thinking or not (guided or constrained)) else None
 
     def reader() -> Reader:
-        inner = reader_for(tools, source, guided=guided, formed=formed)
+        inner = reader_for(tools, guided=guided, formed=formed)
         if guided and thinks is None:
             return inner
         return reasoning_reader(source, inner, thinks=thinks)
@@ -112,14 +112,14 @@ async def ask_of(engine: Engine, chat: Chat) -> Ask:
     return replace(ask, prompt=prompt, messages=chat.messages, reader=reader, thinks=thinks)
 
 
-def _begun(text: str, last: Mapping[str, Any]) -> str:
+def _begun(text: str, last: Mapping[str, Any], opens: str, closes: str) -> str:
     """The beginning of an answer after its prompt: its thoughts, then its text."""
     thought = marked(str(last.get("reasoning_content") or ""), answer=True)
     said = marked(str(last.get("content") or ""), answer=True)
-    opened = text.rstrip().endswith(OPENS)
-    if not thought and said.lstrip().startswith(OPENS):  # it brings its thoughts along
-        return said.lstrip().removeprefix(OPENS).lstrip("\n") if opened else said
+    opened = text.rstrip().endswith(opens)
+    if not thought and said.lstrip().startswith(opens):  # it brings its thoughts along
+        return said.lstrip().removeprefix(opens).lstrip("\n") if opened else said
     if thought:
-        thought = thought if opened else f"{OPENS}\n" + thought
-        return thought + f"\n{CLOSES}\n\n" + said if said else thought
-    return f"\n{CLOSES}\n\n" + said if opened and said else said
+        thought = thought if opened else f"{opens}\n" + thought
+        return thought + f"\n{closes}\n\n" + said if said else thought
+    return f"\n{closes}\n\n" + said if opened and said else said

@@ -167,15 +167,18 @@ async def generate(service: Service, wanted: GenerateRequest) -> Any:
             messages.insert(0, OllamaMessage(role="system", content=wanted.system))
         ask = await _with_prompt(service, engine, wanted, messages, ToolChoice())
         if wanted.context:
-            ask = replace(ask, prompt=_behind(wanted.context, tuple(ask.prompt), engine))
+            assert isinstance(ask.prompt, Tokens)
+            ask = replace(ask, prompt=_behind(wanted.context, ask.prompt, engine))
     return OllamaReply(await service.begin(engine, ask), wanted, "response")
 
 
-def _behind(context: Sequence[int], prompt: Sequence[Any], engine: Engine) -> Tokens:
+def _behind(context: Sequence[int], prompt: Tokens, engine: Engine) -> Tokens:
     """A prompt after the tokens of an earlier one and its answer."""
     vocabulary = engine.model.vocabulary
     again = vocabulary.adds_bos and prompt[0] == vocabulary.bos
-    return Tokens([*context, *prompt[again:]])
+    found = Tokens([*context, *prompt[again:]])
+    found.spelled = prompt.spelled
+    return found
 
 
 async def _with_prompt(

@@ -7,7 +7,6 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -55,7 +54,8 @@ class Service:
     @property
     def host(self) -> ModelHost:
         """The model that the request is for; before it names one, the one in use."""
-        return self._entered or self.common.models.current
+        models, name = self.common.models, self.request.query_params.get("model")
+        return self._entered or (models.find(name) if name else models.current)
 
     def require_started(self) -> None:
         self._require_open()
@@ -75,7 +75,7 @@ class Service:
     async def open_model(self, name: str | None) -> Model:
         self._require_open()
         models = self.common.models
-        host = models.find(name)
+        host = models.find(name or self.request.query_params.get("model"))
         await models.enter(host)
         self._entered = host
         return host.require_opened()
@@ -101,17 +101,18 @@ class Service:
     def variables(
         self, given: Mapping[str, Any] | None = None, *, effort: str | None = None
     ) -> dict[str, Any]:
-        """Variables for a template: the request's, and what llama.cpp passes besides.
-        FireFunction's wants tools as text, in `functions`."""
-        today = datetime.now()
-        return {
-            "date_string": today.strftime("%d %b %Y"),
-            "datetime": today.strftime("%b %d %Y"),
-            "functions": "",
-            "enable_thinking": effort != "none" if effort else self.options.thinking,
-            **({"reasoning_effort": effort} if effort and effort != "none" else {}),
-            **(given or {}),
-        }
+        """Variables for a template: the request's, and whether to think by the names that families
+        have for it. The others are given only where somebody decides, as their models think less by
+        themselves."""
+        thinks = effort != "none" if effort else self.options.thinking
+        found = {"enable_thinking": thinks, **(given or {})}
+        if effort and effort != "none":
+            found.setdefault("reasoning_effort", effort)
+        if effort or "enable_thinking" in (given or {}) or not thinks:
+            thinks = bool(found["enable_thinking"])
+            budget = {} if thinks else {"thinking_budget": 0}
+            found = {"thinking": thinks, "reasoning": thinks, **budget, **found}
+        return found
 
     def longest(self, asked: int | None, name: str = "max_tokens") -> int | None:
         """The longest answer to a request for so many tokens, which the client calls `name`; None

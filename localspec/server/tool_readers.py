@@ -24,18 +24,20 @@ Parsed = tuple[list[tuple[str, str]], int | None]
 """Names and arguments (JSON, of which the last may be a beginning) of calls, and where these end;
 None where they go on."""
 
-_MARKS = (
+MARKS = (
     *("<tool_call>", "<function=", "[TOOL_CALLS]"),
     *("<|python_tag|>", "<|python_start|>", "<|tool_call_start|>"),
     *("<|tool_call|>", "<TOOLCALL>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"),
     *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<minimax:tool_call>"),
     *("<|START_ACTION|>", "Action:\n```json", "<start_function_call>", "<|tool_call>"),
+    *("<seed:tool_call>", "<tool_calls>", "functools["),
 )
-_CLOSES = (
+CLOSES = (
     *("</tool_call>", "<|python_end|>", "<|tool_call_end|>"),
     *("<|/tool_call|>", "</TOOLCALL>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"),
     *("```<｜tool▁call▁end｜>", "<|tool_call_end|>", "<|tool_calls_section_end|>"),
     *("</minimax:tool_call>", "<|END_ACTION|>", "```"),
+    *("</seed:tool_call>", "</tool_calls>", "</function>"),
 )
 _LONGEST = 40
 """Characters before a call's name or arguments, apart from its name."""
@@ -45,6 +47,7 @@ _QUOTES, _BARE_KEY = re.compile(r'<escape>|<\|"\|>'), re.compile(r"([{,]\s*)([^\
 _QUOTED_ENDS = re.compile(r"\s*(?:<end_function_call>|<tool_call\|>)")
 _LIST_ENDS = re.compile(r"\)\s*\]")
 _UNREADABLE = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
+_STRING, _CONTROL = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL), re.compile(r"[\0-\x1f]")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 
@@ -57,13 +60,14 @@ def _json(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     Command R calls them tool_name and parameters). Without a mark before it, only a tool's name
     makes it a call."""
     start, end = found.end(), _end(text, found.end())
-    call = _partial(text[start:end], True)
+    said = _escaped(text[start:end])
+    call = _partial(said, True)
     name = call.get("name", call.get("tool_name"))
     if name is None and end is None and call.keys() <= _BEFORE_NAME:
         return [], None
     if not isinstance(name, str) or (not found["mark"] and name not in tools):
         raise NotCall
-    return [(name, _arguments(text[start:end], complete=end is not None))], end
+    return [(name, _arguments(said, complete=end is not None))], end
 
 
 class _Tags:
@@ -129,11 +133,12 @@ def _named(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     """`[TOOL_CALLS]NAME[ARGS]{…}` (Mistral), whose marks are control tokens and leave no text, or
     `<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}<｜tool▁call▁end｜>` (DeepSeek), or with a type
     before the name and a fence around the arguments (R1), or
-    `functions.NAME:0<|tool_call_argument_begin|>{…}` (Kimi K2)."""
+    `functions.NAME:0<|tool_call_argument_begin|>{…}` (Kimi K2), or `<function=NAME>{…}` (Llama)."""
     start, end = found.end(), _end(text, found.end())
+    said = _escaped(text[start:end])
     if end is None:
-        _partial(text[start:], True)
-    return [(found["name"] or found["separated"], text[start:end])], end
+        _partial(said, True)
+    return [(found["name"] or found["separated"] or found["bare"], said)], end
 
 
 def _quoted(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
@@ -178,16 +183,17 @@ def _python_call(call: ast.expr) -> tuple[str, str]:
 
 
 _FORMATS: Mapping[str, Callable[[str, re.Match[str], Schemas], Parsed]]
-_FORMATS = {"json": _json, "function": _xml, "name": _named, "python": _python}
+_FORMATS = {"json": _json, "function": _xml, "name": _named, "python": _python, "bare": _named}
 _FORMATS |= {"keyed": _keyed, "separated": _named, "invoked": _invoked, "quoted": _quoted}
 
 
 def _header(names: Sequence[str]) -> re.Pattern[str]:
-    """What stands before the arguments of a call; `names` need no mark before them."""
-    marks = "|".join(re.escape(mark) for mark in _MARKS if mark != "<function=")
-    known = "|".join(re.escape(name) for name in names) or "(?!)"
+    """What stands before the arguments of a call, of a function of these names."""
+    marks = "|".join(re.escape(mark) for mark in MARKS if mark != "<function=")
+    known = "|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)"
     return re.compile(
-        rf"\s*(?P<mark>{marks})?\s*(?:(?P<json>\[?\s*(?={{))|<function=(?P<function>[^>\s]+)>|"
+        rf"\s*(?:<tool_calls>\s*(?=<))?(?P<mark>{marks})?\s*(?:(?P<json>\[?\s*(?={{))|"
+        r"<function=(?P<bare>[^>\s]+)>\s*(?={)|<function=(?P<function>[^>\s]+)>|"
         rf"(?P<python>\[)\s*(?=[A-Za-z_][\w.]*\()|"
         r"(?<=<tool_call>)\s*(?P<keyed>[\w.:-]+)\s*(?=<arg_key>|</tool_call>)|"
         r"(?(mark)(?:<｜tool▁call▁begin｜>|<\|tool_call_begin\|>)?\s*"
@@ -195,23 +201,19 @@ def _header(names: Sequence[str]) -> re.Pattern[str]:
         r"(?:<｜tool▁sep｜>|\n```json\n|<\|tool_call_argument_begin\|>)\s*(?={)|(?!))|"
         r'<invoke name="(?P<invoked>[^">]+)">|'
         r"(?(mark)call:(?P<quoted>[\w.:-]+)(?={)|(?!))|"
-        rf"(?P<name>{known})(?:(?:\[CALL_ID\])?\w{{9}})?(?:\[ARGS\])?\s*(?={{))"
+        rf"(?(mark)(?P<name>{known})(?:(?:\[CALL_ID\])?\w{{9}})?(?:\[ARGS\])?\s*(?={{)|(?!)))"
     )
 
 
 class CallReader:
-    """Text, and calls: behind a mark (a tool's name too where they are `named`), at the beginning,
-    or behind another call. Where a grammar lets there be calls `only`, what is cut off is none.
-    Of several calls the first is told where a `single` one is wanted."""
+    """Text, and calls: behind a mark, at the beginning, or behind another call. Where a grammar
+    lets there be calls `only`, what is cut off is none. Of several calls the first is told where a
+    `single` one is wanted."""
 
-    def __init__(
-        self, tools: Schemas, *, named: bool = False, only: bool = False, single: bool = False
-    ) -> None:
+    def __init__(self, tools: Schemas, *, only: bool = False, single: bool = False) -> None:
         self._tools = tools
         self._only, self._single, self._begun = only, single, 0
-        self._names = sorted(tools, key=len, reverse=True) if named else []
-        self._header = _header(self._names)
-        self._marks = (*_MARKS, *self._names)
+        self._header = _header([*tools])
         self._held = ""
         self._step = self._in_call
         self._told: list[int] = []  # characters of the arguments of each call here
@@ -231,12 +233,12 @@ class CallReader:
 
     def _in_text(self) -> tuple[list[Piece], bool]:
         held = self._held
-        starts = [held.find(mark) for mark in self._marks if mark in held]
+        starts = [held.find(mark) for mark in MARKS if mark in held]
         if starts:
             self._step = self._in_call
             at = len(held[: min(starts)].rstrip("\n"))
         else:
-            at = len(held) - max(held_back(held, mark, also="\n") for mark in self._marks)
+            at = len(held) - max(held_back(held, mark, also="\n") for mark in MARKS)
         self._held = held[at:]
         return _text(held[:at]), bool(starts)
 
@@ -264,7 +266,7 @@ class CallReader:
     def _refused(self) -> list[Piece]:
         held, begun, self._told, self._step = self._held, bool(self._told), [], self._in_text
         rest = held.lstrip()
-        mark = next((one for one in self._marks if rest.startswith(one)), "")
+        mark = next((one for one in MARKS if rest.startswith(one)), "")
         at = len(held) if begun else len(held) - len(rest) + len(mark)
         self._held = held[at:]
         return [] if begun else _text(held[:at])
@@ -276,10 +278,8 @@ class CallReader:
             parse = next(_FORMATS[name] for name in _FORMATS if header[name] is not None)
             return parse(held, header, self._tools)
         begun = held.lstrip()
-        known = any(one.startswith(begun) or begun.startswith(one) for one in self._names)
-        marked = any(one.startswith(begun) or begun.startswith(one) for one in _MARKS)
-        named = known and not re.search(r"\s\S", begun)
-        if not (begun == "" or begun[0] in "<[" or marked or named):
+        marked = any(one.startswith(begun) or begun.startswith(one) for one in MARKS)
+        if not (begun == "" or begun[0] in "<[" or marked):
             raise NotCall
         longest = _LONGEST * (3 if begun.startswith(("<｜", "<|tool_call")) else 1)
         if len(begun) > longest + max(map(len, self._tools), default=0):
@@ -288,11 +288,11 @@ class CallReader:
 
     def _behind_call(self) -> tuple[list[Piece], bool]:
         self._held = self._held.lstrip(" \t\r\n,;]}")
-        for mark in _CLOSES:
+        for mark in CLOSES:
             if self._held.startswith(mark):
                 self._held = self._held[len(mark) :]
                 return [], True
-        if any(mark.startswith(self._held) for mark in _CLOSES):
+        if any(mark.startswith(self._held) for mark in CLOSES):
             return [], False
         self._step = self._in_call
         return [], True
@@ -360,9 +360,18 @@ def _dumped(value: Any) -> str:
 def _end(text: str, start: int) -> int | None:
     """Where the JSON value that begins there ends; None where it is not complete."""
     try:
-        return json.JSONDecoder().raw_decode(text, start)[1]
+        return json.JSONDecoder(strict=False).raw_decode(text, start)[1]
     except ValueError:
         return None
+
+
+def _escaped(text: str) -> str:
+    """With line ends in strings as JSON has them: models leave them as they are."""
+
+    def escaped(string: re.Match[str]) -> str:
+        return _CONTROL.sub(lambda one: json.dumps(one[0])[1:-1], string[0])
+
+    return _STRING.sub(escaped, text)
 
 
 def _partial(text: str, mode: Literal[True, "trailing-strings"]) -> Any:

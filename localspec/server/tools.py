@@ -157,7 +157,7 @@ def explained(choice: ToolChoice, schema: str | None) -> str:
     return f"You can call these functions:\n{described}\nAnswer with {call}{answer}."
 
 
-def reader_for(choice: ToolChoice, template: str, *, guided: bool, formed: bool) -> Reader:
+def reader_for(choice: ToolChoice, *, guided: bool, formed: bool) -> Reader:
     """`guided`: a grammar makes the model call, or else answer by the client's schema (`formed`),
     or with a response."""
     if not choice.tools:
@@ -165,5 +165,5 @@ def reader_for(choice: ToolChoice, template: str, *, guided: bool, formed: bool)
     schemas = {tool.name: tool.parameters for tool in choice.tools}
     if guided and not choice.must and not formed:
         return CallOrResponse(schemas)
-    named, only = "[TOOL_CALLS]" in template, guided and not formed
-    return CallReader(schemas, named=named, only=only, single=choice.several is False)
+    only = guided and not formed
+    return CallReader(schemas, only=only, single=choice.several is False)

@@ -45,15 +45,16 @@ def test_the_likeliest_are_the_first_of_what_may_follow(
     assert grammar.likeliest(row, k).tolist() == expected[masked[expected] > -np.inf].tolist()
 
 
-def test_what_has_to_match_may_come_behind_a_thought(vocabulary: Vocabulary) -> None:
+@pytest.mark.parametrize("closes", ["</think>", "<|user|>"])  # a text, and a control token
+def test_what_has_to_match_may_come_behind_a_thought(vocabulary: Vocabulary, closes: str) -> None:
     for grammar in (
-        Grammar(vocabulary, 'root ::= "ab"', thinks=True),
-        Grammar(vocabulary, 'start: "ab"', thinks=True),
-        Grammar.from_regex(vocabulary, "ab", thinks=True),
+        Grammar(vocabulary, 'root ::= "ab"', closes=closes),
+        Grammar(vocabulary, 'start: "ab"', closes=closes),
+        Grammar.from_regex(vocabulary, "ab", closes=closes),
     ):
         advance(vocabulary, grammar, "ab? </thi")
         assert {b"x", b"n"} < pieces(vocabulary, grammar)
-        advance(vocabulary, grammar, "nk>\n\n")
+        advance(vocabulary, grammar, f"nk {closes}\n\n")
         assert {b"a", b"ab"} < pieces(vocabulary, grammar)
         assert b"x" not in pieces(vocabulary, grammar)
         advance(vocabulary, grammar, "ab")

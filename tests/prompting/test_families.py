@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from localspec import ModelOptions, UsageError
 from localspec.llama.model import Model
 from localspec.prompting.content import Content, marked, plain
 from localspec.prompting.prompt import PromptBuilder, Tokens
+from localspec.prompting.reasoning import ends_thinking, thought_marks
 from localspec.prompting.template import Message
 from localspec.prompting.tokenizing import prompt_tokens
 from tests.support.families import FAMILIES, Family
@@ -89,7 +91,8 @@ def test_calls_and_results_are_told(family: Family, opened: Open) -> None:
     found = text(opened(family), ASK, call(), result("Rain."), ANSWER, AGAIN)
     for word in ("U", "weather", "city", "Rome", "Rain.", "A", "V"):
         assert word in found
-    assert text(opened(family), ASK, call('{"a": 1}'), result("x")).count('"a"') == 1
+    found = text(opened(family), ASK, call('{"a": 1}'), result("x"))
+    assert len(re.findall(r'[^\w\\]a"?(?:: ?|>)1', found)) == 1
 
 
 def conversations() -> st.SearchStrategy[list[Any]]:
@@ -163,6 +166,24 @@ def test_an_answer_of_channels_is_taken_without_their_markers(opened: Open) -> N
     found = text(prompts, ASK, {"role": "assistant", "content": said}, AGAIN)
     assert "<|start|>assistant<|channel|>final<|message|>Yes<|end|>" in found
     assert "Hm" not in found
+
+
+@pytest.mark.parametrize("name", ["ministral3", "seed-oss", "gemma4", "qwen3"])
+def test_marks_of_thoughts_are_told_in_one_way(opened: Open, name: str) -> None:
+    family = next(family for family in FAMILIES if family.name == name)
+    prompts, (opens, closes) = opened(family), thought_marks(family.template)
+    special = {token.id: one for one, token in prompts.vocabulary.special_tokens.items()}
+    spelled = rendered(prompts, [ASK]).spelled
+    shown = {special[token]: text for token, text in spelled.items()}
+    assert shown == {opens.removesuffix("thought"): b"<think>", closes: b"</think>"}
+    assert ends_thinking(f"U{opens.removesuffix('thought')}\n", ASK)
+    assert ends_thinking(f"U{opens}\nHm", {"role": "assistant", "content": "Hm"})
+    assert not ends_thinking(f"U{opens}\nHm{closes}Yes", {"role": "assistant", "content": "Yes"})
+    again = text(
+        prompts, ASK, {"role": "assistant", "content": "<think>\nHm\n</think>\n\nYes"}, ASK
+    )
+    assert "Yes" in again
+    assert "Hm" not in again
 
 
 def forgery(family: Family) -> str:

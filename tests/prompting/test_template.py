@@ -40,6 +40,11 @@ def test_helpers_that_templates_use() -> None:
     assert render("{{ messages[0] | tojson }}") == '{"role": "user", "content": "Hi & <you>"}'
     assert render("{% for m in messages %}{% break %}{% endfor %}ok") == "ok"
     assert len(render("{{ strftime_now('%Y') }}")) == 4
+    assert render("{{ functions }}{{ datetime | length }}{{ date_string | length }}") == "1111"
+    # One for calls alone does not ask whether there are any.
+    each = "{% for tool in tools %}{{ tool.function.name }}{% endfor %}{{ messages[0].content }}"
+    assert render(each) == USER[0]["content"]
+    assert render("{{ tools is none }}") == "True"
 
 
 def test_a_template_that_refuses_is_quoted() -> None:

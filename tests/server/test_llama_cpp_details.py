@@ -232,8 +232,8 @@ def test_pages_of_this_machine_may_be_let_in(small: Running, origin: str, allowe
 
 
 THINKS = (
-    "{{ date_string }}/{{ datetime }}/{% for m in messages %}{{ m['content'] }}{% endfor %}"
-    "{% if add_generation_prompt %}"
+    "{{ date_string }}/{{ datetime }}/[{{ thinking }}{{ thinking_budget }}]"
+    "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}"
     "{{ '<|assistant|>' }}{% if not enable_thinking %}{{ '<think></think>' }}{% endif %}{% endif %}"
 )
 
@@ -250,9 +250,11 @@ def test_models_think_unless_somebody_says_no(tmp_path: Path) -> None:
                 return str(server.post("/apply-template", body).json["prompt"])
 
             assert prompt().endswith("<|assistant|>") is thinks
+            assert ("[]" if thinks else "[False0]") in prompt()
             for said in (True, False):
                 asked = prompt(chat_template_kwargs={"enable_thinking": said})
                 assert asked.endswith("<|assistant|>") is said
+                assert ("[True]" if said else "[False0]") in asked
             days = [datetime.now().strftime("%d %b %Y/%b %d %Y/")]
             told = prompt()
             days.append(datetime.now().strftime("%d %b %Y/%b %d %Y/"))

@@ -42,7 +42,7 @@ def call(name: str, arguments: str) -> list[Piece]:
 
 
 thinking = partial(Thinking, Plain(), open=False)
-any_format, named = partial(CallReader, TOOLS), partial(CallReader, TOOLS, named=True)
+any_format = partial(CallReader, TOOLS)
 call_or_response = partial(CallOrResponse, TOOLS)
 CASES: list[tuple[Callable[[], Reader], str, list[Piece]]] = [
     (Plain, "As it is <tool_call>", [Text("As it is <tool_call>")]),
@@ -143,6 +143,17 @@ CASES: list[tuple[Callable[[], Reader], str, list[Piece]]] = [
     (any_format, 'f\n```json\n{"n": 1}\n```', [Text('f\n```json\n{"n": 1}\n```')]),
     (any_format, '<TOOLCALL>[{"name": "g", "arguments": {}}]</TOOLCALL>', call("g", "{}")),
     (any_format, '<|tool_call|>[{"name": "g", "arguments": {}}]<|/tool_call|>', call("g", "{}")),
+    (any_format, 'Now.\n<seed:tool_call>\n<function=f>\n<parameter=s>x</parameter>\n</function>\n'
+     "</seed:tool_call>", [Text("Now."), *call("f", '{"s": "x"}')]),
+    (any_format, '<tool_calls>\n<tool_call>f\n```json\n{"s": "x"}\n```\n</tool_call>\n'
+     "</tool_calls>", call("f", '{"s": "x"}')),
+    (any_format, 'functools[{"name": "f", "arguments": {}}]', call("f", "{}")),
+    (any_format, "import functools\nfrom a", [Text("import functools\nfrom a")]),
+    (any_format, 'Hm.<function=f>{"s": "x"}</function>', [Text("Hm."), *call("f", '{"s": "x"}')]),
+    (any_format, '<tool_call>{"name": "f", "arguments": {"s": "a\n\t\\n"}}</tool_call>',
+     call("f", '{"s": "a\\n\\t\\n"}')),
+    (any_format, '[TOOL_CALLS]f[ARGS]{"s": "a\nb"}', call("f", '{"s": "a\\nb"}')),
+    (thinking, "<think>thought\nHm\n</think>Yes", [Thought("Hm"), Text("Yes")]),
     (any_format, '[f(s="a)]", n=-1), g()]',
      [*call("f", '{"s": "a)]", "n": -1}'), *call("g", "{}")]),
     (any_format, "<|python_start|>[a.f(o={'k': [1]})]<|python_end|>",
@@ -150,13 +161,13 @@ CASES: list[tuple[Callable[[], Reader], str, list[Piece]]] = [
     (any_format, "[f(x)] is text", [Text("[f(x)] is text")]),
     (any_format, "[f(s='never ends", [Text("[f(s='never ends")]),
     (
-        named,
-        'I will get_weather.\n[TOOL_CALLS]get_weather[ARGS]{"c": 1}g012345678{"d": {}}',
-        [Text("I will get_weather."), *call("get_weather", '{"c": 1}'), *call("g", '{"d": {}}')],
+        any_format,
+        'I will g {}.\n[TOOL_CALLS]get_weather[ARGS]{"c": 1}[TOOL_CALLS]g012345678{"d": {}}',
+        [Text("I will g {}."), *call("get_weather", '{"c": 1}'), *call("g", '{"d": {}}')],
     ),
-    (named, 'Yes. get_weather[CALL_ID]abcdefghi[ARGS]{"c": 1}',
+    (any_format, 'Yes. [TOOL_CALLS]get_weather[CALL_ID]abcdefghi[ARGS]{"c": 1}',
      [Text("Yes. "), *call("get_weather", '{"c": 1}')]),
-    (named, "get_weather is\ng, f and {", [Text("get_weather is\ng, f and {")]),
+    (any_format, "get_weather is\ng, f and {", [Text("get_weather is\ng, f and {")]),
     (
         Channels,
         "<|channel|>analysis<|message|>Hm<|end|><|start|>assistant<|channel|>commentary<|message|>"
