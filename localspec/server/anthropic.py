@@ -46,7 +46,13 @@ class Block(Record):
     tool_name: str | None = None
     input: dict[str, Any] | None = None
     tool_use_id: str | None = None
-    content: str | list[Block] | None = None
+    content: str | list[Block] | Block | None = None
+
+    @property
+    def hosted(self) -> bool:
+        """Whether it tells of a tool that the usual provider runs."""
+        others = ("server_tool_use", "mcp_tool_use", "container_upload")
+        return self.type in others or self.type.endswith("_tool_result")
 
 
 class AnthropicMessage(Record):
@@ -77,7 +83,8 @@ class Conversation(Record):
             if isinstance(message.content, str):
                 found.append(Message(role=message.role, content=message.content))
             else:
-                found += _messages(message.role, message.content)
+                told = [block for block in message.content if not block.hosted]
+                found += _messages(message.role, told)
         return found
 
     def choice(self) -> ToolChoice:
@@ -146,11 +153,11 @@ def _call(block: Block) -> ToolCall:
     return ToolCall(id=block.id, function=FunctionCall(name=block.name or "", arguments=arguments))
 
 
-def _text(content: str | Sequence[Block]) -> str:
+def _text(content: str | Sequence[Block] | Block) -> str:
     if isinstance(content, str):
         return content
     found = []
-    for block in content:
+    for block in [content] if isinstance(content, Block) else content:
         if block.type in ("thinking", "redacted_thinking"):
             continue
         source = block.source
@@ -158,8 +165,8 @@ def _text(content: str | Sequence[Block]) -> str:
             found.append(source.data)
         elif block.type == "document" and isinstance(source, Source) and source.type == "content":
             found.append(_text(source.content))
-        elif block.type == "search_result":
-            found += [block.title or "", _text(block.content or "")]
+        elif block.type in ("search_result", "compaction"):
+            found += [*filter(None, [block.title]), _text(block.content or "")]
         elif block.type in ("text", "tool_reference"):
             found.append(block.text or block.tool_name or "")
         else:

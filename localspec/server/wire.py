@@ -55,12 +55,6 @@ class BiasedSampling(Sampling):
 
     logit_bias: dict[str, float] | list[list[int | float | str | bool]] | None = None
     ignore_eos: bool | None = None
-    # Samplers that localspec does not have: refused unless they are off.
-    mirostat: int | None = None
-    dry_multiplier: float | None = None
-    xtc_probability: float | None = None
-    typical_p: float | None = None
-    dynatemp_range: float | None = None
 
     def bias(self, engine: Engine) -> dict[int, float]:
         vocabulary = engine.model.vocabulary
@@ -91,12 +85,6 @@ class BiasedSampling(Sampling):
             found |= {t: -math.inf for t in range(vocabulary.size) if vocabulary.ends(t)}
         return found
 
-    def require_known_samplers(self) -> None:
-        off = {"mirostat": 0, "dry_multiplier": 0, "xtc_probability": 0, "typical_p": 1}
-        for name, value in {**off, "dynatemp_range": 0}.items():
-            if getattr(self, name) not in (None, value):
-                raise ApiError(400, f"{name} is not supported. Leave it out.", param=name)
-
 
 def _invalid_bias(why: str) -> ApiError:
     return ApiError(400, f"logit_bias {why}.", param="logit_bias")
@@ -117,7 +105,6 @@ def sampling_of(
     if fields.seed is not None and fields.seed >= 0:  # llama.cpp's -1 draws one
         options["seed"] = (fields.seed + choice) % (1 << 64)
     if isinstance(fields, BiasedSampling):
-        fields.require_known_samplers()
         options["logit_bias"] = {**defaults.logit_bias, **fields.bias(engine)}
     return dataclasses.replace(
         defaults, **{name: value for name, value in options.items() if value is not None}

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.nightly
 
 ASK: Any = [{"role": "user", "content": "Tell me a story about a fox."}]
 OPEN = {"type": "object", "properties": {"a": {"enum": ["x"]}}, "required": ["a"]}
-USED = ("qwen3.5", "qwen3", "llama2", "llama3.1", "mistral-v3", "chatml", "gpt-oss")
+USED = ("qwen3.5", "qwen3", "llama2", "llama3.1", "mistral-v3", "chatml", "gpt-oss", "ministral3")
 NO_PARAMETERS: Any = (None, {}, {"type": "object", "properties": {}, "required": []})
 
 
@@ -224,7 +224,7 @@ PARIS = '{"city": "Paris", "days": 3}'
             "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>",
         ),
         ("llama3.1", '[weather(city="Paris", days=3)]'),
-        ("mistral-v3", f"weather{PARIS}"),
+        ("mistral-v3", f"[TOOL_CALLS]weather{PARIS}"),
         (
             "gpt-oss",
             "<|channel|>analysis<|message|>Look.<|end|><|start|>assistant<|channel|>commentary "
@@ -397,11 +397,15 @@ def test_ollamas_clients_may_add_a_tag(families: Running) -> None:
     assert chat(families, "qwen3:latest", max_tokens=1).json["model"] == "qwen3"
 
 
-def test_channels_without_tools(families: Running) -> None:
-    said = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>A"
-    asked: Any = {"grammar": f"root ::= {json.dumps(said)}", "max_tokens": 99}
-    found = message(chat(families, "gpt-oss", **asked))
-    assert (found["reasoning_content"], found["content"]) == ("Hm.", "A")
+def test_thoughts_between_marks_that_are_control_tokens(families: Running) -> None:
+    body: Any = {"model": "ministral3", "content": "[THINK]"}
+    (opens,) = families.post("/tokenize", body).json["tokens"]
+    found = message(chat(families, "ministral3", logit_bias={str(opens): 100}))
+    assert (found["reasoning_content"][:7], found["content"]) == ("<think>", "")
+    told = {"role": "assistant", "content": "A", "reasoning_content": "Hm."}
+    body = {"model": "ministral3", "messages": [*ASK, told]}
+    prompt = families.post("/apply-template", body).json["prompt"]
+    assert prompt.endswith("[THINK]\nHm.\n[/THINK]\n\nA")
 
 
 @pytest.mark.parametrize("model", ["llama2", "qwen3"])
@@ -472,12 +476,15 @@ def test_ways_to_choose_a_tool(families: Running, choice: Any) -> None:
         *("guided_json", "guided_choice", "structured_outputs", "ebnf", "min_tokens"),
         *("stop_token_ids", "allowed_token_ids", "bad_words", "include_stop_str_in_output"),
         *("chat_template", "truncate_prompt_tokens", "documents", "prompt_logprobs", "stop_regex"),
+        *("best_of", "use_beam_search", "top_n_sigma", "lora", "modalities", "audio"),
     ],
 )
 def test_wishes_in_the_words_of_others_are_not_left_out(families: Running, name: str) -> None:
     reply = chat(families, "qwen3", **{name: ["yes", "no"]})
     assert reply.status == 400
     assert name in reply.body.decode()
+    off = {"best_of": 1, "use_beam_search": False, "top_n_sigma": -1.0, "modalities": ["text"]}
+    assert chat(families, "qwen3", max_tokens=1, lora=[], mirostat=0, tfs=1, **off).status == 200
     assert chat(families, "qwen3", **{name: None if name == "guided_json" else 0}).status == 200
 
 
@@ -704,24 +711,45 @@ def test_items_of_a_coding_agent(families: Running) -> None:
     hosted = [
         {"type": "additional_tools", "tools": [{"type": "custom", "name": "exec"}]},
         {"type": "web_search_call", "status": "completed", "action": {"type": "search"}},
+        {"type": "mcp_call", "name": "f", "arguments": "{}", "output": "x", "server_label": "s"},
+        {"type": "compaction", "encrypted_content": "x"},
     ]
     again = {"role": "user", "content": "Go on."}
     assert counted(*hosted, again) == counted(again)
     call = {"type": "custom_tool_call", "call_id": "c", "name": "exec", "input": "ls /tmp"}
     output = {"type": "custom_tool_call_output", "call_id": "c", "output": "notes.txt"}
-    same = [
-        {
-            "type": "function_call",
-            "call_id": "c",
-            "name": "exec",
-            "arguments": '{"input": "ls /tmp"}',
-        },
-        {**output, "type": "function_call_output"},
-    ]
-    assert counted(call, output, again) == counted(*same, again) > counted(again)
+    shell = {"type": "exec_call", "call_id": "c", "action": {"input": "ls /tmp"}}
+    function = {"type": "function_call", "call_id": "c", "name": "exec"}
+    function["arguments"] = '{"input": "ls /tmp"}'
+    result = {**output, "type": "function_call_output"}
+    assert counted(call, output, again) == counted(function, result, again) > counted(again)
+    assert counted(shell, output, again) == counted(function, result, again)
+    listed = {**output, "output": [{"stdout": "a.txt"}]}
+    assert counted(shell, listed, again) == counted(
+        function, {**result, "output": '[{"stdout": "a.txt"}]'}, again
+    )
     lost = {"model": "llama2", "input": [*ASK, {"type": "item_reference", "id": "msg_1"}]}
     reply = families.post("/v1/responses", lost)
     assert (reply.status, "item_reference" in reply.body.decode()) == (400, True)
+
+
+def test_blocks_of_tools_that_the_usual_provider_runs(families: Running) -> None:
+    def counted(*blocks: Any) -> int:
+        told = [{"type": "text", "text": "So."}, *blocks]
+        messages = [*ASK, {"role": "assistant", "content": told}, *ASK]
+        reply = families.post(
+            "/v1/messages/count_tokens", {"model": "llama2", "messages": messages}
+        )
+        assert reply.status == 200, reply.body
+        return int(reply.json["input_tokens"])
+
+    search = {"type": "server_tool_use", "id": "1", "name": "web_search", "input": {"query": "a"}}
+    found = {"type": "web_search_result", "title": "T", "url": "u", "encrypted_content": "x"}
+    for content in ([found], {"type": "web_search_tool_result_error", "error_code": "x"}):
+        result = {"type": "web_search_tool_result", "tool_use_id": "1", "content": content}
+        assert counted(search, result) == counted()
+    summary = {"type": "compaction", "content": "Foxes."}
+    assert counted(summary) == counted({"type": "text", "text": "Foxes."})
 
 
 def test_log_probabilities_of_responses(families: Running) -> None:

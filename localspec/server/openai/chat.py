@@ -60,6 +60,16 @@ _REFUSED = {
 }
 """Fields of vLLM and SGLang, and OpenAI's former tools, without which the answer would not be the
 one that is asked for; and what to use."""
+_OFF: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("mirostat", "mirostat_mode", "dry_multiplier", "xtc_probability"), ()),
+    **dict.fromkeys(("dynatemp_range", "smoothing_factor", "top_a", "use_beam_search"), ()),
+    **dict.fromkeys(("typical_p", "typical", "tfs", "tfs_z"), (1,)),
+    **dict.fromkeys(("top_n_sigma", "adaptive_target"), (-1,)),
+    "lora": (),
+    "audio": (),
+    "modalities": (["text"],),
+}
+"""Samplers and the like that localspec does not have; values that change nothing, besides 0."""
 
 
 class Prediction(Record):
@@ -107,10 +117,14 @@ class AnswerFields(BiasedSampling):
         choice: int = 0,
         logprobs: int | None = None,
     ) -> Ask:
+        extra = self.model_extra or {}
         for name, instead in _REFUSED.items():
-            if (self.model_extra or {}).get(name):
+            if extra.get(name):
                 why = f"{name} is not known here. Use {instead}."
                 raise ApiError(400, why, param=name)
+        for name, values in {**_OFF, "best_of": (1, self.n)}.items():
+            if (value := extra.get(name)) and value not in values:
+                raise ApiError(400, f"{name} is not supported. Leave it out.", param=name)
         schema = None if self.json_schema is None else json.dumps(self.json_schema)
         return Ask(
             prompt=prompt,

@@ -17,7 +17,14 @@ from localspec.server.answer_figures import chat_logprobs
 from localspec.server.answers import Answers, Ask, Part
 from localspec.server.chat_prompt import Chat, ask_of
 from localspec.server.failures import ApiError, logger
-from localspec.server.openai.messages import Content, FunctionCall, Message, ToolCall, messages_of
+from localspec.server.openai.messages import (
+    Content,
+    ContentPart,
+    FunctionCall,
+    Message,
+    ToolCall,
+    messages_of,
+)
 from localspec.server.reply import Event, NamedEvents
 from localspec.server.service import Service
 from localspec.server.tools import Tool, chosen, without_hosted
@@ -25,7 +32,8 @@ from localspec.server.wire import Record, Sampling, sampling_of, schema_of
 
 _HOSTED = (
     *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"),
-    *("mcp_list_tools", "additional_tools"),
+    *("mcp_list_tools", "additional_tools", "mcp_call", "mcp_approval_request"),
+    *("mcp_approval_response", "compaction"),
 )
 """Items about tools that the usual provider runs, which tell this model nothing."""
 _LOGPROBS = "message.output_text.logprobs"
@@ -33,13 +41,16 @@ _LOGPROBS = "message.output_text.logprobs"
 
 class Item(Record):
     type: str | None = None
+    id: str | None = None
     role: str | None = None
     content: Content | None = None
     call_id: str | None = None
     name: str | None = None
     arguments: str | None = None
     input: str | None = None
-    output: Content | None = None
+    action: dict[str, Any] | None = None  # of a shell
+    operation: dict[str, Any] | None = None  # of a patch
+    output: Annotated[Content | list[Any] | None, Field(union_mode="left_to_right")] = None
 
 
 class ResponseTool(Record):
@@ -109,15 +120,17 @@ def _message(item: Item) -> Message:
     kind = item.type or "message"
     if kind == "message":
         return Message(role=item.role or "user", content=item.content or "")
-    if kind == "function_call":
-        function = FunctionCall(name=item.name or "", arguments=item.arguments or "{}")
+    if kind.endswith("_call"):  # of a function or of a tool that the client has
+        told = {"input": item.input or ""} if kind == "custom_tool_call" else {}
+        told = item.action or item.operation or told
+        arguments = item.arguments or json.dumps(told, ensure_ascii=False)
+        function = FunctionCall(name=item.name or kind.removesuffix("_call"), arguments=arguments)
         return Message(role="assistant", tool_calls=[ToolCall(id=item.call_id, function=function)])
-    if kind == "custom_tool_call":
-        arguments = json.dumps({"input": item.input or ""}, ensure_ascii=False)
-        function = FunctionCall(name=item.name or "", arguments=arguments)
-        return Message(role="assistant", tool_calls=[ToolCall(id=item.call_id, function=function)])
-    if kind in ("function_call_output", "custom_tool_call_output"):
-        return Message(role="tool", content=item.output or "", tool_call_id=item.call_id)
+    if kind.endswith("_call_output"):
+        content: Any = item.output or ""
+        if isinstance(content, list) and not isinstance(content[0], ContentPart):
+            content = json.dumps(content, ensure_ascii=False)
+        return Message(role="tool", content=content, tool_call_id=item.call_id or item.id)
     if kind == "reasoning":
         parts = item.content if isinstance(item.content, list) else ()
         thought = "\n".join(part.text or "" for part in parts)
