@@ -233,16 +233,17 @@ def explained(repository: Repository, typed: str) -> Iterator[None]:
         raise LocalspecError(
             f"HF_HUB_OFFLINE forbids the network. Unset it to pull {printable(typed)}."
         ) from None
-    except HTTPError as error:
-        raise _explanation(error, repository, typed) from None
     except LocalspecError:
         raise
     except Exception as error:
         said = printable(str(error), 300).rstrip(".")
-        if type(error).__name__ == "InvalidURL":  # httpx's, which is no HTTPError
+        if type(error).__name__ in ("InvalidURL", "UnsupportedProtocol"):  # httpx's
             raise LocalspecError(
-                f"{host()} is not a valid address, or leads to one: {said}. Check HF_ENDPOINT."
+                f"{printable(constants.ENDPOINT)} is not a valid address, or leads to one: {said}. "
+                "Check HF_ENDPOINT."
             ) from None
+        if isinstance(error, HTTPError):
+            raise _explanation(error, repository, typed) from None
         if not isinstance(error, ValueError | ImportError | OSError):
             raise
         # A proxy, a certificate, a token or a timeout that is none.

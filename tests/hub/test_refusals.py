@@ -93,10 +93,10 @@ def test_nobody_answers(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
             pull("user/repo")
 
 
-@pytest.mark.parametrize("address", ["nonsense", "http://x:y/", "ftp://x"])
+@pytest.mark.parametrize("address", ["nonsense", "http://x:y/", "ftp://x", '"https://x"'])
 def test_an_endpoint_that_is_none(hub: Hub, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setattr(constants, "ENDPOINT", address)
-    with pytest.raises(LocalspecError, match="HF_ENDPOINT"):
+    with pytest.raises(LocalspecError, match=f"^{address} is not .* address.*Check HF_ENDPOINT"):
         pull("user/repo")
 
 
