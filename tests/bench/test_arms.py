@@ -51,13 +51,6 @@ def test_all_groups(engine: Engine) -> None:
     assert arms[-1].command.endswith("--drafter model --depth 3 --greedy-drafts")
 
 
-def test_without_a_draft_model_those_that_need_none_are_left() -> None:
-    with localspec.load(draft=None, options=ModelOptions(context=512, threads=1)) as alone:
-        names = [arm.name for arm in localspec_arms(alone, GROUPS)]
-    assert names[:4] == ["plain", "planner", "planner, first session", "planner, cold"]
-    assert {*names[4:]} == {"ngram", "lookahead"}
-
-
 def test_a_sample_adds_up(engine: Engine) -> None:
     arm = LocalspecArm(engine, "model", Drafting(drafter="model", depth=3))
     found = [arm.generate(FOX, temperature=t, seed=5, max_tokens=24) for t in (0.0, 0.8, 0.8)]

@@ -8,9 +8,7 @@ import sys
 import psutil
 import pytest
 
-from localspec.bench import contention
 from localspec.bench.contention import Contention
-from localspec.errors import LocalspecError
 
 pytestmark = pytest.mark.nightly
 
@@ -45,21 +43,3 @@ def test_they_end_where_we_are_killed() -> None:
         assert len(pids) == 2
         parent.kill()
     assert gone(pids)
-
-
-def test_one_that_ended_by_itself_is_told() -> None:
-    with Contention(2) as busy:
-        psutil.Process(busy.pids[0]).kill()
-        while busy.lost == 0:
-            pass
-        assert busy.lost == 1
-        assert len(busy.pids) == 1
-
-
-def test_one_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contention, "_PROGRAM", "raise SystemExit")
-    with pytest.raises(LocalspecError, match=r"ended at once.*--contention"), Contention(1):
-        pass
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with pytest.raises(LocalspecError, match=r"No such file.*--contention"), Contention(1):
-        pass

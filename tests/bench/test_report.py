@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from localspec.bench.machine import this_machine
-from localspec.bench.report import markdown, report_text
+from localspec.bench.report import markdown
 from localspec.bench.report_tables import table_text
 from localspec.bench.summary import Table
 from localspec.llama import devices
 from localspec.llama.devices import Device
-from tests.bench.samples import NASTY, a_report, read
+from tests.bench.samples import a_report, read
 
 
 def test_json_comes_back_as_it_was() -> None:
@@ -50,28 +49,6 @@ def test_markdown_has_arms_as_rows_and_suites_as_columns() -> None:
             assert before.replace("\\|", "").count("|") == after.replace("\\|", "").count("|")
 
 
-def test_contention_is_part_of_the_machine() -> None:
-    report = a_report()
-    assert "Contention" not in markdown(report)
-    report.machine = replace(report.machine, contention=2)
-    report.pairs[0].lost_contention = 1
-    assert "- Contention: 2 others computing during every arm, not pinned" in markdown(report)
-    assert "1 of the computing processes ended too early" in markdown(report)
-    assert read(report.to_json()) == report
-
-
-def test_the_terminal_gets_80_columns_without_colour() -> None:
-    report = a_report()
-    text = report_text(report, 80)
-    assert "\x1b" not in text
-    assert max(map(len, text.splitlines())) <= 80
-    assert NASTY in text
-    assert "model depth 2: 0 of 8 greedy answers equal plain's" in text
-    lines = [" ".join(line.split()) for line in text.splitlines()]
-    swept = lines[lines.index("Sweep of the depth, greedy") + 2 :][:2]
-    assert [line.split()[:2] for line in swept] == [["2", "75%"], ["3", "75%"]]
-
-
 def test_gpus_are_those_that_llama_can_use(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of AMD, Intel or Apple, too, of which NVIDIA's tool knows nothing."""
     cpu, gpu = Device("CPU", "A CPU", "CPU", 1, 1), Device("Vulkan0", "A GPU", "GPU", 1, 1)
@@ -104,9 +81,3 @@ def test_every_figure_is_shown_once_and_whole(arms: int, width: int) -> None:
     assert sorted(figures) == sorted(cell for row in rows for cell in row[1:])
     assert lines.count("A note.") == 1
     assert all(name in words for name in SUITES)
-
-
-def test_names_wider_than_the_terminal_are_folded() -> None:
-    table = Table("T", ["arm", "x" * 100], [["y" * 100, "z" * 100]])
-    text = "".join(shown(table, 40)).replace(" ", "")
-    assert (text.count("x"), text.count("y"), text.count("z")) == (100, 100, 100)

@@ -52,16 +52,6 @@ def test_two_columns_on_a_usual_terminal() -> None:
     assert lines[-1].startswith("localspec is 2.00 s ahead")
 
 
-def test_the_end_of_a_long_answer_is_what_is_shown() -> None:
-    laps = [Lap(lane, f"word{n} ", (n,), float(n)) for n in range(400) for lane in (0, 1)]
-    shown = "\n".join(line.plain for line in view(laps).lines(80, 12))
-    assert "word399" in shown
-    assert "word1 " not in shown
-    everything = "\n".join(line.plain for line in view(laps).lines(80, None))
-    assert "word1 " in everything
-    assert "word399" in everything
-
-
 def test_a_further_question_stands_in_both_lanes() -> None:
     found = view(sample())
     found.ask("And then?\x1b[2J")

@@ -210,27 +210,21 @@ def test_stop_strings_end_the_answer(cli: Cli) -> None:
     assert stopped["text"] == whole[: whole.index(word)]
 
 
-def test_the_answer_fits_the_grammar(cli: Cli, tmp_path: Path) -> None:
-    grammar = 'root ::= "yes" | "no"'
-    file = tmp_path / "answer.gbnf"
-    file.write_text(grammar)
-    for value in (grammar, f"@{file}", str(file), 'start: "yes" | "no"'):
-        assert cli("run", "-q", "--grammar", value, STORY).out in ("yes\n", "no\n")
-
-
-def test_the_answer_fits_the_schema(cli: Cli, tmp_path: Path) -> None:
-    schema = '{"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"]}'
-    file = tmp_path / "answer.json"
-    file.write_text(schema)
-    for value in (schema, f"@{file}", str(file)):
-        result = cli("run", "-q", "-n", "40", "--json-schema", value, STORY)
-        assert result.json == {"a": 1}
-
-
-def test_the_answer_matches_the_regular_expression(cli: Cli) -> None:
-    for pattern in ("^(yes|no)$", r"a/\d{2}\."):
-        said = cli("run", "-q", "--regex", pattern, STORY).out
-        assert re.fullmatch(pattern, said.removesuffix("\n"))
+@pytest.mark.parametrize(
+    ("option", "text", "answers"),
+    [
+        ("--grammar", 'root ::= "yes" | "no"', "yes|no"),
+        ("--grammar", 'start: "yes" | "no"', "yes|no"),
+        ("--json-schema", '{"enum": [1]}', "1"),
+        ("--regex", "^(yes|no)$", "yes|no"),
+        ("--regex", r"a/\d{2}\.", r"a/\d{2}\."),
+    ],
+)
+def test_the_answer_fits(cli: Cli, tmp_path: Path, option: str, text: str, answers: str) -> None:
+    file = tmp_path / "answer"
+    file.write_text(text)
+    for value in (text,) if option == "--regex" else (text, f"@{file}", str(file)):
+        assert re.fullmatch(answers, cli("run", "-q", option, value, STORY).out.strip())
 
 
 def test_a_model_without_template_gets_the_prompt_as_it_is(cli: Cli, plain_model: Path) -> None:

@@ -115,14 +115,16 @@ def test_pieces_have_the_gradient_of_the_whole(monkeypatch: pytest.MonkeyPatch) 
     assert found[0][2] == pytest.approx(found[1][2], rel=1e-5)
 
 
+@pytest.mark.parametrize("vocabulary", [None, 400])
 def test_a_draft_learns_and_nothing_is_done_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vocabulary: int | None
 ) -> None:
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     target = kills.prepared(tmp_path)
     request = DistillRequest(
         target=target, shape="32x1x64", epochs=8, batch=128, rate=1e-2, device="cpu"
     )
+    request = replace(request, vocabulary=vocabulary)
     steps = []
     made = distill(request, lambda progress: steps.append(progress.step), print)
     first, last = made.curve[0], made.curve[-1]
@@ -130,39 +132,19 @@ def test_a_draft_learns_and_nothing_is_done_twice(
     assert last.held_loss < 0.75 * first.held_loss
     assert last.acceptance > first.acceptance + 0.05
     with Model(made.path, OPTIONS) as draft, Model(target, OPTIONS) as opened:
-        assert opened.vocabulary.difference(draft.vocabulary) is None
+        assert (opened.vocabulary.difference(draft.vocabulary) is None) == (vocabulary is None)
+        assert draft.vocabulary.size == (vocabulary or opened.vocabulary.size)
     written = made.path.stat().st_mtime_ns
     again = distill(request, lambda _: pytest.fail("it was trained again"), print)
     assert (again.new, again.path.stat().st_mtime_ns) == (False, written)
-    tuned = distill(
-        replace(request, shape=None, begun_from=made.path, rate=1e-4), lambda _: None, print
-    )
-    assert tuned.curve[0].acceptance == pytest.approx(last.acceptance, abs=0.02)
-
-
-def test_a_draft_of_few_tokens_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    target = kills.prepared(tmp_path)
-    request = DistillRequest(
-        target=target,
-        shape="32x1x64",
-        vocabulary=400,
-        epochs=8,
-        batch=128,
-        rate=1e-2,
-        device="cpu",
-    )
-    made = distill(request, lambda _: None, print)
-    first, last = made.curve[0], made.curve[-1]
-    assert last.held_loss < 0.75 * first.held_loss
-    assert last.acceptance > first.acceptance + 0.05
-    with Model(made.path, OPTIONS) as draft:
-        assert draft.vocabulary.size == 400
-    assert not distill(request, lambda _: pytest.fail("it was trained again"), print).new
-    with Model(
-        distill(replace(request, vocabulary=9000), lambda _: None, print).path, OPTIONS
-    ) as all_:
-        assert all_.vocabulary.size == 8192, "no more than there are"
+    if vocabulary is None:
+        more = replace(request, shape=None, begun_from=made.path, rate=1e-4)
+        tuned = distill(more, lambda _: None, print)
+        assert tuned.curve[0].acceptance == pytest.approx(last.acceptance, abs=0.02)
+    else:
+        whole = distill(replace(request, vocabulary=9000), lambda _: None, print).path
+        with Model(whole, OPTIONS) as all_:
+            assert all_.vocabulary.size == 8192, "no more than there are"
 
 
 def test_rounds_are_on_texts_of_the_draft_that_the_target_read(

@@ -49,8 +49,6 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         ({**NESTED, "$ref": "#/$defs/c~0d"}, ["null"], ["3"]),
         ({"properties": {"$ref": {"type": "string"}}}, ['{"$ref":"a"}'], ['{"$ref":1}']),
         ({"type": "string", "maxLength": 2000}, [f'"{"a" * 2000}"'], [f'"{"a" * 2001}"']),
-        ({"type": "integer", "minimum": 3, "exclusiveMaximum": 12}, ["3", "11"], ["2", "12"]),
-        ({"type": "number", "multipleOf": 0.5}, ["1.5", "2"], ["1.2"]),
         (
             {"type": "integer", "minimum": 2**53 + 1, "maximum": 2**53 + 9},
             ["9007199254740994", "9007199254741000"],
@@ -61,8 +59,6 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         ({"enum": [123456789012345, 0.1, 2**53]}, ["123456789012345", "0.1"], ["123456789012344"]),
         ({"type": "string", "format": "date"}, ['"2026-11-25"'], ['"2026-13-25"']),
         ({"type": "string", "format": "of-our-own"}, ['"x"'], ["1"]),
-        ({"patternProperties": {"^n": {"type": "null"}}}, ['{"n1":null}'], ['{"n1":1}']),
-        ({"type": ["integer", "null"]}, ["1", "null"], ['"a"', "1.5"]),
         ({"type": "array", "maxItems": 2.0, "uniqueItems": False}, ["[1,1]"], ["[1,1,1]"]),
         (True, ["1", "{}"], ["x"]),
         ({"type": "string"}, ['"fox a"'], ['"fox\n"']),
