@@ -331,7 +331,13 @@ struct Pass {
                     const int64_t head = segments[g].head;
                     const char *k_head = task.k + head * task.k_head, *v_head = task.v + head * task.v_head;
                     if (narrow[g]) kernels.keys[task.k_type](k_head, k_at, tile.dk, buffers.keys);
-                    if (wide[g]) kernels.values[task.k_type](k_head, k_at, tile.dk, buffers.key_rows);
+                    if (wide[g]) {
+                        kernels.values[task.k_type](k_head, k_at, tile.dk, buffers.key_rows);
+                        for (int c = TILE; c < 2 * TILE; c++) {
+                            for (int b = 0; b < tile.next_k_bytes; b += 64) prefetch_cell(k_head + k_at[c] + b);
+                            for (int b = 0; b < tile.next_v_bytes; b += 64) prefetch_cell(v_head + v_at[c] + b);
+                        }
+                    }
                     if (convert[g]) kernels.values[task.v_type](v_head, v_at, tile.dv, buffers.values);
                     tile.v = convert[g] ? reinterpret_cast<const char *>(buffers.values) : v_head;
                     tile.v_at = convert[g] ? converted_at : v_at;

@@ -41,6 +41,9 @@ struct AttentionTask {
 
 struct AttentionKernels;  // of one instruction set, below
 
+// A line of K or V into L2: before a head's next tile comes the turn of all others.
+inline __attribute__((always_inline)) void prefetch_cell(const char *p) { __builtin_prefetch(p, 0, 2); }
+
 // Whether the task is of a kind that attention_run computes; if not, it is left to ggml. Looks at no data.
 bool attention_takes(const AttentionTask &task);
 

@@ -14,7 +14,7 @@ namespace localspec::LOCALSPEC_ISA {
 constexpr int QUARTERS = ROWS / W;      // registers of a tile's 16 rows
 constexpr int PREFETCH_BYTES = 4096;
 
-LOCALSPEC_INLINE void prefetch_ahead(const uint8_t * p) { prefetch(p + PREFETCH_BYTES); }
+LOCALSPEC_INLINE void prefetch_ahead(const uint8_t * p) { __builtin_prefetch(p + PREFETCH_BYTES); }
 
 // 16 bytes as floats.
 LOCALSPEC_INLINE void unsigned_floats(uint8x16_t x, V * out) {

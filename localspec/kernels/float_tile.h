@@ -26,7 +26,7 @@ static inline __attribute__((always_inline)) void float_rows(const uint8_t * til
         for (int r = 0; r < R; r++) even[t][r] = odd[t][r] = set1(0.0f);
     int64_t c = 0;
     for (; c + 2 <= columns; c += 2) {
-        prefetch(tile + c * ROWS * float_bytes(T) + 4096);
+        __builtin_prefetch(tile + c * ROWS * float_bytes(T) + 4096);
 #pragma GCC unroll 4
         for (int r = 0; r < R; r++) {
             const V w0 = weights_at<T>(tile, c * ROWS + r * W), w1 = weights_at<T>(tile, (c + 1) * ROWS + r * W);

@@ -65,7 +65,6 @@ LOCALSPEC_INLINE V from_bf16(const void *p) {
 LOCALSPEC_INLINE V from_i8(const void *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
-LOCALSPEC_INLINE void prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
 
 LOCALSPEC_INLINE V pairs_low(V a, V b) { return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b))); }
 LOCALSPEC_INLINE V pairs_high(V a, V b) { return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b))); }
@@ -140,7 +139,6 @@ LOCALSPEC_INLINE V from_bf16(const void *p) {
 LOCALSPEC_INLINE V from_i8(const void *p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }
-LOCALSPEC_INLINE void prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
 
 LOCALSPEC_INLINE void transpose(V *a) {
     V b[8];
@@ -207,7 +205,6 @@ LOCALSPEC_INLINE V from_i8(const void *p) {
     int8x8_t bytes = vreinterpret_s8_s32(vdup_n_s32(four));
     return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(bytes))));
 }
-LOCALSPEC_INLINE void prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
 
 LOCALSPEC_INLINE void transpose(V *a) {
     float32x4x2_t x = vtrnq_f32(a[0], a[1]), y = vtrnq_f32(a[2], a[3]);
