@@ -1,4 +1,4 @@
-"""localspec: local language models, faster, saying exactly the same.
+"""localspec: local language models, faster, with the same output.
 
 import localspec
 

@@ -30,15 +30,11 @@ LINES = [
     if kind == "sh"
     for line in code.splitlines()
 ]
-ANSWERS = [line for line in LINES if line.startswith("localspec run")]
-
-
+ANSWERS = [line for line in LINES if line.startswith("localspec run") and ".gguf" not in line]
 LOOKS = [
-    line.removeprefix(".venv/bin/")
+    line
     for line in LINES
-    if re.match(
-        r"(\.venv/bin/)?localspec (list|show|models|doctor --paths|history (list|search))", line
-    )
+    if re.match(r"localspec (list|show|models|doctor --paths|history (list|search))", line)
 ]
 
 

@@ -204,7 +204,7 @@ def _pairs_and_settings(
     for pair in pairs:
         find_pair(str(pair.scale))  # raises for an unknown one
     if not pairs:
-        shown = Path(models.model).name if models.model else "embedded pair"
+        shown = Path(models.model).name if models.model else "built-in pair"
         plain = BenchPair(
             name=shown, target=models.model, draft=models.draft, offline=models.offline
         )

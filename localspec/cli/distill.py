@@ -304,7 +304,7 @@ def _list(console: Console) -> int:
     found = list(folders.recorded())
     if not found and not console.json:
         console.notice(
-            "Nothing was recorded. `localspec distill PROMPTS` records a model's answers, and so "
+            "Nothing was recorded. 'localspec distill PROMPTS' records a model's answers, and so "
             "does the chat after /record on."
         )
         return 0

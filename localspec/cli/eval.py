@@ -11,7 +11,7 @@ import typer
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
-from localspec.cli.shared_options import DRAFT_MODEL, DRAFTING, MODEL, SAMPLING
+from localspec.cli.shared_options import DRAFT_MODEL, DRAFTING, GREEDY, MODEL, SAMPLING
 from localspec.cli.working import Work, working
 from localspec.errors import Cancelled, UsageError
 
@@ -49,7 +49,7 @@ QUESTIONS = {
     o.without(MODEL, "rpc"),
     DRAFT_MODEL,
     o.without(DRAFTING, "rule", "rule_threshold"),
-    o.only(SAMPLING, "temperature", "seed"),
+    {**GREEDY, **o.only(SAMPLING, "seed")},
     o.COMMON,
 )
 def evaluate(context: typer.Context, suite: Suite) -> int:

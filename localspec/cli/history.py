@@ -90,7 +90,7 @@ def list_(context: typer.Context) -> int:
         found = [] if store is None else store.list(limit=_limit(context))
         total = 0 if store is None else store.count()
     if not found and not console.json:
-        console.notice("There are no conversations yet. `localspec chat` begins one.")
+        console.notice("There are no conversations yet. 'localspec chat' begins one.")
         return 0
     header = ("#", "ID", "UPDATED", "MESSAGES", "MODEL", "TITLE")
     rows = [
@@ -277,5 +277,5 @@ def _load(id: str) -> Conversation:
 
 def _nothing(id: str) -> UsageError:
     return UsageError(
-        f"There is no conversation '{id}': the history is empty. `localspec chat` begins one."
+        f"There is no conversation '{id}': the history is empty. 'localspec chat' begins one."
     )

@@ -148,7 +148,7 @@ def conversations() -> Iterator[Conversation]:
 
     with opened() as store:
         if store is None:
-            raise UsageError("There is no history yet. `localspec chat` begins one.")
+            raise UsageError("There is no history yet. 'localspec chat' begins one.")
         for summary in store.list(limit=1_000_000):
             yield store.load(summary.id)
 
@@ -190,7 +190,7 @@ def _list(console: Console) -> int:
         right = ("TEXTS", "TOKENS", "SIZE")
         console.result({"datastores": stores}, table(header, rows, right=right))
     else:
-        console.notice("Nothing was learned yet. `localspec learn PATH` learns a folder.")
+        console.notice("Nothing was learned yet. 'localspec learn PATH' learns a folder.")
     return 0
 
 
@@ -226,7 +226,7 @@ def _forget(console: Console, names: Sequence[str]) -> int:
                     known = True
         if not known:
             raise UsageError(
-                f"Nothing was learned under the name '{name}'. `localspec learn --list` shows all "
+                f"Nothing was learned under the name '{name}'. 'localspec learn --list' shows all "
                 "names."
             )
     for folder, gone in wanted.items():

@@ -96,7 +96,9 @@ def _print(console: Console, pulled: list[Pulled]) -> None:
         return
     for one in pulled:
         console.answer(f"{one.path}\n")
-        news = f"{gigabytes(one.downloaded)} fetched" if one.downloaded else "nothing to fetch"
+        news = (
+            f"{gigabytes(one.downloaded)} downloaded" if one.downloaded else "nothing to download"
+        )
         console.notice(f"{one.reference} is here, {gigabytes(one.size)} ({news}).")
     with_draft = f" -d {pulled[1].reference}" if len(pulled) > 1 else ""
     console.notice(f"Run it with 'localspec run -m {pulled[0].reference}{with_draft}'.")

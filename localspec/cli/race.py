@@ -9,7 +9,7 @@ import typer
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console, OutputLost
-from localspec.cli.shared_options import ANSWER, DRAFT_MODEL, DRAFTING, MODEL, SAMPLING
+from localspec.cli.shared_options import ANSWER, DRAFT_MODEL, DRAFTING, GREEDY, MODEL, SAMPLING
 from localspec.cli.working import working
 from localspec.errors import Cancelled, UsageError
 
@@ -46,17 +46,11 @@ THEN = {
         list[str],
     )
 }
-_sampling, _output = o.in_panel("Sampling"), o.in_panel(o.OUTPUT)
+_output = o.in_panel(o.OUTPUT)
 SCALE = {
     "scale": o.in_panel("Model")(
         "--scale NAME",
         "Race a model of realistic size instead of -m and -d, as for 'localspec bench'.",
-    )
-}
-GREEDY = {
-    "temperature": _sampling(
-        "--temp --temperature X",
-        "Set the temperature. 0, the default, is greedy: both lanes give the same text.",
     )
 }
 OUTPUT = {"json": _output("--json", "Print one JSON object with texts and figures at the end.")}
@@ -69,8 +63,7 @@ OUTPUT = {"json": _output("--json", "Print one JSON object with texts and figure
     MODEL,
     DRAFT_MODEL,
     DRAFTING,
-    GREEDY,
-    o.without(SAMPLING, "temperature"),
+    {**GREEDY, **o.without(SAMPLING, "temperature")},
     OUTPUT,
     o.only(o.COMMON, "quiet", "verbose"),
 )

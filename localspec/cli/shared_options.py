@@ -169,6 +169,11 @@ ANSWER = {
     ),
 }
 
+GREEDY = {
+    "temperature": _sampling(
+        "--temp --temperature X", "Set the temperature. 0, the default, is greedy."
+    )
+}
 SAMPLING = {
     "temperature": _sampling(
         "--temp --temperature X",

@@ -199,7 +199,7 @@ def _drafts(found: list[DraftCandidate]) -> str:
             (
                 candidate.model.name,
                 parameter_count(candidate.model.parameters),
-                f"{candidate.forecast.speed_up:.2f} ×" if candidate.forecast else "",
+                f"{candidate.forecast.speed_up:.2f}×" if candidate.forecast else "",
                 printable(candidate.reference, 4096),
             )
             for candidate in fitting

@@ -117,7 +117,7 @@ class History:
         ids = self._file.read(lambda file: file.beginning_with(prefix, 3)) if prefix else []
         if not ids:
             raise UsageError(
-                f"There is no conversation '{prefix}'. `localspec history list` shows all."
+                f"There is no conversation '{prefix}'. 'localspec history list' shows all."
             )
         if len(ids) > 1 and ids[0] != prefix:
             raise UsageError(

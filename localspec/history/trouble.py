@@ -21,7 +21,7 @@ _SENTENCES = {
     "is.",
     FULL: "The disk is full, so the history {path} cannot grow. {memory} until there is room: make "
     "some.",
-    CORRUPT: "The history {path} is damaged. {memory}: `localspec chat` sets the file aside and "
+    CORRUPT: "The history {path} is damaged. {memory}: 'localspec chat' sets the file aside and "
     "saves what it can, or move it away yourself.",
     NEWER: "The history {path} is from a newer version of localspec, and is not changed. {memory}: "
     "update localspec.",

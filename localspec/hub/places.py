@@ -21,7 +21,7 @@ from localspec.gguf.names import choose, models_among, parts_of, stays_inside
 from localspec.hub import cache, packages
 from localspec.text import printable
 
-EMBEDDED, PACKAGE, DISTILLED, SELF_MADE = "embedded", "package", "distilled", "self"
+EMBEDDED, PACKAGE, DISTILLED, SELF_MADE = "built-in", "package", "distilled", "self"
 """Sources: the embedded pair, Python packages, `localspec distill`, `-d self`."""
 MOST_ENTRIES = 20_000
 """Files and folders looked at under one root."""

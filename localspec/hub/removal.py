@@ -53,7 +53,7 @@ def plan(reference: str) -> Removal:
     nothing of it, a UsageError if it is not in a cache of localspec's or huggingface-hub's."""
     wanted = identify(reference)
     if wanted is None:
-        raise UsageError("The embedded pair is a part of localspec. Choose another model.")
+        raise UsageError("The built-in pair is a part of localspec. Choose another model.")
     if isinstance(wanted, Path):
         return _file(wanted)
     try:

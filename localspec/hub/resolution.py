@@ -91,8 +91,7 @@ def _whole(path: Path) -> Path:
         raise ModelNotFound(f"{_shown(path)} is a pipe or a device. Name a .gguf file.")
     if not any(part.is_file() for part in parts):
         raise ModelNotFound(
-            f"There is no file {_shown(path)}. Check the path, or leave out -m to use the "
-            "embedded model."
+            f"There is no file {_shown(path)}. Check the path, or choose one from 'localspec list'."
         )
     if missing := missing_parts(path):
         raise ModelNotFound(missing)

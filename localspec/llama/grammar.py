@@ -116,7 +116,7 @@ class Grammar:
             cause = _cause(self._matcher.get_error())
             if cause == _DEAD_END:
                 raise UsageError(f"{complaint}: it allows no answer at all. Loosen it.")
-            raise UsageError(f"{complaint}: {cause}. Change it there, or simplify it.")
+            raise UsageError(f"{complaint}: {cause}. Correct or simplify it.")
 
     def allows(self, token: int) -> bool:
         if self._matcher.validate_tokens([token]) == 1:

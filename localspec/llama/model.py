@@ -235,7 +235,7 @@ def _check_file(path: Path) -> None:
             header = file.read(_HEADER.size)
     except FileNotFoundError:
         raise ModelNotFound(
-            f"There is no file {path}. Check the path, or leave out -m to use the embedded model."
+            f"There is no file {path}. Check the path, or choose one from 'localspec list'."
         ) from None
     except OSError as error:
         raise ModelNotFound(

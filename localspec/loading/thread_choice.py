@@ -20,7 +20,7 @@ def thread_choice(options: ModelOptions, target: Model, others: OtherProcesses) 
         fixed[DRAFT] = options.draft_threads
     counts = thread_counts.thread_counts() if asked is None else [asked]
     if asked is None:
-        reason = "nothing disturbs them" if len(counts) > 1 else "the only core"
+        reason = "no other program needs a core" if len(counts) > 1 else "the only core"
     if asked is None and options.rpc:
         # What its passes take says nothing about the processor of this machine.
         counts, reason = [cores], "the passes run on other machines"

@@ -56,7 +56,7 @@ class Threads:
         others: Callable[[], float | None],
         fixed: Mapping[str, int] | None = None,
         whole_prompts: bool = False,
-        reason: str = "nothing disturbs them",
+        reason: str = "no other program needs a core",
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         self.counts = sorted(set(counts))

@@ -38,9 +38,9 @@ def load(suite: str, path: Path, limit: int | None) -> list[SuiteItem]:
     try:
         lines = read_file(path, streams=True).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", error)
         raise UsageError(
-            f"The questions in {path} cannot be read: {error}. Name a file of JSON lines with "
-            "--file."
+            f"The questions in {path} cannot be read: {why}. Name a file of JSON lines with --file."
         ) from None
     items = []
     for number, line in enumerate(lines, 1):

@@ -162,6 +162,6 @@ def _opened(folder: Path, record: SegmentRecord, manifest: Manifest) -> Segment 
 
 
 AGAIN = (
-    "`localspec learn --list` shows what was learned. Remove the folder of that file and learn it "
+    "'localspec learn --list' shows what was learned. Remove the folder of that file and learn it "
     "again, or continue without it."
 )

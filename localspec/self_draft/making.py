@@ -237,8 +237,8 @@ def _words(forecast: Forecast) -> str:
         else "which does not pay"
     )
     return (
-        f"a pass costs {forecast.cost:.2f} of the model's and agrees in {forecast.acceptance:.0%}"
-        f" of all places, {promise}"
+        f"a pass takes {forecast.cost:.2f} of the time of the model's and predicts "
+        f"{forecast.acceptance:.0%} of its tokens, {promise}"
     )
 
 

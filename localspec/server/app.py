@@ -67,7 +67,7 @@ ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/metrics", metrics.metrics),
 )
 
-_RANKING = "Ranking needs a model that was made for it, and those do not generate text."
+_RANKING = "Ranking needs a model made for it, and localspec serves none. Use llama-server for it."
 NOT_OFFERED = {
     "/rerank": _RANKING,
     "/v1/rerank": _RANKING,
@@ -77,7 +77,7 @@ NOT_OFFERED = {
     "/props": "Settings cannot be changed while the server runs. Send them with each request.",
     "/v1/audio/transcriptions": "The model reads text only.",
     "/v1/images/generations": "The model writes text only.",
-    "/api/pull": "Models are not fetched here. Type localspec pull NAME.",
+    "/api/pull": "Models are not downloaded here. Run 'localspec pull NAME'.",
     "/api/push": "Models are not sent away here.",
     "/api/create": "Models are not made here.",
     "/api/copy": "Models are not copied here.",
@@ -124,11 +124,11 @@ def failure(path: str, error: ApiError) -> Response:
 
 def build(common: Common) -> ASGIApp:
     async def not_found(request: Request, error: Exception) -> Response:
-        refused = ApiError(405, "That method is not for this.")
-        if getattr(error, "status_code", 404) == 404:
-            refused = ApiError(404, "There is no such endpoint. See docs/serve.md.")
+        refused = ApiError(404, "There is no such endpoint. See docs/serve.md.")
+        if headers := getattr(error, "headers", None):
+            refused = ApiError(405, f"{request.method} is not supported. Use {headers['Allow']}.")
         response = failure(request.url.path, refused)
-        response.headers.update(getattr(error, "headers", None) or {})  # Allow
+        response.headers.update(headers or {})
         return response
 
     async def not_offered(request: Request) -> Response:

@@ -125,7 +125,7 @@ class CacheStates:
             if name is None:
                 return "it was written without a draft model"
             if name != our.get("name"):
-                return f"it is of {name}"
+                return f"it was saved with {name}"
             if their.get("lora") != our.get("lora"):
                 return f"{name} had other adapters (--lora)"
             return f"{name} is another file than it was"

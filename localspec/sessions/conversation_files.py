@@ -82,8 +82,8 @@ class ConversationFiles:
         if not notes:
             return []
         discard(path)
-        logger.warning("a conversation that was kept is decoded again: %s", "; ".join(notes))
-        return [f"A conversation that was kept is decoded again: {'; '.join(notes)}."]
+        logger.warning("a conversation that was kept is read again: %s", "; ".join(notes))
+        return [f"A conversation that was kept is read again: {'; '.join(notes)}."]
 
     def _entries(self) -> Iterator[tuple[Path, Part]]:
         """Files and their tokens; one that cannot be used is removed."""

@@ -56,7 +56,7 @@ class Sessions:
             return OpenedSession(None, 0, (notice,))
         conversation, misfits = file.facts.get("conversation"), self.states.misfits(file)
         if TARGET in misfits:
-            notice = f"The session in {path} is decoded again: {misfits[TARGET]}."
+            notice = f"The session in {path} is read again: {misfits[TARGET]}."
             return OpenedSession(conversation, 0, (notice,))
         self._named = file
         notices = [
@@ -122,5 +122,5 @@ class Sessions:
             notes, why = [], [str(error)]
         if why:
             self._named = None
-            notes.append(f"The session in {file.path} is decoded again: {'; '.join(why)}.")
+            notes.append(f"The session in {file.path} is read again: {'; '.join(why)}.")
         return notes

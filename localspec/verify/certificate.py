@@ -221,7 +221,7 @@ def comparison(found: dict[str, Any], differences: Sequence[CertificateDifferenc
         state = "same" if one.same else ("OTHER" if one.decides else "other")
         shown = one.here or "none"
         if not one.same:
-            shown = f"{shown}, certified {one.certified or 'none'}"
+            shown = f"{shown}, in the certificate {one.certified or 'none'}"
         lines.append(f"{state:<8}{one.what}: {shown}")
     done = ", ".join(f"{check['check']} {check['verdict']}" for check in found["checks"])
     lines.append(f"run     {found['command']} on {found['date']}: {done or 'nothing'}")
@@ -229,7 +229,7 @@ def comparison(found: dict[str, Any], differences: Sequence[CertificateDifferenc
         lines.append(f"not run {', '.join(found['missing'])}")
     about = all(one.same for one in differences if one.decides)
     lines.append(
-        f"certified {found['verdict']}, "
-        + ("and it is about these files and versions." if about else "but of something else.")
+        f"The certificate says '{found['verdict']}', "
+        + ("for these files and versions." if about else "but for other files or versions.")
     )
     return "\n".join(lines) + "\n"

@@ -252,8 +252,8 @@ def _outcome(judged: dict[str, Judged], places: int, reject: float, complete: bo
         faults.append("Nothing was drafted in any way, so that nothing was verified.")
     least = min((min(one.firsts.chance, one.pairs.chance) for one in tested), default=1.0)
     summary = (
-        f"{sum(one.firsts.samples for one in tested)} pairs of tokens of {len(tested)} ways after "
-        f"{places} texts: the lowest p is {least:.2g}, and below {reject:.1g} a way fails."
+        f"{sum(one.firsts.samples for one in tested)} pairs of tokens of {len(tested)} ways to "
+        f"draft (texts: {places}): the lowest p-value is {least:.2g}; one below {reject:.1g} fails."
     )
     return Outcome(
         check="sampled",

@@ -49,7 +49,7 @@ def test_a_damaged_one_is_a_sentence(cli: Cli, tmp_path: Path, how: str) -> None
     again = cli("run", *FIXED, "--session", str(path), "And then?")
     assert again.code == 0
     assert len(again.out) > 10
-    assert f"note: The session in {path} is decoded again: a part of fox.session is" in again.err
+    assert f"note: The session in {path} is read again: a part of fox.session is" in again.err
 
 
 def test_another_model_is_a_sentence(cli: Cli, tmp_path: Path, draft_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_another_model_is_a_sentence(cli: Cli, tmp_path: Path, draft_path: Path)
     cli("run", *FIXED, "--session", path, LONG)
     other = cli("run", *FIXED, "-m", str(draft_path), "-d", "none", "--session", path, "Then?")
     assert other.code == 0
-    assert "is decoded again: it is of tale-13m-q8_0.gguf." in other.err
+    assert "is read again: it was saved with tale-13m-q8_0.gguf." in other.err
     assert len(SessionFile(Path(path)).facts["conversation"]) == 4
 
 

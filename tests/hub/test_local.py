@@ -25,7 +25,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def found(*folders: Path) -> list[LocalModel]:
     """All but the embedded pair."""
-    return [model for model in local_models(folders) if model.source != "embedded"]
+    return [model for model in local_models(folders) if model.source != "built-in"]
 
 
 def in_hugging_face(cache: Path, repo: str, name: str, *, commit: str, main: bool = True) -> Path:

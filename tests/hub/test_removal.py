@@ -117,7 +117,7 @@ def test_files_of_others_are_refused(
 
 
 def test_what_cannot_be_meant(cache: Path, cached: Cached) -> None:
-    with pytest.raises(UsageError, match="embedded pair is a part of localspec"):
+    with pytest.raises(UsageError, match="built-in pair is a part of localspec"):
         plan("demo")
     with pytest.raises(UsageError, match="not in a cache"):
         plan(str(paths.embedded(paths.EMBEDDED_TARGET)))

@@ -37,7 +37,7 @@ def target(here: Path) -> Path:
 
 
 def decided(target: Path, *known: Recommendation, **options: Any) -> Choice:
-    models = [one for one in local_models() if one.source != "embedded"]
+    models = [one for one in local_models() if one.source != "built-in"]
     return decide(read_gguf(target), models, known, Options(**options), accelerated=False)
 
 

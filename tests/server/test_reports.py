@@ -391,6 +391,7 @@ def test_tokens_of_thoughts_are_counted(families: Running, model: str, thinks: b
 def test_a_method_that_is_not_for_it_names_the_one_that_is(families: Running) -> None:
     reply = families.request("PUT", "/v1/chat/completions", {})
     assert (reply.status, reply.headers["allow"]) == (405, "POST")
+    assert reply.json["error"]["message"] == "PUT is not supported. Use POST."
 
 
 def test_ollamas_clients_may_add_a_tag(families: Running) -> None:

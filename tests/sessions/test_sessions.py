@@ -185,7 +185,7 @@ def test_other_options(saved: Saved, options: dict[str, Any], why: str) -> None:
         assert found.conversation == messages
         assert found.tokens == 0
         (notice,) = found.notices
-        assert notice.startswith(f"The session in {path} is decoded again: ")
+        assert notice.startswith(f"The session in {path} is read again: ")
         assert re.search(why, notice)
         assert engine.generate("Once", max_tokens=3).stats.cached_tokens == 0
 
@@ -343,7 +343,7 @@ def test_a_damaged_one_is_decoded_again_and_goes() -> None:
         again = ask(engine, first)
         assert again.text == text
         (notice,) = again.stats.notices
-        assert notice.startswith("A conversation that was kept is decoded again: a part of ")
+        assert notice.startswith("A conversation that was kept is read again: a part of ")
         assert not path.exists()
 
 

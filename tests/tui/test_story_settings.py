@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from textual.widgets import Checkbox, Input, Static, TextArea
+from textual.widgets import Checkbox, Input, Label, Static, TextArea
 
 from localspec.tui import preferences
 from localspec.tui.screens.settings_screen import SettingsScreen
@@ -24,7 +24,7 @@ async def test_set_changes_the_answers_to_come() -> None:
     async with chat() as shown:
         await shown.send("before")
         await shown.command("/set temp 0.5")
-        await shown.hears("temperature is 0.5 for the answers to come.", error=False)
+        await shown.hears("temperature is 0.5 for the next answers.", error=False)
         await shown.command("/set seed=42")
         await shown.command("/set max-tokens 1")
         await shown.send("after")
@@ -37,6 +37,14 @@ async def test_set_changes_the_answers_to_come() -> None:
         await shown.send("again")
         assert shown.script.asked[2].sampling == before.sampling
         assert shown.script.asked[2].max_tokens is None
+
+
+async def test_the_fields_are_explained_whole_in_80_columns() -> None:
+    async with chat(size=(80, 24)) as shown:
+        await shown.command("/set")
+        for label in shown.app.screen.query("#sampling Label").results(Label):
+            longest = max(len(line) for line in str(label.render()).splitlines())
+            assert longest <= label.size.width, label.render()
 
 
 REFUSED = {

@@ -50,7 +50,7 @@ def test_a_certificate_is_written_and_compared(
 
     same = cli("verify", "--check", str(out / "certificate.json"), *pair)
     assert same.code == 0
-    assert "it is about these files and versions" in same.out
+    assert "for these files and versions" in same.out
     other = cli("verify", "--check", str(out / "certificate.json"), *pair[:2], "-d", "none")
     assert other.code == 1
     assert "OTHER   draft model: none" in other.out

@@ -83,7 +83,7 @@ class CommandActions:
             self._settings("system")
             return
         self._host.conversing.configure(system=argument)
-        self._host.tell("The system prompt is set for the answers to come.")
+        self._host.tell("The system prompt is set for the next answers.")
 
     def _set(self, argument: str) -> None:
         if " " not in argument and "=" not in argument:
@@ -100,7 +100,7 @@ class CommandActions:
             sampling = conversing.conversation.sampling | {name: value}
             conversing.configure(sampling={n: v for n, v in sampling.items() if v is not None})
         shown = "its default" if value is None else f"{value:g}"
-        self._host.tell(f"{name.replace('_', ' ')} is {shown} for the answers to come.")
+        self._host.tell(f"{name.replace('_', ' ')} is {shown} for the next answers.")
 
     def _attach(self, argument: str) -> None:
         if not argument:

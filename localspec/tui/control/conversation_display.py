@@ -224,7 +224,7 @@ class ConversationDisplay:
         )
         lines = [
             Text("localspec", palette.style("primary", bold=True)),
-            Text("Local models, faster, saying exactly the same."),
+            Text("Local models, faster, with the same output."),
             Text(""),
             Text(self._pair(), palette.style("accent")),
         ]

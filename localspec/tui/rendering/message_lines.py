@@ -190,7 +190,7 @@ class MessageLines:
         elif message.state == "unsent":
             yield Text("■ not sent: r sends it again", palette.style("warning"))
         elif message.finish_reason == "length":
-            yield Text("■ cut off: the longest answer, or the end of the context", palette.faint)
+            yield Text("■ cut off: max tokens, or the context is full", palette.faint)
         if message.role == "assistant" and message.stats and self.note is None:
             figures = words.line(Figures.from_dict(message.stats), draft=message.draft)
             if figures:

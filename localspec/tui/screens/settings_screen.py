@@ -18,15 +18,15 @@ from localspec.tui.session.commands import MAX_TOKENS, SETTINGS, setting
 
 ABOUT = {
     "temperature": "0 is greedy",
-    "top_k": "most probable tokens, 0 all",
-    "top_p": "share of probability, 1 all",
-    "min_p": "relative to the best, 0 all",
+    "top_k": "0 keeps all",
+    "top_p": "1 keeps all",
+    "min_p": "0 keeps all",
     "repeat_penalty": "1 is off",
     "frequency_penalty": "0 is off",
     "presence_penalty": "0 is off",
-    "penalty_last_n": "tokens back, -1 all",
-    "seed": "empty draws one",
-    MAX_TOKENS: "longest answer",
+    "penalty_last_n": "-1 counts all",
+    "seed": "empty is random",
+    MAX_TOKENS: "tokens of an answer",
 }
 
 
