@@ -28,7 +28,7 @@ def test_a_tiny_run(cli: Cli, tmp_path: Path) -> None:
     )
     assert result.code == 0, result.err
     lines = result.out.splitlines()
-    assert lines[0].startswith("embedded pair: localspec is ")
+    assert lines[0].startswith("built-in pair: localspec is ")
     assert max(map(len, lines)) <= 80
     assert "\x1b" not in result.out
     for arm in ("plain", "planner", "planner, cold", "model depth 3 width 2"):
