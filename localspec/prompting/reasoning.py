@@ -84,7 +84,7 @@ class Thinking:
                 return found
             else:
                 return self._answer()
-        if self._silent:
+        if self._silent and self._state == "thinking":
             self._held = self._held.lstrip("\n").removeprefix(_HEAD).lstrip("\n")
             if _HEAD.startswith(self._held):
                 return found

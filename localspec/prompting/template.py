@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -55,12 +54,6 @@ class ChatTemplate:
                 hint=_HINT,
             ) from None
         self.knows_tools = "tools" in names
-        self._no_tools: list[Any] | None = None
-        with suppress(Exception):  # what else it says it says of the caller's messages, too
-            try:
-                self._render([{"role": "user", "content": ""}], None, None)
-            except TypeError:  # one for calls alone goes through the tools without asking
-                self._no_tools = []
         self._knows_begin = "add_generation_prompt" in names
 
     def render(
@@ -106,20 +99,23 @@ class ChatTemplate:
         more: Mapping[str, Any] | None,
     ) -> str:
         today = datetime.now()
-        return rendered(
-            self._template,
-            {
-                "add_generation_prompt": True,
-                "tools": all_marked(list(tools)) if tools else self._no_tools,
-                "documents": None,
-                "date_string": today.strftime("%d %b %Y"),
-                "datetime": today.strftime("%b %d %Y"),
-                "functions": "",  # FireFunction's wants tools as text
-                **{str(name): all_marked(value) for name, value in (more or {}).items()},
-                **self._special,
-                "messages": [_marked(message) for message in messages],
-            },
-        )
+        variables = {
+            "add_generation_prompt": True,
+            "tools": all_marked(list(tools)) if tools else None,
+            "documents": None,
+            "date_string": today.strftime("%d %b %Y"),
+            "datetime": today.strftime("%b %d %Y"),
+            "functions": "",  # FireFunction's wants tools as text
+            **{str(name): all_marked(value) for name, value in (more or {}).items()},
+            **self._special,
+            "messages": [_marked(message) for message in messages],
+        }
+        try:
+            return rendered(self._template, variables)
+        except TypeError:  # a template for calls alone goes through the tools without asking
+            if variables["tools"] is not None:
+                raise
+            return rendered(self._template, variables | {"tools": []})
 
 
 def check_messages(messages: Sequence[Message]) -> None:

@@ -50,7 +50,7 @@ class Block(Record):
 
     @property
     def hosted(self) -> bool:
-        """Whether it tells of a tool that the usual provider runs."""
+        """Whether it is about a tool that the provider runs."""
         others = ("server_tool_use", "mcp_tool_use", "container_upload")
         return self.type in others or self.type.endswith("_tool_result")
 
@@ -83,8 +83,8 @@ class Conversation(Record):
             if isinstance(message.content, str):
                 found.append(Message(role=message.role, content=message.content))
             else:
-                told = [block for block in message.content if not block.hosted]
-                found += _messages(message.role, told)
+                blocks = [block for block in message.content if not block.hosted]
+                found += _messages(message.role, blocks)
         return found
 
     def choice(self) -> ToolChoice:

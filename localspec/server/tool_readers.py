@@ -188,7 +188,7 @@ _FORMATS |= {"keyed": _keyed, "separated": _named, "invoked": _invoked, "quoted"
 
 
 def _header(names: Sequence[str]) -> re.Pattern[str]:
-    """What stands before the arguments of a call, of a function of these names."""
+    """The header before a call's arguments; `names`: the functions that the request has."""
     marks = "|".join(re.escape(mark) for mark in MARKS if mark != "<function=")
     known = "|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)"
     return re.compile(
@@ -206,9 +206,9 @@ def _header(names: Sequence[str]) -> re.Pattern[str]:
 
 
 class CallReader:
-    """Text, and calls: behind a mark, at the beginning, or behind another call. Where a grammar
-    lets there be calls `only`, what is cut off is none. Of several calls the first is told where a
-    `single` one is wanted."""
+    """Text, and calls: behind a mark, at the beginning, or behind another call. `only`: a grammar
+    allows nothing but calls, so an incomplete one is dropped. `single`: calls after the first are
+    dropped."""
 
     def __init__(self, tools: Schemas, *, only: bool = False, single: bool = False) -> None:
         self._tools = tools

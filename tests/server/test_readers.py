@@ -190,6 +190,7 @@ CASES: list[tuple[Callable[[], Reader], str, list[Piece]]] = [
     (thinking, "Hello <think>", [Text("Hello <think>")]),
     (thinking, "<thin", [Text("<thin")]),
     (thinking, "<think>never ends", [Thought("never ends")]),
+    (thinking, "<think>\n\n</think>\n\nthought\nless", [Text("thought\nless")]),
     (partial(Thinking, Plain(), open=True), "hm</think>Yes", [Thought("hm"), Text("Yes")]),
 ]  # fmt: skip
 

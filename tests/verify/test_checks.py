@@ -74,8 +74,7 @@ class TreesAlone(Subject):
 
 def test_a_siblings_stale_q_fails(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the embedded pair: random weights hardly show it. With four times the sample of `--quick`:
-    whether less shows it is chance, as rounding has other texts drawn on another processor (p =
-    0.002 with half of it on one without AVX-512, and nothing on another with it)."""
+    on some processors half of it draws texts that do not show it."""
     subject = TreesAlone(engine, lambda text: None)
     answers = [subject.plain(prompt, 32) for prompt in subject.prompts(4)]
     more = replace(QUICK, samples=4 * QUICK.samples)

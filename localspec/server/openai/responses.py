@@ -121,9 +121,9 @@ def _message(item: Item) -> Message:
     if kind == "message":
         return Message(role=item.role or "user", content=item.content or "")
     if kind.endswith("_call"):  # of a function or of a tool that the client has
-        told = {"input": item.input or ""} if kind == "custom_tool_call" else {}
-        told = item.action or item.operation or told
-        arguments = item.arguments or json.dumps(told, ensure_ascii=False)
+        values = {"input": item.input or ""} if kind == "custom_tool_call" else {}
+        values = item.action or item.operation or values
+        arguments = item.arguments or json.dumps(values, ensure_ascii=False)
         function = FunctionCall(name=item.name or kind.removesuffix("_call"), arguments=arguments)
         return Message(role="assistant", tool_calls=[ToolCall(id=item.call_id, function=function)])
     if kind.endswith("_call_output"):
