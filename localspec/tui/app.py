@@ -152,6 +152,10 @@ class ChatApp(Host):
         switches.follow(self)
         self.prompt.focus()
         self.conversation_display.show_conversation()
+        # Before a message can be sent, which would find no model.
+        self.engine.open(
+            self._pair or PairReference(stored.model or default_reference(), stored.draft or "auto")
+        )
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
@@ -161,12 +165,7 @@ class ChatApp(Host):
             gc.enable()
         for notice in self._notices:
             self.tell(notice)
-        self.engine.open(
-            self._pair
-            or PairReference(
-                self.preferences.model or default_reference(), self.preferences.draft or "auto"
-            )
-        )
+        self.engine.start()
         self.conversation_list.open(self._kept, resume=self._resume)
         # While the model loads; at once it would hold up the first paint.
         self.set_timer(PREPARE_AFTER, self._prepare)

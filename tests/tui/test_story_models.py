@@ -16,6 +16,7 @@ from localspec.hub.download import PullProgress
 from localspec.hub.local import LocalModel
 from localspec.pairing import rules
 from localspec.pairing.rules import FAIL, WARN, Check, PairVerdict
+from localspec.tui.app import ChatApp
 from localspec.tui.screens.download_screen import DownloadScreen
 from localspec.tui.screens.model_picker import ModelPicker
 from localspec.tui.session.events import PairReference
@@ -99,6 +100,20 @@ async def pick(shown: Chat, key: str = "ctrl+o") -> None:
 
 def judged(shown: Chat) -> Callable[[], bool]:
     return lambda: not any(text.startswith("…") for text in option_texts(lists(shown)[1]))
+
+
+async def test_a_message_before_the_first_paint_waits_for_the_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begin = ChatApp._begin
+    monkeypatch.setattr(ChatApp, "_begin", lambda app: None)
+    async with chat(ready=False) as shown:
+        await shown.send("early", answered=False)
+        await shown.until(lambda: "waiting for the model" in shown.text, "asked")
+        begin(shown.app)
+        await shown.answered()
+        assert shown.errors() == []
+        assert [message.role for message in shown.path] == ["user", "assistant"]
 
 
 async def test_the_picker_lists_models_and_which_draft_fits() -> None:

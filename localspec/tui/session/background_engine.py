@@ -47,10 +47,10 @@ Failure = Callable[[BaseException], object]
 
 
 class BackgroundEngine:
-    """One engine, and the thread that opens, uses and replaces it. `tell`: called in that thread
-    with each event; `options`, `drafting`, `offline`: as for `localspec.load`; `loader`:
-    `localspec.load`, or a test's own; `session`: file from which caches are read, and into which
-    they are saved at the end."""
+    """One engine, and the thread that opens, uses and replaces it once `start` is called. Until
+    then tasks wait. `tell`: called in that thread with each event; `options`, `drafting`,
+    `offline`: as for `localspec.load`; `loader`: `localspec.load`, or a test's own; `session`: file
+    from which caches are read, and into which they are saved at the end."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class BackgroundEngine:
         self._stream: Stream | None = None
         # A daemon, so that no failure of the screen could leave the process hanging on it.
         self._thread = threading.Thread(target=self._work, name="localspec-engine", daemon=True)
-        self._thread.start()
+        self.start = self._thread.start
 
     def open(self, pair: events.PairReference) -> None:
         self._submit(partial(self._open, pair), partial(self._not_opened, pair))
@@ -114,7 +114,8 @@ class BackgroundEngine:
         trouble = None
         self._tasks.put(None)
         self.stop()
-        self._thread.join(timeout)
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
         last()
         if self._engine is not None and not self._thread.is_alive():
             try:
