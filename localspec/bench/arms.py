@@ -20,7 +20,6 @@ PLAIN = "plain"
 PLANNER = "planner"
 FIRST = "planner, first session"
 COLD = "planner, cold"
-SWEEP = "model depth "
 DEPTHS = range(1, 9)
 
 GROUPS = ("plain", "planner", "first", "cold", "drafters", "depths", "trees")
@@ -131,17 +130,12 @@ def localspec_arms(
                 add(name, Drafting(drafter=name))
     if "depths" in which and has_model:
         for depth in DEPTHS:
-            add(f"{SWEEP}{depth}", Drafting(drafter="model", depth=depth))
+            add(f"model depth {depth}", Drafting(drafter="model", depth=depth))
     if "trees" in which and has_model:
-        add(f"{SWEEP}3 width 2", Drafting(drafter="model", depth=3, width=2))
+        add("model depth 3 width 2", Drafting(drafter="model", depth=3, width=2))
         # Accepted by matching the target's sample: what other engines do.
         add("arg-max depth 3", Drafting(drafter="model", depth=3, sampled=False))
     return arms
-
-
-def sweep_depth(name: str) -> int | None:
-    rest = name.removeprefix(SWEEP)
-    return int(rest) if rest != name and rest.isdecimal() else None
 
 
 def _command(engine: Engine, drafting: Drafting) -> str:

@@ -6,22 +6,19 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 import localspec
 from localspec import Engine, ModelOptions
 from localspec.bench.arms import localspec_arms
-from localspec.bench.contention import Contention
 from localspec.bench.machine import file_facts, this_machine
 from localspec.bench.peers import Peers, open_peers
 from localspec.bench.prompt_texts import rendered
 from localspec.bench.report import PairResults, Report
 from localspec.bench.runner import run
 from localspec.bench.samples import Arm, BenchPrompt
-from localspec.bench.scale import find_pair, scaled, scaled_head, scaled_pair
+from localspec.bench.scale import find_pair, scaled, scaled_pair
 from localspec.bench.scaled_gguf import ModelShape
-from localspec.bench.scaled_heads import is_scalable
 from localspec.hub import resolution
 
 Tell = Callable[[str], None]
@@ -55,7 +52,6 @@ class BenchSettings:
     seed: int
     peers: Peers | None = None
     all_turns: bool = False
-    contention: int = 0
 
 
 def benchmark(
@@ -71,9 +67,7 @@ def benchmark(
     from localspec.llama.library import default_threads
 
     report = Report(
-        machine=this_machine(
-            settings.options.fixed_threads or default_threads(), contention=settings.contention
-        ),
+        machine=this_machine(settings.options.fixed_threads or default_threads()),
         command=command,
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         settings=_described(settings),
@@ -131,17 +125,15 @@ def measure(pair: BenchPair, settings: BenchSettings, tell: Tell) -> PairResults
         def progress(done: int, total: int, what: str) -> None:
             tell(f"{pair.name} · {done} of {total} · {what}")
 
-        with Contention(settings.contention) as contention:
-            outcome = run(
-                arms,
-                prompts,
-                settings.temperatures,
-                turns=settings.turns,
-                max_tokens=settings.max_tokens,
-                seed=settings.seed,
-                progress=progress,
-            )
-            report.lost_contention = contention.lost
+        outcome = run(
+            arms,
+            prompts,
+            settings.temperatures,
+            turns=settings.turns,
+            max_tokens=settings.max_tokens,
+            seed=settings.seed,
+            progress=progress,
+        )
         report.samples, report.dropped = outcome.samples, refused | outcome.dropped
         report.partial = outcome.partial
     return report
@@ -152,18 +144,13 @@ def _written(pair: BenchPair, tell: Tell) -> tuple[str | None, str]:
         disk = find_pair(pair.scale).disk
         tell(f"{pair.name}: the scale models; a minute and {disk:g} GB of disk where they are new")
         target, draft = scaled_pair(pair.scale, offline=pair.offline)
-        return str(target), str(draft) if pair.draft == "auto" else _along(pair.draft, target)
+        return str(target), str(draft) if pair.draft == "auto" else pair.draft
     if pair.shape is not None:
         tell(f"{pair.name}: the scale model; a minute or more where it is new")
         source = resolution.resolve(pair.target, offline=pair.offline)
         target = scaled(source, pair.shape)
-        return str(target), str(source) if pair.draft == "auto" else _along(pair.draft, target)
+        return str(target), str(source) if pair.draft == "auto" else pair.draft
     return pair.target, pair.draft
-
-
-def _along(draft: str, target: Path) -> str:
-    path = Path(draft).expanduser()
-    return str(scaled_head(path, target)) if path.is_file() and is_scalable(path) else draft
 
 
 def _described(settings: BenchSettings) -> dict[str, Any]:

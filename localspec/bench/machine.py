@@ -20,8 +20,7 @@ _CHUNK = 1 << 20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """Where a benchmark ran. `gpu`: names of the GPUs that llama.cpp can use; `cores`: physical;
-    `memory`: bytes; `contention`: processes that computed beside every arm; `commit`: of
-    localspec's checkout, with a + where files are changed."""
+    `memory`: bytes; `commit`: of localspec's checkout, with a + where files are changed."""
 
     cpu: str
     cores: int
@@ -33,7 +32,6 @@ class Machine:
     localspec: str
     commit: str | None
     llama_cpp_python: str
-    contention: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ class FileFacts:
     sha256: str
 
 
-def this_machine(threads: int, *, contention: int = 0) -> Machine:
+def this_machine(threads: int) -> Machine:
     from localspec.llama import library  # only this, and `_gpu`, need llama.cpp
 
     here = machine()
@@ -58,7 +56,6 @@ def this_machine(threads: int, *, contention: int = 0) -> Machine:
         localspec=__version__,
         commit=_commit(),
         llama_cpp_python=library.version().partition(";")[0],
-        contention=contention,
     )
 
 

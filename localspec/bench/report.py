@@ -25,8 +25,7 @@ FORMAT = 3
 @dataclass(kw_only=True)
 class PairResults:
     """What was measured on one pair of models. `commands`: what to type for each arm; `dropped`:
-    why arms failed; `partial`: the run was interrupted; `lost_contention`: computing processes that
-    ended too early."""
+    why arms failed; `partial`: the run was interrupted."""
 
     name: str
     target: FileFacts
@@ -35,7 +34,6 @@ class PairResults:
     commands: dict[str, str] = field(default_factory=dict)
     dropped: dict[str, str] = field(default_factory=dict)
     partial: bool = False
-    lost_contention: int = 0
 
     @cached_property
     def summary(self) -> PairSummary:
@@ -78,9 +76,6 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         ("llama-cpp-python", f"{machine.llama_cpp_python}, Python {machine.python}"),
         ("Settings", ", ".join(f"{name} {value}" for name, value in report.settings.items())),
     ]
-    if machine.contention:
-        many = "1 other process" if machine.contention == 1 else f"{machine.contention} others"
-        found.insert(3, ("Contention", f"{many} computing during every arm, not pinned"))
     if machine.gpu:
         found.insert(3, ("GPU", machine.gpu))
     return found
@@ -100,11 +95,6 @@ def _warnings(report: Report) -> list[str]:
     for pair in report.pairs:
         if pair.partial:
             found.append(f"{pair.name}: interrupted; the figures cover the results so far.")
-        if pair.lost_contention:
-            found.append(
-                f"{pair.name}: {pair.lost_contention} of the computing processes ended too early; "
-                "the machine was less busy than it says."
-            )
         found += [f"{pair.name}: arm '{arm}' failed: {why}" for arm, why in pair.dropped.items()]
     return found
 

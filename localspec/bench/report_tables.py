@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
-from localspec.bench.arms import COLD, FIRST, KNOWLEDGE, PLAIN, PLANNER, sweep_depth
+from localspec.bench.arms import COLD, FIRST, KNOWLEDGE, PLAIN, PLANNER
 from localspec.bench.speed_ups import LEAST_PROMPTS, METHOD, NO_SCIPY, geometric_mean
 from localspec.bench.summary import ALL, Cell, PairSummary, Table, kind
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def tables(summary: PairSummary, *, equality: bool = True) -> list[Table]:
     """All tables of one pair that are not empty."""
-    makers = (speed_table, comparison_table, detail_table, sweep_table)
+    makers = (speed_table, comparison_table, detail_table)
     found = [make(summary, temperature) for temperature in summary.temperatures for make in makers]
     found += [_equality_table(summary)] if equality else []
     return [table for table in found if table.rows]
@@ -66,18 +66,6 @@ def detail_table(summary: PairSummary, temperature: float) -> Table:
         )
     notes += [f"{arm}: {KNOWLEDGE[arm]}" for arm, *_ in rows if arm in KNOWLEDGE]
     return Table(f"Figures over all suites, {kind(temperature)}", header, rows, notes)
-
-
-def sweep_table(summary: PairSummary, temperature: float) -> Table:
-    """The fixed depths that ran, with their figures over all suites."""
-    rows = []
-    for arm in summary.arms:
-        depth, cell = sweep_depth(arm), summary.cell(arm, ALL, temperature)
-        if depth is not None and cell is not None and cell.acceptance is not None:
-            row = [str(depth), percent(cell.acceptance), number(cell.tokens_per_pass)]
-            rows.append([*row, speed(cell.tokens_per_second), number(cell.speed_up)])
-    header = ["depth", "accepted", "tokens/pass", "tok/s", "×"]
-    return Table(f"Sweep of the depth, {kind(temperature)}", header, rows)
 
 
 def _equality_table(summary: PairSummary) -> Table:

@@ -6,19 +6,16 @@ which add nothing to the residual stream, and norm weights scaled for the padded
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from localspec import paths
 from localspec.bench.machine import file_facts
 from localspec.bench.scaled_gguf import ModelShape, write_f16
-from localspec.bench.scaled_heads import write_head
-from localspec.errors import LocalspecError, ModelInvalid, UsageError
+from localspec.errors import LocalspecError, UsageError
 from localspec.files import remove_abandoned, replacing
-from localspec.gguf.reader import read_gguf
 from localspec.hub.packages import NAME as SMOLLM2
 from localspec.hub.resolution import resolve
 from localspec.llama import quantize
@@ -28,12 +25,11 @@ from localspec.text import printable
 
 @dataclass(frozen=True, slots=True)
 class ScaledPair:
-    """Target and draft of a pair. `draft`: a shape, None for the file as it is, or a number of
-    middle layers to leave out; `real`: made from SmolLM2, not from the embedded pair; `disk`: GB
-    that writing takes for a while; at most half stays."""
+    """Target and draft of a pair. `draft`: None for the file as it is; `real`: made from SmolLM2,
+    not from the embedded pair; `disk`: GB that writing takes for a while; at most half stays."""
 
     target: ModelShape
-    draft: ModelShape | int | None
+    draft: ModelShape | None
     real: bool = False
     disk: float = 2
 
@@ -52,11 +48,6 @@ for _name, _quant in (("R0", "Q4_0"), ("RK", "Q4_K_M"), ("RN", "IQ4_NL")):
     _shape = ModelShape(2304, 30, 4608, _quant)
     PAIRS[_name] = ScaledPair(_shape, None, real=True, disk=4)
 PAIRS["R-long"] = ScaledPair(ModelShape(2304, 60, 4608, "IQ4_NL"), None, real=True, disk=8)
-PAIRS |= {
-    f"{name}-{count}": ScaledPair(PAIRS[name].target, count, real=True, disk=4)
-    for name in ("R0", "RK", "RN")
-    for count in (3, 6)
-}
 ALIASES = {"1b": "A"}
 
 
@@ -81,39 +72,18 @@ def scaled_pair(name: str, *, offline: bool | None = None) -> tuple[Path, Path]:
     else:
         target = paths.embedded(paths.EMBEDDED_TARGET)
         draft = paths.embedded(paths.EMBEDDED_DRAFT)
-    source, left_out = draft, pair.draft
-    if isinstance(left_out, ModelShape):
-        draft = scaled(source, left_out)
-    elif left_out is not None:
-        write = partial(drop_layers, source, count=left_out)
-        draft = _kept(source, f"without-{left_out}", write)
-    return scaled(target, pair.target), draft
+    return scaled(target, pair.target), draft if pair.draft is None else scaled(draft, pair.draft)
 
 
 def scaled(source: Path, shape: ModelShape) -> Path:
     """A model in another shape, written on first use; errors as `scale_model`."""
     size = f"{shape.dim}x{shape.layers}-ff{shape.feed_forward}-{shape.quant}"
-    return _kept(source, size, lambda path: scale_model(source, path, shape))
-
-
-def scaled_head(head: Path, target: Path) -> Path:
-    """A trained head for `target`, a scaled model of its own target; written on first use. Errors:
-    see `localspec.bench.scaled_heads.write_head`."""
-
-    def write(path: Path) -> None:
-        with _written(path) as done:
-            write_head(head, done, target)
-
-    return _kept(head, f"for-{target.stem}", write)
-
-
-def _kept(source: Path, what: str, write: Callable[[Path], None]) -> Path:
     # Another source, by a newer release, is another file.
     digest = file_facts(source).sha256[:8]
     stem = source.stem.rsplit("-", 1)[0]
-    path = paths.cache_folder() / "scale" / f"{stem}-{what}-{digest}.gguf"
+    path = paths.cache_folder() / "scale" / f"{stem}-{size}-{digest}.gguf"
     if not path.exists():
-        write(path)
+        scale_model(source, path, shape)
     return path
 
 
@@ -132,33 +102,6 @@ def scale_model(source: Path, destination: Path, shape: ModelShape) -> None:
         finally:
             if not plain:
                 whole.unlink(missing_ok=True)
-
-
-def drop_layers(source: Path, destination: Path, *, count: int) -> None:
-    """Write a llama model without `count` of its middle layers: a cheaper, weaker draft. Raises
-    LocalspecError."""
-    file = read_gguf(source)
-    if file.architecture != "llama":
-        raise ModelInvalid(
-            f"{source} has the architecture {file.architecture}. Only llama models can do without "
-            "layers here."
-        )
-    left_out = middle_layers(file.own_integer("block_count") or 0, count)
-    with _written(destination) as done:
-        quantize.quantize(source, done, None, leave_out=left_out, name=destination.stem)
-
-
-def middle_layers(layers: int, count: int) -> range:
-    """Which ones are left out: the first and the last layers matter most. Raises UsageError: not
-    even one layer at either end would be left."""
-    if not 1 <= count <= layers - 2:
-        raise UsageError(
-            f"Of {layers} layers, {count} cannot be left out. Leave out 1 to {layers - 2}."
-            if layers > 2
-            else f"A model of {layers} layers has no middle ones to leave out."
-        )
-    first = (layers - count) // 2
-    return range(first, first + count)
 
 
 @contextmanager

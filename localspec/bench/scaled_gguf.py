@@ -209,24 +209,21 @@ def dequantized(file: GGUFFile, tensor: TensorInfo) -> _Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Padded:
-    """The source's values × `scale`, padded with `fill`; rows consist of so many `blocks`."""
+    """The source's values × `scale`, padded with `fill`."""
 
     shape: tuple[int, ...]
     scale: float = 1.0
     fill: float = 0.0
-    blocks: int = 1
 
     @property
     def type(self) -> str:
         return "F32" if len(self.shape) == 1 else "F16"
 
     def of(self, values: _Tensor | None, kind: npt.DTypeLike) -> _Tensor:
-        width = self.shape[-1] // self.blocks
-        padded = np.full((*self.shape[:-1], self.blocks, width), self.fill, kind)
+        padded = np.full(self.shape, self.fill, kind)
         if values is not None:
-            old = values.reshape(*values.shape[:-1], self.blocks, -1)
-            padded[tuple(slice(n) for n in old.shape)] = old * np.float32(self.scale)
-        return padded.reshape(self.shape)
+            padded[tuple(slice(n) for n in values.shape)] = values * np.float32(self.scale)
+        return padded
 
 
 def write_f16(path: Path, destination: Path, name: str, shape: ModelShape) -> None:

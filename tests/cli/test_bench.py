@@ -103,8 +103,6 @@ def test_an_interrupt_leaves_a_partial_report(
         (("--per-suite", "0"), "0"),
         (("--turns", "0"), "turns is 0"),
         (("--seed", "-1"), "seed is -1"),
-        (("--contention", "-1"), "contention is -1"),
-        (("--contention", "65"), "contention is 65. Give 64 or less."),
         (("--scale", "1b", "-m", "model.gguf"), "--scale excludes --model"),
         (("--scale", "1b", "--scale-to", "1x1x1:Q8_0"), "--scale excludes --scale-to"),
         (("--scale", "Z"), "no scaled pair 'Z'. Choose from 1b, A, B, C, R0, RK, RN, R-long"),
