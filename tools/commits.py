@@ -248,8 +248,6 @@ def answer(target: str, draft: str, settings: Mapping[str, Any]) -> None:
         context=settings["ctx"],
         threads=os.cpu_count() or 1,
     )
-    if hasattr(engine, "take_turns"):  # older checkouts know nothing else
-        engine.take_turns()
     ready = {
         "seconds": perf_counter() - began,
         "file": localspec.__file__,

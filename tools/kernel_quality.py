@@ -6,9 +6,7 @@ Each model is written so wide that every type fits its rows, and quantized to ea
 llama.cpp, without an importance matrix; the reference is that file dequantized by the package gguf,
 with a KV cache in F32 as well. Read are the texts of `localspec bench`, LENGTH tokens at a time.
 Perplexity is of all tokens but the first of each, its ratio with a standard error over tokens; |Δ|
-is the mean over every nth logit, VOCABULARY in all, of each row. What the reference and stock say
-is kept in the cache folder for another run, in which kernels alone compute (80 MB for each of them
-and type at 20,000 tokens).
+is the mean over every nth logit, VOCABULARY in all, of each row.
 """
 
 from __future__ import annotations
@@ -27,8 +25,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from localspec import LocalspecError, ModelOptions, paths
-from localspec.bench.machine import file_facts, this_machine
+from localspec import LocalspecError, ModelOptions
+from localspec.bench.machine import this_machine
 from localspec.bench.scale import scaled
 from localspec.bench.scaled_gguf import LlamaFile, ModelShape, dequantized
 from localspec.bench.suites import SETS, load_suites
@@ -117,31 +115,22 @@ def compared(name: str, source: Path, tokens: int) -> str:
 
 
 def asked(arm: str, file: Path, tokens: int) -> Said:
-    """What an arm says, or said before."""
-    digest = file_facts(file).sha256[:12]
-    kept = paths.cache_folder() / "kernel_quality" / f"{digest}-{arm}-{tokens}.npz"
-    if not kept.exists():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        mine = file
-        if arm == REFERENCE:
-            mine = file.with_name("f32.gguf")
-            dequantize(file, mine)
-        command = [sys.executable, "-m", "tools.kernel_quality", "--tokens", str(tokens)]
-        command += ["--read", arm, str(mine), str(kept.with_suffix(".part"))]
-        done = subprocess.run(
-            command,
-            env=os.environ | {VARIABLE: KERNELS if arm == KERNELS else STOCK},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        if done.returncode:
-            raise NativeError(f"{arm}: {' '.join(done.stderr.split()[-30:])}")
-        os.replace(kept.with_suffix(".part"), kept)
-    with np.load(kept) as found:
-        said = Said(found["likelihoods"], found["logits"])
-    if arm == KERNELS:  # they are what changes
-        kept.unlink()
-    return said
+    """What an arm says, in a process of its own."""
+    mine, said = file, file.with_name(f"{arm}.npz")
+    if arm == REFERENCE:
+        mine = file.with_name("f32.gguf")
+        dequantize(file, mine)
+    command = [sys.executable, "-m", "tools.kernel_quality", "--tokens", str(tokens)]
+    done = subprocess.run(
+        [*command, "--read", arm, str(mine), str(said)],
+        env=os.environ | {VARIABLE: KERNELS if arm == KERNELS else STOCK},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    if done.returncode:
+        raise NativeError(f"{arm}: {' '.join(done.stderr.split()[-30:])}")
+    with np.load(said) as found:
+        return Said(found["likelihoods"], found["logits"])
 
 
 def dequantize(source: Path, destination: Path) -> None:

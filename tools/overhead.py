@@ -4,8 +4,7 @@
 
 1. Time per step at depth 4, greedy, on the embedded pair, whose passes are the shortest.
 2. Time per verified row at temperature 0.8, top-k 40, top-p 0.95, over 152,000 tokens.
-3. Draft tokens accepted per pass by block and by token-level verification, the same prompts.
-4. Time of the policy per step, learning included, where every step is planned; embedded pair.
+3. Time of the policy per step, learning included, where every step is planned; embedded pair.
 
 Run it on a quiet machine: the figures are microseconds. `localspec bench --peers` compares plain
 decoding with llama-cpp-python's `Llama`.
@@ -14,7 +13,6 @@ decoding with llama-cpp-python's `Llama`.
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import statistics
 import tempfile
@@ -37,7 +35,6 @@ from tests.support.sessions import a_session, make_drafts_cheap
 GREEDY = SamplingParams(temperature=0)
 FOX = [{"role": "user", "content": "Tell me a story about a fox."}]
 TEXT = "Once upon a time, there was a little fox who lived in a wood with his friends."
-PROMPTS = Path(__file__).parents[1] / "tests" / "data" / "prompts.jsonl"
 
 
 def main() -> None:
@@ -52,7 +49,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         per_step(rounds)
         per_row(Path(folder), rounds)
-        block_against_token(rounds)
     per_plan(rounds)
 
 
@@ -139,29 +135,6 @@ def per_plan(rounds: int) -> None:
                 count = sum(1 for _ in drive(session, requests, engine._target))
                 costs.append(1e6 * timed_planner.seconds / count)
             report(f"planner per step, learning included, {name}", costs[1:], "µs")
-
-
-def block_against_token(rounds: int) -> None:
-    prompts = [json.loads(line)["prompt"] for line in PROMPTS.read_text().splitlines()]
-    totals = {"block": [0, 0], "token": [0, 0]}
-    with localspec.load(options=ModelOptions(context=1024)) as engine:
-        for seed in range(max(1, rounds // 5)):
-            for prompt in prompts:
-                for rule, total in totals.items():
-                    stats = run(
-                        engine.stream(
-                            prompt,
-                            max_tokens=60,
-                            sampling=SamplingParams(temperature=0.8, seed=seed),
-                            drafting=Drafting(drafter="model", depth=4, rule=rule),
-                        )
-                    )
-                    total[0] += stats.accepted
-                    total[1] += stats.target_passes - 1
-    per_pass = {rule: accepted / passes for rule, (accepted, passes) in totals.items()}
-    for rule, value in per_pass.items():
-        print(f"{'accepted per pass, T = 0.8, depth 4, rule ' + rule:58}{value:9.3f}")
-    print(f"{'block ÷ token':58}{per_pass['block'] / per_pass['token']:9.3f} ×")
 
 
 def run(stream: Stream) -> GenerationStats:

@@ -1,6 +1,6 @@
-"""Faults and long use: kills, damaged files, hours of answers, stopped processes.
+"""Faults and long use: kills, damaged files, hours of answers.
 
-    python -m tools.endure [--kills 2000] [--ggufs 10000] [--minutes 120] [--stops 100] [--seed 0]
+    python -m tools.endure [--kills 2000] [--ggufs 10000] [--minutes 120] [--seed 0]
 
 A part of which there are 0 is left out. Ends with 1 if anything was wrong; the folder of what the
 parts left then stays. dev/endurance.md says what each part does. For Linux.
@@ -24,7 +24,6 @@ PARTS = {
     "kills": ("killed_chats", 2000, "kills of the chat"),
     "ggufs": ("mutated_ggufs", 10_000, "mutated model files"),
     "minutes": ("answers", 120, "minutes of answers"),
-    "stops": ("suspended", 100, "commands that are stopped and continued"),
 }
 """By option: the module, how many by default, and what is counted."""
 
