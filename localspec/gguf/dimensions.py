@@ -181,7 +181,8 @@ class Dimensions:
 
     def takes(self, tensor: TensorInfo) -> bool:
         """Whether localspec's kernels do, which release the mapped pages."""
-        used = kernels_file.expected() if self.use.kernels is None else self.use.kernels
+        use = self.use.kernels
+        used = kernels_file.expected() is not None if use is None else use
         return used and tensor.type in kernels_file.TYPES and self._multiplies(tensor)
 
     def _multiplies(self, tensor: TensorInfo) -> bool:

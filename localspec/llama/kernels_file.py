@@ -29,12 +29,13 @@ def wanted() -> str:
 
 
 @cache
-def expected() -> bool:
-    """Whether models opened here will use the kernels, judged without llama.cpp: the library
-    exists, and its latest self-test passed."""
+def expected() -> str | None:
+    """The instruction set that the kernels will use in models opened here, judged without llama.cpp
+    by their latest self-test; "" before the first one, None where they will not be used."""
     if wanted() == OFF or not library_path().is_file():
-        return False
-    return all(one.get("why_not") is None for one in [*self_tests.all().values()][-1:])
+        return None
+    latest = [*self_tests.all().values()][-1:] or [{}]
+    return None if "why_not" in latest[0] else str(latest[0].get("instruction_set", ""))
 
 
 BUFFER = "LOCALSPEC"

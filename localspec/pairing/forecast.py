@@ -24,10 +24,15 @@ from localspec.policy.cost_curve import CostCurve
 DEEPEST = 8
 PAYS = 1.05
 """Speed-ups below this are not worth a second model in memory."""
-ON_DEVICE, WITH_KERNELS, STOCK = 0.04, 0.12, 0.35
-"""What each further token of a pass costs, in T(1): on a GPU or over a network, with localspec's
-CPU kernels, and with llama.cpp's (BENCHMARKS.md).
-"""
+ON_DEVICE, STOCK = 0.04, 0.35
+"""What each further token of a pass costs, in T(1): on a GPU or over a network, and with
+llama.cpp's CPU kernels."""
+WITH_KERNELS = {"avx512": 0.06, "avxvnni": 0.08, "avx2": 0.25}
+"""The same with localspec's, by instruction set, as measured (dev/kernels.md)."""
+OTHER_KERNELS = 0.12
+"""With instruction sets that were not measured."""
+ADDED_EXPERTS = 0.5
+"""How many experts another token adds, beside what independent choices would add."""
 STRANGER = 0.1
 """Acceptance of a draft of another family and vocabulary, unless measured."""
 
@@ -53,13 +58,31 @@ def forecast(target: GGUFFile, draft: GGUFFile, verdict: PairVerdict, use: PairU
     """Of a pair that was judged usable."""
     cost = relative_cost(target, draft, accelerated=use.accelerated)
     acceptance = trained.acceptance(target, draft) or likely_acceptance(cost, verdict)
-    growth = WITH_KERNELS if use.kernels and kernels_file.expected() else STOCK
-    return best(cost, acceptance, curve(ON_DEVICE if use.accelerated or use.remote else growth))
+    return best(cost, acceptance, with_experts(target, curve(_growth(use))))
+
+
+def _growth(use: PairUse) -> float:
+    if use.accelerated or use.remote:
+        return ON_DEVICE
+    kernels = kernels_file.expected() if use.kernels else None
+    return STOCK if kernels is None else WITH_KERNELS.get(kernels, OTHER_KERNELS)
 
 
 def curve(growth: float) -> tuple[float, ...]:
     """T(n) ÷ T(1), n = 1 … DEEPEST + 1."""
     return tuple(1.0 + growth * n for n in range(DEEPEST + 1))
+
+
+def with_experts(target: GGUFFile, curve: Sequence[float]) -> tuple[float, ...]:
+    """The curve with the experts that each token of a pass adds to those that are read."""
+    experts = [(tensor.size * share, share) for tensor, share in active_share(target) if share < 1]
+    if not experts:
+        return tuple(curve)
+    chosen, read = experts[0][1], sum(size for size, _ in experts) / active_bytes(target)
+    return tuple(
+        cost + ADDED_EXPERTS * read * ((1.0 - (1.0 - chosen) ** n) / chosen - 1.0)
+        for n, cost in enumerate(curve, 1)
+    )
 
 
 def measured_curve(passes: Cache, seconds: float) -> tuple[float, ...]:

@@ -10,15 +10,17 @@ import pytest
 
 import localspec
 from localspec import ModelOptions, paths
+from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.hub.local import LocalModel, local_models
+from localspec.llama import kernels_file
 from localspec.llama.options import ModelOptions as Options
 from localspec.pairing import auto, forecast
 from localspec.pairing.auto import Choice, choose, decide
-from localspec.pairing.forecast import ON_DEVICE, STOCK, Forecast, best, curve
+from localspec.pairing.forecast import ON_DEVICE, STOCK, Forecast, best, curve, with_experts
 from localspec.pairing.memory import PairUse
 from localspec.pairing.recommendations import Recommendation, of_target, store
-from localspec.pairing.rules import judge_files
+from localspec.pairing.rules import active_share, judge_files
 from tests.pairing.pairs import TOKENS, model
 from tests.support.ggufs import sized_llama
 from tests.support.homes import move_to
@@ -182,6 +184,37 @@ def test_forecasts_are_better_for_relatives_and_smaller_models(tmp_path: Path) -
     assert speed(remote=True) > speed() > speed(name="Crow") >= 1.0
     assert speed() > speed(width=256)
     assert speed() > speed(template=None)
+
+
+def test_forecasts_know_the_processor_and_the_experts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels_file, "library_path", lambda: Path(__file__))
+    monkeypatch.delenv(kernels_file.VARIABLE, raising=False)
+    dense = read_gguf(model(tmp_path / "t.gguf", width=512, layers=8))
+    mixture = read_gguf(model(tmp_path / "m.gguf", width=512, layers=8, experts=(64, 4)))
+    draft = read_gguf(model(tmp_path / "d.gguf", width=64))
+
+    def speed(target: GGUFFile, outcome: str, value: str) -> float:
+        kernels_file.self_tests.keep({"tested": value}, {outcome: value})
+        kernels_file.expected.cache_clear()
+        return forecast.forecast(target, draft, judge_files(target, draft), PairUse()).speed_up
+
+    speeds = [speed(dense, "instruction_set", name) for name in ("avx512", "avx2")]
+    assert speeds[0] > speeds[1] > speed(dense, "why_not", "damaged") > 1.0
+    assert speed(mixture, "instruction_set", "neon-i8mm") < speed(dense, "instruction_set", "sve")
+    kernels_file.expected.cache_clear()
+
+
+def test_each_token_of_a_pass_adds_experts(tmp_path: Path) -> None:
+    flat = (1.0, 1.0, 1.0)
+    mixture = read_gguf(model(tmp_path / "m.gguf", experts=(4, 2)))
+    read = {tensor.name: tensor.size * share for tensor, share in active_share(mixture)}
+    part = sum(size for name, size in read.items() if "_exps" in name) / sum(read.values())
+    # By hand: independent choices of two of four read 2, 3 and 3.5 of them; half of what is added.
+    wanted = [1.0, 1.0 + part * 0.25, 1.0 + part * 0.375]
+    assert with_experts(mixture, flat) == pytest.approx(wanted)
+    assert with_experts(read_gguf(model(tmp_path / "d.gguf")), flat) == flat
 
 
 @pytest.fixture
