@@ -5,9 +5,10 @@
 
 Each arm is a process with LOCALSPEC_KERNELS set to its name; `off` is stock llama.cpp, which the
 ratios are to. One arm computes at a time; they take turns at every size, and who is first rotates.
-The first pass of a turn is not counted: threads that waited have to wake up. Each round, as many
-threads read as many bytes as a pass over one token does, so that a figure can be told in times of
-that. Figures are medians, tables Markdown.
+The first pass of a turn is not counted: threads that waited have to wake up. Medians are taken of
+the passes in which an arm had its cores: those whose processor time ÷ time is no less than
+HAD_CORES of what is usual for it. Each round, as many threads read as many bytes as a pass over one
+token does, so that a figure can be told in times of that. Tables are Markdown.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from localspec import LocalspecError
 from localspec.bench.machine import this_machine
@@ -36,6 +37,7 @@ from localspec.pairing.forecast import active_bytes
 
 STOCK = "off"
 VARIABLE = "LOCALSPEC_KERNELS"
+HAD_CORES = 0.9
 SHORT = 600
 """Tokens of a prompt that is read with every count of threads and in every round; longer ones with
 the first count alone, twice.
@@ -44,8 +46,15 @@ READ_MOST = 1 << 30
 """Bytes of the read test."""
 
 
-Samples = dict[str, list[float]]
-"""Seconds of passes or prompts, by arm."""
+class Sample(NamedTuple):
+    """Seconds of a pass or prompt, and processor time ÷ (time · threads)."""
+
+    seconds: float
+    share: float
+
+
+Samples = dict[str, list[Sample]]
+"""By arm."""
 
 
 def main() -> None:
@@ -99,7 +108,7 @@ def measured(path: Path, said: argparse.Namespace) -> Iterator[str]:
         def in_turns(number: int, samples: Samples, *what: Any) -> None:
             first = number % len(said.arms)
             for name in said.arms[first:] + said.arms[:first]:
-                samples[name] += arms[name](*what)
+                samples[name] += [Sample(*one) for one in arms[name](*what)]
 
         for prompt, context in zip(said.prompts, said.contexts, strict=True):
             for threads in said.threads if prompt <= SHORT else said.threads[:1]:
@@ -118,21 +127,28 @@ def measured(path: Path, said: argparse.Namespace) -> Iterator[str]:
                         in_turns(number, samples, "passes", size, threads)
                 yield f"\n{context:,} tokens of context, {threads} threads; ms (× stock's T(1)):\n"
                 yield from _table(costs, said.arms)
-                yield f"\n{_of_reading(reader, rates, costs, said.arms)}"
+                yield f"\n{_of_reading(reader, rates, costs, said.arms)} {_kept(costs)}"
+
+
+def _kept(costs: dict[int, Samples]) -> str:
+    all_ = [some for samples in costs.values() for some in samples.values()]
+    return (
+        f"{sum(map(len, map(with_cores, all_)))} of {sum(map(len, all_))} passes had their cores."
+    )
 
 
 def _table(costs: dict[int, Samples], arms: Sequence[str]) -> Iterator[str]:
-    base = median(costs[min(costs)][arms[0]])
+    base = typical(costs[min(costs)][arms[0]])
     yield "| kernels | " + " | ".join(f"n = {size}" for size in costs) + " |"
     yield "|---|" + "---:|" * len(costs)
     for name in arms:
-        middle = [median(samples[name]) for samples in costs.values()]
+        middle = [typical(samples[name]) for samples in costs.values()]
         cells = (f"{1e3 * one:.{1 if one > 1e-3 else 3}f} ({one / base:.2f})" for one in middle)
         yield f"| {name} | {' | '.join(cells)} |"
 
 
 def _speeds(samples: Samples) -> str:
-    middle = {name: median(some) for name, some in samples.items()}
+    middle = {name: typical(some) for name, some in samples.items()}
     base = next(iter(middle.values()))
     return "; ".join(f"{name} {one:.3f} s ({base / one:.2f} ×)" for name, one in middle.items())
 
@@ -147,13 +163,24 @@ def _of_reading(
     told = []
     for size in (1, 4):
         if size in costs and (size == 1 or not reader.experts):
-            times = (median(costs[size][name]) * middle / reader.bytes for name in arms)
+            times = (typical(costs[size][name]) * middle / reader.bytes for name in arms)
             ways = ", ".join(f"{name} {one:.2f}" for name, one in zip(arms, times, strict=True))
             told.append(f"T({size}) ÷ that: {ways}")
     return (
         f"Reading the {reader.bytes / 1e6:,.0f} MB of a token: {1e3 * reader.bytes / middle:.2f} ms"
         f" ({middle / 1e9:.1f} GB/s, best {best / 1e9:.1f}). {'; '.join(told)}."
     )
+
+
+def typical(samples: Sequence[Sample]) -> float:
+    """The median second of the passes that had their cores."""
+    return median(one.seconds for one in with_cores(samples))
+
+
+def with_cores(samples: Sequence[Sample]) -> list[Sample]:
+    shares = [one.share for one in samples]
+    usual = quantiles(shares, n=4, method="inclusive")[2] if len(shares) > 1 else shares[0]
+    return [one for one in samples if one.share >= HAD_CORES * usual]
 
 
 class Reader:

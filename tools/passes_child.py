@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from localspec import ModelOptions
@@ -38,30 +38,32 @@ def main() -> None:
             print(json.dumps(answer), flush=True)
 
 
-def prompt(context: Context, length: int, threads: int) -> list[float]:
-    """Read so many tokens, which stay: seconds."""
+def prompt(context: Context, length: int, threads: int) -> list[tuple[float, float]]:
+    """Read so many tokens, which stay: seconds, and processor time ÷ (time · threads)."""
     context.clear()
     context.set_threads(threads)
-    return [timed(context, lambda: context.extend(context.filler(length), 1))]
+    return [timed(context, threads, lambda: context.extend(context.filler(length), 1))]
 
 
-def passes(context: Context, size: int, threads: int) -> list[float]:
+def passes(context: Context, size: int, threads: int) -> list[tuple[float, float]]:
     """The same of passes over so many tokens after what is held."""
     held, found = len(context.tokens), []
     tokens = context.filler(size)
     context.set_threads(threads)
     for number in range(EACH + 1):
-        one = timed(context, lambda: context.extend(tokens, size))
+        one = timed(context, threads, lambda: context.extend(tokens, size))
         context.truncate(held)
         if number:
             found.append(one)
     return found
 
 
-def timed(context: Context, do: Callable[[], object]) -> float:
-    native = context.native_seconds
+def timed(context: Context, threads: int, do: Callable[[], object]) -> tuple[float, float]:
+    """Native seconds of what is done, and its processor time ÷ (time · threads)."""
+    native, wall, processor = context.native_seconds, perf_counter(), process_time()
     do()
-    return context.native_seconds - native
+    share = (process_time() - processor) / (perf_counter() - wall) / threads
+    return context.native_seconds - native, share
 
 
 def memory() -> dict[str, float]:
