@@ -170,7 +170,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "chat": (920, 57),
     "cli": (5_664, 193),  # options of three peers, of on-policy rounds, of --check
     "decoding": (2_383, 96),  # protocol of caches; values of any type are judged in words
-    "distill": (2_893, 167),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
+    "distill": (2_878, 166),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (296, 15),
     "drafters": (2_882, 72),  # the same
     "engine": (546, 10),  # the same; token ids are checked before llama.cpp reads them
@@ -185,7 +185,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "llama": (5_814, 216),  # drafts compute some outputs alone; closed models are told
     "llm_plugin": (105, 10),  # tells reasoning from answers
     "loading": (1_027, 30),
-    "pairing": (1_082, 60),  # forecasts know experts and instruction sets
+    "pairing": (1_076, 59),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     "policy": (2_710, 110),  # what steps cost is told apart from what busy spells do
     "prompting": (1_731, 55),  # the readers of answers came from the server
@@ -194,7 +194,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "remote": (727, 21),
     "retrieval": (755, 41),
     "scheduling": (1_560, 26),  # the seats of three rooms; streams that nobody holds
-    "self_draft": (561, 17),  # the texts of trials came from pairing
+    "self_draft": (521, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls of four further families.
     "server": (5_424, 193),
@@ -209,7 +209,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "worker_threads": (50, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,
     # arguments of any type.
-    "tests": (44_684, None),  # chosen outputs, busy spells, draft passes on changing machines
+    "tests": (44_640, None),  # chosen outputs, busy spells, draft passes on changing machines
     "tools": (3_408, None),  # larger models on paper
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

@@ -141,7 +141,8 @@ class RespelledTrace:
 
     def __init__(self, trace: Trace, part: FrequentPart) -> None:
         self._trace, self._part = trace, part
-        self._lengths = [self._measured(number) for number in range(len(trace))]
+        records = map(self.record, range(len(trace)))
+        self._lengths = [(len(record.prompt), len(record.answer)) for record in records]
 
     def __len__(self) -> int:
         return len(self._trace)
@@ -154,14 +155,6 @@ class RespelledTrace:
 
     def record(self, number: int) -> TraceRecord:
         return self._part.respelled(self._trace.record(number))
-
-    def _measured(self, number: int) -> tuple[int, int]:
-        record = self._trace.record(number)
-        prompt, answer = (
-            sum(len(self._part.spelled(token)) for token in tokens.tolist())
-            for tokens in (record.prompt, record.answer)
-        )
-        return prompt, answer
 
 
 def weight_of_tokens(trace: Trace) -> npt.NDArray[np.float64]:

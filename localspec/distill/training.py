@@ -35,8 +35,8 @@ POINTS = 24
 """Measurements in a training, besides the first."""
 PART = 5
 """Trained tokens for one that is measured with, at least, but for LEAST."""
-PAUSE, SHARE = 30.0, 50.0
-"""Seconds between checkpoints, and at least so many times what writing one takes."""
+PAUSE = 30.0
+"""Seconds between checkpoints."""
 Tensor = Any
 Array = npt.NDArray[Any]
 
@@ -114,10 +114,23 @@ class Training:
         self._weights = {name: self._tensor(values) for name, values in weights.items()}
         for tensor in self._weights.values():
             tensor.requires_grad_(True)
-        first, second = ({}, {}) if known is None else (known.first, known.second)
-        self._first = {n: self._like(n, first) for n in self._weights}
-        self._second = {n: self._like(n, second) for n in self._weights}
         self._step, self._before = (0, 0.0) if known is None else (known.step, known.seconds)
+        self._adam = torch.optim.AdamW(
+            [
+                {"params": [t for t in self._weights.values() if t.dim() > 1]},
+                {"params": [t for t in self._weights.values() if t.dim() == 1], "weight_decay": 0},
+            ],
+            betas=BETAS,
+            eps=EPSILON,
+            weight_decay=DECAY,
+        )
+        if known is not None:
+            for name, first in known.first.items():
+                self._adam.state[self._weights[name]] = {
+                    "step": torch.tensor(float(known.step)),
+                    "exp_avg": self._tensor(first),
+                    "exp_avg_sq": self._tensor(known.second[name]),
+                }
         self._began = perf_counter()
         self._point = next(iter(reversed(run.curve())), None)
         numbers = [n for n in trace.numbers(held_back=False) if n < plan.records]
@@ -129,7 +142,7 @@ class Training:
         checkpoint stays."""
         plan, recent, kept = self._plan, Measured(), perf_counter()
         every = max(1, plan.steps // POINTS)
-        cost, seen, done_here = 0.0, 0, 0
+        seen, done_here = 0, 0
         for number in range(plan.epochs):
             own: list[list[TraceRecord]] | None = None
             order = batches.epoch(self._lengths, plan.tokens, plan.seed, number)
@@ -150,11 +163,9 @@ class Training:
                 if seen % every == 0 or seen == plan.steps:
                     self._measure(seen, recent.mean_loss)
                     recent = Measured()
-                if perf_counter() - kept > max(PAUSE, SHARE * cost):
-                    before = perf_counter()
+                if perf_counter() - kept > PAUSE:
                     self._keep()
                     kept = perf_counter()
-                    cost = kept - before
                 left = (perf_counter() - self._began) / done_here * (plan.steps - seen)
                 loss = recent.mean_loss if recent.tokens else None
                 self._progress(TrainingProgress(seen, plan.steps, left, loss, self._point))
@@ -184,27 +195,12 @@ class Training:
             states.append(output.states)
             gradients.append(gradient)
         torch.autograd.backward(states, gradients)
-        with torch.no_grad():
-            self._adam(step)
+        torch.nn.utils.clip_grad_norm_(self._weights.values(), CLIP)
+        for group in self._adam.param_groups:
+            group["lr"] = self._rate(step)
+        self._adam.step()
+        self._adam.zero_grad()
         return measured
-
-    def _adam(self, step: int) -> None:
-        """AdamW (Loshchilov & Hutter 2019), the gradient cut to length 1."""
-        torch, rate = self._torch, self._rate(step)
-        gradients = [tensor.grad for tensor in self._weights.values()]
-        length = torch.sqrt(sum((g * g).sum() for g in gradients))
-        scale = torch.clamp(CLIP / (length + 1e-6), max=1.0)
-        for name, tensor in self._weights.items():
-            gradient = tensor.grad * scale
-            first, second = self._first[name], self._second[name]
-            first.lerp_(gradient, 1.0 - BETAS[0])
-            second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1.0 - BETAS[1])
-            mean = first / (1.0 - BETAS[0] ** step)
-            root = (second / (1.0 - BETAS[1] ** step)).sqrt_().add_(EPSILON)
-            if tensor.dim() > 1:
-                tensor.mul_(1.0 - rate * DECAY)
-            tensor.addcdiv_(mean, root, value=-rate)
-            tensor.grad = None
 
     def _rate(self, step: int) -> float:
         plan = self._plan
@@ -246,8 +242,12 @@ class Training:
         return self._before + perf_counter() - self._began
 
     def _keep(self) -> None:
-        tensors = (self._weights, self._first, self._second)
-        weights, first, second = (self._numpy(each) for each in tensors)
+        state = {name: self._adam.state[tensor] for name, tensor in self._weights.items()}
+        first, second = (
+            self._numpy({name: one[which] for name, one in state.items() if one})
+            for which in ("exp_avg", "exp_avg_sq")
+        )
+        weights = self._numpy(self._weights)
         self._run.keep(State(self._step, self._seconds, weights, first, second))
 
     def _measured_with(self) -> list[TrainingBatch]:
@@ -283,11 +283,6 @@ class Training:
 
     def _tensor(self, values: Array) -> Tensor:
         return self._torch.from_numpy(np.array(values)).to(self._device)
-
-    def _like(self, name: str, known: Mapping[str, Array]) -> Tensor:
-        if name in known:
-            return self._tensor(known[name])
-        return self._torch.zeros_like(self._weights[name], requires_grad=False)
 
     def _numpy(self, tensors: Mapping[str, Tensor]) -> Weights:
         return {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}

@@ -68,9 +68,6 @@ class TrainingPlan:
         """A name for the request, hexadecimal: without what the trace decides."""
         facts = asdict(self)
         del facts["records"], facts["steps"]
-        for later in ("rounds", "vocabulary"):  # as it was named before there were any
-            if not facts[later]:
-                del facts[later]
         return fingerprint(facts)[:12]
 
 

@@ -98,18 +98,12 @@ def best(
     cost: float, acceptance: float, curve: Sequence[float], *, measured: bool = False
 ) -> Forecast:
     """The depth with the highest speed-up; `curve` is T(n) ÷ T(1), from n = 1 on."""
-    found = Forecast(1.0, 0, cost, acceptance, measured)
-    for depth, speed_up in enumerate(speed_ups(cost, acceptance, curve), 1):
-        if speed_up > found.speed_up:
-            found = Forecast(speed_up, depth, cost, acceptance, measured)
-    return found
-
-
-def speed_ups(cost: float, acceptance: float, curve: Sequence[float]) -> list[float]:
-    found, tokens = [], 1.0
+    found, tokens = Forecast(1.0, 0, cost, acceptance, measured), 1.0
     for depth in range(1, min(DEEPEST, len(curve) - 1) + 1):
         tokens += acceptance**depth
-        found.append(tokens / (depth * cost + curve[depth]))
+        speed_up = tokens / (depth * cost + curve[depth])
+        if speed_up > found.speed_up:
+            found = Forecast(speed_up, depth, cost, acceptance, measured)
     return found
 
 

@@ -17,11 +17,13 @@ from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.time_ratio import time_ratio
 from localspec.llama.without_layers import MOST_TOKENS, WithoutLayers
-from localspec.pairing.forecast import Forecast, active_bytes, best, measured_curve, speed_ups
+from localspec.pairing.forecast import Forecast, active_bytes, best, measured_curve
 from localspec.policy.calibration import WHOLE
 
 MINUTE = 60.0
 """Seconds for the search over layers."""
+PARTS = (1 / 12, 1 / 6, 1 / 4, 1 / 3, 1 / 2, 2 / 3)
+"""Shares of the inner layers to try without (Zhang et al. 2024, Draft & Verify, section 3.2)."""
 
 SEARCHED = (
     """The history of bread begins long before writing. People who gathered wild grain ground it \
@@ -92,25 +94,20 @@ class DraftTrial:
             agreement = _agreement(passes, self._judged, ())
         return self.forecast(time_ratio(self._model, path, self._options), agreement)
 
-    def layers(self, cost: float, agreement: float, count: int | None = None) -> tuple[int, ...]:
-        """Which layers to leave out; with all, a pass takes `cost` of a plain one, and is right in
-        `agreement` of all places.
-
-        `count` layers, or as many as are best.
-        """
-        deadline = perf_counter() + MINUTE
-        order = self._order()
-
-        def value(left_out: tuple[int, ...]) -> float:
+    def fewer_layers(self, cost: float, agreement: float) -> tuple[tuple[int, ...], Forecast]:
+        """Layers to leave out, as many as are best, and what to expect without them; with all, a
+        pass takes `cost` of a plain one, and is right in `agreement` of all places."""
+        deadline, order = perf_counter() + MINUTE, self.order()
+        found: list[tuple[tuple[int, ...], Forecast]] = []
+        for count in dict.fromkeys(max(1, int(len(order) * part)) for part in PARTS):
+            if found and perf_counter() > deadline:
+                break
             self._going_on()
+            left_out = tuple(sorted(order[:count]))
             right = _agreement(self._passes, self._searched, left_out)
-            return max(speed_ups(cost * self.share(left_out), agreement * right, self.curve))
-
-        return search(order, value, lambda: perf_counter() < deadline, count=count)
-
-    def judged(self, left_out: Sequence[int]) -> float:
-        """The acceptance without these layers, in texts that had no part in the choice."""
-        return _agreement(self._passes, self._judged, left_out)
+            expected = self.forecast(cost * self.share(left_out), agreement * right)
+            found.append((left_out, expected))
+        return max(found, key=lambda each: each[1].speed_up)
 
     def share(self, left_out: Sequence[int]) -> float:
         """The cost of a pass without these layers ÷ with all: by the bytes that it reads."""
@@ -118,8 +115,9 @@ class DraftTrial:
         tensors = tuple(t for t in self._file.tensors if not t.name.startswith(gone))
         return active_bytes(replace(self._file, tensors=tensors)) / active_bytes(self._file)
 
-    def _order(self) -> list[int]:
-        """Layers between the first and the last, those that change least first."""
+    def order(self) -> list[int]:
+        """Layers between the first and the last, those that change least first (Men et al. 2024,
+        ShortGPT)."""
         influences: dict[int, float] = {}
         for tokens, _ in self._searched:
             self._going_on()
@@ -145,38 +143,3 @@ def _agreement(passes: WithoutLayers, of: Sequence[_Read], left_out: Sequence[in
     """In what share of all places a draft predicts the same."""
     same = [passes.choices(tokens, left_out) == expected for tokens, expected in of]
     return float(np.concatenate(same).mean())
-
-
-def search(
-    order: Sequence[int],
-    value: Callable[[tuple[int, ...]], float],
-    going_on: Callable[[], bool],
-    *,
-    count: int | None = None,
-) -> tuple[int, ...]:
-    """The best layers to leave out that there was time to find, in order.
-
-    After Zhang et al. 2024 (Draft & Verify, section 3.2). Layers go in the order of how little they
-    change (Men et al. 2024, ShortGPT); only their number is searched for.
-
-    Args:
-        order: layers that may be left out, those that matter least first.
-        value: the speed-up of a choice; slow.
-        going_on: whether there is time for another trial after the first.
-        count: how many have to be left out; None for whatever is best.
-    """
-    most = max(1, len(order) * 2 // 3)
-    step = max(1, most // 4)
-    # A few numbers far apart, then those between, around the best one.
-    waiting = list(range(step, most + 1, step)) if count is None else [count]
-    known: dict[int, tuple[float, tuple[int, ...]]] = {}
-    while waiting and (not known or going_on()):
-        number = waiting.pop(0)
-        left_out = tuple(sorted(order[:number]))
-        known[number] = value(left_out), left_out
-        if not waiting and count is None:
-            best = max(known, key=lambda each: known[each][0])
-            step = max(1, step // 2)
-            around = (best - step, best + step)
-            waiting = [each for each in around if 1 <= each <= most and each not in known]
-    return max(known.values(), key=lambda choice: choice[0])[1]

@@ -109,8 +109,8 @@ class _Finding:
             return self._keep(self._made(Recipe(wish.quant)))
         if wish.count is not None:
             self._require_layers(wish.count)
-            left_out = self._trial.layers(1.0, 1.0, wish.count)
-            return self._keep(self._made(Recipe(None, left_out)))
+            left_out = sorted(self._trial.order()[: wish.count])
+            return self._keep(self._made(Recipe(None, tuple(left_out))))
         return self._best()
 
     def _best(self) -> SelfDraft:
@@ -153,11 +153,8 @@ class _Finding:
         if whole is not None and whole.forecast.cost < 1.0:
             quant, cost = whole.recipe.quant, whole.forecast.cost
             agreement = whole.forecast.acceptance
-        left_out = self._trial.layers(cost, agreement)
+        left_out, expected = self._trial.fewer_layers(cost, agreement)
         recipe = Recipe(quant, left_out)
-        expected = self._trial.forecast(
-            cost * self._trial.share(left_out), agreement * self._trial.judged(left_out)
-        )
         if expected.pays and (whole is None or expected.speed_up > _speed(whole)):
             made.append(self._made(recipe))
             expected = made[-1].forecast

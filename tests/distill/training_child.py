@@ -13,7 +13,7 @@ from localspec.distill.training import TrainingProgress
 
 
 def main(target: Path, out: Path, epochs: int, rounds: int) -> None:
-    training.PAUSE = training.SHARE = 0.0
+    training.PAUSE = 0.0
     request = DistillRequest(
         target=target,
         shape="32x1x64",
