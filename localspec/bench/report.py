@@ -151,7 +151,7 @@ def _bullets(lines: Iterable[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def prepare(folder: Path) -> None:
+def prepare(folder: Path, option: str = "--output") -> None:
     """Make the folder and write to it once, before an hour is spent. Raises LocalspecError: it
     cannot be written to."""
     try:
@@ -159,7 +159,7 @@ def prepare(folder: Path) -> None:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"x")
     except OSError as error:
-        raise _refused(folder, error) from None
+        raise _refused(folder, error, option) from None
 
 
 def write(report: Report, folder: Path) -> None:
@@ -176,9 +176,9 @@ def _save(path: Path, text: str) -> None:
         raise _refused(path, error) from None
 
 
-def _refused(path: Path, error: OSError) -> LocalspecError:
+def _refused(path: Path, error: OSError, option: str = "--output") -> LocalspecError:
     cause = error.strerror or os.strerror(error.errno or 0)
     return LocalspecError(
         f"The report cannot be written to {path}: {cause}. "
-        "Make room, or name another folder with --output."
+        f"Make room, or name another folder with {option}."
     )

@@ -64,12 +64,10 @@ def doctor(context: typer.Context) -> int:
     console.result(doctor_report.as_json(findings), doctor_report.as_text(findings))
     if findings.measurements is not None and (findings.measurements.partial or work.stopped):
         raise Cancelled("Interrupted; the report covers the results so far.")
-    failed = [check for check in findings.checks if check.verdict == "fail"]
-    if not failed:
-        return 0
-    console.say(f"localspec: This pair cannot be used: {failed[0].evidence}.")
-    words = any(check.rule == "token ids" for check in failed)
-    return DraftMismatch.exit_code if words else LocalspecError.exit_code
+    if findings.failed:
+        words = any(check.rule == "token ids" for check in findings.failed)
+        raise (DraftMismatch if words else LocalspecError)(doctor_report.verdict(findings))
+    return 0
 
 
 def _print_paths(console: Console) -> int:
@@ -152,7 +150,7 @@ def _examine(console: Console, models: ModelRequest, work: Work, *, quick: bool)
     use = Use.of(options, kernels=findings.kernels.in_use)
     if options.gpu_layers:
         findings.checks += device_checks(target, draft, use, findings.devices)
-    if findings.usable:
+    if not findings.failed:
         _measure(console, findings, models, work, quick=quick)
     return findings
 
@@ -166,14 +164,10 @@ def _measure(
 
     options, target = models.options, findings.target.path
     draft = None if findings.draft is None else findings.draft.path
-    if draft is not None:
-        short = replace(options, context=256)
-        with work.load(replace(models, model=str(draft), draft="none", options=short)) as alone:
-            findings.checks += [checkup.text_check("draft", alone)]
     with work.load(replace(models, model=str(target), draft=str(draft or "none"))) as engine:
         console.notices(engine.notices)
-        findings.checks += [checkup.text_check("target", engine)]
-        if not findings.usable:
+        findings.checks += [checkup.text_check(engine)]
+        if findings.failed:
             return
         console.progress("calibrating: plain llama.cpp")
         measure_stock(engine, options)
@@ -183,9 +177,6 @@ def _measure(
             tell=lambda text: console.progress(f"calibrating: {text}"),
             stopped=lambda: work.stopped,
         )
-    cost = checkup.cost_check(findings.measurements)
-    if cost is not None:
-        findings.checks += [cost]
     findings.recommendation = checkup.recommendation(target, draft, findings.measurements)
     if findings.recommendation is not None and not findings.measurements.partial:
         recommendations.store(findings.recommendation, options)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from statistics import mean
 from typing import Any
 
 from localspec import paths
@@ -43,12 +42,11 @@ class Findings:
     recommendation: Recommendation | None = None
 
     @property
-    def usable(self) -> bool:
-        return all(check.verdict != FAIL for check in self.checks)
+    def failed(self) -> list[Check]:
+        return [check for check in self.checks if check.verdict == FAIL]
 
 
 def as_json(found: Findings) -> dict[str, Any]:
-    failed = [check.evidence for check in found.checks if check.verdict == FAIL]
     calibration, kept = found.measurements, found.recommendation
     return {
         "machine": {
@@ -63,8 +61,8 @@ def as_json(found: Findings) -> dict[str, Any]:
         "draft": None if found.draft is None else _file(found.draft, found.draft_name),
         "why_draft": found.why or None,
         "checks": [dataclasses.asdict(check) for check in found.checks],
-        "usable": found.usable,
-        "why_not": failed[0] if failed else None,
+        "usable": not found.failed,
+        "why_not": found.failed[0].evidence if found.failed else None,
         "calibration": None if calibration is None else _calibration(calibration),
         "recommendation": None
         if kept is None
@@ -116,9 +114,8 @@ def as_text(found: Findings) -> str:
 
 
 def verdict(found: Findings) -> str:
-    failed = [check for check in found.checks if check.verdict == FAIL]
-    if failed:
-        return f"This pair cannot be used: {failed[0].evidence}."
+    if found.failed:
+        return f"This pair cannot be used: {found.failed[0].evidence}."
     if found.measurements is None:
         return "This pair can be used. Its speed was not measured."
     if not found.measurements.steady:
@@ -210,7 +207,7 @@ def _advice(found: Findings) -> str:
         return ""
     gains = sorted((gain, kind) for kind, gain in kept.by_kind.items())
     span = (
-        f"{mean(kept.by_kind.values()):.2f}× plain decoding, from {gains[0][0]:.2f}× "
+        f"{kept.speed_up:.2f}× plain decoding, from {gains[0][0]:.2f}× "
         f"({gains[0][1]}) to {gains[-1][0]:.2f}× ({gains[-1][1]})"
     )
     stock = found.measurements.stock

@@ -14,19 +14,22 @@ from localspec.files import MOST, read_file
 from localspec.text import decoded, not_utf8
 
 
-def read_prompt(argument: str | None, stdin: TextIO | None) -> str:
+def read_prompt(argument: str | None, stdin: TextIO | None, default: str | None = None) -> str:
     """The prompt: piped text, a blank line, the argument; or one of the two, as "-" and None stand
-    for standard input alone. A terminal is only read for "-". A UsageError where there is no text,
-    or it is not UTF-8; Cancelled where Ctrl+C ends the wait for standard input."""
+    for standard input alone. A terminal is only read for "-". `default`: the prompt if nothing was
+    given or piped in; UsageError without one, and for text that is not UTF-8; Cancelled where
+    Ctrl+C ends the wait for standard input."""
     parts: list[str] = []
     if stdin is not None and (argument == "-" or not stdin.isatty()):
         parts.append(_read(stdin))
-    elif argument in (None, "-"):
+    elif argument == "-" or argument is default is None:
         raise UsageError('There is no prompt. Write it in quotes: localspec run "Tell me a story".')
     if argument not in (None, "-"):
         assert argument is not None
         parts.append(require_utf8(argument, "The prompt"))
     text = "\n\n".join(part for part in parts if part)
+    if not text.strip() and argument is None and default:
+        return default
     if not text.strip():
         raise UsageError("The prompt is empty. Write some text, or pipe it in.")
     return text

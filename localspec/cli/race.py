@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from localspec.cli import option_groups as o
-from localspec.cli.output import Console, OutputLost
+from localspec.cli.output import Console
 from localspec.cli.shared_options import ANSWER, DRAFT_MODEL, DRAFTING, GREEDY, MODEL, SAMPLING
 from localspec.cli.working import working
 from localspec.errors import Cancelled, UsageError
@@ -17,9 +17,7 @@ from localspec.errors import Cancelled, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from localspec.cli.race_view import RaceScreen
     from localspec.cli.racing import Raced
-    from localspec.cli.request import AnswerRequest
 
 EXAMPLES = """\
 Examples:
@@ -84,66 +82,41 @@ def race(context: typer.Context, prompt: Prompt = None) -> int:
         raise UsageError("--scale excludes --lora and --lora-draft. Leave out one of them.")
     if params["temperature"] is None:
         params["temperature"] = 0.0
+    early = "Interrupted before the race began."
     try:
         from localspec.cli.input_texts import require_texts
         from localspec.cli.race_view import RaceScreen
+        from localspec.cli.racing import raced
+        from localspec.cli.request import read_request
+        from localspec.hub.packages import default_reference
 
-        request = _request(params)
+        story = params["model"] is params["scale"] is default_reference() is None
+        request = read_request(params, default=STORY if story else QUESTION)
         further = require_texts(params["then"], "--then")
-        screen = RaceScreen(console, request.prompt, live=console.draws and not params["json"])
-        found = _raced(console, request, params["scale"], further, screen)
+        live = console.draws and not console.json
+        with (
+            working(console, early, restore=_RESTORE if live else b"") as work,
+            closing(RaceScreen(console, request.prompt, live=live)) as screen,
+        ):
+            found = raced(request, params["scale"], further, work, screen)
     except KeyboardInterrupt:
-        raise Cancelled("Interrupted before the race began.") from None
-    _tell(console, found, [request.prompt, *further], screen, as_json=bool(params["json"]))
+        raise Cancelled(early) from None
+    _tell(console, found, [request.prompt, *further])
     interrupted = any(outcome.interrupted for outcome in found.outcomes)
     return Cancelled.exit_code if interrupted else 0
 
 
-def _request(params: dict[str, Any]) -> AnswerRequest:
-    from localspec.cli.input_texts import standard_input
-    from localspec.cli.request import read_request
-    from localspec.hub.packages import default_reference
-
-    stdin = standard_input()
-    if params["prompt"] is None and (stdin is None or stdin.isatty()):
-        story = params["model"] is params["scale"] is default_reference() is None
-        params["prompt"] = STORY if story else QUESTION
-    return read_request(params)
-
-
-def _raced(
-    console: Console,
-    request: AnswerRequest,
-    scale: str | None,
-    further: Sequence[str],
-    screen: RaceScreen,
-) -> Raced:
-    from localspec.cli.racing import raced
-
-    restore = _RESTORE if screen.live else b""
-    with working(console, "Interrupted before the race began.", restore=restore) as work:
-        try:
-            return raced(request, scale, further, work, screen)
-        except BaseException:
-            screen.leave()
-            with suppress(OutputLost):
-                screen.draw_all()
-            raise
-        finally:
-            screen.leave()
-
-
-def _tell(
-    console: Console, found: Raced, asked: Sequence[str], screen: RaceScreen, *, as_json: bool
-) -> None:
+def _tell(console: Console, found: Raced, asked: Sequence[str]) -> None:
     from localspec.race import race_line
     from localspec.race.race_outcome import speed_up
 
     outcomes = found.outcomes
     # The same may befall several answers.
-    console.notices(dict.fromkeys(n for each in outcomes for n in each.localspec.stats.notices))
+    console.notices(
+        dict.fromkeys(n for each in outcomes for n in each.localspec.stream.stats.notices)
+    )
     summary = race_line.summary(outcomes, found.calibration_seconds)
-    if as_json:
+    if console.json:
         result = {
             "prompt": asked[0],
             "model": found.model,
@@ -158,7 +131,5 @@ def _tell(
             ]
             result["speed_up_of_all"] = speed_up(outcomes)
         console.answer_json(result)
-    elif screen.live:
-        screen.draw_all(summary)
     else:
         console.answer(f"{race_line.texts(outcomes, asked[1:])}\n{summary}\n")

@@ -1,10 +1,9 @@
-"""A race as lines of text, two columns or one below the other, and where it is shown."""
+"""A race as two columns of text, and where it is shown."""
 
 from __future__ import annotations
 
 import shutil
 import sys
-from itertools import zip_longest
 from time import perf_counter
 
 from rich.console import Console, Group
@@ -13,11 +12,9 @@ from rich.text import Text
 
 from localspec.answer_line import rate
 from localspec.cli import output
-from localspec.race.turns import LOCALSPEC, NAMES, PLAIN, Lap, RaceProgress
+from localspec.race.turns import LOCALSPEC, NAMES, PLAIN, Ends, Lap, lead
 from localspec.text import harmless
 
-NARROW = 60
-"""Columns below which the lanes are one below the other."""
 _SEVERAL = "bold cyan"
 """Style of text that came as several tokens of one pass."""
 _BETWEEN = " │ "
@@ -36,7 +33,6 @@ class RaceScreen:
         self._view = RaceView(prompt)
         self._console = console
         self._screen: Live | None = None
-        self._begun = False
         self._due = 0.0
 
     def begin(self, title: str) -> None:
@@ -48,26 +44,14 @@ class RaceScreen:
         self._view.ask(question)
 
     def show(self, lap: Lap) -> None:
-        self._begun = True
         self._view.add(lap)
         self._draw()
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Give the screen back, if it was taken."""
         if self._screen is not None:
             self._screen.stop()
             self._screen = None
-
-    def draw_all(self, figures: str = "") -> None:
-        """Both whole texts and the figures, where the terminal scrolls; nothing unless live."""
-        if not self.live or not (self._begun or figures):
-            return
-        self._console.erase_progress()
-        terminal = _terminal()
-        for line in self._view.lines(shutil.get_terminal_size(_PAGE).columns, None):
-            terminal.print(line, no_wrap=True, overflow="crop", crop=True)
-        if figures:
-            terminal.print(f"\n{harmless(figures)}", style="bold")
 
     def _draw(self) -> None:
         now = perf_counter()
@@ -77,24 +61,20 @@ class RaceScreen:
         if self.live:
             if self._screen is None:
                 self._console.erase_progress()
-                self._screen = Live(console=_terminal(), screen=True, auto_refresh=False)
+                terminal = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+                self._screen = Live(console=terminal, screen=True, auto_refresh=False)
                 self._screen.start()
             size = shutil.get_terminal_size(_PAGE)
             self._screen.update(Group(*self._view.lines(size.columns, size.lines)), refresh=True)
-        elif self._begun:
-            counts = [self._view.progress.tokens(lane) for lane in (PLAIN, LOCALSPEC)]
+        elif all(counts := [ends[-1][0] for ends in self._view.ends]):
             self._console.progress(f"plain {counts[0]} tokens, localspec {counts[1]}")
-
-
-def _terminal() -> Console:
-    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
 
 
 class RaceView:
     """The race so far."""
 
     def __init__(self, prompt: str, title: str = "") -> None:
-        self.progress = RaceProgress()
+        self.ends: tuple[Ends, Ends] = ([(0, 0.0)], [(0, 0.0)])
         self.title = title
         self._prompt = " ".join(harmless(prompt).split())
         self._texts = (Text(), Text())
@@ -104,50 +84,51 @@ class RaceView:
             text.append(f"\n\n› {harmless(question).strip()}\n\n", "dim")
 
     def add(self, lap: Lap) -> None:
-        self.progress.add(lap)
+        ends = self.ends[lap.lane]
+        ends.append((ends[-1][0] + len(lap.token_ids), lap.seconds))
         several = lap.lane == LOCALSPEC and len(lap.token_ids) > 1
         self._texts[lap.lane].append(harmless(lap.text), _SEVERAL if several else "")
 
-    def lines(self, width: int, height: int | None) -> list[Text]:
-        """Lines of `width` cells with the ends of the answers; all of them for no height."""
+    def lines(self, width: int, height: int) -> list[Text]:
+        """Lines of `width` cells with the ends of the answers."""
         console = Console(width=width, color_system=None)
         top = [
             _cut(Text.assemble(("localspec race", "bold"), f" · {self.title}"), width),
             _cut(Text(f"› {self._prompt}", "dim"), width),
         ]
-        narrow = width < NARROW
-        column = width if narrow else (width - len(_BETWEEN)) // 2
-        room = None if height is None else height - len(top) - 1 - _HEAD
-        if room is not None and narrow:
-            room = (room - _HEAD) // 2
-        lanes = [self._lane(console, lane, column, room) for lane in (PLAIN, LOCALSPEC)]
-        body = [*lanes[0], *lanes[1]] if narrow else _side_by_side(lanes[0], lanes[1], column)
-        if height is None:
-            return [*top, *body]
+        column = (width - len(_BETWEEN)) // 2
+        room = max(0, height - len(top) - 1 - _HEAD)
+        body = [
+            Text.assemble(left, (_BETWEEN, "dim"), right)
+            for left, right in zip(
+                *(self._lane(console, lane, column, room) for lane in (PLAIN, LOCALSPEC)),
+                strict=True,
+            )
+        ]
         return [*[*top, *body][: max(0, height - 1)], _cut(self._standing(), width)][:height]
 
-    def _lane(self, console: Console, lane: int, width: int, room: int | None) -> list[Text]:
-        """A lane's lines; exactly `_HEAD` + `room` of them with a `room`."""
-        tokens, seconds = self.progress.tokens(lane), self.progress.seconds(lane)
+    def _lane(self, console: Console, lane: int, width: int, room: int) -> list[Text]:
+        """A lane's lines: exactly `_HEAD` + `room` of them, as wide as the column."""
+        tokens, seconds = self.ends[lane][-1]
         state = "reading the prompt"
         if tokens:
             speed = tokens / seconds if seconds else 0.0
             state = f"{seconds:.2f} s · {tokens} token{'' if tokens == 1 else 's'}"
             state += f" · {rate(speed)} tok/s"
-        head = [_cut(Text(NAMES[lane], "bold"), width), _cut(Text(state, "dim"), width)]
-        if room is None:
-            return [*head, *_wrapped(self._texts[lane], console, width)]
-        room = max(room, 0)
         lines = _wrapped(_tail(self._texts[lane], room * width), console, width)
         lines = lines[max(0, len(lines) - room) :]
-        return [*head, *lines, *(Text() for _ in range(room - len(lines)))]
+        lines += (Text() for _ in range(room - len(lines)))
+        lines = [Text(NAMES[lane], "bold"), Text(state, "dim"), *lines]
+        for line in lines:
+            line.truncate(width, overflow="ellipsis", pad=True)
+        return lines
 
     def _standing(self) -> Text:
-        lead = self.progress.lead()
-        if lead is None:
+        ahead = lead(*self.ends)
+        if ahead is None:
             return Text("both alternate, each on its own clock", "dim")
-        who = NAMES[LOCALSPEC if lead >= 0 else PLAIN]
-        text = Text(f"{who} is {abs(lead):.2f} s ahead", "bold green" if lead >= 0 else "bold")
+        who = NAMES[LOCALSPEC if ahead >= 0 else PLAIN]
+        text = Text(f"{who} is {abs(ahead):.2f} s ahead", "bold green" if ahead >= 0 else "bold")
         return text.append(" · ", "dim").append("several tokens from one pass", _SEVERAL)
 
 
@@ -170,12 +151,3 @@ def _tail(text: Text, cells: int) -> Text:
     if len(plain) <= 2 * cells:
         return text
     return text[plain.rfind("\n", 0, len(plain) - cells) + 1 :]
-
-
-def _side_by_side(left: list[Text], right: list[Text], width: int) -> list[Text]:
-    lines = []
-    for one, other in zip_longest(left, right, fillvalue=Text()):
-        one = one.copy()
-        one.truncate(width, pad=True)
-        lines.append(Text.assemble(one, (_BETWEEN, "dim"), other))
-    return lines

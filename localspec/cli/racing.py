@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from localspec import Engine, SamplingParams, Stream
+from localspec import Engine, SamplingParams
 from localspec.cli.answering import Prompt, all_notices, prompt_of, stream_of
 from localspec.cli.race_view import RaceScreen
 from localspec.cli.request import AnswerRequest, OpeningOptions
 from localspec.cli.working import Work
 from localspec.errors import UsageError
 from localspec.loading.beside import load_beside
-from localspec.race.race_outcome import LaneResult, Proof, RaceOutcome, decided_by_logits, parting
-from localspec.race.turns import LOCALSPEC, PLAIN, RaceLane, RaceProgress, take_turns
+from localspec.race.race_outcome import Proof, RaceOutcome, decided_by_logits, parting
+from localspec.race.turns import RaceLane, take_turns
 
 _WARM_UP_TOKENS = 4
 
@@ -55,36 +55,34 @@ def raced(
         measured = _warm_up(beside, work) + _warm_up(engine, work)
         prompts, clocks = [prompt, prompt], [0.0, 0.0]
         outcomes: list[RaceOutcome] = []
-        ours: list[Stream] = []
         for question in (None, *further):
             if question is not None:
                 if work.stopped:
                     break
                 screen.ask(question)
-                texts = (outcomes[-1].plain.text, outcomes[-1].localspec.text)
-                prompts = [_continued(*each, question) for each in zip(prompts, texts, strict=True)]
+                before = (outcomes[-1].plain, outcomes[-1].localspec)
+                prompts = [
+                    _continued(prompt, lane.stream.text, question)
+                    for prompt, lane in zip(prompts, before, strict=True)
+                ]
             streams = [
                 stream_of(request, *each) for each in zip((beside, engine), prompts, strict=True)
             ]
-            ours.append(streams[LOCALSPEC])
             if question is None:
                 notices = [*beside.notices, *notices]
-                work.console.notices(all_notices(request, engine, ours[0].stats, notices))
+                work.console.notices(all_notices(request, engine, streams[1].stats, notices))
                 screen.begin(_title(request, engine))
             lanes = [RaceLane(number, stream) for number, stream in enumerate(streams)]
-            progress = RaceProgress()
             with work.cancels(*streams):
                 for lap in take_turns(lanes):
-                    progress.add(lap)
                     work.writing = screen.live
                     screen.show(replace(lap, seconds=clocks[lap.lane] + lap.seconds))
             clocks = [clock + lane.seconds for clock, lane in zip(clocks, lanes, strict=True)]
             alike = all(each.equal for each in outcomes)
-            found = _compared(request, (beside, engine), streams, lanes, alike, progress.lead())
-            outcomes.append(found)
+            outcomes.append(_compared(request, (beside, engine), lanes, alike))
         if provable:
-            outcomes = _proved(engine, ours, outcomes, work)
-        measured += sum(stream.stats.calibration_seconds for stream in ours)
+            outcomes = _proved(engine, outcomes, work)
+        measured += sum(each.localspec.stream.stats.calibration_seconds for each in outcomes)
         draft = None if engine.draft is None else str(engine.draft.path)
         return Raced(tuple(outcomes), measured, str(engine.model.path), draft)
 
@@ -121,18 +119,17 @@ def _provable(request: AnswerRequest, engine: Engine, work: Work) -> bool:
     return engine.batch_invariant
 
 
-def _proved(
-    engine: Engine, streams: Sequence[Stream], outcomes: Sequence[RaceOutcome], work: Work
-) -> list[RaceOutcome]:
+def _proved(engine: Engine, outcomes: Sequence[RaceOutcome], work: Work) -> list[RaceOutcome]:
     """Adds a proof to each answer that is in the context as a whole."""
     engine.clear()
     proved = []
-    for stream, outcome in zip(streams, outcomes, strict=False):
-        text, tokens = list(stream.context), list(outcome.localspec.token_ids)
+    for outcome in outcomes:
+        stream, tokens = outcome.localspec.stream, outcome.localspec.token_ids
+        text = list(stream.context)
         prompt = text[: len(text) - len(tokens)]
         whole = text[len(prompt) :] == tokens and len(text) <= engine.context_length
         proof = None
-        if outcome.localspec.stats.lossless and tokens and prompt and whole:
+        if stream.stats.lossless and tokens and prompt and whole:
             work.console.progress("reading localspec's answer once more, for the proof")
             proof = Proof(engine.first_wrong(prompt, tokens))
         proved.append(replace(outcome, proof=proof))
@@ -153,35 +150,19 @@ def _warm_up(engine: Engine, work: Work) -> float:
 
 
 def _compared(
-    request: AnswerRequest,
-    engines: tuple[Engine, Engine],
-    streams: Sequence[Stream],
-    lanes: Sequence[RaceLane],
-    alike: bool,
-    lead: float | None,
+    request: AnswerRequest, engines: tuple[Engine, Engine], lanes: Sequence[RaceLane], alike: bool
 ) -> RaceOutcome:
-    beside, engine = engines
-    plain, ours = (
-        LaneResult(
-            text=stream.text,
-            finish_reason=stream.finish_reason or "cancelled",
-            seconds=lane.seconds,
-            token_ids=tuple(lane.token_ids),
-            stats=stream.stats,
-        )
-        for stream, lane in zip(streams, lanes, strict=True)
-    )
+    (beside, engine), (plain, ours) = engines, lanes
     stock = engine.model.kernels.in_use and not beside.model.kernels.in_use
-    halfway = len(streams[PLAIN].context) - len(plain.token_ids) // 2
-    pace = engine.plain_seconds(halfway)
-    if stock and pace and plain.stats.tokens_per_second:
-        engine.profile.stock = 1.0 / (plain.stats.tokens_per_second * pace)
+    halfway = len(plain.stream.context) - len(plain.token_ids) // 2
+    pace, speed = engine.plain_seconds(halfway), plain.stream.stats.tokens_per_second
+    if stock and pace and speed:
+        engine.profile.stock = 1.0 / (speed * pace)
     return RaceOutcome(
         plain=plain,
         localspec=ours,
-        greedy=request.opening.sampling.greedy and ours.stats.lossless,
+        greedy=request.opening.sampling.greedy and ours.stream.stats.lossless,
         parting=parting(plain.token_ids, ours.token_ids, beside.token_bytes) if alike else None,
-        lead=lead,
         alike=alike,
         stock=stock,
     )

@@ -107,9 +107,10 @@ class AnswerRequest:
         return self.grammar is self.json_schema is self.regex is None
 
 
-def read_request(params: Mapping[str, Any]) -> AnswerRequest:
+def read_request(params: Mapping[str, Any], *, default: str | None = None) -> AnswerRequest:
     """A request of a command's parameters (None where not given), checked as far as it can be
-    without the model; raises as `read_prompt`, and UsageError for an invalid value."""
+    without the model; raises as `read_prompt`, and UsageError for an invalid value. `default`: the
+    prompt where none is given or piped in."""
     opening = read_opening(params)
     if params["raw"] and params["system"] is not None:
         raise UsageError("--raw leaves no place for --system. Leave out one of them.")
@@ -126,7 +127,7 @@ def read_request(params: Mapping[str, Any]) -> AnswerRequest:
         session=params.get("session"),
         images=_images(params),
         # Last: other errors come before standard input is waited for.
-        prompt=read_prompt(params["prompt"], standard_input()),
+        prompt=read_prompt(params["prompt"], standard_input(), default),
     )
 
 

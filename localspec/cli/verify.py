@@ -62,7 +62,7 @@ def verify(context: typer.Context) -> int:
     if params["out"] is not None:
         from localspec.bench import report
 
-        report.prepare(Path(params["out"]))
+        report.prepare(Path(params["out"]), "--out")
     with working(console, "Interrupted before anything was verified.") as work:
         certificate = _examined(context, console, models, work)
     return _report(console, certificate, params)
@@ -105,16 +105,12 @@ def _compare(console: Console, models: ModelRequest, path: Path) -> int:
     from localspec.bench.machine import this_machine
     from localspec.hub import resolution
     from localspec.llama import library
-    from localspec.loading.draft import choose_draft, find_draft
+    from localspec.loading.draft import draft_for
     from localspec.verify.certificate import compare, comparison, read
 
     found = read(path)
     target = resolution.find(models.model, offline=models.offline).path
-    draft = None
-    if models.draft == "auto":
-        draft = choose_draft(target, models.options).draft
-    elif models.draft != "none":
-        draft = find_draft(models.draft, target, models.options, offline=models.offline).path
+    draft = draft_for(target, models.draft, models.options, offline=models.offline).path
     machine = this_machine(models.options.fixed_threads or library.default_threads())
     options = models.options
     adapters = {"lora": options.adapters, "lora_draft": options.draft_adapters}

@@ -41,8 +41,6 @@ UNLIKELY = 3.0
 so many times what it took before."""
 FEW = 8
 """Tokens of an answer even beyond its share of the time."""
-SLOW = 0.5
-"""A draft pass that costs more of a target's rarely pays."""
 LOOKUPS = ("ngram", "retrieval", "lookahead")
 """Drafters without a model."""
 
@@ -166,7 +164,7 @@ def _answer(
 
     def hurry(done: int, total: int) -> None:
         if stopped() or perf_counter() >= end:
-            raise _Hurry
+            stream.cancel()
 
     try:
         stream = engine.stream(
@@ -181,7 +179,7 @@ def _answer(
                 enough = stream.stats.generated_tokens >= FEW
                 if stopped() or perf_counter() >= (deadline if enough else end):
                     break
-    except (ContextOverflow, _Hurry):
+    except ContextOverflow:
         return None
     return stream.stats if stream.stats.generated_tokens >= FEW else None
 
@@ -195,13 +193,9 @@ def _shortest_first(prompts: Sequence[BenchPrompt]) -> list[BenchPrompt]:
     return [prompt for round_ in rounds for prompt in round_ if prompt is not None]
 
 
-class _Hurry(Exception):
-    """The time is over in the middle of a prompt."""
-
-
-def text_check(what: str, engine: Engine) -> Check:
-    """Whether a model generates text: a damaged one repeats itself, or ends at once."""
-    rule = f"{what} produces text"
+def text_check(engine: Engine) -> Check:
+    """Whether the target generates text: a damaged one repeats itself, or ends at once."""
+    rule = "target produces text"
     stream = engine.stream(
         prompt_for(
             engine,
@@ -225,23 +219,6 @@ def text_check(what: str, engine: Engine) -> Check:
     if text.count("\ufffd") > len(text) / 4:
         return Check(rule, WARN, f"Its output is mostly not text: {shown}", step)
     return Check(rule, OK, shown)
-
-
-def cost_check(found: PairMeasurements) -> Check | None:
-    """Whether the draft model is cheap enough; None without one."""
-    cost = found.cost
-    if cost is None or found.draft_seconds is None:
-        return None
-    evidence = (
-        f"A pass of the draft takes {1e3 * found.draft_seconds:.1f} ms, "
-        f"{cost:.0%} of one of the target"
-    )
-    if cost >= 1.0:
-        step = "Choose a smaller draft: this one can never be faster."
-        return Check("measured cost", FAIL, evidence, step)
-    if cost > SLOW:
-        return Check("measured cost", WARN, evidence, "Try a smaller draft.")
-    return Check("measured cost", OK, evidence)
 
 
 def device_checks(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localspec.answer_line import rate
-from localspec.race.race_outcome import LaneResult, RaceOutcome, pace, speed_up
-from localspec.race.turns import NAMES
+from localspec.race.race_outcome import RaceOutcome, pace, speed_up
+from localspec.race.turns import NAMES, RaceLane
 from localspec.text import printable
 
 MEASURED = 0.05
@@ -33,7 +33,7 @@ def summary(outcomes: Sequence[RaceOutcome], calibration_seconds: float) -> str:
 def figures(outcome: RaceOutcome) -> str:
     """`plain (llama.cpp) 5.91 s, 22.1 tok/s · localspec 2.12 s, 61.8 tok/s · 2.79 times as fast`,
     and whether the texts are the same."""
-    stats = outcome.localspec.stats
+    stats = outcome.localspec.stream.stats
     parts = [_gain(outcome), _sameness(outcome), _proof(outcome)]
     if stats.generated_tokens > 1:
         parts.insert(1, f"{stats.tokens_per_pass:.2f} tokens/pass")
@@ -53,8 +53,8 @@ def texts(outcomes: Sequence[RaceOutcome], further: Sequence[str] = ()) -> str:
 
 def _texts(outcome: RaceOutcome) -> str:
     """Both answers; only one where they are the same."""
-    plain, localspec = outcome.plain.text.strip(), outcome.localspec.text.strip()
-    if outcome.plain.text == outcome.localspec.text:
+    plain, localspec = (lane.stream.text.strip() for lane in (outcome.plain, outcome.localspec))
+    if plain == localspec:
         return f"plain and localspec:\n\n{plain}\n"
     return f"plain:\n\n{plain}\n\nlocalspec:\n\n{localspec}\n"
 
@@ -69,7 +69,7 @@ def _paces(outcomes: Sequence[RaceOutcome]) -> list[str]:
     ]
 
 
-def _pace(name: str, lanes: Sequence[LaneResult]) -> str:
+def _pace(name: str, lanes: Sequence[RaceLane]) -> str:
     tokens, seconds = pace(lanes)
     if not tokens:
         return f"{name} no token yet"
@@ -94,7 +94,7 @@ def _sameness(outcome: RaceOutcome) -> str:
     if not outcome.greedy:
         if outcome.equal:
             return f"sampled, and yet the same {both} tokens"
-        lossless = outcome.localspec.stats.lossless
+        lossless = outcome.localspec.stream.stats.lossless
         return "sampled, so the texts differ" if lossless else "the rule is lossy: texts differ"
     if outcome.parting is None:
         so_far = " so far" if outcome.interrupted else ""

@@ -7,25 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from localspec.decoding.sampling import SamplingParams
-from localspec.decoding.stats import GenerationStats
 from localspec.llama.target import shared_prefix
-from localspec.race.turns import NAMES
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneResult:
-    """One answer; `seconds` from the prompt to the last token."""
-
-    text: str
-    finish_reason: str
-    seconds: float
-    token_ids: tuple[int, ...]
-    stats: GenerationStats
-
-    @property
-    def speed(self) -> float:
-        """Tokens per second, prefill included."""
-        return len(self.token_ids) / self.seconds if self.seconds else 0.0
+from localspec.race.turns import NAMES, RaceLane, lead
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +31,25 @@ class Proof:
 class RaceOutcome:
     """Both answers compared. `greedy`: whether they have to be the same; `alike`: whether the
     questions were; after answers that differed they are not; `parting`: None where they agree, or
-    are not `alike`; `lead`: seconds by which localspec was first at the last common token; `stock`:
-    whether plain decoding was stock llama.cpp's, beside localspec's kernels; `proof`: None without
-    the kernels, and where more than logits decides."""
+    are not `alike`; `stock`: whether plain decoding was stock llama.cpp's, beside localspec's
+    kernels; `proof`: None without the kernels, and where more than logits decides."""
 
-    plain: LaneResult
-    localspec: LaneResult
+    plain: RaceLane
+    localspec: RaceLane
     greedy: bool
     parting: Parting | None
-    lead: float | None
     alike: bool = True
     stock: bool = False
     proof: Proof | None = None
 
     @property
     def interrupted(self) -> bool:
-        return "cancelled" in (self.plain.finish_reason, self.localspec.finish_reason)
+        return self.plain.cancelled or self.localspec.cancelled
+
+    @property
+    def lead(self) -> float | None:
+        """Seconds by which localspec was first at the last common token."""
+        return lead(self.plain.ends, self.localspec.ends)
 
     @property
     def equal(self) -> bool:
@@ -88,19 +74,21 @@ class RaceOutcome:
             "lead_seconds": self.lead,
             "lanes": {
                 name: {
-                    "text": lane.text,
-                    "finish_reason": lane.finish_reason,
+                    "text": lane.stream.text,
+                    "finish_reason": lane.stream.finish_reason or "cancelled",
                     "seconds": lane.seconds,
                     "tokens": len(lane.token_ids),
-                    "tokens_per_second": lane.speed,
-                    "stats": lane.stats.as_dict(),
+                    "tokens_per_second": len(lane.token_ids) / lane.seconds
+                    if lane.seconds
+                    else 0.0,
+                    "stats": lane.stream.stats.as_dict(),
                 }
                 for name, lane in zip(NAMES, (self.plain, self.localspec), strict=True)
             },
         }
 
 
-def pace(lanes: Sequence[LaneResult]) -> tuple[int, float]:
+def pace(lanes: Sequence[RaceLane]) -> tuple[int, float]:
     """Tokens and seconds of several answers."""
     return sum(len(lane.token_ids) for lane in lanes), sum(lane.seconds for lane in lanes)
 

@@ -19,10 +19,23 @@ PLAIN, LOCALSPEC = 0, 1
 NAMES = ("plain", "localspec")
 
 
+Ends = list[tuple[int, float]]
+"""Tokens and clock of a lane at its start, and after each turn."""
+
+
 class ChunkStream(Iterator[Chunk], Protocol):
     """As `localspec.stream.Stream`."""
 
     stats: GenerationStats
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def finish_reason(self) -> str | None: ...
+
+    @property
+    def context(self) -> Sequence[int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +55,30 @@ class RaceLane:
     def __init__(
         self, number: int, stream: ChunkStream, clock: Callable[[], float] = perf_counter
     ) -> None:
+        self.stream = stream
         self.seconds = 0.0
         self.finished = False
         self.token_ids: list[int] = []
+        self.ends: Ends = [(0, 0.0)]
         self._number = number
-        self._stream = stream
         self._clock = clock
+
+    @property
+    def cancelled(self) -> bool:
+        return self.stream.finish_reason in (None, "cancelled")
 
     def advance(self) -> Lap | None:
         """Take a turn; None where the answer is complete."""
-        stats = self._stream.stats
+        stats = self.stream.stats
         measured, started = stats.calibration_seconds, self._clock()
-        chunk = next(self._stream, None)
+        chunk = next(self.stream, None)
         self.seconds += self._clock() - started
         self.seconds -= stats.calibration_seconds - measured
         if chunk is None:
             self.finished = True
             return None
         self.token_ids += chunk.token_ids
+        self.ends.append((len(self.token_ids), self.seconds))
         return Lap(self._number, chunk.text, chunk.token_ids, self.seconds)
 
 
@@ -71,26 +90,9 @@ def take_turns(lanes: Sequence[RaceLane]) -> Iterator[Lap]:
             yield lap
 
 
-class RaceProgress:
-    """How far both lanes are, from laps alone."""
-
-    def __init__(self) -> None:
-        # Tokens and clock at the start, and at the end of each lap.
-        self._laps: tuple[list[tuple[int, float]], ...] = ([(0, 0.0)], [(0, 0.0)])
-
-    def add(self, lap: Lap) -> None:
-        self._laps[lap.lane].append((self.tokens(lap.lane) + len(lap.token_ids), lap.seconds))
-
-    def tokens(self, lane: int) -> int:
-        return self._laps[lane][-1][0]
-
-    def seconds(self, lane: int) -> float:
-        return self._laps[lane][-1][1]
-
-    def lead(self) -> float | None:
-        """Seconds by which localspec had the last common token earlier; None without one."""
-        common = min(self.tokens(PLAIN), self.tokens(LOCALSPEC))
-        if not common:
-            return None
-        plain, ours = (laps[bisect_left(laps, (common, 0.0))][1] for laps in self._laps)
-        return plain - ours
+def lead(plain: Ends, ours: Ends) -> float | None:
+    """Seconds by which localspec had the last common token earlier; None without one."""
+    common = min(plain[-1][0], ours[-1][0])
+    if not common:
+        return None
+    return plain[bisect_left(plain, (common, 0.0))][1] - ours[bisect_left(ours, (common, 0.0))][1]

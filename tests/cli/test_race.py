@@ -26,7 +26,7 @@ STORY = "Tell me a story about a fox."
 
 
 def test_without_a_terminal_there_is_plain_text() -> None:
-    result = finished(*SHORT, STORY)
+    result = finished(*SHORT)  # standard input is empty: the default prompt
     assert result.returncode == 0
     assert "\x1b" not in result.stdout + result.stderr
     assert "\r" not in result.stdout + result.stderr

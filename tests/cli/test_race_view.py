@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from localspec.cli.race_view import NARROW, RaceView
+from localspec.cli.race_view import RaceView
 from localspec.race.turns import LOCALSPEC, PLAIN, Lap
 from tests.race.laps import sample
 
-WIDTHS = (20, 40, NARROW - 1, NARROW, 80, 120, 200)
+WIDTHS = (20, 40, 80, 120, 200)
 
 
 def view(laps: list[Lap]) -> RaceView:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localspec import Chunk, GenerationStats
-from localspec.race.race_outcome import LaneResult, RaceOutcome
-from localspec.race.turns import LOCALSPEC, PLAIN, Lap, RaceLane
+from localspec.race.race_outcome import RaceOutcome
+from localspec.race.turns import LOCALSPEC, PLAIN, Lap, RaceLane, take_turns
 from tests.support.clock import Clock
 
 
@@ -14,10 +14,14 @@ class MadeUp:
     """An answer whose steps take so many seconds and bring so many tokens. `measuring`: seconds of
     its first step that are spent measuring passes."""
 
+    finish_reason: str | None = "length"
+    context: Sequence[int] = ()
+
     def __init__(
         self, clock: Clock, steps: Sequence[tuple[float, str, int]], *, measuring: float = 0.0
     ) -> None:
         self.stats = GenerationStats()
+        self.text = ""
         self._clock, self._steps, self._measuring = clock, iter(steps), measuring
 
     def __iter__(self) -> MadeUp:
@@ -25,6 +29,7 @@ class MadeUp:
 
     def __next__(self) -> Chunk:
         seconds, text, tokens = next(self._steps)
+        self.text += text
         self._clock.now += seconds + self._measuring
         self.stats.calibration_seconds += self._measuring
         self._measuring = 0.0
@@ -47,15 +52,15 @@ def sample() -> list[Lap]:
     return [plain[0], ours[0], plain[1], ours[1], *plain[2:]]
 
 
-def lane(tokens: int, seconds: float, finish: str = "length", **stats: object) -> LaneResult:
-    """An answer of so many tokens."""
-    return LaneResult(
-        text="word " * tokens,
-        finish_reason=finish,
-        seconds=seconds,
-        token_ids=tuple(range(tokens)),
-        stats=GenerationStats(generated_tokens=tokens, **stats),  # type: ignore[arg-type]
-    )
+def lane(tokens: int, seconds: float, finish: str = "length", **stats: object) -> RaceLane:
+    """An answer of so many tokens, in one pass."""
+    clock = Clock()
+    answer = MadeUp(clock, [(seconds, "word " * tokens, tokens)] if tokens else [])
+    answer.finish_reason = finish
+    found = RaceLane(0, answer, clock)
+    list(take_turns([found]))
+    answer.stats = GenerationStats(generated_tokens=tokens, **stats)  # type: ignore[arg-type]
+    return found
 
 
 def outcome(**other: object) -> RaceOutcome:
@@ -65,6 +70,5 @@ def outcome(**other: object) -> RaceOutcome:
         "localspec": lane(100, 2.0, target_passes=40),
         "greedy": True,
         "parting": None,
-        "lead": 2.0,
     }
     return RaceOutcome(**(kept | other))  # type: ignore[arg-type]

@@ -60,12 +60,12 @@ PARTED = Parting(7, " a", " the")
         ({"greedy": False, "parting": PARTED}, "sampled, so the texts differ"),
         ({"greedy": False}, "sampled, and yet the same 100 tokens"),
         (
-            {"plain": lane(10, 1.0, "cancelled"), "lead": 0.5},
+            {"plain": lane(10, 1.0, "cancelled")},
             "interrupted · plain 1.00 s, 10.0 tok/s · ",
         ),
-        ({"plain": lane(10, 1.0, "cancelled"), "lead": 0.5}, "same text, 10 tokens so far"),
+        ({"plain": lane(10, 1.0, "cancelled")}, "same text, 10 tokens so far"),
         (
-            {"plain": lane(0, 0.0, "cancelled"), "localspec": lane(0, 0.0), "lead": None},
+            {"plain": lane(0, 0.0, "cancelled"), "localspec": lane(0, 0.0)},
             "interrupted · plain no token yet · localspec no token yet",
         ),
     ],
@@ -76,7 +76,7 @@ def test_the_line_of_figures(other: dict[str, object], told: str) -> None:
 
 def test_several_questions_have_a_line_each_and_one_of_all() -> None:
     """100 tokens in 4 and in 2 seconds, then 100 in 8 and in 1."""
-    second = outcome(plain=lane(100, 8.0, target_passes=100), localspec=lane(100, 1.0), lead=7.0)
+    second = outcome(plain=lane(100, 8.0, target_passes=100), localspec=lane(100, 1.0))
     first, other, every = summary([outcome(), second], 1.44).splitlines()
     assert first == f"1: {figures(outcome())}"
     assert other.startswith(

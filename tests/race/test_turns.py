@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localspec.race.turns import LOCALSPEC, PLAIN, RaceProgress, take_turns
+from localspec.race.turns import Ends, lead, take_turns
 from tests.race.laps import MadeUp, lanes_of, sample
 from tests.support.clock import Clock
 
@@ -25,10 +25,11 @@ def test_measuring_is_no_part_of_a_race() -> None:
 
 
 def test_the_lead_is_in_seconds_at_the_last_token_that_both_have() -> None:
-    progress, leads = RaceProgress(), []
+    ends: tuple[Ends, Ends] = ([(0, 0.0)], [(0, 0.0)])
+    leads = []
     for lap in sample():
-        progress.add(lap)
-        leads.append(progress.lead())
+        before = ends[lap.lane]
+        before.append((before[-1][0] + len(lap.token_ids), lap.seconds))
+        leads.append(lead(*ends))
     # after: p1, l1, p2, l5, p3, p4, p5; localspec has all from the second on at 3.0
     assert leads == [None, -0.25, -0.25, -1.0, 0.0, 1.0, 2.0]
-    assert [progress.tokens(lane) for lane in (PLAIN, LOCALSPEC)] == [5, 5]
