@@ -1,0 +1,198 @@
+"""An agent's session against servers: seconds to the first word, and tokens a second behind it.
+
+    python -m tools.agent TARGET [DRAFT] [--llama-server PROGRAM] [--tokens 7000] [--rounds 3]
+
+A system prompt with tools and files of this repository, some `--tokens`, and a question (cold); a
+file more and a question about it (warm); a function to be written again with another name (edit).
+Then the server ends, is started again, and is asked the last of these again (from disk): localspec
+with --prompt-cache, llama-server with its slot saved and restored. Servers take turns, alone on the
+machine; figures are medians of the rounds. `localspec, off` has llama.cpp's kernels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parents[1]
+PATIENCE = 1800.0
+SYSTEM = "You are a programmer's assistant. These tools are there:\n" + "\n".join(
+    json.dumps({"name": name, "parameters": {"type": "object", "properties": {"path": {}}}})
+    for name in ("read_file", "write_file", "list_folder", "run_tests", "search")
+)
+FUNCTION = '''```python
+def even_numbers(numbers):
+    """Return the even numbers of a list, in their order."""
+    return [number for number in numbers if number % 2 == 0]
+```'''
+ASKED = "Write a short Python function that returns the even numbers of a list. Only code."
+EDIT = "Rename the function to evens, and print all of it again."
+REPLY = "It is a part of a Python program that makes local language models faster."
+STEPS = ("cold", "warm", "edit", "from disk")
+
+
+class Said(NamedTuple):
+    """Seconds to the first word; tokens a second behind it; tokens of the prompt; the text."""
+
+    first: float
+    speed: float
+    prompt: int
+    text: str
+
+
+class Server:
+    def __init__(self, name: str, command: Sequence[str], port: int, **environment: str) -> None:
+        self.name, self._command, self._port = name, command, port
+        self._environment = os.environ | environment
+        self.saves = "--slot-save-path" in command
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        with subprocess.Popen(
+            self._command,
+            env=self._environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            try:
+                while process.poll() is None and not self._healthy():
+                    time.sleep(0.1)
+                yield
+            finally:
+                process.terminate()
+
+    def _healthy(self) -> bool:
+        try:
+            with closing(self._connection()) as connection:
+                connection.request("GET", "/health")
+                return connection.getresponse().status == 200
+        except OSError:
+            return False
+
+    def _connection(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE)
+
+    def slot(self, action: str) -> None:
+        with closing(self._connection()) as connection:
+            connection.request("POST", f"/slots/0?action={action}", '{"filename": "slot"}')
+            assert connection.getresponse().status == 200, f"{self.name} cannot {action} its slot"
+
+    def ask(self, messages: list[dict[str, str]], most: int) -> Said:
+        body = {"messages": messages, "max_tokens": most, "temperature": 0, "stream": True}
+        body |= {"stream_options": {"include_usage": True}, "cache_prompt": True}
+        text, first, last, usage = "", 0.0, 0.0, {"prompt_tokens": 0, "completion_tokens": 0}
+        with closing(self._connection()) as connection:
+            began = time.perf_counter()
+            connection.request("POST", "/v1/chat/completions", json.dumps(body))
+            reply = connection.getresponse()
+            assert reply.status == 200, reply.read()
+            for line in reply:
+                if not line.startswith(b"data: {"):
+                    continue
+                event: dict[str, Any] = json.loads(line[6:])
+                usage = event.get("usage") or usage
+                word = "".join(one["delta"].get("content") or "" for one in event["choices"])
+                if word:
+                    text, last = text + word, time.perf_counter()
+                    first = first or last
+        speed = (usage["completion_tokens"] - 1) / max(1e-9, last - first)
+        return Said(first - began, speed, usage["prompt_tokens"], text)
+
+
+def files() -> Iterator[str]:
+    for path in sorted((ROOT / "localspec").rglob("*.py")):
+        yield f"{path.relative_to(ROOT)}:\n\n{path.read_text('utf-8')}"
+
+
+def session(server: Server, characters: int) -> dict[str, Said]:
+    read = "\n\n".join(files())
+    messages = [{"role": "system", "content": SYSTEM}]
+    turns = (
+        ("cold", f"{read[:characters]}\n\nWhat is in these files? One sentence.", 32),
+        ("warm", f"{read[characters : characters + 2000]}\n\nAnd in this one? One sentence.", 32),
+        ("edit", EDIT, 120),
+    )
+    found = {}
+    with server.running():
+        for name, text, most in turns:
+            if name == "edit":
+                messages.append({"role": "user", "content": ASKED})
+                messages.append({"role": "assistant", "content": FUNCTION})
+            messages.append({"role": "user", "content": text})
+            found[name] = server.ask(messages, most)
+            # Not what was said: all servers are to be asked the same.
+            messages.append({"role": "assistant", "content": REPLY})
+        if server.saves:
+            server.slot("save")
+    with server.running():
+        if server.saves:
+            server.slot("restore")
+        found["from disk"] = server.ask(messages[:-1], turns[-1][2])
+    return found
+
+
+def servers(said: argparse.Namespace, folder: Path) -> Iterator[Server]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    models = ["-m", said.target, "-c", str(said.tokens + 2500)]
+    draft = ["-d", said.draft or "none"]
+    own = [sys.executable, "-m", "localspec", "serve", *models, *draft, "--port", str(port)]
+    for name, kernels in (("localspec", "auto"), ("localspec, off", "off")):
+        home = folder / kernels
+        yield Server(
+            name,
+            [*own, "--prompt-cache", "4GB"],
+            port,
+            LOCALSPEC_KERNELS=kernels,
+            LOCALSPEC_HOME=str(home),
+        )
+    if said.llama_server:
+        (folder / "slots").mkdir()
+        theirs = [said.llama_server, *models, "--port", str(port), "-np", "1", "-t"]
+        theirs += [str(os.cpu_count()), "--slot-save-path", str(folder / "slots")]
+        yield Server("llama-server", theirs, port)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("target")
+    parser.add_argument("draft", nargs="?")
+    parser.add_argument("--llama-server")
+    parser.add_argument("--tokens", type=int, default=7000)
+    parser.add_argument("--rounds", type=int, default=3)
+    said = parser.parse_args()
+    found: dict[str, dict[str, list[Said]]] = defaultdict(lambda: defaultdict(list))
+    with tempfile.TemporaryDirectory() as name:
+        for number in range(said.rounds):
+            folder = Path(name, str(number))
+            folder.mkdir()
+            for server in servers(said, folder):
+                for step, one in session(server, 3 * said.tokens).items():
+                    found[server.name][step].append(one)
+                    print(f"{server.name}, {step}: {one}", file=sys.stderr, flush=True)
+    print("| server | " + " | ".join(f"{step}: first word, tok/s" for step in STEPS) + " |")
+    print("|---|" + "---:|" * len(STEPS))
+    for name, steps in found.items():
+        cells = [
+            f"{median(one.first for one in steps[step]):.2f} s, "
+            f"{median(one.speed for one in steps[step]):.1f}"
+            for step in STEPS
+        ]
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()
