@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import re
@@ -88,8 +87,7 @@ _open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 class LlamaServer(Arm):
     """Started by the first answer, or by `start`. `tokenize`: raw text to token ids, BOS included;
     `weight_buffers`: whether the CPU's own weight layouts work; `slots`: answers at once, each with
-    `context` tokens; `start_timeout`, `answer_timeout`: seconds. Raises UsageError: a file is
-    missing, or the draft model that the configuration needs."""
+    `context` tokens; `start_timeout`, `answer_timeout`: seconds."""
 
     def __init__(
         self,
@@ -107,16 +105,10 @@ class LlamaServer(Arm):
         start_timeout: float = 120.0,
         answer_timeout: float = 600.0,
     ) -> None:
-        _check_files(binary, target)
         self.name = f"llama-server {configuration.name}"
         self.every_turn = configuration.name == "plain"
         command = ["-m", str(target), *configuration.flags]
         if configuration.needs_draft:
-            if draft is None:
-                raise UsageError(
-                    f"'{self.name}' needs a draft model. Name one with --draft, or leave it out."
-                )
-            _check_files(binary, draft)
             command += ["--spec-draft-model", str(draft)]
         command += ["-c", str(slots * context), "-t", str(threads), "-np", str(slots)]
         if gpu_layers >= 0:
@@ -175,7 +167,6 @@ class LlamaServer(Arm):
             self._address = f"http://{_HOST}:{port}"
             environment = {n: v for n, v in os.environ.items() if not n.startswith("LLAMA_")}
             # Not in a session of its own: a terminal's signals reach the server too.
-            atexit.register(self.close)
             try:
                 self._process = subprocess.Popen(
                     [*self._program, "--host", _HOST, "--port", str(port)],
@@ -198,7 +189,6 @@ class LlamaServer(Arm):
 
     def close(self) -> None:
         """End the process; may be repeated."""
-        atexit.unregister(self.close)
         process, self._process = self._process, None
         if process is not None:
             end(process)
@@ -313,12 +303,6 @@ def end(process: subprocess.Popen[Any]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _check_files(*files: Path) -> None:
-    for file in files:
-        if not file.is_file():
-            raise UsageError(f"There is no file {file}. Check the path.")
 
 
 def _message(error: urllib.error.HTTPError) -> str:

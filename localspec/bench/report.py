@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from localspec.bench.machine import FileFacts, Machine
-from localspec.bench.report_tables import table_text, tables
+from localspec.bench.report_tables import Table, table_text, tables
 from localspec.bench.samples import Sample
 from localspec.bench.speed_ups import METHOD
-from localspec.bench.summary import PairSummary, Table, summarise
+from localspec.bench.summary import PairSummary, summarise
 from localspec.errors import LocalspecError
 
-FORMAT = 3
+FORMAT = 4
 """Of the JSON; counts up when its meaning changes."""
 
 
@@ -121,7 +121,7 @@ def report_text(report: Report, width: int) -> str:
     for pair in report.pairs:
         if pair.samples:
             parts.append(f"{pair.name}\n")
-            parts += [table_text(table, width) for table in tables(pair.summary, equality=False)]
+            parts += [table_text(table, width) for table in tables(pair.summary, whole=False)]
             parts += [
                 f"{found.arm}: {found.equal} of {found.total} greedy answers equal plain's\n"
                 for found in pair.summary.equality

@@ -21,7 +21,6 @@ METHOD = (
     "95 %: Student's t on the logarithms of the prompts' ratios to plain localspec, paired by "
     f"prompt and turn, from {LEAST_PROMPTS} prompts on"
 )
-NO_SCIPY = "Intervals need scipy: pip install '.[bench]' in the clone of localspec."
 
 
 def log_ratios(mine: Iterable[Sample], base: Iterable[Sample]) -> NDArray[np.float64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -25,9 +25,8 @@ class Cell:
 
     Attributes:
         tokens, seconds: per turn, at each prompt's median pace over turns.
-        compared: prompts that plain decoding answered as well.
-        speed_up: against plain decoding: geometric mean over those prompts; for ALL, of the
-            suites' means.
+        speed_up: against plain decoding: geometric mean over prompts that it answered as well; for
+            ALL, of the suites' means.
         interval: of the speed-up (`localspec.bench.speed_ups`).
         acceptance: accepted ÷ tested.
         kept: accepted ÷ drafted.
@@ -51,7 +50,6 @@ class Cell:
     verify_share: float | None = None
     overhead_share: float | None = None
     calibration_seconds: float | None = None
-    compared: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +147,6 @@ def _cell(samples: Sequence[Sample], suite: str, ratios: Sequence[np.ndarray]) -
         tokens=tokens,
         seconds=seconds,
         tokens_per_second=tokens / seconds if seconds else 0.0,
-        compared=sum(map(len, ratios)),
         speed_up=geometric_mean(np.exp(logs.mean()) for logs in ratios) if ratios else None,
         interval=mean_interval(ratios) if ratios else None,
         acceptance=_ratio(samples, "accepted", "tested"),
@@ -184,17 +181,3 @@ def _ratio(samples: Sequence[Sample], part: str, whole: str) -> float | None:
 def _time_share(samples: Sequence[Sample], part: str, total: float) -> float | None:
     values = [getattr(s, part) for s in samples]
     return None if None in values or not total else sum(values) / total
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """The first column names the row; `notes` are sentences below."""
-
-    title: str
-    header: list[str]
-    rows: list[list[str]]
-    notes: list[str] = field(default_factory=list)
-
-
-def kind(temperature: float) -> str:
-    return "greedy" if temperature == 0 else f"T = {temperature:g}"

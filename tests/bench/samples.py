@@ -45,7 +45,7 @@ def executable(path: Path, text: str) -> Path:
 def read(text: str) -> Report:
     """What `Report.to_json` wrote."""
     data = json.loads(text)
-    assert (data.pop("format"), "Student's t" in data.pop("interval")) == (3, True)
+    assert (data.pop("format"), "Student's t" in data.pop("interval")) == (4, True)
     for pair in data["pairs"]:
         assert pair.pop("summary")
     return TypeAdapter(Report).validate_python(data)

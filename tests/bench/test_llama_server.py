@@ -224,18 +224,11 @@ def test_failures(servers: Servers, mode: str, message: str) -> None:
     assert not children()
 
 
-def test_what_is_missing(servers: Servers, binary: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="needs a draft model"):
-        servers(needs_draft=True, draft=None)
-    with pytest.raises(UsageError, match=r"no file .*nothing.gguf"):
-        servers(needs_draft=True, draft=tmp_path / "nothing.gguf")
+def test_a_program_that_is_none(servers: Servers, binary: Path) -> None:
     no_program = servers()
     binary.chmod(0o600)
     with pytest.raises(UsageError, match="cannot be run: Permission denied"):
         no_program.start()
-    binary.unlink()
-    with pytest.raises(UsageError, match=r"no file .*llama-server"):
-        servers()
 
 
 def test_configurations(binary: Path, model: Path) -> None:

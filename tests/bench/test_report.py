@@ -9,11 +9,11 @@ import pytest
 
 from localspec.bench.machine import this_machine
 from localspec.bench.report import markdown
-from localspec.bench.report_tables import table_text
-from localspec.bench.summary import Table
+from localspec.bench.report_tables import table_text, tables
+from localspec.bench.summary import summarise
 from localspec.llama import devices
 from localspec.llama.devices import Device
-from tests.bench.samples import a_report, read
+from tests.bench.samples import a_report, read, sample
 
 
 def test_json_comes_back_as_it_was() -> None:
@@ -26,21 +26,22 @@ def test_json_comes_back_as_it_was() -> None:
     assert data["pairs"][0]["summary"]["cells"][0]["arm"] == "plain"
 
 
-def test_markdown_has_arms_as_rows_and_suites_as_columns() -> None:
+def test_markdown_has_an_arm_over_all_suites_and_in_each() -> None:
     lines = markdown(a_report()).splitlines()
-    assert "| arm | story | copy | all |" in lines
-    assert "| model depth 2 | 2.00 | 2.00 | 2.00 (2.00–2.00) |" in lines
-    assert '| a\\|b \\<i>&" | 1.25 | 1.25 | 1.25 (1.25–1.25) |' in lines
-    assert "No interval, fewer than 6 prompts: story, copy." in lines
-    assert any(line.startswith("(low–high): 95 %: Student's t") for line in lines)
-    # Calibration before each answer.
-    found = [line for line in lines if line.endswith("| 0.25 |")]
-    assert len(found) == 2
-    assert all(line.startswith("| a\\|b") for line in found)
-    assert any(line.startswith("| model depth 3 | 20.0 | 75% | 2.50 |") for line in lines)
-    assert "| model depth 2 | 0 of 8 | story p0 at 2, story p1 at 2, story p2 at 2, story p3 " in (
-        " ".join(lines)
+    header = (
+        "| arm | × plain | 95 % | tok/s | accepted | per pass | draft | verify | own | before, s |"
     )
+    assert lines.count(header) == 2
+    for row in (
+        "| model depth 2 | 2.00 | 2.00–2.00 | 20.0 | 75% | 2.50 | – | – | – | – |",
+        "| model depth 2: copy | 2.00 | – | 20.0 | 75% | 2.50 | – | – | – | – |",
+        '| a\\|b \\<i>&" | 1.25 | 1.25–1.25 | 12.5 | – | 1.25 | – | – | – | 0.25 |',
+        "| model depth 2 | 0 of 8 | story p0 at 2, story p1 at 2, story p2 at 2, story p3 at 2 "
+        "and 4 more |",
+    ):
+        assert row in lines
+    assert any(line.startswith("No interval: fewer than 6 prompts") for line in lines)
+    assert any(line.startswith("95 %: Student's t") for line in lines)
     assert any("arm 'broken' failed" in line for line in lines)
     assert any("SHA-256 " + "ab" * 32 in line for line in lines)
     # Every table is rectangular.
@@ -56,28 +57,30 @@ def test_gpus_are_those_that_llama_can_use(monkeypatch: pytest.MonkeyPatch) -> N
     assert this_machine(1).gpu == "A GPU, A GPU"
 
 
-SUITES = (
-    *("coding", "extraction", "humanities", "math", "math_reasoning", "qa", "rag", "reasoning"),
-    *("roleplay", "stem", "summarization", "translation", "writing"),
-)
-"""The categories of Spec-Bench."""
+KINDS = ("summarization", "math_reasoning")
+"""Long names of Spec-Bench."""
+ARMS = ("planner", "planner, first session", "llama-server draft 3 (default)")
 
 
-def shown(table: Table, width: int) -> list[str]:
+@pytest.mark.parametrize("width", [80, 200])
+def test_every_figure_fits_the_terminal_whole(width: int) -> None:
+    """The planner suite by suite, others over all."""
+    samples = [
+        sample(
+            arm, kind, f"p{n}", seconds=1.0 / (2 + n), tested=9, accepted=7, calibration_seconds=1
+        )
+        for arm in (*ARMS, "plain")
+        for kind in KINDS
+        for n in range(6)
+    ]
+    table = tables(summarise(samples), whole=False)[0]
+    assert [row[0] for row in table.rows] == [
+        ARMS[0],
+        *(f"planner: {k}" for k in KINDS),
+        *ARMS[1:],
+        "plain",
+    ]
     lines = table_text(table, width).splitlines()
     assert max(map(len, lines)) <= width
-    return lines
-
-
-@pytest.mark.parametrize("width", [40, 80, 200])
-@pytest.mark.parametrize("arms", [1, 15])
-def test_every_figure_is_shown_once_and_whole(arms: int, width: int) -> None:
-    rows = [
-        [f"arm {row}", *(f"1.6_{row:x}{column:x}" for column in range(13))] for row in range(arms)
-    ]
-    lines = shown(Table("Speeds", ["arm", *SUITES], rows, ["A note."]), width)
-    words = [word for line in lines for word in line.split()]
-    figures = [word for word in words if word.startswith("1.6_")]
-    assert sorted(figures) == sorted(cell for row in rows for cell in row[1:])
-    assert lines.count("A note.") == 1
-    assert all(name in words for name in SUITES)
+    words = [word for line in lines[2:] for word in line.split()]
+    assert [words.count(cell) for cell in ("1.00–1.00", "78%")] == [5, 6]
