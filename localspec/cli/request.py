@@ -202,8 +202,8 @@ def read_opening(params: Mapping[str, Any]) -> OpeningOptions:
 
 
 def model_path(reference: str | None, console: Console, *, embedded: str = EMBEDDED_TARGET) -> Path:
-    """The undamaged file of a model, by default that of `run`."""
-    from localspec.gguf.description import require_undamaged
+    """The usable file of a model, by default that of `run`."""
+    from localspec.gguf.description import require_usable
     from localspec.hub import resolution
     from localspec.settings import load_settings
 
@@ -211,7 +211,7 @@ def model_path(reference: str | None, console: Console, *, embedded: str = EMBED
         reference or load_settings().model or default_reference(), embedded=embedded
     )
     console.notices(found.notices)
-    require_undamaged(found.path)
+    require_usable(found.path)
     return found.path
 
 

@@ -73,8 +73,10 @@ def largest_type(file: GGUFFile) -> str:
 
 def why_not(file: GGUFFile) -> str | None:
     """Why a file cannot generate text, a sentence; None if nothing is known."""
-    if missing := missing_parts(file.path):
-        return missing
+    return missing_parts(file.path) or _why_no_text(file)
+
+
+def _why_no_text(file: GGUFFile) -> str | None:
     architecture = file.architecture
     kind = file.text("general.type")
     what = None
@@ -86,10 +88,9 @@ def why_not(file: GGUFFile) -> str | None:
         what = "It is the eye or ear of a multimodal model (mmproj), not a language model"
     elif "general.architecture" not in file.metadata:
         what = "It does not name its architecture"
-    elif architecture in HEADS:
-        what = f"It is a trained head ({architecture}), which drafts for its own target only"
-    elif is_mtp_alone(file):
-        what = "It has only the MTP layers of a model, which draft for that model alone"
+    elif _is_head(file):
+        name = architecture if architecture in HEADS else "MTP layers"
+        what = f"It is a trained head ({name}), which drafts for its own target only"
     elif architecture not in KNOWN:
         what = (
             f"The architecture {printable(architecture, 40)} is not known to the llama.cpp here; "
@@ -112,17 +113,19 @@ def why_not(file: GGUFFile) -> str | None:
     return None if what is None else what + "."
 
 
-def require_undamaged(path: Path) -> None:
-    """A ModelInvalid if opening the file is known to crash."""
-    try:
-        found = damage(read_gguf(path))
-    except LocalspecError:
-        return  # llama.cpp has the last word about what it can read
-    if found is not None:
-        raise ModelInvalid(
-            f"{path.name} cannot be used: {found[:1].lower()}{found[1:]} Download it again, or "
-            "choose another model."
-        )
+def require_usable(path: Path, *, head: bool = False) -> None:
+    """A ModelNotFound or ModelInvalid for a file that llama.cpp cannot open, or would crash over;
+    unless a trained `head` is wanted, also for one that generates no text."""
+    file = read_gguf(path)
+    found = damage(file) if head else _why_no_text(file)
+    if found is None:
+        return
+    step = "Choose a GGUF of a chat or completion model."
+    if damage(file) is not None:
+        step = "Download it again, or choose another model."
+    elif _is_head(file):
+        step = "Give it with --draft, and the model that it was trained with as --model."
+    raise ModelInvalid(f"{path.name} cannot be used: {found[:1].lower()}{found[1:]} {step}")
 
 
 def embeds_alone(path: Path) -> bool:
@@ -135,8 +138,11 @@ def embeds_alone(path: Path) -> bool:
     return found and file.architecture in KNOWN - HEADS and damage(file) is None
 
 
+def _is_head(file: GGUFFile) -> bool:
+    return file.architecture in HEADS or is_mtp_alone(file)
+
+
 def _embeds(file: GGUFFile) -> bool:
-    """As `localspec.llama.model` judges."""
     return file.own("attention.causal") is False or file.own("pooling_type") is not None
 
 

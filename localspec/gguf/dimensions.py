@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 from localspec.errors import LocalspecError
@@ -35,8 +34,10 @@ BESIDES = 5 << 20
 """Bytes of graphs, stacks, our own buffers."""
 
 _BLOCK = re.compile(r"blk\.(\d+)\.")
-_X86 = frozenset({"Q4_0", "Q4_K", "IQ4_NL", "MXFP4"})
+_X86 = frozenset({"Q2_K", "Q4_0", "Q4_K", "IQ4_NL", "MXFP4"})
 _ARM = frozenset({"Q4_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4", "Q8_0"})
+_REWRITTEN = _ARM if platform.machine().lower() in ("arm64", "aarch64") else _X86
+"""Types that llama.cpp's CPU backend rewrites (repack.cpp), on some x86 processors fewer."""
 
 _ATTENDS = frozenset({"attn_q.weight", "attn_k.weight", "attn_qkv.weight", "attn_kv_a_mqa.weight"})
 _LINEAR = ("ssm_conv1d_q", "ssm_f_a")
@@ -119,22 +120,6 @@ def n_layers(file: GGUFFile) -> int:
     return min(_whole(file.own_integer("block_count")), MOST_LAYERS)
 
 
-@cache
-def rewritten_here() -> frozenset[str]:
-    """Types that llama.cpp's CPU backend rewrites on this processor (repack.cpp)."""
-    if platform.machine().lower() in ("arm64", "aarch64"):
-        return _ARM
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        return frozenset()
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return _X86  # processors without AVX2 are rare by now
-    if " avx2" not in flags:
-        return frozenset()
-    return _X86 | {"Q2_K"} if " avx512f" in flags else _X86
-
-
 @dataclass(slots=True)
 class Dimensions:
     file: GGUFFile
@@ -191,7 +176,7 @@ class Dimensions:
         return tensor.name != "token_embd.weight" or self.tied
 
     def rewrites(self, tensor: TensorInfo) -> bool:
-        repacked = tensor.type in rewritten_here() and self._multiplies(tensor)
+        repacked = tensor.type in _REWRITTEN and self._multiplies(tensor)
         return repacked and tensor.shape[1] % 8 == 0
 
     def kv(self) -> list[int]:

@@ -86,15 +86,6 @@ def not_read(path: Path, kind: str) -> ModelInvalid:
     )
 
 
-def require_no_head(path: Path) -> None:
-    """A ModelInvalid for a trained head, which generates nothing by itself."""
-    if head_kind(path) is not None:
-        raise ModelInvalid(
-            f"{path} is a trained head, which drafts for the model that it was trained with. Give "
-            "it with --draft, and that model with --model."
-        )
-
-
 def read_eagle(path: Path) -> TappingHead:
     """Read and check an EAGLE-3 head; raises ModelNotFound, or ModelInvalid if llama.cpp cannot
     compute it."""

@@ -17,14 +17,12 @@ _EXPERTS = "ffn_gate_inp.weight"
 
 @dataclass(frozen=True, slots=True)
 class MtpLayers:
-    """Layers that predict ahead, behind the `before` others of a model. `alone`: whether the file
-    has nothing else of it."""
+    """Layers that predict ahead, behind the `before` others of a model."""
 
     path: Path
     architecture: str
     before: int
     width: int
-    alone: bool
 
     def require_fits(self, target: GGUFFile) -> None:
         """A DraftMismatch if they were trained with another target."""
@@ -78,12 +76,9 @@ def read_mtp(file: GGUFFile) -> MtpLayers | None:
         "nextn.enorm.weight": (width,),
         "nextn.hnorm.weight": (width,),
     }
-    missing = [prefix + tensor for tensor in needed if prefix + tensor not in shapes]
-    if architecture == "glm4moe" and prefix + _EXPERTS not in shapes:
-        missing.append(prefix + _EXPERTS)
-    odd = [
-        prefix + tensor for tensor, shape in needed.items() if shapes.get(prefix + tensor) != shape
-    ]
+    experts = () if architecture != "glm4moe" else (_EXPERTS,)
+    missing = [prefix + tensor for tensor in (*needed, *experts) if prefix + tensor not in shapes]
+    odd = [prefix + one for one, shape in needed.items() if shapes.get(prefix + one) != shape]
     why = None
     if architecture not in NEXTN_GRAPHS:
         why = f"llama.cpp computes none of architecture {architecture}"
@@ -100,4 +95,4 @@ def read_mtp(file: GGUFFile) -> MtpLayers | None:
             f"The MTP layers of {name} cannot draft: {why}. {_AGAIN} Without them it is opened "
             "with --draft none."
         )
-    return MtpLayers(file.path, architecture, layers - count, width, _FIRST not in shapes)
+    return MtpLayers(file.path, architecture, layers - count, width)

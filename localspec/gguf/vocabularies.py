@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from localspec.errors import DraftMismatch
 from localspec.gguf.file import Array, GGUFFile
+from localspec.gguf.reader import read_gguf
 from localspec.text import printable
 
 CONTROL, UNUSED = 3, 5
@@ -141,18 +144,11 @@ class VocabularyComparison:
 def compare(
     target: VocabularyFacts, draft: VocabularyFacts, *, reads_all: bool = False
 ) -> VocabularyComparison:
-    """Whether ids mean the same, as `localspec.llama.vocabulary` judges. Control tokens may have
-    other names, and either may have more tokens; `reads_all`: the draft needs all that the target
-    uses."""
-    mine, other = target.tokens, draft.tokens
-    if mine is None or other is None:
-        return VocabularyComparison(None, None, 0)
+    """Whether ids mean the same. Control tokens may have other names, and either may have more
+    tokens; `reads_all`: the draft needs all that the target uses."""
     controls: TokenDifference | None = None
     n_controls = 0
-    shorter, longer = sorted((mine, other), key=len)
-    alike = longer.raw.startswith(shorter.raw)  # most often, and quicker than token by token
-    pairs = () if alike else zip(mine.all_bytes(), other.all_bytes(), strict=False)
-    for token, (one, another) in enumerate(pairs):
+    for token, (one, another) in enumerate(_unlike(target.tokens, draft.tokens)):
         if one == another or target.bytes_of(token) == draft.bytes_of(token):
             continue
         found = TokenDifference(token, target.text(token), draft.text(token))
@@ -166,6 +162,33 @@ def compare(
                 found = TokenDifference(token, target.text(token), "none")
                 return VocabularyComparison(found, controls, n_controls)
     return VocabularyComparison(None, controls, n_controls)
+
+
+def _unlike(mine: Array | None, other: Array | None) -> Iterable[tuple[bytes, bytes]]:
+    """The tokens by id; none where all are alike, as most often, which is quickly seen."""
+    if mine is None or other is None:
+        return ()
+    shorter, longer = sorted((mine, other), key=len)
+    if longer.raw.startswith(shorter.raw):
+        return ()
+    return zip(mine.all_bytes(), other.all_bytes(), strict=False)
+
+
+def difference(target: Path, draft: Path) -> TokenDifference | None:
+    """The first token of a target that means something else to a draft model."""
+    mine, other = (VocabularyFacts(read_gguf(path, tensors=False)) for path in (target, draft))
+    return compare(mine, other, reads_all=True).different
+
+
+def require_shared(target: Path, draft: Path) -> None:
+    """A DraftMismatch that names the first token that differs."""
+    found = difference(target, draft)
+    if found is not None:
+        raise DraftMismatch(
+            f"The draft model has another vocabulary: token {found.token} is {found.target} in the "
+            f"target and {found.draft} in the draft. Choose a draft of the same model family, "
+            "allow it with --cross-vocabulary auto, or pass --draft none."
+        )
 
 
 def shared_text(target: VocabularyFacts, draft: VocabularyFacts) -> float:

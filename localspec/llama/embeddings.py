@@ -86,7 +86,7 @@ class EmbeddingModel(Embedder):
         self, path: Path, options: ModelOptions, *, progress: Progress | None = None
     ) -> None:
         self._lock = threading.Lock()
-        self.model = Model(path, options, progress=progress, embeds_alone=True)
+        self.model = Model(path, options, progress=progress)
         try:
             self._native = self._opened(self.model, options)
         except BaseException:

@@ -3,15 +3,13 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import llama_cpp
 
-from localspec.errors import ModelInvalid, ModelNotFound, NativeError
-from localspec.files import gguf_fault
+from localspec.errors import ModelInvalid, NativeError
 from localspec.llama import kernels, library
 from localspec.llama.adapters import Adapter
 from localspec.llama.options import ModelOptions
@@ -20,18 +18,15 @@ from localspec.llama.vocabulary import Vocabulary, alive
 Progress = Callable[[float], None]
 """Called with the loaded fraction, 0 to 1. An exception stops the loading."""
 
-_HEADER = struct.Struct("<4sIQQ")
-
 
 class Model:
-    """Weights and vocabulary of a GGUF file. Close it, or use it as a context manager. A
-    ModelNotFound or ModelInvalid for a file that llama.cpp cannot use, or a bad adapter; a
-    NativeError where there is not enough memory.
+    """Weights and vocabulary of a GGUF file that `localspec.gguf.description` found usable:
+    llama.cpp aborts over others. Close it, or use it as a context manager. A ModelInvalid for a
+    file that llama.cpp cannot use, or a bad adapter; a NativeError without enough memory.
 
     Args:
         cpu_alone: ignore other devices, which would serve long prompts even without layers.
         vocabulary_alone: skip the weights; `layers`, `width` and the like are then unset.
-        embeds_alone, head: take a model for embeddings alone, or a trained head, else refused.
         adapters: LoRA adapters that passed `localspec.gguf.adapters`: llama.cpp aborts over others.
         mtp: load its MTP layers, see `localspec.gguf.mtp`.
 
@@ -52,8 +47,6 @@ class Model:
         progress: Progress | None = None,
         cpu_alone: bool = False,
         vocabulary_alone: bool = False,
-        embeds_alone: bool = False,
-        head: bool = False,
         adapters: Sequence[Adapter] = (),
         mtp: bool = False,
     ) -> None:
@@ -61,7 +54,6 @@ class Model:
         self.adapters = tuple(adapters)
         self._handle: Any = None
         self._adapting: list[Any] = []  # freed with the weights
-        _check_file(path)
         library.start()
         weight_buffers = not vocabulary_alone and kernels.weight_buffers_work()
         params = llama_cpp.llama_model_default_params()
@@ -81,8 +73,6 @@ class Model:
             if weight_buffers:
                 self.kernels = kernels.loaded(options.kernels, before)
             self.metadata = self._read_metadata()
-            if not (embeds_alone or head):
-                self._check_generates()
             self.vocabulary = Vocabulary(llama_cpp.llama_model_get_vocab(self.handle))
             if not vocabulary_alone:
                 self._adapting = [self._adapter(one) for one in self.adapters]
@@ -203,51 +193,3 @@ class Model:
         )
         count = llama_cpp.llama_model_meta_count(self.handle)
         return {text(key, i): text(value, i) for i in range(count)}
-
-    def _check_generates(self) -> None:
-        """Refuse what would make llama.cpp abort, or answer with nonsense."""
-        architecture = self.metadata.get("general.architecture", "unknown")
-        vocab = llama_cpp.llama_model_get_vocab(self.handle)
-        if llama_cpp.llama_vocab_type(vocab) == llama_cpp.LLAMA_VOCAB_TYPE_NONE:
-            why = "it has no vocabulary"
-        elif (
-            self.metadata.get(f"{architecture}.attention.causal") == "false"
-            or f"{architecture}.pooling_type" in self.metadata
-        ):
-            why = f"it is an embedding model (architecture {architecture})"
-        elif llama_cpp.llama_model_has_encoder(self.handle):
-            why = f"it is an encoder-decoder model (architecture {architecture})"
-        elif llama_cpp.llama_model_is_diffusion(self.handle):
-            why = f"it is a diffusion model (architecture {architecture})"
-        else:
-            return
-        raise ModelInvalid(
-            f"{self.path} cannot generate text: {why}. Choose a GGUF of a chat or completion model."
-        )
-
-
-def _check_file(path: Path) -> None:
-    """Checks before llama.cpp sees a file."""
-    if path.is_dir():
-        raise ModelNotFound(f"{path} is a folder. Name the .gguf file in it.")
-    try:
-        with path.open("rb") as file:
-            header = file.read(_HEADER.size)
-    except FileNotFoundError:
-        raise ModelNotFound(
-            f"There is no file {path}. Check the path, or choose one from 'localspec list'."
-        ) from None
-    except OSError as error:
-        raise ModelNotFound(
-            f"{path} cannot be read: {error.strerror}. Check its permissions."
-        ) from None
-    if not header:
-        raise ModelInvalid(f"{path} is empty. Download it again.")
-    if fault := gguf_fault(header):
-        raise ModelInvalid(f"{path} {fault}")
-    if len(header) < _HEADER.size:
-        raise ModelInvalid(f"{path} ends in its header. Download it again.")
-    _, _, tensors, keys = _HEADER.unpack(header)
-    if max(tensors, keys) > path.stat().st_size:
-        why = f"has a damaged GGUF header ({tensors} tensors, {keys} keys). Download it again."
-        raise ModelInvalid(f"{path} {why}")

@@ -10,7 +10,7 @@ from typing import Any
 
 import llama_cpp
 
-from localspec.errors import DraftMismatch, UsageError
+from localspec.errors import UsageError
 
 
 def alive(handle: Any) -> Any:
@@ -143,26 +143,6 @@ class Vocabulary:
         }
         return {name: int(token) for name, token in found.items() if token >= 0}
 
-    def difference(self, draft: Vocabulary) -> str | None:
-        """How a token id means something else to a draft model, half a sentence, or None. Control
-        tokens may differ in name. Either may have more tokens, the target only padding."""
-        text, attribute = llama_cpp.llama_vocab_get_text, llama_cpp.llama_vocab_get_attr
-        mine, other = self.handle, draft.handle
-        for token in range(min(self.size, draft.size)):
-            if text(mine, token) == text(other, token):
-                continue
-            control = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL
-            if attribute(mine, token) & attribute(other, token) & control:
-                continue
-            return (
-                f"token {token} is {self.text(token)!r} in the target and "
-                f"{draft.text(token)!r} in the draft"
-            )
-        for token in range(draft.size, self.size):
-            if not attribute(mine, token) & llama_cpp.LLAMA_TOKEN_ATTR_UNUSED:
-                return f"token {token} of the target, {self.text(token)!r}, is not in the draft"
-        return None
-
     def fingerprint(self) -> str:
         """Identity of what token ids mean, hexadecimal; padding at the end does not count."""
         text, attribute = llama_cpp.llama_vocab_get_text, llama_cpp.llama_vocab_get_attr
@@ -173,16 +153,6 @@ class Vocabulary:
         for token in range(size):
             digest.update((text(self.handle, token) or b"") + b"\0")
         return digest.hexdigest()[:24]
-
-    def require_shared_with(self, draft: Vocabulary) -> None:
-        """A DraftMismatch that names the first token that differs, see `difference`."""
-        difference = self.difference(draft)
-        if difference is not None:
-            raise DraftMismatch(
-                f"The draft model has another vocabulary: {difference}. "
-                "Choose a draft of the same model family, allow it with --cross-vocabulary auto, "
-                "or pass --draft none."
-            )
 
     def special_text(self, token: int) -> str:
         """A control token as text, for chat templates; empty without one."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from localspec import paths
 from localspec.errors import UsageError
-from localspec.gguf.description import require_undamaged
+from localspec.gguf.description import require_usable
 from localspec.gguf.mtp import has_mtp
 from localspec.hub import resolution
 from localspec.llama import devices, library
@@ -128,6 +128,6 @@ def find_draft(
         return ChosenDraft(found.path, resolution.name_of(reference, found.path), found.notices)
     from localspec.self_draft.making import self_draft
 
-    require_undamaged(target)
+    require_usable(target)
     made = self_draft(target, wish, options, lambda: progress is None or progress(0.0))
     return ChosenDraft(made.path, "" if made.path is None else made.path.stem, (made.words,))

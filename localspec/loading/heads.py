@@ -25,6 +25,7 @@ from localspec.gguf.heads import (
 from localspec.gguf.medusa import read_medusa
 from localspec.gguf.mtp import read_mtp
 from localspec.gguf.reader import read_gguf
+from localspec.gguf.vocabularies import require_shared
 from localspec.llama.block_cache import BlockCache, BlockShape
 from localspec.llama.context import Context
 from localspec.llama.eagle_cache import EagleCache, MtpCache
@@ -99,10 +100,10 @@ def open_head(
         head.require_fits(target.model)
         borrows = not head.output
         build = _tapping(head, target, room)
-    model = Model(path, room, progress=progress, head=True, mtp=kind == MTP)
+    model = Model(path, room, progress=progress, mtp=kind == MTP)
     try:
         vocabulary = target.model.vocabulary
-        vocabulary.require_shared_with(model.vocabulary)
+        require_shared(target.model.path, path)
         if borrows and vocabulary.size != model.vocabulary.size:
             raise DraftMismatch(
                 f"{path.name} is the head of another model: it has a vocabulary of "

@@ -17,8 +17,7 @@ from localspec.drafters.parallel import ParallelReader
 from localspec.drafters.registry import Parts
 from localspec.engine import Engine
 from localspec.errors import DraftMismatch, ModelInvalid, ModelNotFound, NativeError
-from localspec.gguf.description import require_undamaged
-from localspec.gguf.heads import require_no_head
+from localspec.gguf.description import require_usable
 from localspec.hub import resolution
 from localspec.keywords import LoadKeywords, with_keywords
 from localspec.llama import library
@@ -150,8 +149,7 @@ def load(
 
 def _open_target(path: Path, chosen: ChosenDraft, options: ModelOptions, report: Report) -> Model:
     """The target; without its MTP layers where these are damaged and nobody asked for them."""
-    require_undamaged(path)
-    require_no_head(path)
+    require_usable(path)
     try:
         return open_target(path, options, report, mtp=chosen.own_mtp)
     except ModelInvalid:

@@ -12,9 +12,10 @@ from typing import Any
 from localspec.drafters.vocabulary_map import VocabularyMap, match
 from localspec.errors import DraftMismatch, UsageError
 from localspec.gguf.adapters import require_fitting
-from localspec.gguf.description import require_undamaged
+from localspec.gguf.description import require_usable
 from localspec.gguf.heads import head_kind
 from localspec.gguf.projectors import require_projector
+from localspec.gguf.vocabularies import difference, require_shared
 from localspec.llama import library
 from localspec.llama.context import Context
 from localspec.llama.model import Model
@@ -96,8 +97,9 @@ def open_draft(
     path: Path, target: Cache, options: ModelOptions, progress: Report, opened: ExitStack
 ) -> Drafts:
     """Open a draft model or a trained head, which `opened` closes; `target` is empty."""
-    require_undamaged(path)
-    if head_kind(path) is None:
+    head = head_kind(path) is not None
+    require_usable(path, head=head)
+    if not head:
         return _open_draft_model(path, target, options, progress, opened)
     if options.mmproj is not None:
         raise DraftMismatch(
@@ -120,12 +122,11 @@ def _open_draft_model(
                 f"{path.name} has a recurrent memory, which cannot draft for several answers at "
                 "once. Open the pair with parallel=1, or choose another draft model."
             )
-        vocabulary_map = None
-        vocabulary = target.model.vocabulary
+        vocabulary_map, mine = None, target.model
         if options.cross_vocabulary == "off":
-            vocabulary.require_shared_with(model.vocabulary)
-        if vocabulary.difference(model.vocabulary) is not None:
-            vocabulary_map = match(token_bytes(vocabulary), token_bytes(model.vocabulary))
+            require_shared(mine.path, path)
+        elif difference(mine.path, path) is not None:
+            vocabulary_map = match(token_bytes(mine.vocabulary), token_bytes(model.vocabulary))
             room = min(model.trained_context, vocabulary_map.room(target.capacity))
             options = replace(options, context=max(room, target.capacity))
         # A text that lost its place in the target's cache may keep that in the draft's for a while.

@@ -19,12 +19,12 @@ import pytest
 
 from localspec.errors import ModelInvalid
 from localspec.gguf.damage import damage
-from localspec.gguf.description import require_undamaged
+from localspec.gguf.description import require_usable
 from localspec.gguf.file import Array, TensorInfo
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.types import TYPES
 from tests.gguf.raw import ARRAY, F32, STRING, U32, array, key, scalar, text
-from tests.support import mtp
+from tests.support import heads, mtp
 from tests.support.ggufs import tiny_bert, tiny_hybrid, tiny_llama, tiny_mamba
 
 NAN = float("nan")
@@ -138,7 +138,7 @@ def status(path: Path) -> int:
 def test_what_llama_cpp_would_abort_over_is_refused(what: str, tmp_path: Path) -> None:
     path = misstated(tmp_path / "a.gguf", CASES[what])
     with pytest.raises(ModelInvalid, match=r"it is damaged: .* Download it again") as refused:
-        require_undamaged(path)
+        require_usable(path)
     assert CASES[what].told in str(refused.value)
     assert status(path) == CASES[what].ends
 
@@ -158,7 +158,7 @@ def test_weights_that_nothing_multiplies_are_refused(name: str, kind: str, tmp_p
     struct.pack_into("<I", data, at, number)
     path.write_bytes(data)
     with pytest.raises(ModelInvalid, match=f"its {name} is of type {kind}"):
-        require_undamaged(path)
+        require_usable(path)
     assert status(path) in (ABORTED, FAULT)
 
 
@@ -175,7 +175,23 @@ def test_a_pass_that_would_never_end_is_refused(tmp_path: Path) -> None:
     to show it."""
     path = misstated(tmp_path / "a.gguf", Said(mtp.glm, {"rope.dimension_count": 0}, ""))
     with pytest.raises(ModelInvalid, match="rotates 0 numbers of heads that have 32"):
-        require_undamaged(path)
+        require_usable(path)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (partial(tiny_llama, tokenizer=False), "it has no vocabulary. Choose a GGUF of a chat"),
+        (tiny_bert, r"it is an embedding model \(architecture bert\). Choose a GGUF of a chat"),
+        (heads.eagle, "it is a trained head .* Give it with --draft"),
+    ],
+)
+def test_what_generates_no_text_is_refused(
+    make: Callable[[Path], object], words: str, tmp_path: Path
+) -> None:
+    make(tmp_path / "a.gguf")
+    with pytest.raises(ModelInvalid, match=f"^a.gguf cannot be used: {words}"):
+        require_usable(tmp_path / "a.gguf")
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ class Bench:
             normed = states / scale * known["output_norm.weight"]
             self.said, self.noise = normed @ known["token_embd.weight"].T, NOISE
         if not own:
-            self.head = Model(head, OPTIONS, head=True)
+            self.head = Model(head, OPTIONS)
         self._make = make
 
     def cache(self) -> Any:

@@ -1,69 +1,21 @@
-"""Opening files: what is no text model is refused in a sentence, before llama.cpp could abort."""
+"""Opening files: what llama.cpp says of them, in a sentence, and the text of their tokens."""
 
 from __future__ import annotations
 
 import logging
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from localspec import ModelInvalid, ModelNotFound, ModelOptions
+from localspec import ModelInvalid, ModelOptions
 from localspec.llama import library
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from tests.gguf.raw import write_model
-from tests.support import ggufs
 
 OPTIONS = ModelOptions(context=64)
-
-
-def bare(path: Path, **_: object) -> None:
-    ggufs.tiny_llama(path, tokenizer=False)
-
-
-def absurd(path: Path, sound: bytes) -> None:
-    path.write_bytes(sound[:8] + (2**60).to_bytes(8, "little") + sound[16:])
-
-
-def alien(path: Path, sound: bytes) -> None:
-    at = sound.index(b"general.architecture") + len("general.architecture") + 4 + 8
-    assert sound[at : at + 5] == b"llama"
-    path.write_bytes(sound[:at] + b"alien" + sound[at + 5 :])
-
-
-@pytest.mark.parametrize(
-    ("make", "kind", "words"),
-    [
-        (lambda path, sound: None, ModelNotFound, "no file .* Check the path"),
-        (lambda path, sound: path.mkdir(), ModelNotFound, "folder"),
-        (lambda path, sound: path.touch(), ModelInvalid, "empty"),
-        (
-            lambda path, sound: path.write_bytes(b"\x10\0\0\0\0\0\0\0{}" * 40),
-            ModelInvalid,
-            "not a GGUF.*convert_hf_to_gguf.py",
-        ),
-        (lambda path, sound: path.write_bytes(sound[:12]), ModelInvalid, "ends in its header"),
-        (absurd, ModelInvalid, "damaged"),
-        (alien, ModelInvalid, "alien"),
-        (bare, ModelInvalid, "no vocabulary"),
-        (lambda path, sound: ggufs.tiny_bert(path), ModelInvalid, "embedding model .*bert"),
-    ],
-)
-def test_what_is_no_text_model_is_refused(
-    make: Callable[..., object],
-    kind: type[Exception],
-    words: str,
-    tmp_path: Path,
-    draft_path: Path,
-) -> None:
-    path = tmp_path / "model.gguf"
-    make(path, sound=draft_path.read_bytes())
-    with pytest.raises(kind, match=words) as caught:
-        Model(path, OPTIONS)
-    assert str(path) in str(caught.value)
 
 
 def test_what_llama_cpp_says_is_one_printable_line(tmp_path: Path) -> None:

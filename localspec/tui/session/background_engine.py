@@ -250,6 +250,7 @@ class BackgroundEngine:
         """Open a file that is new here in a child process first."""
         if self._loader is not None:
             return
+        from localspec.gguf import description
         from localspec.hub.resolution import resolve
         from localspec.llama.crash_test import require_survivable
         from localspec.self_draft.recipe import is_self
@@ -258,11 +259,10 @@ class BackgroundEngine:
         for reference in (None if self._options.rpc else pair.model, pair.draft):
             # What is made of the model's own file is that model.
             if reference not in (None, "auto", "none") and not is_self(reference):
-                self._tell(events.Progress("trying the file in a separate process (once)"))
-                require_survivable(
-                    resolve(reference, offline=self._offline),
-                    cancelled=lambda: self._stops,
-                )
+                path = resolve(reference, offline=self._offline)
+                if description.describe(path).problem is None:  # heads need their target
+                    self._tell(events.Progress("trying the file in a separate process (once)"))
+                    require_survivable(path, cancelled=lambda: self._stops)
 
     def _answer(self, question: events.Question) -> None:
         self._text = ""
