@@ -65,7 +65,7 @@ class Engine(Generating):
     Attributes:
         model: the target.
         prompts: makes prompts of messages.
-        draft: the draft model, or the trained head; None without one.
+        draft, drafts: the draft model, or the trained head, or None; whether anything drafts.
         why_no_draft: the reason, where there is none.
         why_draft: why this one, where it was chosen by `-d auto`.
         notices: sentences for the user about the choice of the files.
@@ -116,7 +116,7 @@ class Engine(Generating):
         self._is_batch_invariant = batch_invariant
         self._projector = projector
         self.prompts = PromptBuilder(self.model, self.context_length, projector)
-        self._drafting = drafting
+        self._drafting, self.drafts = drafting, drafting.drafter != "none"
         model = self._parts.model
         self._sessions = Sessions(
             CacheStates(

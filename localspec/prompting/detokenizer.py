@@ -14,6 +14,7 @@ THOUGHTS = {
     "<seed:think>": "</seed:think>",  # Seed-OSS
     "<|START_THINKING|>": "<|END_THINKING|>",  # Command A
     "<mm:think>": "</mm:think>",  # MiniMax M3
+    "<|inner_prefix|>": "<|inner_suffix|>",  # Apertus
     "<|channel>": "<channel|>",  # Gemma 4, with a first line "thought"
 }
 """Tokens around it of several families: the text of an answer has those of the first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from localspec.prompting.detokenizer import CHANNEL, CLOSES, OPENS, THOUGHTS, held_back
@@ -62,14 +63,15 @@ def told_apart(answer: str) -> tuple[str, str]:
 
 
 class Thinking:
-    """Text between <think> and </think> at the beginning is thought; `open`: the prompt ended with
-    it."""
+    """Text between <think> and </think> at the beginning is thought, as often as it comes; `open`:
+    the prompt ended with it. A thought that never ends may have ended with calls of tools."""
 
     def __init__(self, inner: Reader, *, open: bool) -> None:
         self._inner = inner
         self._held = ""
         self._state = "thinking" if open else "beginning"
-        self._silent = True  # no thought so far
+        self._thought = ""  # since it was opened
+        self._skipped = ""  # before an answer
 
     def push(self, text: str) -> Sequence[Piece]:
         if self._state == "answering":
@@ -77,6 +79,7 @@ class Thinking:
         self._held += text
         found: list[Piece] = []
         if self._state == "beginning":
+            self._held = self._held.lstrip(self._skipped)
             beginning = self._held.lstrip()
             if beginning.startswith(OPENS):
                 self._held, self._state = beginning[len(OPENS) :], "thinking"
@@ -84,28 +87,33 @@ class Thinking:
                 return found
             else:
                 return self._answer()
-        if self._silent and self._state == "thinking":
+        if not self._thought:
             self._held = self._held.lstrip("\n").removeprefix(_HEAD).lstrip("\n")
             if _HEAD.startswith(self._held):
                 return found
         at = self._held.find(CLOSES)
-        if at >= 0:
-            if self._held[:at].rstrip("\n"):
-                found.append(Thought(self._held[:at].rstrip("\n")))
-            self._held = self._held[at + len(CLOSES) :]
-            self._state = "between"
-        if self._state == "between":
-            self._held = self._held.lstrip("\n")
-            return [*found, *self._answer()] if self._held else found
-        at = len(self._held) - held_back(self._held, CLOSES, also="\n")
-        thought, self._held = self._held[:at], self._held[at:]
-        self._silent = self._silent and not thought
-        return [Thought(thought)] if thought else []
+        if at < 0:
+            at = len(self._held) - held_back(self._held, CLOSES, also="\n")
+            return self._thinks(at)
+        found += self._thinks(len(self._held[:at].rstrip("\n")))
+        rest = self._held.lstrip("\n").removeprefix(CLOSES)
+        self._held, self._thought, self._state, self._skipped = "", "", "beginning", "\n"
+        return [*found, *self.push(rest)]
 
     def finish(self) -> Sequence[Piece]:
         if self._state == "thinking":
-            return [Thought(self._held)] if self._held else []
+            found = self._thinks(len(self._held))
+            said: list[Piece] = []
+            with suppress(ValueError):  # it does not match a grammar
+                said = [*self._inner.push(self._thought), *self._inner.finish()]
+            last = max((n for n, piece in enumerate(said) if isinstance(piece, Text)), default=-1)
+            return [*found, *said[last + 1 :]]
         return [*self._answer(), *self._inner.finish()]
+
+    def _thinks(self, length: int) -> list[Piece]:
+        thought, self._held = self._held[:length], self._held[length:]
+        self._thought += thought
+        return [Thought(thought)] if thought else []
 
     def _answer(self) -> Sequence[Piece]:
         self._state, held, self._held = "answering", self._held, ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -52,6 +52,13 @@ class Ask:
     @property
     def prompted(self) -> Prompted | None:
         return self.messages or (self.prompt if isinstance(self.prompt, str) else None)
+
+    def nth(self, number: int) -> Ask:
+        """For that answer of several to a request: each has its seed."""
+        sampling, seed = self.sampling, self.sampling.seed
+        if seed is not None:
+            sampling = replace(sampling, seed=(seed + number) % (1 << 64))
+        return replace(self, sampling=sampling)
 
     def stream(self, engine: Engine, progress: Callable[[int, int], None] | None) -> Stream:
         """Checked and not begun. Raises LocalspecError, see `Engine.stream`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -12,8 +13,8 @@ from pydantic import Field
 from localspec import Engine
 from localspec.prompting.pieces import CallArguments, CallBegins, Piece, Text, Thought
 from localspec.server.answers import Answers, Ask, Part
-from localspec.server.chat_prompt import Chat, ask_of
-from localspec.server.failures import ApiError, anthropic_body
+from localspec.server.chat_prompt import Chat, begin, prompt_length
+from localspec.server.failures import ApiError
 from localspec.server.openai.messages import (
     Content,
     ContentPart,
@@ -26,6 +27,8 @@ from localspec.server.reply import Event, NamedEvents
 from localspec.server.service import Service
 from localspec.server.tools import Tool, ToolChoice, chosen, without_hosted
 from localspec.server.wire import Record, Sampling, sampling_of, schema_of, stops_of
+
+_BILLING = "x-anthropic-billing-header:"
 
 
 class Source(Record):
@@ -77,8 +80,11 @@ class Conversation(Record):
 
     def openai_messages(self) -> list[Message]:
         found = []
-        if self.system:
-            found.append(Message(role="system", content=_text(self.system)))
+        system = self.system
+        if system and not isinstance(system, str):  # Claude Code's differs with each request
+            system = [one for one in system if not (one.text or "").startswith(_BILLING)]
+        if system:
+            found.append(Message(role="system", content=_text(system)))
         for message in self.messages:
             if isinstance(message.content, str):
                 found.append(Message(role=message.role, content=message.content))
@@ -86,6 +92,16 @@ class Conversation(Record):
                 blocks = [block for block in message.content if not block.hosted]
                 found += _messages(message.role, blocks)
         return found
+
+    def chat(self, service: Service, engine: Engine) -> Chat:
+        thinks, given = None, self.thinking
+        if given is not None:
+            thinks = {"enable_thinking": given.get("type") != "disabled"}
+        return Chat(
+            messages=messages_of(self.openai_messages(), sees_images=engine.prompts.sees_images),
+            tools=self.choice(),
+            variables=service.variables(thinks),
+        )
 
     def choice(self) -> ToolChoice:
         own = [one for one in self.tools or () if one.type in (None, "custom")]
@@ -106,6 +122,17 @@ class MessagesRequest(Conversation, Sampling):
     output_config: dict[str, Any] | None = None
     output_format: dict[str, Any] | None = None
     stream: bool | None = None
+
+    def chat(self, service: Service, engine: Engine) -> Chat:
+        form = (self.output_config or {}).get("format") or self.output_format
+        ask = Ask(
+            max_tokens=service.longest(self.max_tokens),
+            stop=stops_of(self.stop_sequences),
+            sampling=sampling_of(self, service.defaults, engine),
+            json_schema=schema_of(form, "output_config.format"),
+            shift=service.shift(),
+        )
+        return replace(super().chat(service, engine), ask=ask)
 
 
 def _messages(role: str, blocks: Sequence[Block]) -> list[Message]:
@@ -177,35 +204,11 @@ def _text(content: str | Sequence[Block] | Block) -> str:
 
 
 async def messages(service: Service, wanted: MessagesRequest) -> NamedEvents:
-    engine = await service.open(wanted.model)
-    form = (wanted.output_config or {}).get("format") or wanted.output_format
-    ask = Ask(
-        max_tokens=service.longest(wanted.max_tokens),
-        stop=stops_of(wanted.stop_sequences),
-        sampling=sampling_of(wanted, service.defaults, engine),
-        json_schema=schema_of(form, "output_config.format"),
-        shift=service.shift(),
-    )
-    answers = await service.begin(engine, await _with_prompt(service, engine, wanted, ask))
-    return MessageReply(answers, streamed=wanted.stream)
+    return MessageReply(await begin(service, wanted.model, wanted.chat), streamed=wanted.stream)
 
 
 async def count_tokens(service: Service, wanted: Conversation) -> Any:
-    engine = await service.open(wanted.model)
-    ask = await _with_prompt(service, engine, wanted, Ask())
-    return {"input_tokens": len(ask.prompt)}
-
-
-async def _with_prompt(service: Service, engine: Engine, wanted: Conversation, ask: Ask) -> Ask:
-    thinking = wanted.thinking
-    thinks = None if thinking is None else {"enable_thinking": thinking.get("type") != "disabled"}
-    chat = Chat(
-        messages=messages_of(wanted.openai_messages(), sees_images=engine.prompts.sees_images),
-        ask=ask,
-        tools=wanted.choice(),
-        variables=service.variables(thinks),
-    )
-    return await ask_of(engine, chat)
+    return {"input_tokens": await prompt_length(service, wanted.model, wanted.chat)}
 
 
 class MessageReply(NamedEvents):
@@ -213,14 +216,14 @@ class MessageReply(NamedEvents):
 
     def __init__(self, answers: Answers, *, streamed: bool | None) -> None:
         super().__init__(answers, streamed=streamed)
-        self._begun = False
-        self._index, self._open = -1, ""  # the block that is open
-        self._head = {
+        self._blocks: list[dict[str, Any]] = []
+        self._head: Event = {
             "id": f"msg_{secrets.token_hex(12)}",
             "type": "message",
             "role": "assistant",
             "model": answers.model,
         }
+        self._begun = False
 
     def events_of(self, part: Part) -> Iterable[Event]:
         if not self._begun:  # now it is known how much of the prompt was cached
@@ -231,49 +234,44 @@ class MessageReply(NamedEvents):
         yield from super().events_of(part)
 
     def events_of_piece(self, piece: Piece) -> Iterable[Event]:
-        begins = isinstance(piece, CallBegins)
-        kind = "tool_use" if begins or isinstance(piece, CallArguments) else "text"
-        if isinstance(piece, Thought):
-            kind = "thinking"
-        if kind != self._open or begins:
+        kind = _TEXTS[type(piece)][0]
+        if isinstance(piece, CallBegins) or not self._blocks or self._blocks[-1]["type"] != kind:
             yield from self._close()
-            self._index, self._open = self._index + 1, kind
-            block = self._block(kind)
-            yield _event("content_block_start", index=self._index, content_block=block)
+            block: dict[str, Any] = {"type": kind, kind: ""}
+            if isinstance(piece, CallBegins):
+                block = {"type": kind, "id": self.message.calls[-1].id, "name": piece.name}
+                block["input"] = {}
+            elif kind == "thinking":
+                block["signature"] = ""
+            self._blocks.append(block)
+            yield self._of_block("content_block_start", content_block=block)
         if not isinstance(piece, CallBegins):
-            yield _event("content_block_delta", index=self._index, delta=_delta(piece))
+            _, delta, name = _TEXTS[type(piece)]
+            if kind != "tool_use":
+                self._blocks[-1][kind] += piece.text
+            yield self._of_block("content_block_delta", delta={"type": delta, name: piece.text})
 
     def end(self) -> Iterable[Event]:
         yield from self._close()
         yield _event("message_delta", delta=self._ending(), usage=self._usage())
         yield _event("message_stop")
 
-    def failed(self, error: ApiError) -> Event:
-        return anthropic_body(error)
-
     def whole(self) -> Any:
-        blocks: list[dict[str, Any]] = []
-        if self.message.thought:
-            blocks.append(_thinking(self.message.thought))
-        if self.message.text:
-            blocks.append({"type": "text", "text": self.message.text})
-        for call in self.message.calls:
-            block = {"type": "tool_use", "id": call.id, "name": call.name}
-            blocks.append({**block, "input": call.as_object()})
-        return {**self._head, "content": blocks, **self._ending(), "usage": self._usage()}
+        return {**self._head, "content": self._blocks, **self._ending(), "usage": self._usage()}
 
     def _close(self) -> Iterable[Event]:
-        if self._open == "thinking":  # clients wait for a signature
+        if not self._blocks:
+            return
+        block = self._blocks[-1]
+        if block["type"] == "thinking":  # clients wait for a signature
             delta = {"type": "signature_delta", "signature": ""}
-            yield _event("content_block_delta", index=self._index, delta=delta)
-        if self._open:
-            yield _event("content_block_stop", index=self._index)
+            yield self._of_block("content_block_delta", delta=delta)
+        elif block["type"] == "tool_use":
+            block["input"] = self.message.calls[-1].as_object()
+        yield self._of_block("content_block_stop")
 
-    def _block(self, kind: str) -> dict[str, Any]:
-        if kind == "tool_use":
-            call = self.message.calls[-1]
-            return {"type": kind, "id": call.id, "name": call.name, "input": {}}
-        return {"type": "text", "text": ""} if kind == "text" else _thinking("")
+    def _of_block(self, kind: str, **members: Any) -> Event:
+        return _event(kind, index=len(self._blocks) - 1, **members)
 
     def _ending(self) -> dict[str, Any]:
         reason = "tool_use" if self.calls() else "end_turn"
@@ -297,13 +295,10 @@ def _event(kind: str, **members: Any) -> Event:
     return {"type": kind, **members}
 
 
-def _delta(piece: Text | Thought | CallArguments) -> Event:
-    if isinstance(piece, Text):
-        return {"type": "text_delta", "text": piece.text}
-    if isinstance(piece, Thought):
-        return {"type": "thinking_delta", "thinking": piece.text}
-    return {"type": "input_json_delta", "partial_json": piece.text}
-
-
-def _thinking(text: str) -> dict[str, Any]:
-    return {"type": "thinking", "thinking": text, "signature": ""}
+_TEXTS = {
+    Text: ("text", "text_delta", "text"),
+    Thought: ("thinking", "thinking_delta", "thinking"),
+    CallBegins: ("tool_use", "", ""),
+    CallArguments: ("tool_use", "input_json_delta", "partial_json"),
+}
+"""By pieces: the block, the kind of a delta, and the name of the text in it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,9 +15,10 @@ from localspec.prompting.pieces import Reader
 from localspec.prompting.prompt import Tokens
 from localspec.prompting.reasoning import ends_thinking, reasoning_reader, reasons
 from localspec.prompting.template import check_messages
-from localspec.server.answers import Ask
+from localspec.server.answers import Answers, Ask
 from localspec.server.failures import ApiError
-from localspec.server.tool_readers import CLOSES, MARKS
+from localspec.server.service import Service
+from localspec.server.tool_readers import CONTROL, FUNCTIONARY, CallReader
 from localspec.server.tools import ToolChoice, explained, reader_for, schema_of_calls
 
 
@@ -25,7 +26,8 @@ from localspec.server.tools import ToolChoice, explained, reader_for, schema_of_
 class Chat:
     """A conversation whose next message is wanted; `ask` has all but the prompt. `begins`: whether
     the prompt ends where an answer begins, None leaves it to the template; `goes_on`: whether it
-    ends with the last message, None: with one of the assistant."""
+    ends with the last message, None: with one of the assistant; `apart`: whether thoughts are told
+    apart from the text."""
 
     messages: Sequence[Mapping[str, Any]]
     ask: Ask = field(default_factory=Ask)
@@ -33,6 +35,22 @@ class Chat:
     variables: Mapping[str, Any] = field(default_factory=dict)
     begins: bool | None = None
     goes_on: bool | None = None
+    apart: bool = True
+
+
+_Asked = Callable[[Service, Engine], Chat]
+"""A request of a chat protocol."""
+
+
+async def begin(service: Service, model: str | None, asked: _Asked, choices: int = 1) -> Answers:
+    engine = await service.open(model)
+    ask = await ask_of(engine, asked(service, engine))
+    return await service.begin(engine, *map(ask.nth, range(choices)))
+
+
+async def prompt_length(service: Service, model: str | None, asked: _Asked) -> int:
+    engine = await service.open(model)
+    return len((await ask_of(engine, asked(service, engine))).prompt)
 
 
 def with_tools(engine: Engine, chat: Chat) -> Chat:
@@ -89,7 +107,7 @@ async def ask_of(engine: Engine, chat: Chat) -> Ask:
 
     def tokens() -> tuple[str, Tokens]:
         text = chat_text(engine, chat)
-        return text, engine.prompts.rendered(text, images, (*MARKS, *CLOSES) if tools.tools else ())
+        return text, engine.prompts.rendered(text, images, CONTROL if tools.tools else ())
 
     text, prompt = await asyncio.to_thread(tokens)
     model = engine.model
@@ -105,7 +123,10 @@ async def ask_of(engine: Engine, chat: Chat) -> Ask:
 
     def reader() -> Reader:
         inner = reader_for(tools, guided=guided, formed=formed)
-        if guided and thinks is None:
+        if str.endswith(text, FUNCTIONARY):
+            inner = CallReader({tool.name: tool.parameters for tool in tools.tools})
+            inner.push(FUNCTIONARY)
+        if (guided and thinks is None) or not chat.apart:
             return inner
         return reasoning_reader(source, inner, thinks=thinks)
 

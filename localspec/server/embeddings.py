@@ -16,7 +16,7 @@ from localspec.server.failures import ApiError
 from localspec.server.service import Service
 from localspec.server.wire import Record
 
-_MOST = 256
+_MOST = 2048  # as OpenAI's: LangChain sends 1,000 at a time
 
 Input = str | list[str] | list[int] | list[list[int]]
 

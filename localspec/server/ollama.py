@@ -37,7 +37,7 @@ from localspec.server.openai.messages import (
 from localspec.server.pieces import AnswerMessage
 from localspec.server.reply import Event, Reply, as_json
 from localspec.server.service import Service
-from localspec.server.tools import ToolChoice, chosen
+from localspec.server.tools import chosen
 from localspec.server.wire import Record, Sampling, sampling_of, stops_of
 
 VERSION = "0.12.0"
@@ -98,6 +98,23 @@ class OllamaRequest(Record):
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,
         )
 
+    def of(
+        self,
+        messages: Sequence[OllamaMessage],
+        service: Service,
+        engine: Engine,
+        tools: Sequence[FunctionTool] | None = None,
+    ) -> Chat:
+        openai = [message.as_openai() for message in messages]
+        effort = self.think if isinstance(self.think, str) else None
+        thinks = {"enable_thinking": self.think} if isinstance(self.think, bool) else None
+        return Chat(
+            messages=messages_of(openai, sees_images=engine.prompts.sees_images),
+            ask=self.ask(service, engine),
+            tools=chosen(tools_of(tools), "auto", several=None),
+            variables=service.variables(thinks, effort=effort),
+        )
+
 
 class ChatRequest(OllamaRequest):
     messages: list[OllamaMessage] = Field(default_factory=list)
@@ -137,8 +154,7 @@ async def chat(service: Service, wanted: ChatRequest) -> Any:
         return _empty(service.host, "message", "load")
     if wanted.images:
         raise ApiError(400, "Images go with a message. Put them into one.")
-    tools = chosen(tools_of(wanted.tools), "auto", several=None)
-    ask = await _with_prompt(service, engine, wanted, wanted.messages, tools)
+    ask = await ask_of(engine, wanted.of(wanted.messages, service, engine, wanted.tools))
     return OllamaReply(await service.begin(engine, ask), wanted, "message")
 
 
@@ -165,7 +181,7 @@ async def generate(service: Service, wanted: GenerateRequest) -> Any:
         messages = [OllamaMessage(role="user", content=wanted.prompt, images=wanted.images)]
         if wanted.system:
             messages.insert(0, OllamaMessage(role="system", content=wanted.system))
-        ask = await _with_prompt(service, engine, wanted, messages, ToolChoice())
+        ask = await ask_of(engine, wanted.of(messages, service, engine))
         if wanted.context:
             assert isinstance(ask.prompt, Tokens)
             ask = replace(ask, prompt=_behind(wanted.context, ask.prompt, engine))
@@ -179,25 +195,6 @@ def _behind(context: Sequence[int], prompt: Tokens, engine: Engine) -> Tokens:
     found = Tokens([*context, *prompt[again:]])
     found.spelled = prompt.spelled
     return found
-
-
-async def _with_prompt(
-    service: Service,
-    engine: Engine,
-    wanted: OllamaRequest,
-    messages: list[OllamaMessage],
-    tools: ToolChoice,
-) -> Ask:
-    openai = [message.as_openai() for message in messages]
-    effort = wanted.think if isinstance(wanted.think, str) else None
-    thinks = {"enable_thinking": wanted.think} if isinstance(wanted.think, bool) else None
-    chat = Chat(
-        messages=messages_of(openai, sees_images=engine.prompts.sees_images),
-        ask=wanted.ask(service, engine),
-        tools=tools,
-        variables=service.variables(thinks, effort=effort),
-    )
-    return await ask_of(engine, chat)
 
 
 async def _unloaded(service: Service, wanted: OllamaRequest, member: str) -> dict[str, Any]:
@@ -235,9 +232,6 @@ class OllamaReply(Reply):
 
     def end(self) -> Iterable[Event]:
         yield {**self._line(AnswerMessage()), **self._ending()}
-
-    def failed(self, error: ApiError) -> Event:
-        return {"error": error.message}
 
     def whole(self) -> Any:
         return {**self._line(self.message), **self._ending()}

@@ -13,14 +13,19 @@ from starlette.responses import Response, StreamingResponse
 
 from localspec.prompting.pieces import Piece
 from localspec.server.answers import Answers, Part
-from localspec.server.failures import ApiError, as_api_error, openai_body
+from localspec.server.failures import ApiError, as_api_error, error_body
 
 Value = TypeVar("Value")
 Event = Mapping[str, Any]
 
 
+_LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
+"""For clients that split a stream at them, as Python's `splitlines` does."""
+
+
 def as_json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.translate(_LINE_ENDS).encode()
 
 
 def event(value: Event) -> bytes:
@@ -74,7 +79,7 @@ class Reply:
         return ()
 
     def failed(self, error: ApiError) -> Event:
-        return openai_body(error)
+        return error_body(self._path, error)
 
     def whole(self) -> Any:
         raise NotImplementedError
@@ -84,6 +89,7 @@ class Reply:
 
     async def response(self, request: Request) -> Response:
         """The reply as the client wants it; ClientGone where it disconnected."""
+        self._path = request.url.path
         if self.streamed:
             return streaming(self._encoded_events(), self.media_type)
 

@@ -92,11 +92,10 @@ class Service:
             raise ApiError(503, "The server is stopping.")
 
     async def read(self, record: type[Wire]) -> Wire:
-        """The body of the request; an empty one is {} where it is optional."""
+        """The body of the request; an empty one is {}."""
         options = self.options
         body = await read_body(self.request, most=options.body, timeout=options.body_timeout)
-        empty = b"{}" if record.optional else b""
-        return await asyncio.to_thread(parsed, body or empty, record)
+        return await asyncio.to_thread(parsed, body or b"{}", record)
 
     def variables(
         self, given: Mapping[str, Any] | None = None, *, effort: str | None = None

@@ -23,122 +23,118 @@ Schemas = Mapping[str, Mapping[str, Any]]
 Parsed = tuple[list[tuple[str, str]], int | None]
 """Names and arguments (JSON, of which the last may be a beginning) of calls, and where these end;
 None where they go on."""
+_Format = Callable[[str, re.Match[str], Schemas], Parsed]
 
-MARKS = (
-    *("<tool_call>", "<function=", "[TOOL_CALLS]"),
-    *("<|python_tag|>", "<|python_start|>", "<|tool_call_start|>"),
+FUNCTIONARY = ">>>"
+"""What its prompts end with."""
+_MARKS = (
+    *("<tool_call>", "<function=", "[TOOL_CALLS]", "<tools>", "<function_call>", "```json"),
+    *("<|python_tag|>", "<|python_start|>", "<|tool_call_start|>", "<longcat_tool_call>"),
     *("<|tool_call|>", "<TOOLCALL>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"),
     *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<minimax:tool_call>"),
     *("<|START_ACTION|>", "Action:\n```json", "<start_function_call>", "<|tool_call>"),
-    *("<seed:tool_call>", "<tool_calls>", "functools["),
+    *("<seed:tool_call>", "<tool_calls>", "functools[", "<function_calls>", "<|tools_prefix|>"),
+    *("<｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "<|action_start|><|plugin|>"),
+    *("<|tool_calls|>", "<|tool_call:begin|>", FUNCTIONARY),
 )
-CLOSES = (
-    *("</tool_call>", "<|python_end|>", "<|tool_call_end|>"),
+_CLOSES = (
+    *("</tool_call>", "<|python_end|>", "<|tool_call_end|>", "</tools>", "</function_call>"),
     *("<|/tool_call|>", "</TOOLCALL>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"),
-    *("```<｜tool▁call▁end｜>", "<|tool_call_end|>", "<|tool_calls_section_end|>"),
-    *("</minimax:tool_call>", "<|END_ACTION|>", "```"),
-    *("</seed:tool_call>", "</tool_calls>", "</function>"),
+    *("```<｜tool▁call▁end｜>", "<|tool_calls_section_end|>", "</longcat_tool_call>"),
+    *("</minimax:tool_call>", "<|END_ACTION|>", "```", "</function_calls>", "<|tools_suffix|>"),
+    *("</seed:tool_call>", "</tool_calls>", "</function>", "<|action_end|>"),
+    *("</｜DSML｜function_calls>", "</｜DSML｜tool_calls>", "<|tool_call:end|>", "<|calls|>"),
 )
-_LONGEST = 40
+CONTROL = (*_MARKS, *_CLOSES, "<|tool_call:name|>", "<|tool_call:args|>", "｜DSML｜")
+"""Around and within calls: those that are control tokens of a model have to be seen."""
+_LONGEST = 120
 """Characters before a call's name or arguments, apart from its name."""
 _BEFORE_NAME = {"arguments", "parameters", "type", "id", "tool_call_id"}
 _ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*(?=\S)')
 _QUOTES, _BARE_KEY = re.compile(r'<escape>|<\|"\|>'), re.compile(r"([{,]\s*)([^\s{}\[\],:]+)\s*:")
 _QUOTED_ENDS = re.compile(r"\s*(?:<end_function_call>|<tool_call\|>)")
-_LIST_ENDS = re.compile(r"\)\s*\]")
 _UNREADABLE = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
-_STRING, _CONTROL = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL), re.compile(r"[\0-\x1f]")
+_WORDS = re.compile(
+    r"""("{3}|'{3})(?:[^\\]|\\.)*?(?:\1|\Z)|"(?:[^"\\]|\\.)*"?|'((?:[^'\\]|\\.|\\\Z)*)('?)"""
+    r"|[][(){}]|\b[TFN]\w*",
+    re.DOTALL,
+)
+"""Strings of JSON and Python, brackets, and what may be True, False or None."""
+_LITERALS = {"True": "true", "False": "false", "None": "null"}
+_CONTROL = re.compile(r"[\0-\x1f]")
+_UNLIKE_JSON = re.compile(r"\\\\|\\'|\\\Z|[\0-\x1f]|(?<!\\)\"")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_OPEN = r'(?:<parameter=|<(?:｜DSML｜)?parameter name="|<arg_key>)'
+_PARAMETER = rf'{_OPEN}([^<>"]+)(?:"[^>]*>|</arg_key>\s*<arg_value>|>\n?)'
+_CLOSE, _END = (
+    "</(?:｜DSML｜)?(?:parameter|arg_value)>",
+    "</(?:｜DSML｜)?(?:function|invoke|tool_call)>",
+)
+_BEGUN = re.compile(rf"{_PARAMETER}(.*)", re.DOTALL)
+_WHOLE = re.compile(rf"{_PARAMETER}(.*?){_CLOSE}(?=\s*(?:{_OPEN}|{_END}))", re.DOTALL)
+_MAY_END = re.compile(rf"\n?{_CLOSE}\s*(?:<[^>]*)?\Z")
+_ENDS = re.compile(rf"(?:{_CLOSE}|\A)\s*{_END}")
 
 
-class NotCall(ValueError):
+class _NotCall(ValueError):
     """The text cannot be a call."""
 
 
 def _json(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     """`{"name": …, "arguments": {…}}`, in either order (Hermes, Qwen 2.5 and 3, Llama 3, Mistral;
-    Command R calls them tool_name and parameters). Without a mark before it, only a tool's name
-    makes it a call."""
-    start, end = found.end(), _end(text, found.end())
-    said = _escaped(text[start:end])
+    Command R calls them tool_name and parameters), or `{NAME: {…}}` (Apertus). Only a tool's name
+    makes it a call where no mark of calls precedes it."""
+    start, end = found.end(), _closing(text, found.end())
+    said = _as_json(text[start:end])
     call = _partial(said, True)
-    name = call.get("name", call.get("tool_name"))
-    if name is None and end is None and call.keys() <= _BEFORE_NAME:
+    name, only = call.get("name", call.get("tool_name")), "".join(call)
+    if only in tools and isinstance(call[only], dict):
+        return ([], None) if end is None else ([(only, _dumped(call[only]))], end)
+    if name is None and end is None and call.keys() <= _BEFORE_NAME | tools.keys():
         return [], None
-    if not isinstance(name, str) or (not found["mark"] and name not in tools):
-        raise NotCall
+    marked = found["mark"] not in (None, "```json")
+    if not isinstance(name, str) or (not marked and name not in tools):
+        raise _NotCall
     return [(name, _arguments(said, complete=end is not None))], end
 
 
-class _Tags:
-    """How parameters stand between tags; a value that spells one of them does not end there."""
-
-    def __init__(self, opens: str, between: str, closes: str, end: str, *, lines: bool) -> None:
-        line = r"\n?" if lines else ""
-        self.begun = re.compile(rf"{opens}([^<>]+){between}{line}(.*)", re.DOTALL)
-        self.whole = re.compile(
-            rf"{opens}([^<>]+){between}{line}(.*?){line}{closes}(?=\s*(?:{opens}|{end}))", re.DOTALL
-        )
-        self.may_end = re.compile(rf"{line}{closes}\s*(?:<[^>]*)?\Z")
-        self.ends = re.compile(rf"{closes}\s*{end}")
-        self.empty = re.compile(rf"\s*{end}")
-        self.marks = ["\n" * lines + closes, closes]
-
-    def read(self, text: str, start: int, name: str, tools: Schemas) -> Parsed:
-        """The call whose parameters begin at `start`."""
-        ends = self.empty.match(text, start) or self.ends.search(text, start)
-        body = text[start : None if ends is None else ends.end()]
-        told, at = list[str](), 0
-        known = tools.get(name, {}).get("properties")
-        known = known if isinstance(known, Mapping) else {}
-        for parameter in self.whole.finditer(body):
-            value = _typed(parameter[2], known.get(parameter[1]))
-            told.append(f"{_dumped(parameter[1])}: {_dumped(value)}")
-            at = parameter.end()
-        begun = self.begun.search(body, at)
-        if ends is None and begun is not None and _is_text(known.get(begun[1])):
-            said, end = begun[2], self.may_end.search(begun[2])
-            held = max(held_back(said, mark) for mark in self.marks)
-            value = said[: len(said) - held if end is None else end.start()]
-            told.append(f"{_dumped(begun[1])}: {_dumped(value)[:-1]}")
-        arguments = "{" + ", ".join(told)
-        if ends is None:
-            return [(name, arguments)], None
-        return [(name, arguments + "}")], ends.end()
-
-
-_QWEN = _Tags("<parameter=", ">", "</parameter>", "</function>", lines=True)
-_GLM = _Tags("<arg_key>", r"</arg_key>\s*<arg_value>", "</arg_value>", "</tool_call>", lines=False)
-_MINIMAX = _Tags('<parameter name="', '">', "</parameter>", "</invoke>", lines=False)
-
-
-def _xml(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
-    """`<function=NAME><parameter=X>…</parameter></function>` (Qwen3-Coder)."""
-    return _QWEN.read(text, found.end(), found["function"], tools)
-
-
-def _invoked(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
-    """`<invoke name="NAME"><parameter name="X">…</parameter></invoke>` (MiniMax)."""
-    return _MINIMAX.read(text, found.end(), found["invoked"], tools)
-
-
-def _keyed(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
-    """`<tool_call>NAME<arg_key>X</arg_key><arg_value>…</arg_value></tool_call>` (GLM)."""
-    if found["keyed"] not in tools and not text.startswith("<arg_key>", found.end()):
-        raise NotCall
-    return _GLM.read(text, found.end(), found["keyed"], tools)
+def _tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
+    """Parameters between tags, where a value that spells one of them does not end:
+    `<function=NAME><parameter=X>…</parameter></function>` (Qwen3-Coder),
+    `<invoke name="NAME"><parameter name="X">…</parameter></invoke>` (MiniMax, DeepSeek 3.2),
+    `<tool_call>NAME<arg_key>X</arg_key><arg_value>…</arg_value></tool_call>` (GLM)."""
+    name, body, end = found["name"], text[found.end() :], None
+    if ends := _ENDS.search(body):
+        body, end = body[: ends.end()], found.end() + ends.end()
+    if name not in tools and body.startswith("</tool_call>"):
+        raise _NotCall
+    told, at = list[str](), 0
+    known = tools.get(name, {}).get("properties")
+    known = known if isinstance(known, Mapping) else {}
+    for parameter in _WHOLE.finditer(body):
+        value = parameter[2]
+        if parameter[0].startswith("<parameter="):
+            value = value.removesuffix("\n")
+        value = _typed(value, known.get(parameter[1]))
+        told.append(f"{_dumped(parameter[1])}: {_dumped(value)}")
+        at = parameter.end()
+    begun = _BEGUN.search(body, at)
+    if end is None and begun is not None and _is_text(known.get(begun[1])):
+        said, may_end = begun[2], _MAY_END.search(begun[2])
+        marks = ("</parameter>", "</｜DSML｜parameter>", "</arg_value>")
+        held = max(held_back(said, mark, also="\n") for mark in marks)
+        value = said[: len(said) - held if may_end is None else may_end.start()]
+        told.append(f"{_dumped(begun[1])}: {_dumped(value)[:-1]}")
+    return [(name, "{" + ", ".join(told) + "}" * (end is not None))], end
 
 
 def _named(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
-    """`[TOOL_CALLS]NAME[ARGS]{…}` (Mistral), whose marks are control tokens and leave no text, or
-    `<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}<｜tool▁call▁end｜>` (DeepSeek), or with a type
-    before the name and a fence around the arguments (R1), or
-    `functions.NAME:0<|tool_call_argument_begin|>{…}` (Kimi K2), or `<function=NAME>{…}` (Llama)."""
-    start, end = found.end(), _end(text, found.end())
-    said = _escaped(text[start:end])
+    """A name, then its arguments as JSON, see `_formats`."""
+    start, end = found.end(), _closing(text, found.end())
+    said = _as_json(text[start:end])
     if end is None:
         _partial(said, True)
-    return [(found["name"] or found["separated"] or found["bare"], said)], end
+    return [(found["name"], said)], end
 
 
 def _quoted(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
@@ -153,56 +149,57 @@ def _quoted(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
         for number, part in enumerate(parts)
     )
     _partial(told, True)
-    return [(found["quoted"], told)], ends.end()
+    return [(found["name"], told)], ends.end()
 
 
 def _python(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
-    """`[NAME(x="…"), …]` (Llama 3.2 and 4), told once it is complete."""
-    start = found.start("python")
-    for ends in _LIST_ENDS.finditer(text, start):
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                calls = ast.parse(text[start : ends.end()], mode="eval").body
-        except _UNREADABLE:
-            continue
-        if not isinstance(calls, ast.List):
-            raise NotCall
-        return [_python_call(one) for one in calls.elts], ends.end()
-    return [], None
+    """`[NAME(x="…"), …]` (Llama 3.2 and 4) or `NAME(x="…")` (OLMo 3), told once complete."""
+    start, end = found.end(), _closing(text, found.end())
+    if end is None:
+        return [], None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            calls = ast.parse(text[start:end], mode="eval").body
+        return [_python_call(one) for one in getattr(calls, "elts", [calls])], end
+    except _UNREADABLE:
+        raise _NotCall from None
 
 
 def _python_call(call: ast.expr) -> tuple[str, str]:
     if not isinstance(call, ast.Call) or call.args:
-        raise NotCall
-    try:
-        arguments = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
-        return ast.unparse(call.func), _dumped(arguments)
-    except _UNREADABLE:
-        raise NotCall from None
+        raise _NotCall
+    arguments = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
+    return ast.unparse(call.func), _dumped(arguments)
 
 
-_FORMATS: Mapping[str, Callable[[str, re.Match[str], Schemas], Parsed]]
-_FORMATS = {"json": _json, "function": _xml, "name": _named, "python": _python, "bare": _named}
-_FORMATS |= {"keyed": _keyed, "separated": _named, "invoked": _invoked, "quoted": _quoted}
-
-
-def _header(names: Sequence[str]) -> re.Pattern[str]:
-    """The header before a call's arguments; `names`: the functions that the request has."""
-    marks = "|".join(re.escape(mark) for mark in MARKS if mark != "<function=")
+def _formats(names: Sequence[str]) -> list[tuple[re.Pattern[str], _Format]]:
+    """What a call has before its arguments, by format, and what reads these; `names`: the functions
+    that the request has."""
     known = "|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)"
-    return re.compile(
-        rf"\s*(?:<tool_calls>\s*(?=<))?(?P<mark>{marks})?\s*(?:(?P<json>\[?\s*(?={{))|"
-        r"<function=(?P<bare>[^>\s]+)>\s*(?={)|<function=(?P<function>[^>\s]+)>|"
-        rf"(?P<python>\[)\s*(?=[A-Za-z_][\w.]*\()|"
-        r"(?<=<tool_call>)\s*(?P<keyed>[\w.:-]+)\s*(?=<arg_key>|</tool_call>)|"
-        r"(?(mark)(?:<｜tool▁call▁begin｜>|<\|tool_call_begin\|>)?\s*"
-        r"(?:function<｜tool▁sep｜>|functions\.)?(?P<separated>[\w.-]+?)(?::\d+)?\s*"
-        r"(?:<｜tool▁sep｜>|\n```json\n|<\|tool_call_argument_begin\|>)\s*(?={)|(?!))|"
-        r'<invoke name="(?P<invoked>[^">]+)">|'
-        r"(?(mark)call:(?P<quoted>[\w.:-]+)(?={)|(?!))|"
-        rf"(?(mark)(?P<name>{known})(?:(?:\[CALL_ID\])?\w{{9}})?(?:\[ARGS\])?\s*(?={{)|(?!)))"
-    )
+    marks = sorted((one for one in _MARKS if one != "<function="), key=len, reverse=True)
+    one = f"(?:{'|'.join(map(re.escape, marks))})"
+    mark = rf"\s*(?P<mark>{one}(?:\s*{one})*)\s*"
+    maybe = rf"(?:{mark}|\s*)"
+    table: list[tuple[str, _Format]] = [
+        (rf"\s*{FUNCTIONARY}all\n", lambda text, found, tools: ([], found.end())),  # before text
+        (rf"{maybe}\[?\s*(?={{)", _json),
+        (rf"{maybe}<function=(?P<name>[^>\s]+)>\s*(?={{)", _named),  # Llama 3.1
+        (rf'{maybe}<(?:function=|(?:｜DSML｜)?invoke name=")(?P<name>[^>"\s]+)"?>', _tagged),
+        (rf"{mark}(?<=<tool_call>)(?P<name>[\w.:-]+)\s*(?=<arg_key>|</tool_call>)", _tagged),
+        (rf"{maybe}(?=\[\s*[A-Za-z_][\w.]*\(|(?:{known})\()", _python),
+        (
+            # DeepSeek, R1 (with a type before the name and a fence behind it), Kimi K2, Solar.
+            rf"{mark}(?:function<｜tool▁sep｜>|functions\.|\w*<\|tool_call:name\|>)?"
+            r"(?P<name>[\w.-]+?)(?::\d+)?\s*(?:<｜tool▁sep｜>|\n```json\n|"
+            r"<\|tool_call_argument_begin\|>|<\|tool_call:args\|>)\s*(?={)",
+            _named,
+        ),
+        (rf"{mark}call:(?P<name>[\w.:-]+)(?={{)", _quoted),
+        # Mistral, whose marks are control tokens and leave no text; functionary.
+        (rf"{mark}(?P<name>{known})(?:(?:\[CALL_ID\])?\w{{9}})?(?:\[ARGS\])?\s*(?={{)", _named),
+    ]
+    return [(re.compile(pattern), read) for pattern, read in table]
 
 
 class CallReader:
@@ -213,39 +210,46 @@ class CallReader:
     def __init__(self, tools: Schemas, *, only: bool = False, single: bool = False) -> None:
         self._tools = tools
         self._only, self._single, self._begun = only, single, 0
-        self._header = _header([*tools])
-        self._held = ""
+        self._formats = _formats([*tools])
+        self._held, self._due = "", 0
         self._step = self._in_call
         self._told: list[int] = []  # characters of the arguments of each call here
 
     def push(self, text: str) -> Sequence[Piece]:
         self._held += text
+        # Long arguments are not parsed with every token: that would take the square of their time.
+        return self._found() if len(self._held) >= self._due else []
+
+    def _found(self) -> list[Piece]:
         found: list[Piece] = []
         goes_on = True
         while goes_on and self._held:
             pieces, goes_on = self._step()
             found += pieces
+        self._due = len(self._held) * 17 // 16 if self._told else 0
         return found
 
     def finish(self) -> Sequence[Piece]:
+        found = self._found()
         no_text = self._only or self._told or self._step == self._behind_call
-        return _text("" if no_text else self._held)
+        return [*found, *_text("" if no_text else self._held)]
 
     def _in_text(self) -> tuple[list[Piece], bool]:
         held = self._held
-        starts = [held.find(mark) for mark in MARKS if mark in held]
+        marks = [mark for mark in _MARKS if mark[0] in held]
+        starts = [held.find(mark) for mark in marks if mark in held]
         if starts:
             self._step = self._in_call
             at = len(held[: min(starts)].rstrip("\n"))
         else:
-            at = len(held) - max(held_back(held, mark, also="\n") for mark in MARKS)
+            at = len(held) - max(held_back(held, mark, also="\n") for mark in (*marks, "\n"))
         self._held = held[at:]
         return _text(held[:at]), bool(starts)
 
     def _in_call(self) -> tuple[list[Piece], bool]:
         try:
             calls, end = self._parsed()
-        except NotCall:
+        except _NotCall:
             return self._refused(), True
         found: list[Piece] = []
         for number, (name, arguments) in enumerate(calls):
@@ -266,33 +270,31 @@ class CallReader:
     def _refused(self) -> list[Piece]:
         held, begun, self._told, self._step = self._held, bool(self._told), [], self._in_text
         rest = held.lstrip()
-        mark = next((one for one in MARKS if rest.startswith(one)), "")
+        mark = next((one for one in _MARKS if rest.startswith(one)), "")
         at = len(held) if begun else len(held) - len(rest) + len(mark)
         self._held = held[at:]
         return [] if begun else _text(held[:at])
 
     def _parsed(self) -> Parsed:
-        held = self._held
-        header = self._header.match(held)
-        if header is not None:
-            parse = next(_FORMATS[name] for name in _FORMATS if header[name] is not None)
-            return parse(held, header, self._tools)
-        begun = held.lstrip()
-        marked = any(one.startswith(begun) or begun.startswith(one) for one in MARKS)
+        held, begun = self._held, self._held.lstrip()
+        for header, read in self._formats:
+            if found := header.match(held):
+                return read(held, found, self._tools)
+        marks = (*_MARKS, *(f"{name}(" for name in self._tools))
+        marked = any(one.startswith(begun) or begun.startswith(one) for one in marks)
         if not (begun == "" or begun[0] in "<[" or marked):
-            raise NotCall
-        longest = _LONGEST * (3 if begun.startswith(("<｜", "<|tool_call")) else 1)
-        if len(begun) > longest + max(map(len, self._tools), default=0):
-            raise NotCall
+            raise _NotCall
+        if len(begun) > _LONGEST + max(map(len, self._tools), default=0):
+            raise _NotCall
         return [], None
 
     def _behind_call(self) -> tuple[list[Piece], bool]:
         self._held = self._held.lstrip(" \t\r\n,;]}")
-        for mark in CLOSES:
+        for mark in _CLOSES:
             if self._held.startswith(mark):
                 self._held = self._held[len(mark) :]
                 return [], True
-        if any(mark.startswith(self._held) for mark in CLOSES):
+        if any(mark.startswith(self._held) for mark in _CLOSES):
             return [], False
         self._step = self._in_call
         return [], True
@@ -365,17 +367,38 @@ def _end(text: str, start: int) -> int | None:
         return None
 
 
-def _escaped(text: str) -> str:
-    """With line ends in strings as JSON has them: models leave them as they are."""
+def _closing(text: str, start: int) -> int | None:
+    """Where the brackets that open there are closed; None where they are not."""
+    depth = 0
+    for word in _WORDS.finditer(text, start):
+        depth += (word[0] in "([{") - (word[0] in ")]}")
+        if depth == 0 and word[0] in ")]}":
+            return word.end()
+    return None
 
-    def escaped(string: re.Match[str]) -> str:
-        return _CONTROL.sub(lambda one: json.dumps(one[0])[1:-1], string[0])
 
-    return _STRING.sub(escaped, text)
+def _as_json(text: str) -> str:
+    """JSON of what is nearly that: with single quotes, Python's literals, or line ends in strings.
+    Of a beginning the beginning."""
+
+    def escaped(part: re.Match[str]) -> str:
+        return part[0] if part[0] == r"\\" else json.dumps(part[0].lstrip("\\"))[1:-1]
+
+    def word(found: re.Match[str]) -> str:
+        said = found[0]
+        if said[0] == '"':
+            return _CONTROL.sub(escaped, said)
+        if found[2] is not None:
+            return '"' + _UNLIKE_JSON.sub(escaped, found[2]) + '"' * len(found[3])
+        return next(
+            (_LITERALS[one][: len(said)] for one in _LITERALS if one.startswith(said)), said
+        )
+
+    return _WORDS.sub(word, text)
 
 
 def _partial(text: str, mode: Literal[True, "trailing-strings"]) -> Any:
-    """The beginning of a JSON value, or NotCall. Half a surrogate pair becomes U+FFFD."""
+    """The beginning of a JSON value, or _NotCall. Half a surrogate pair becomes U+FFFD."""
     try:
         return from_json(text, allow_partial=mode)
     except ValueError:
@@ -383,7 +406,7 @@ def _partial(text: str, mode: Literal[True, "trailing-strings"]) -> Any:
     try:
         return from_json(_SURROGATE.sub(r"\\ufffd", text), allow_partial=mode)
     except ValueError:
-        raise NotCall from None
+        raise _NotCall from None
 
 
 def _text(text: str) -> list[Piece]:

@@ -28,10 +28,9 @@ Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class Record(BaseModel):
-    """A request, whose body may be empty where it is `optional`, or a part of one."""
+    """A request, or a part of one."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
-    optional: ClassVar[bool] = False
 
 
 class Sampling(Record):
@@ -90,10 +89,7 @@ def _invalid_bias(why: str) -> ApiError:
     return ApiError(400, f"logit_bias {why}.", param="logit_bias")
 
 
-def sampling_of(
-    fields: Sampling, defaults: SamplingParams, engine: Engine, *, choice: int = 0
-) -> SamplingParams:
-    """The sampling parameters of a request, for the answer of that number: each has its seed."""
+def sampling_of(fields: Sampling, defaults: SamplingParams, engine: Engine) -> SamplingParams:
     options = {name: getattr(fields, name) for name in _SAME}
     options["penalty_last_n"] = fields.repeat_last_n
     if fields.repetition_penalty is not None and fields.repeat_penalty is None:
@@ -103,7 +99,7 @@ def sampling_of(
     if fields.top_k is not None:
         options["top_k"] = max(fields.top_k, 0)
     if fields.seed is not None and fields.seed >= 0:  # llama.cpp's -1 draws one
-        options["seed"] = (fields.seed + choice) % (1 << 64)
+        options["seed"] = fields.seed % (1 << 64)
     if isinstance(fields, BiasedSampling):
         options["logit_bias"] = {**defaults.logit_bias, **fields.bias(engine)}
     return dataclasses.replace(

@@ -31,6 +31,13 @@ def test_tokens_and_back(server: Running, engine: Engine) -> None:
     marks = {"content": "<|end|>"}
     assert len(server.post("/tokenize", marks).json["tokens"]) == 1
     assert len(server.post("/tokenize", {**marks, "parse_special": False}).json["tokens"]) > 1
+    vocabulary = engine.model.vocabulary
+    eos = server.get("/tokenizer_info").json["eos_token"]
+    assert eos == vocabulary.special_text(vocabulary.eos)
+    plain = {"prompt": text, "add_special_tokens": False}  # vLLM's names
+    assert server.post("/tokenize", plain).json["tokens"] == tokens
+    whole = server.post("/tokenize", {"prompt": text}).json["tokens"]
+    assert whole == [vocabulary.bos] * vocabulary.adds_bos + tokens
 
 
 def test_the_template(server: Running, engine: Engine) -> None:
@@ -55,7 +62,7 @@ def test_props(server: Running) -> None:
 def test_slots_show_no_text(server: Running) -> None:
     server.wait_until_idle()
     (slot,) = server.get("/slots").json
-    assert slot["is_processing"] is False
+    assert (slot["is_processing"], slot["speculative"]) == (False, True)
     assert slot["n_ctx"] == 1024
     assert "prompt" not in slot
 

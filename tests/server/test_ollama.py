@@ -38,9 +38,8 @@ def test_a_prompt(server: Running) -> None:
 
 
 def test_formats(server: Running) -> None:
-    body = {"messages": ASK, "stream": False, "format": {"enum": ["yes", "no"]}}
-    assert server.post("/api/chat", body).json["message"]["content"].strip() in ('"yes"', '"no"')
-    text = server.post("/api/chat", {**body, "format": "json", "options": FEW}).json
+    body = {"messages": ASK, "stream": False, "format": "json", "options": FEW}
+    text = server.post("/api/chat", body).json
     assert text["message"]["content"].startswith("{")
 
 
@@ -53,6 +52,7 @@ def test_tools(server: Running) -> None:
         whole = server.post("/api/chat", {**body, "stream": False}).json["message"]
         streamed = server.post("/api/chat", body).events
         assert streamed[-1]["done"]
+        assert '"response"' not in whole["content"]
         calls = [c for line in streamed for c in line["message"].get("tool_calls", [])]
         calls += whole.get("tool_calls", [])
         called += len(calls)
@@ -88,7 +88,6 @@ def test_nothing_to_say_loads_the_model(server: Running) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        {"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]},
         {"messages": ASK, "format": "xml"},
         {"messages": ASK, "options": {"temperature": "hot"}},
         {"messages": "x"},

@@ -80,15 +80,6 @@ def test_a_stream_says_the_same(client: openai.OpenAI) -> None:
     assert all(chunk.usage is None for chunk in chat(client, stream=True))
 
 
-def test_a_stop_string_is_not_said(client: openai.OpenAI) -> None:
-    text = text_of(client, max_tokens=40)
-    stop = text[20:26]
-    for stops in (stop, [stop, "never"]):
-        (choice,) = chat(client, max_tokens=40, stop=stops).choices
-        assert choice.message.content == text[: text.index(stop)]
-        assert choice.finish_reason == "stop"
-
-
 def test_several_answers_differ_and_a_seed_repeats_them(client: openai.OpenAI) -> None:
     def texts(seed: int) -> list[str]:
         answer = chat(client, n=3, temperature=1.0, seed=seed)
@@ -170,22 +161,6 @@ def test_the_arguments_of_a_call_are_streamed(client: openai.OpenAI) -> None:
     assert len(parts) > 3
 
 
-def test_several_calls_where_they_are_allowed(client: openai.OpenAI) -> None:
-    asked: Any = {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": True}
-    answer = chat(client, **asked, max_tokens=400, temperature=1.0, seed=11)
-    calls = answer.choices[0].message.tool_calls
-    assert 1 <= len(calls) <= 8
-    assert len({call.id for call in calls}) == len(calls)
-
-
-def test_with_tools_that_may_be_left_alone_it_calls_or_answers(client: openai.OpenAI) -> None:
-    for seed in range(3):
-        answer = chat(client, tools=TOOLS, max_tokens=120, temperature=1.0, seed=seed)
-        message = answer.choices[0].message
-        assert bool(message.tool_calls) != bool(message.content)
-        assert '"response"' not in (message.content or "")
-
-
 def test_completions_of_all_shapes(client: openai.OpenAI, engine: Engine) -> None:
     text = "Once upon a time"
     one = client.completions.create(model="any", prompt=text, max_tokens=5)
@@ -234,19 +209,6 @@ def test_an_echo_tells_how_likely_the_prompt_was(server: Running, engine: Engine
     assert first["logprobs"] == {name: one[:-1] for name, one in told.items()}
 
 
-def test_the_tokenizer_is_told_as_by_vllm(server: Running, engine: Engine) -> None:
-    info = server.get("/tokenizer_info").json
-    vocabulary = engine.model.vocabulary
-    assert info["eos_token"] == vocabulary.special_text(vocabulary.eos)
-    text = "Once upon a time"
-    plain = {"prompt": text, "add_special_tokens": False}
-    tokens = server.post("/tokenize", plain).json["tokens"]
-    assert tokens == engine.tokenize(text)
-    assert server.post("/detokenize", {"tokens": tokens}).json["prompt"] == text
-    whole = server.post("/tokenize", {"prompt": text}).json["tokens"]
-    assert whole == ([vocabulary.bos] if vocabulary.adds_bos else []) + tokens
-
-
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -270,8 +232,3 @@ def test_a_request_that_cannot_be_meant(
     assert caught.value.type == "invalid_request_error"
     if param is not None:
         assert (caught.value.param or "").startswith(param)
-
-
-def test_unknown_fields_are_ignored(server: Running) -> None:
-    body = {"messages": ASK, "max_tokens": 2, "prompt_cache_key": "x", "nonsense": {"a": [1]}}
-    assert server.post("/v1/chat/completions", body).status == 200

@@ -147,6 +147,41 @@ CASES: list[tuple[Callable[[], Reader], str, list[Piece]]] = [
      "</seed:tool_call>", [Text("Now."), *call("f", '{"s": "x"}')]),
     (any_format, '<tool_calls>\n<tool_call>f\n```json\n{"s": "x"}\n```\n</tool_call>\n'
      "</tool_calls>", call("f", '{"s": "x"}')),
+    (any_format,
+     "<tool_call>{'name': 'f', 'arguments': {'s': 'it\\'s \"a\"', 'o': {'k': None}}}</tool_call>",
+     call("f", '{"s": "it\'s \\"a\\"", "o": {"k": null}}')),
+    (any_format, '{"name": "f", "arguments": {"o": {"a": True, "b": False}, "s": "True"}}',
+     call("f", '{"o": {"a": true, "b": false}, "s": "True"}')),
+    (any_format, 'Now.\n<function_calls>\nf(s="a(\'b)", n=2)\ng()\n</function_calls>',
+     [Text("Now."), *call("f", '{"s": "a(\'b)", "n": 2}'), *call("g", "{}")]),
+    (any_format, 'f(s="""a "b")""", n=1)', call("f", '{"s": "a \\"b\\")", "n": 1}')),
+    (any_format, "f(x) is a function", [Text("f(x) is a function")]),
+    (any_format, '<|tools_prefix|>[{"f": {"n": 1}}, {"g": {}}]<|tools_suffix|>',
+     [*call("f", '{"n": 1}'), *call("g", "{}")]),
+    (
+        any_format,
+        '<|tool_calls|><|tool_call:begin|>a1<|tool_call:name|>f<|tool_call:args|>{"n": 1}'
+        "<|tool_call:end|><|tool_call:begin|>b2<|tool_call:name|>g<|tool_call:args|>{}"
+        "<|tool_call:end|><|calls|>",
+        [*call("f", '{"n": 1}'), *call("g", "{}")],
+    ),
+    (
+        any_format,
+        'Now.\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name="f">\n'
+        '<｜DSML｜parameter name="s" string="true">1\n</｜DSML｜parameter>\n'
+        '<｜DSML｜parameter name="n" string="false">3</｜DSML｜parameter>\n</｜DSML｜invoke>\n'
+        '<｜DSML｜invoke name="g">\n</｜DSML｜invoke>\n</｜DSML｜function_calls>',
+        [Text("Now."), *call("f", '{"s": "1\\n", "n": 3}'), *call("g", "{}")],
+    ),
+    (any_format, '>>>all\nNow.\n>>>f\n{"n": 1}>>>g\n{}',
+     [Text("Now."), *call("f", '{"n": 1}'), *call("g", "{}")]),
+    (any_format, 'So:\n```json\n{"name": "f", "arguments": {}}\n```',
+     [Text("So:"), *call("f", "{}")]),
+    (any_format, 'So:\n```json\n{"name": "Bob"}\n```',
+     [Text('So:\n```json\n{"name": "Bob"}\n```')]),
+    (any_format, '<tools>{"name": "f", "arguments": {}}</tools>', call("f", "{}")),
+    (any_format, '<|action_start|><|plugin|>{"name": "f", "parameters": {}}<|action_end|>',
+     call("f", "{}")),
     (any_format, 'functools[{"name": "f", "arguments": {}}]', call("f", "{}")),
     (any_format, "import functools\nfrom a", [Text("import functools\nfrom a")]),
     (any_format, 'Hm.<function=f>{"s": "x"}</function>', [Text("Hm."), *call("f", '{"s": "x"}')]),
@@ -189,6 +224,10 @@ CASES: list[tuple[Callable[[], Reader], str, list[Piece]]] = [
      [Thought("hm </thin hm"), Text("Yes </think>")]),
     (thinking, "Hello <think>", [Text("Hello <think>")]),
     (thinking, "<thin", [Text("<thin")]),
+    (thinking, "<think>a</think>\n<think>b</think>\n\nYes", [Thought("ab"), Text("Yes")]),
+    (lambda: Thinking(any_format(), open=True),
+     'I call.\n<tool_call>{"name": "f", "arguments": {}}</tool_call>',
+     [Thought('I call.\n<tool_call>{"name": "f", "arguments": {}}</tool_call>'), *call("f", "{}")]),
     (thinking, "<think>never ends", [Thought("never ends")]),
     (thinking, "<think>\n\n</think>\n\nthought\nless", [Text("thought\nless")]),
     (partial(Thinking, Plain(), open=True), "hm</think>Yes", [Thought("hm"), Text("Yes")]),
@@ -222,6 +261,13 @@ def test_any_arguments_come_out_as_they_went_in(
     assert begins == CallBegins("f")
     assert isinstance(told, CallArguments)
     assert json.loads(told.text) == arguments
+
+
+def test_long_arguments_are_not_parsed_with_every_token() -> None:
+    reader, said = any_format(), json.dumps({"name": "f", "arguments": {"s": ["x"] * 2_000}})
+    told = [piece for part in said for piece in reader.push(part)]
+    assert len(told) < 200
+    assert joined([*told, *reader.finish()]) == call("f", said[27:-1])
 
 
 @given(st.text(), st.booleans())

@@ -478,6 +478,7 @@ def test_ways_to_choose_a_tool(families: Running, choice: Any) -> None:
         *("stop_token_ids", "allowed_token_ids", "bad_words", "include_stop_str_in_output"),
         *("chat_template", "truncate_prompt_tokens", "documents", "prompt_logprobs", "stop_regex"),
         *("best_of", "use_beam_search", "top_n_sigma", "lora", "modalities", "audio"),
+        "image_data",
     ],
 )
 def test_wishes_in_the_words_of_others_are_not_left_out(families: Running, name: str) -> None:
@@ -771,6 +772,41 @@ def test_a_limit_of_nothing_is_named_as_the_client_wrote_it(families: Running) -
     body = {"model": "llama2", "input": ASK, "max_output_tokens": 0}
     error = families.post("/v1/responses", body).json["error"]
     assert error["param"] == "max_output_tokens"
+    reply = chat(families, "llama2", max_tokens=None, max_completion_tokens=0)
+    assert reply.json["error"]["param"] == "max_completion_tokens"
+    body = {"model": "llama2", "input": ASK, "prompt": {"id": "p"}}
+    assert families.post("/v1/responses", body).json["error"]["param"] == "prompt"
+
+
+def test_fields_that_llama_cpps_endpoints_share(families: Running) -> None:
+    reply = chat(families, "llama2", n_probs=2, max_tokens=3)
+    told = reply.json["choices"][0]["logprobs"]["content"]
+    assert [len(one["top_logprobs"]) for one in told] == [2] * 3
+    body = {"model": "llama2", "prompt": "A fox", "n": 2, "n_predict": 2}
+    assert [one["index"] for one in families.post("/completion", body).json] == [0, 1]
+
+
+def test_thoughts_are_left_in_the_text_where_that_is_asked_for(families: Running) -> None:
+    apart, both = (
+        message(chat(families, "qwen3.5", reasoning_format=form)) for form in ("auto", "none")
+    )
+    assert both["content"].strip() == apart["reasoning_content"].strip() != ""
+
+
+def test_a_system_prompt_is_the_same_with_each_request(families: Running) -> None:
+    def counted(*texts: str) -> Any:
+        system = [{"type": "text", "text": text} for text in texts]
+        body = {"model": "llama2", "messages": ASK, "system": system}
+        return families.post("/v1/messages/count_tokens", body).json
+
+    assert counted("x-anthropic-billing-header: cc_version=2; cch=1;", "S") == counted("S")
+
+
+def test_no_line_of_a_stream_has_other_line_ends(families: Running) -> None:
+    said = "a\x85b\u2028c\u2029d"
+    body = {"model": "llama2", "prompt": "A", "grammar": f"root ::= {json.dumps(said)}"}
+    told = families.post("/completion", {**body, "stream": True}).body.decode().splitlines()
+    assert "".join(json.loads(line[6:])["content"] for line in told if line) == said
 
 
 def test_a_reference_to_a_tool_is_text(families: Running) -> None:

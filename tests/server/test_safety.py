@@ -206,7 +206,6 @@ HOSTILE: dict[str, bytes] = {
     "NaN": b'{"messages": [{"role": "user", "content": "x"}], "temperature": NaN}',
     "infinite": b'{"messages": [{"role": "user", "content": "x"}], "temperature": 1e999}',
     "a long number": b'{"messages": [], "seed": ' + b"9" * 10_000 + b"}",
-    "half a surrogate": rb'{"messages": [{"role": "user", "content": "\ud800"}]}',
     "the other half in a key": rb'{"\udfff": 1, "messages": []}',
     "deep": deep(5_000),
     "very deep": deep(500_000),
@@ -229,9 +228,6 @@ HOSTILE |= {
     "messages of numbers": wrong(messages=[1, 2]),
     "a role that is none": wrong(messages=[{"role": ["user"], "content": "x"}]),
     "content of numbers": wrong(messages=[{"role": "user", "content": [1]}]),
-    "an image": wrong(
-        messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
-    ),
     "temperature huge": wrong(temperature=1e300),
     "n huge": wrong(n=10**30),
     "thousands of stops": wrong(stop=["x"] * 5_000),

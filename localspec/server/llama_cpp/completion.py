@@ -15,24 +15,13 @@ from localspec.server.answer_figures import chat_logprobs, prompt_of, sampled_pr
 from localspec.server.answers import Answers, Ask, Part
 from localspec.server.failures import ApiError
 from localspec.server.llama_cpp.tokenize import settings_of
-from localspec.server.openai.chat import RawFields
+from localspec.server.openai.completions import Prompts, RawFields
 from localspec.server.reply import Event, Reply
 from localspec.server.service import Service
 from localspec.server.wire import MOST_CHOICES, Record
 
-Mixed = list[int | str]
-
-
 _LONGEST = 128
 """Tokens of the answer that room is left for, where the request sets no limit."""
-
-
-class PromptObject(Record):
-    prompt_string: str
-    multimodal_data: list[str] | str | None = None
-
-
-Prompts = str | PromptObject | Mixed | list[str | Mixed | PromptObject]
 
 
 class Completion(RawFields):
@@ -49,9 +38,8 @@ class Completion(RawFields):
 
 async def completion(service: Service, wanted: Completion) -> Reply:
     engine = await service.open(wanted.model)
-    given: Any = wanted.prompt
-    several = isinstance(given, list) and not any(isinstance(part, int) for part in given)
-    prompts = [_prompt(one, engine, wanted) for one in (given if several else [given])]
+    each = range(wanted.n or 1)
+    prompts = [one for one in wanted.prompts(wanted.prompt, engine) for _ in each]
     return await replied(service, engine, wanted, prompts)
 
 
@@ -65,29 +53,12 @@ async def replied(
     fields = wanted.model_copy(update={"max_completion_tokens": 1}) if silent else wanted
     asks = [
         replace(
-            fields.ask(service, engine, prompt, choice=number, logprobs=wanted.n_probs or None),
+            fields.ask(service, engine, prompt, logprobs=wanted.n_probs or None).nth(number),
             as_sampled=bool(wanted.post_sampling_probs),
         )
         for number, prompt in enumerate(prompts)
     ]
     return CompletionReply(await service.begin(engine, *asks), wanted, asks)
-
-
-def _prompt(prompt: str | PromptObject | Mixed, engine: Engine, wanted: RawFields) -> str | Tokens:
-    if isinstance(prompt, PromptObject):
-        if prompt.multimodal_data:
-            raise ApiError(400, "The model reads text only. Leave multimodal_data out.")
-        prompt = prompt.prompt_string
-    if isinstance(prompt, str):
-        return wanted.as_prompt(prompt)
-    tokens: list[int] = []
-    tokenize, special = engine.model.vocabulary.tokenize, wanted.parse_special
-    for part in prompt:
-        if isinstance(part, int):
-            tokens.append(part)
-        else:
-            tokens += tokenize(part, special=special, add_bos=False)
-    return Tokens(tokens)
 
 
 class CompletionReply(Reply):

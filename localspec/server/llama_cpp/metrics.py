@@ -17,14 +17,16 @@ _SIZES = (1, 2, 3, 4, 8, 16)
 async def slots(service: Service) -> Any:
     if not service.options.slots:
         raise ApiError(501, "Slots are not shown here. Start the server without --no-slots.")
-    engine = service.engine()
+    engine, gate = service.engine(), service.host.gate
+    if service.request.query_params.get("fail_on_no_slot") and gate.running == gate.slots:
+        raise ApiError(503, "No slot is free.")
     found = []
-    for number in range(service.host.gate.slots):
+    for number in range(gate.slots):
         working = service.host.activity.slots.get(number)
         slot: dict[str, Any] = {
             "id": number,
             "n_ctx": engine.context_length,
-            "speculative": engine.draft is not None,
+            "speculative": engine.drafts,
             "is_processing": working is not None,
         }
         if working is not None:

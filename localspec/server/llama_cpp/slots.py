@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from localspec import Engine
 from localspec.errors import SessionError
@@ -16,7 +16,6 @@ _LONGEST_NAME = 200
 
 
 class SlotRequest(Record):
-    optional: ClassVar[bool] = True
     filename: str = ""
     model: str | None = None
 

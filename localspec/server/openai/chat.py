@@ -13,12 +13,11 @@ from pydantic import ConfigDict, Field
 
 from localspec import Engine
 from localspec.decoding.logprobs import TokenLogprob
-from localspec.prompting.content import marked
 from localspec.prompting.pieces import CallBegins, Piece, Text, Thought
 from localspec.prompting.prompt import Tokens
 from localspec.server.answer_figures import chat_logprobs, prompt_of, timings, usage
 from localspec.server.answers import Answers, Ask, Part
-from localspec.server.chat_prompt import Chat, ask_of
+from localspec.server.chat_prompt import Chat, begin, prompt_length
 from localspec.server.failures import ApiError
 from localspec.server.openai.messages import (
     Content,
@@ -54,7 +53,7 @@ _REFUSED = {
     **dict.fromkeys(("allowed_token_ids", "bad_words"), "logit_bias"),
     "min_tokens": "logit_bias or ignore_eos",
     **dict.fromkeys(("chat_template", "truncate_prompt_tokens"), "/v1/completions"),
-    "documents": "messages",
+    **dict.fromkeys(("documents", "image_data"), "messages"),
     "prompt_logprobs": "echo and logprobs of /v1/completions",
     "stop_regex": "stop",
 }
@@ -101,12 +100,14 @@ class AnswerFields(BiasedSampling):
 
     @property
     def longest(self) -> int | None:
-        given = (self.max_completion_tokens, self.max_tokens, self.n_predict)
-        return next((value for value in given if value is not None), None)
+        found: int | None = getattr(self, self.limit)
+        return found
 
     @property
-    def wants_usage(self) -> bool:
-        return bool((self.stream_options or {}).get("include_usage"))
+    def limit(self) -> str:
+        """The name of the field that limits the answer."""
+        names = ("max_completion_tokens", "n_predict")
+        return next((name for name in names if getattr(self, name) is not None), "max_tokens")
 
     def ask(
         self,
@@ -114,7 +115,6 @@ class AnswerFields(BiasedSampling):
         engine: Engine,
         prompt: str | Tokens = "",
         *,
-        choice: int = 0,
         logprobs: int | None = None,
     ) -> Ask:
         extra = self.model_extra or {}
@@ -128,9 +128,9 @@ class AnswerFields(BiasedSampling):
         schema = None if self.json_schema is None else json.dumps(self.json_schema)
         return Ask(
             prompt=prompt,
-            max_tokens=service.longest(self.longest),
+            max_tokens=service.longest(self.longest, self.limit),
             stop=stops_of(self.stop),
-            sampling=sampling_of(self, service.defaults, engine, choice=choice),
+            sampling=sampling_of(self, service.defaults, engine),
             grammar=self.grammar if self.grammar and self.grammar.strip() else None,
             json_schema=schema_of(self.response_format, "response_format") or schema,
             regex=self.regex or None,
@@ -140,15 +140,6 @@ class AnswerFields(BiasedSampling):
             shift=service.shift(self.n_keep, self.n_discard),
             reports=bool(self.stream and self.return_progress),
         )
-
-
-class RawFields(AnswerFields):
-    """Fields of requests that continue a text, which may spell special tokens, as for llama.cpp."""
-
-    parse_special: bool = True
-
-    def as_prompt(self, text: str) -> str:
-        return text if self.parse_special else marked(text)
 
 
 class CountRequest(Record):
@@ -175,56 +166,70 @@ class ChatRequest(CountRequest, AnswerFields):
     parallel_tool_calls: bool | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    n_probs: Annotated[int, Field(ge=0, le=20)] | None = None  # llama.cpp's name of both
     verbose: bool | None = None
     speculation: bool | None = None
     reasoning_effort: str | None = None
+    reasoning_format: str | None = None
 
-    def asked(self, service: Service, engine: Engine) -> Chat:
+    def chat(self, service: Service, engine: Engine, *, images: bool = True) -> Chat:
         several = self.parallel_tool_calls
-        logprobs = (self.top_logprobs or 0) if self.logprobs else None
+        logprobs = (self.top_logprobs or 0) if self.logprobs else self.n_probs or None
         return replace(
-            self.chat(service, engine),
+            super().chat(service, engine, images=images),
             ask=self.ask(service, engine, logprobs=logprobs),
             tools=chosen(tools_of(self.tools), self.tool_choice, several=several),
             variables=service.variables(self.chat_template_kwargs, effort=self.reasoning_effort),
+            apart=self.reasoning_format != "none",
         )
 
 
 async def chat_completions(service: Service, wanted: ChatRequest) -> Reply:
     if wanted.top_logprobs and not wanted.logprobs:
         raise ApiError(400, "top_logprobs needs logprobs.", param="top_logprobs")
-    engine = await service.open(wanted.model)
-    ask = await ask_of(engine, wanted.asked(service, engine))
-    asks = [
-        replace(ask, sampling=sampling_of(wanted, service.defaults, engine, choice=number))
-        for number in range(wanted.n or 1)
-    ]
-    return ChatReply(await service.begin(engine, *asks), wanted)
+    return ChatReply(await begin(service, wanted.model, wanted.chat, wanted.n or 1), wanted)
 
 
 async def input_tokens(service: Service, wanted: CountRequest) -> Any:
-    engine = await service.open(wanted.model)
-    ask = await ask_of(engine, wanted.chat(service, engine))
-    return {"object": "response.input_tokens", "input_tokens": len(ask.prompt)}
+    length = await prompt_length(service, wanted.model, wanted.chat)
+    return {"object": "response.input_tokens", "input_tokens": length}
 
 
-class ChatReply(Reply):
+class OpenaiReply(Reply):
+    """`kind`: of its events; `id`: what its ids begin with."""
+
     last: ClassVar[bytes] = DONE
 
-    def __init__(self, answers: Answers, wanted: ChatRequest) -> None:
+    def __init__(self, answers: Answers, wanted: AnswerFields, kind: str, id: str) -> None:
         super().__init__(answers, streamed=wanted.stream)
-        self._wanted = wanted
-        followed = answers.streams if wanted.speculation else []
-        self._speculation = [Speculation(answers.engine, stream) for stream in followed]
-        self._head = {
-            "id": f"chatcmpl-{secrets.token_hex(12)}",
+        self._usage_wanted = bool((wanted.stream_options or {}).get("include_usage"))
+        self._head: Event = {
+            "id": f"{id}-{secrets.token_hex(12)}",
+            "object": kind,
             "created": int(time.time()),
             "model": answers.model,
             "system_fingerprint": FINGERPRINT,
         }
 
-        nothing = {"usage": None} if wanted.wants_usage else {}
-        self._chunk_head = {**self._head, "object": "chat.completion.chunk", **nothing}
+    def end(self) -> Iterable[Event]:
+        if self._usage_wanted:
+            figures = {"usage": self._usage(), "timings": timings(self.stream.stats)}
+            yield {**self._head, "choices": [], **figures}
+
+    def _event(self, choice: dict[str, Any], **more: Any) -> Event:
+        nothing = {"usage": None} if self._usage_wanted else {}
+        return {**self._head, "choices": [choice], **nothing, **more}
+
+    def _usage(self) -> dict[str, Any]:
+        return usage([stream.stats for stream in self.answers.streams])
+
+
+class ChatReply(OpenaiReply):
+    def __init__(self, answers: Answers, wanted: ChatRequest) -> None:
+        super().__init__(answers, wanted, "chat.completion.chunk", "chatcmpl")
+        self._wanted = wanted
+        followed = answers.streams if wanted.speculation else []
+        self._speculation = [Speculation(answers.engine, stream) for stream in followed]
 
     def begin(self) -> Iterable[Event]:
         for number in range(len(self.answers.streams)):
@@ -250,11 +255,6 @@ class ChatReply(Reply):
             if self._speculation:
                 more["speculation"] = self._speculation[number].figures()
             yield self._chunk(number, {}, finish=self._finish(number), **more)
-
-    def end(self) -> Iterable[Event]:
-        if self._wanted.wants_usage:
-            figures = {"usage": self._usage(), "timings": timings(self.stream.stats)}
-            yield {**self._chunk_head, "choices": [], **figures}
 
     def whole(self) -> Any:
         verbose = {"__verbose": {"prompt": prompt_of(self.stream, self.answers.engine)}}
@@ -282,10 +282,10 @@ class ChatReply(Reply):
             "logprobs": self._logprobs(logprobs) if logprobs else None,
             "finish_reason": finish,
         }
-        return {**self._chunk_head, "choices": [choice], **more}
+        return self._event(choice, **more)
 
     def _choice(self, number: int) -> dict[str, Any]:
-        answer = self.answers.messages[number]
+        answer, wanted = self.answers.messages[number], self._wanted
         message: dict[str, Any] = {"role": "assistant", "content": answer.text, "refusal": None}
         if answer.thought:
             message["reasoning_content"] = answer.thought
@@ -295,7 +295,9 @@ class ChatReply(Reply):
         return {
             "index": number,
             "message": message,
-            "logprobs": self._logprobs(answer.logprobs) if self._wanted.logprobs else None,
+            "logprobs": self._logprobs(answer.logprobs)
+            if wanted.logprobs or wanted.n_probs
+            else None,
             "finish_reason": self._finish(number),
         }
 
@@ -308,7 +310,7 @@ class ChatReply(Reply):
         return "tool_calls" if self.calls(number) else "stop"
 
     def _usage(self) -> dict[str, Any]:
-        found = usage([stream.stats for stream in self.answers.streams])
+        found = super()._usage()
         thoughts = sum(map(self.answers.thought_tokens, range(len(self.answers.streams))))
         found["completion_tokens_details"]["reasoning_tokens"] = thoughts
         return found

@@ -2,27 +2,58 @@
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from localspec import Engine, GenerationStats
 from localspec.decoding.logprobs import TokenLogprob
-from localspec.prompting.content import plain
+from localspec.prompting.content import marked, plain
 from localspec.prompting.prompt import Tokens
-from localspec.server.answer_figures import TextOffsets, text_logprobs, timings, usage
+from localspec.server.answer_figures import TextOffsets, text_logprobs, timings
 from localspec.server.answers import Answers, Part
 from localspec.server.failures import ApiError
-from localspec.server.openai.chat import DONE, RawFields
+from localspec.server.openai.chat import AnswerFields, OpenaiReply
 from localspec.server.reply import Event, Reply
-from localspec.server.service import FINGERPRINT, Service
-from localspec.server.wire import MOST_CHOICES
+from localspec.server.service import Service
+from localspec.server.wire import MOST_CHOICES, Record
 
-Prompts = str | list[str] | list[int] | list[list[int]]
+
+class PromptObject(Record):
+    prompt_string: str
+    multimodal_data: list[str] | str | None = None
+
+
+_Mixed = list[int | str]
+Prompts = str | PromptObject | _Mixed | list[str | _Mixed | PromptObject]
+
+
+class RawFields(AnswerFields):
+    """Fields of requests that continue a text, which may spell special tokens, as for llama.cpp."""
+
+    parse_special: bool = True
+
+    def prompts(self, given: Any, engine: Engine) -> list[str | Tokens]:
+        several = isinstance(given, list) and not any(isinstance(part, int) for part in given)
+        return [self._prompt(one, engine) for one in (given if several else [given])]
+
+    def _prompt(self, prompt: str | PromptObject | _Mixed, engine: Engine) -> str | Tokens:
+        if isinstance(prompt, PromptObject):
+            if prompt.multimodal_data:
+                raise ApiError(400, "The model reads text only. Leave multimodal_data out.")
+            prompt = prompt.prompt_string
+        if isinstance(prompt, str):
+            return prompt if self.parse_special else marked(prompt)
+        tokens: list[int] = []
+        tokenize, special = engine.model.vocabulary.tokenize, self.parse_special
+        for part in prompt:
+            if isinstance(part, int):
+                tokens.append(part)
+            else:
+                tokens += tokenize(part, special=special, add_bos=False)
+        return Tokens(tokens)
 
 
 class CompletionRequest(RawFields):
@@ -40,12 +71,14 @@ async def completions(service: Service, wanted: CompletionRequest) -> Reply:
     engine = await service.open(wanted.model)
     if wanted.suffix:
         raise ApiError(400, "suffix is not supported here. Use /infill.", param="suffix")
-    prompts, each = _prompts(wanted), wanted.n or 1
+    prompts, each = wanted.prompts(wanted.prompt, engine), wanted.n or 1
+    if not prompts:
+        raise ApiError(400, "The prompt is empty. Give some text to continue.", param="prompt")
     if len(prompts) * each > MOST_CHOICES:
         raise ApiError(400, f"Ask for {MOST_CHOICES} answers at most.", param="prompt")
     fields = wanted.model_copy(update={"max_completion_tokens": 1}) if wanted.silent else wanted
     asks = [
-        fields.ask(service, engine, prompt, choice=number, logprobs=wanted.logprobs)
+        fields.ask(service, engine, prompt, logprobs=wanted.logprobs).nth(number)
         for prompt in prompts
         for number in range(each)
     ]
@@ -90,31 +123,13 @@ def _text(prompt: Sequence[int], engine: Engine) -> str:
     return b"".join(map(engine.token_bytes, prompt)).decode("utf-8", "replace")
 
 
-def _prompts(wanted: CompletionRequest) -> list[str | Tokens]:
-    given: Any = wanted.prompt
-    several = isinstance(given, list) and not (given and isinstance(given[0], int))
-    prompts = given if several else [given]
-    if not prompts:
-        raise ApiError(400, "The prompt is empty. Give some text to continue.", param="prompt")
-    return [wanted.as_prompt(one) if isinstance(one, str) else Tokens(one) for one in prompts]
-
-
-class CompletionReply(Reply):
-    last: ClassVar[bytes] = DONE
-
+class CompletionReply(OpenaiReply):
     def __init__(self, answers: Answers, wanted: CompletionRequest, echoes: Sequence[Echo]) -> None:
-        super().__init__(answers, streamed=wanted.stream)
+        super().__init__(answers, wanted, "text_completion", "cmpl")
         self._wanted = wanted
         self._echoes = echoes
         self._offsets = [TextOffsets(answers.engine, len(echo.text)) for echo in echoes]
         self._choices: list[dict[str, Any]] = [{} for _ in echoes]
-        self._head = {
-            "id": f"cmpl-{secrets.token_hex(12)}",
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": answers.model,
-            "system_fingerprint": FINGERPRINT,
-        }
 
     def begin(self) -> Iterable[Event]:
         for number, echo in enumerate(self._echoes):
@@ -147,17 +162,9 @@ class CompletionReply(Reply):
                 whole["logprobs"] = both
             yield self._event(choice)
 
-    def end(self) -> Iterable[Event]:
-        if self._wanted.wants_usage:
-            yield {**self._head, "choices": [], "usage": self._usage()}
-
     def whole(self) -> Any:
         figures = {"usage": self._usage(), "timings": timings(self.stream.stats)}
         return {**self._head, "choices": self._choices, **figures}
-
-    def _event(self, choice: dict[str, Any], **more: Any) -> Event:
-        nothing = {"usage": None} if self._wanted.wants_usage else {}
-        return {**self._head, "choices": [choice], **nothing, **more}
 
     def _choice(
         self,
@@ -181,7 +188,7 @@ class CompletionReply(Reply):
 
     def _usage(self) -> dict[str, Any]:
         streams = self.answers.streams
-        found = usage([stream.stats for stream in streams])
+        found = super()._usage()
         each = self._wanted.n or 1
         found["prompt_tokens"] = sum(s.stats.prompt_tokens for s in streams[::each])
         if self._wanted.silent:

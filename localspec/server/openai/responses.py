@@ -15,7 +15,7 @@ from localspec import Engine
 from localspec.prompting.pieces import CallArguments, CallBegins, Piece, Text, Thought
 from localspec.server.answer_figures import chat_logprobs
 from localspec.server.answers import Answers, Ask, Part
-from localspec.server.chat_prompt import Chat, ask_of
+from localspec.server.chat_prompt import Chat, begin, prompt_length
 from localspec.server.failures import ApiError, logger
 from localspec.server.openai.messages import (
     Content,
@@ -76,10 +76,28 @@ class ResponsesRequest(Sampling):
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
     background: bool | None = None
+    prompt: dict[str, Any] | None = None
     metadata: dict[str, Any] | None = None
 
+    def chat(self, service: Service, engine: Engine) -> Chat:
+        several, effort = self.parallel_tool_calls, (self.reasoning or {}).get("effort")
+        logprobs = _LOGPROBS in (self.include or ())
+        ask = Ask(
+            max_tokens=service.longest(self.max_output_tokens, "max_output_tokens"),
+            sampling=sampling_of(self, service.defaults, engine),
+            json_schema=schema_of((self.text or {}).get("format"), "text.format"),
+            shift=service.shift(),
+            logprobs=(self.top_logprobs or 0) if logprobs else None,
+        )
+        return Chat(
+            messages=messages_of(self.messages(), sees_images=engine.prompts.sees_images),
+            ask=ask,
+            tools=chosen(self.functions(), self.tool_choice, several=several),
+            variables=service.variables(effort=effort if isinstance(effort, str) else None),
+        )
+
     def messages(self) -> list[Message]:
-        for name in ("previous_response_id", "conversation", "background"):
+        for name in ("previous_response_id", "conversation", "background", "prompt"):
             if getattr(self, name):
                 raise ApiError(
                     400,
@@ -143,34 +161,12 @@ def _is_thought(message: Message) -> bool:
 
 
 async def responses(service: Service, wanted: ResponsesRequest) -> NamedEvents:
-    engine = await service.open(wanted.model)
-    answers = await service.begin(engine, await _asked(service, engine, wanted))
-    return ResponseReply(answers, wanted)
+    return ResponseReply(await begin(service, wanted.model, wanted.chat), wanted)
 
 
 async def input_tokens(service: Service, wanted: ResponsesRequest) -> Any:
-    engine = await service.open(wanted.model)
-    ask = await _asked(service, engine, wanted)
-    return {"object": "response.input_tokens", "input_tokens": len(ask.prompt)}
-
-
-async def _asked(service: Service, engine: Engine, wanted: ResponsesRequest) -> Ask:
-    messages = wanted.messages()
-    several, effort = wanted.parallel_tool_calls, (wanted.reasoning or {}).get("effort")
-    ask = Ask(
-        max_tokens=service.longest(wanted.max_output_tokens, "max_output_tokens"),
-        sampling=sampling_of(wanted, service.defaults, engine),
-        json_schema=schema_of((wanted.text or {}).get("format"), "text.format"),
-        shift=service.shift(),
-        logprobs=(wanted.top_logprobs or 0) if _LOGPROBS in (wanted.include or ()) else None,
-    )
-    chat = Chat(
-        messages=messages_of(messages, sees_images=engine.prompts.sees_images),
-        ask=ask,
-        tools=chosen(wanted.functions(), wanted.tool_choice, several=several),
-        variables=service.variables(effort=effort if isinstance(effort, str) else None),
-    )
-    return await ask_of(engine, chat)
+    length = await prompt_length(service, wanted.model, wanted.chat)
+    return {"object": "response.input_tokens", "input_tokens": length}
 
 
 class ResponseReply(NamedEvents):
