@@ -42,3 +42,8 @@ def embedded(name: str) -> Path:
     package = Path(__file__).resolve().parent
     installed = package / "models" / name
     return installed if installed.exists() else package.parent / "models" / name
+
+
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """A path whose `~` is resolved; that of an unknown user stays."""
+    return Path(os.path.expanduser(path))

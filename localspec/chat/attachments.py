@@ -8,6 +8,7 @@ from pathlib import Path
 from localspec.chat.conversation import Attachment
 from localspec.errors import UsageError
 from localspec.files import read_file
+from localspec.paths import expanded
 from localspec.text import decoded
 
 MOST = 1 << 20
@@ -19,7 +20,7 @@ _IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp")
 
 def read_attachment(name: str) -> Attachment:
     """A text file, or an image by its name's ending; UsageError for others."""
-    path = Path(name).expanduser()
+    path = expanded(name)
     image = path.suffix.lower() in _IMAGES
     try:
         data = read_file(path, most=MOST_OF_AN_IMAGE if image else MOST)

@@ -27,7 +27,7 @@ EXAMPLES = """\
 Examples:
   localspec bench --quick
   localspec bench -m model.gguf -d draft.gguf --output report
-  localspec bench --scale 1b --sweep --temp 0
+  localspec bench --scale 1b --arms plain,depths --temp 0
   localspec bench --scale R0 --prompts questions --temp 0
   localspec bench -m smollm2 --scale-to 1728x30x3072:Q4_0
   localspec bench --scale A --peers --llama-server llama-server
@@ -36,9 +36,8 @@ Examples:
 ARMS = ("plain", "planner", "first", "cold", "drafters", "depths", "trees")
 DEFAULT_ARMS = "plain,planner,cold,drafters"
 TEMPERATURES = (0.0, 0.8)
-SEED = 1
-PER_SUITE, MAX_TOKENS, TURNS = 6, 128, 2
-QUICK_PER_SUITE, QUICK_MAX_TOKENS, QUICK_TURNS = 1, 32, 1
+COUNTS = {"per_suite": 6, "max_tokens": 128, "turns": 2, "seed": 1}
+QUICK = {"per_suite": 1, "max_tokens": 32, "turns": 1}
 _what, _how = o.in_panel("What to measure"), o.in_panel("How to measure")
 _who, _output = o.in_panel("Other programs"), o.in_panel(o.OUTPUT)
 
@@ -70,8 +69,14 @@ BENCH = {
         "--all-turns",
         "Ask all turns of a question, after the model's own answers. Default: the first turn.",
     ),
-    "per_suite": _what("--per-suite N", f"Use N prompts per suite. Default {PER_SUITE}."),
-    "max_tokens": _what("-n --max-tokens N", f"Generate at most N tokens. Default {MAX_TOKENS}."),
+    "per_suite": _what(
+        "--per-suite N", f"Use N prompts per suite. Default {COUNTS['per_suite']}.", least=1
+    ),
+    "max_tokens": _what(
+        "-n --max-tokens N",
+        f"Generate at most N tokens. Default {COUNTS['max_tokens']}.",
+        least=1,
+    ),
     "temp": _what(
         "--temp --temperature X",
         "Set the temperature; 0 is greedy. Repeatable. Default 0 and 0.8.",
@@ -80,16 +85,16 @@ BENCH = {
     "arms": _what(
         "--arms LIST",
         f"Compare these, separated by commas: {', '.join(ARMS)}. Default {DEFAULT_ARMS}. first "
-        "starts each turn without measurements, cold each answer.",
+        "starts each turn without measurements, cold each answer; depths are 1 to 8.",
     ),
-    "sweep": _what("--sweep", "Add fixed depths 1 to 8 of the draft model (arms 'depths')."),
-    "turns": _how("--turns N", f"Repeat N times and take medians. Default {TURNS}."),
+    "turns": _how(
+        "--turns N", f"Repeat N times and take medians. Default {COUNTS['turns']}.", least=1
+    ),
     "quick": _how(
         "--quick",
-        f"Take a first look: --per-suite {QUICK_PER_SUITE} -n {QUICK_MAX_TOKENS} --turns "
-        f"{QUICK_TURNS}, unless given.",
+        "Take a first look: --per-suite 1 -n 32 --turns 1, unless given.",
     ),
-    "seed": _how("--seed N", f"Set the seed. Default {SEED}."),
+    "seed": _how("--seed N", f"Set the seed. Default {COUNTS['seed']}.", least=0),
     "peers": _who("--peers", "Also run llama-cpp-python's Llama, plain and with prompt lookup."),
     "llama_server": _who(
         "--llama-server PATH", "Also run llama.cpp's llama-server, with each of its drafting modes."
@@ -123,7 +128,7 @@ def bench(context: typer.Context) -> int:
     for experiments, are listed in dev/drafters.md.
     """
     console: Console = context.obj
-    output = context.params["output"] and Path(context.params["output"])
+    output = context.params["output"]
     with working(console, "Interrupted before anything was measured.") as work:
         report = _measured(context, console, work)
     try:
@@ -146,7 +151,7 @@ def _measured(context: typer.Context, console: Console, work: Work) -> Report:
     if params["output"] is not None:
         from localspec.bench.report import prepare
 
-        prepare(Path(params["output"]))
+        prepare(params["output"])
     notices: list[str] = []
     peers = _peers(params, notices)
     pairs, settings = _pairs_and_settings(params, peers)
@@ -209,24 +214,20 @@ def _pairs_and_settings(
             replace(plain, name=f"{shown} {text}", shape=ModelShape.parse(text))
             for text in params["scale_to"] or ()
         ] or [plain]
-    quick = params["quick"]
-    per_suite = params["per_suite"]
+    counts = COUNTS | (QUICK if params["quick"] else {})
+    counts |= {name: params[name] for name in counts if params[name] is not None}
     return pairs, BenchSettings(
         options=models.options,
         prompts=load_suites(
-            [Path(path).expanduser() for path in params["prompts"] or ()],
+            params["prompts"] or (),
             suites=params["suite"] or None,
-            per_suite=per_suite
-            if per_suite is not None
-            else (QUICK_PER_SUITE if quick else PER_SUITE),
+            per_suite=counts["per_suite"],
         ),
         temperatures=_temperatures(params["temp"]),
-        groups=_groups(params["arms"], sweep=bool(params["sweep"])),
-        turns=_count("turns", params["turns"], QUICK_TURNS if quick else TURNS),
-        max_tokens=_count(
-            "max-tokens", params["max_tokens"], QUICK_MAX_TOKENS if quick else MAX_TOKENS
-        ),
-        seed=_count("seed", params["seed"], SEED, least=0),
+        groups=_groups(params["arms"]),
+        turns=counts["turns"],
+        max_tokens=counts["max_tokens"],
+        seed=counts["seed"],
         peers=peers,
         all_turns=bool(params["all_turns"]),
     )
@@ -255,10 +256,8 @@ def _peers(params: dict[str, Any], notices: list[str]) -> Peers | None:
 
 
 def _program(params: dict[str, Any], option: str) -> Path | None:
-    if params[option] is None:
-        return None
-    path = Path(params[option]).expanduser()
-    if not path.is_file():
+    path: Path | None = params[option]
+    if path is not None and not path.is_file():
         how = {
             "llama_server": "Build llama.cpp's llama-server",
             "ik_python": "Install ik_llama-cpp-python into a separate environment",
@@ -270,14 +269,14 @@ def _program(params: dict[str, Any], option: str) -> Path | None:
     return path
 
 
-def _groups(arms: str | None, *, sweep: bool) -> tuple[str, ...]:
+def _groups(arms: str | None) -> tuple[str, ...]:
     groups = _names(DEFAULT_ARMS if arms is None else arms) or ()
     for group in groups:
         if group not in ARMS:
             raise UsageError(f"There are no arms '{group}'. Choose from {', '.join(ARMS)}.")
     if not groups:
         raise UsageError(f"--arms is empty. Choose from {', '.join(ARMS)}.")
-    return tuple(dict.fromkeys([*groups, *(["depths"] if sweep else [])]))
+    return tuple(dict.fromkeys(groups))
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
@@ -292,14 +291,6 @@ def _temperatures(given: list[float] | None) -> tuple[float, ...]:
         if not 0.0 <= temperature < math.inf:
             raise UsageError(f"temperature is {temperature:g}. Give 0 or more.")
     return found
-
-
-def _count(name: str, given: int | None, default: int, *, least: int = 1) -> int:
-    if given is None:
-        return default
-    if given < least:
-        raise UsageError(f"{name} is {given}. Give {least} or more.")
-    return given
 
 
 def _shown(report: Report) -> str:

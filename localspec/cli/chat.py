@@ -80,8 +80,6 @@ def _shown(console: Console, params: dict[str, Any]) -> int:
     adapted = options.adapters or options.draft_adapters or options.mmproj
     if session is not None and params["resume"]:
         raise UsageError("A session is a conversation. Leave out --session, or --continue.")
-    if session is not None and options.mmproj is not None:
-        raise UsageError("A session holds only text. Leave out --session, or --mmproj.")
     asked = opening.named or opening.draft != "auto" or bool(adapted)
     with running_in_terminal() as notices:
         app = ChatApp(

@@ -14,6 +14,7 @@ from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.tables import table
 from localspec.errors import Cancelled, UsageError
+from localspec.paths import expanded
 from localspec.text import gigabytes, printable
 
 if TYPE_CHECKING:
@@ -53,11 +54,11 @@ RECORDING = {
         list[Path],
     ),
     "raw": _recording("--raw", "Continue the prompts as they are, without a chat template."),
-    "answers": _recording("--answers N", "Answer each prompt N times. Default 1."),
+    "answers": _recording("--answers N", "Answer each prompt N times. Default 1.", least=1),
     "max_tokens": _recording(
-        "-n --max-tokens N", "Generate at most N tokens per answer. Default 256."
+        "-n --max-tokens N", "Generate at most N tokens per answer. Default 256.", least=1
     ),
-    "tokens": _recording("--tokens N", "Stop recording at N tokens."),
+    "tokens": _recording("--tokens N", "Stop recording at N tokens.", least=1),
     "record_only": _recording("--record-only", "Record, but do not train yet."),
 }
 TRAINING = {
@@ -70,15 +71,15 @@ TRAINING = {
         "Set width x layers x feed-forward of a new draft. Default: the best for this machine.",
     ),
     "vocabulary": _training(
-        "--vocabulary N", "Keep only the N tokens that the target uses most. Default: all."
+        "--vocabulary N", "Keep only the N tokens that the target uses most. Default: all.", least=1
     ),
-    "epochs": _training("--epochs N", "Train on each answer N times. Default 4."),
+    "epochs": _training("--epochs N", "Train on each answer N times. Default 4.", least=1),
     "rounds": _training(
         "--rounds N",
         "Before each of the last N epochs, train also on text that the draft generates and the "
         "target corrects. Default 0.",
     ),
-    "batch": _training("--batch N", "Train on N tokens per step. Default 2048."),
+    "batch": _training("--batch N", "Train on N tokens per step. Default 2048.", least=1),
     "rate": _training(
         "--rate X",
         "Set the highest learning rate. Default 0.0005 to tune a draft, 0.0015 for a new one.",
@@ -88,6 +89,7 @@ TRAINING = {
         "-t --threads N",
         "Use N threads. With one, the same recording gives the same file, byte for byte. Default "
         "1.",
+        least=1,
     ),
     "device": _training("--device NAME", "Train on auto, cpu, cuda or mps. Default auto."),
     "quant": _training("--quant TYPE", f"Store the matrices as {', '.join(QUANTS)}. Default Q8_0."),
@@ -152,10 +154,6 @@ def _request(console: Console, params: Mapping[str, Any], files: Sequence[Path])
     kind, quant = params.get("kind", "draft"), str(params.get("quant", "Q8_0")).upper()
     if kind not in KINDS:
         raise UsageError(f"There is no kind of draft '{kind}'. Choose one of {', '.join(KINDS)}.")
-    for name in ("answers", "max_tokens", "epochs", "threads", "batch", "tokens", "vocabulary"):
-        if params.get(name, 1) < 1:
-            option = name.replace("_", "-")
-            raise UsageError(f"--{option} is {params[name]}. Give 1 or more.")
     head, tuned, rounds = kind != "draft", "begun_from" in params, params.get("rounds")
     for refused, why in (
         (
@@ -186,14 +184,12 @@ def _request(console: Console, params: Mapping[str, Any], files: Sequence[Path])
     names = {one.name for one in fields(DistillRequest)} - {"prompts"}
     given = {name: value for name, value in params.items() if name in names}
     given |= {"kind": kind, "quant": quant}
-    if "out" in params:
-        given["out"] = Path(params["out"]).expanduser()
     if tuned:
         given["begun_from"] = model_path(params["begun_from"], console, embedded=EMBEDDED_DRAFT)
     request = DistillRequest(
         target=model_path(params.get("model"), console),
         prompts=_prompts(files, bool(params.get("history"))),
-        texts=[Path(path).expanduser() for path in params.get("text", ())],
+        texts=params.get("text", ()),
         **given,
     )
     if not 0 <= request.rounds <= request.epochs:
@@ -283,7 +279,7 @@ def _outcome(made: Distilled) -> str:
 def _prompts(files: Sequence[Path], history: bool) -> list[Prompt]:
     from localspec.distill.prompts import read_prompts
 
-    found = [prompt for path in files for prompt in read_prompts(path.expanduser())]
+    found = [prompt for path in files for prompt in read_prompts(expanded(path))]
     if history:
         from localspec.cli.learn import conversations
 

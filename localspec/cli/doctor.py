@@ -17,7 +17,7 @@ from localspec.text import printable
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
 if TYPE_CHECKING:
     from localspec.cli.doctor_report import Findings
-    from localspec.cli.request import ModelRequest
+    from localspec.cli.request import OpeningOptions
 
 EXAMPLES = """\
 Examples:
@@ -85,7 +85,7 @@ def _print_paths(console: Console) -> int:
     return 0
 
 
-def _examine(console: Console, models: ModelRequest, work: Work, *, quick: bool) -> Findings:
+def _examine(console: Console, models: OpeningOptions, work: Work, *, quick: bool) -> Findings:
     from localspec.bench.machine import this_machine
     from localspec.cli.doctor_report import Findings
     from localspec.doctor.checkup import device_checks
@@ -156,7 +156,7 @@ def _examine(console: Console, models: ModelRequest, work: Work, *, quick: bool)
 
 
 def _measure(
-    console: Console, findings: Findings, models: ModelRequest, work: Work, *, quick: bool
+    console: Console, findings: Findings, models: OpeningOptions, work: Work, *, quick: bool
 ) -> None:
     from localspec.doctor import checkup
     from localspec.loading.beside import measure_stock

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -35,7 +34,9 @@ QUESTIONS = {
         "--file FILE",
         "Read the questions from this file: JSON lines, as the suite is published. Required.",
     ),
-    "limit": _questions("--limit N", "Ask N questions, spread over the file. Default: all."),
+    "limit": _questions(
+        "--limit N", "Ask N questions, spread over the file. Default: all.", least=1
+    ),
     "beside": _questions(
         "--beside RULE",
         "Also score a lossy acceptance rule: typical, top-k, top-p, threshold. Repeatable.",
@@ -64,8 +65,6 @@ def evaluate(context: typer.Context, suite: Suite) -> int:
     params = context.params
     if params["file"] is None:
         raise UsageError("There is no file of questions. Name one with --file FILE.")
-    if params["limit"] is not None and params["limit"] < 1:
-        raise UsageError(f"limit is {params['limit']}. Give 1 or more.")
     with working(console, "Interrupted before the first question.") as work:
         outcome = _examined(context, console, suite, work)
     from localspec.quality.suite_run import text
@@ -88,7 +87,7 @@ def _examined(context: typer.Context, console: Console, suite: str, work: Work) 
     params = dict(context.params) | {"rule": None, "rule_threshold": None, "max_tokens": None}
     if params["temperature"] is None:
         params["temperature"] = 0.0
-    items = load(suite, Path(params["file"]), params["limit"])
+    items = load(suite, params["file"], params["limit"])
     opening = read_opening(params)
     ways = {"localspec": opening.drafting}
     for rule in params["beside"] or ():

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -65,7 +63,7 @@ Query = Annotated[
     ),
 ]
 _option, _JSON = o.in_panel(None), o.only(o.COMMON, "json")
-_LIMIT = {"limit": _option("--limit N", f"Show at most N. Default {_MOST}.")}
+_LIMIT = {"limit": _option("--limit N", f"Show at most N. Default {_MOST}.", least=1)}
 _EXPORT = {
     "format": _option(
         "--format md|json",
@@ -87,7 +85,7 @@ def list_(context: typer.Context) -> int:
     """List conversations, newest first."""
     console: Console = context.obj
     with opened() as store:
-        found = [] if store is None else store.list(limit=_limit(context))
+        found = [] if store is None else store.list(limit=context.params["limit"] or _MOST)
         total = 0 if store is None else store.count()
     if not found and not console.json:
         console.notice("There are no conversations yet. 'localspec chat' begins one.")
@@ -96,10 +94,10 @@ def list_(context: typer.Context) -> int:
     rows = [
         (
             str(number),
-            _short(each.id),
+            each.id[:_ID],
             _when(each.updated),
             str(each.messages),
-            _name(each.model),
+            "-" if each.model is None else _plain(each.model),
             _plain(each.title),
         )
         for number, each in enumerate(found, start=1)
@@ -107,7 +105,7 @@ def list_(context: typer.Context) -> int:
     right, spare = ("#", "MESSAGES"), ("MODEL", "MESSAGES")
     console.result(
         {"total": total, "conversations": [asdict(each) for each in found]},
-        _table(header, rows, right=right, spare=spare, cut="TITLE"),
+        table(header, rows, right=right, spare=spare, cut="TITLE"),
     )
     if total > len(found) and not console.json:
         console.notice(f"{total - len(found):,} more are not shown; --limit N shows more.")
@@ -124,25 +122,22 @@ def search(context: typer.Context, query: Query) -> int:
     if expression(query) is None:
         raise UsageError("There is no word to search for. Give one with letters or digits.")
     with opened() as store:
-        found = [] if store is None else store.search(query, limit=_limit(context))
+        found = [] if store is None else store.search(query, limit=context.params["limit"] or _MOST)
     if not found and not console.json:
         console.notice("Nothing is found. Try fewer words, or the beginning of one.")
         return 0
     records = [asdict(one) | {"snippet": "".join(text for text, _ in one.parts)} for one in found]
-    longest = _TITLE if sys.stdout.isatty() else 1 << 20
     rows = [
         (
-            _short(each["conversation"]),
+            each["conversation"][:_ID],
             _when(each["updated"]),
             each["role"] or "title",
-            shortened(_plain(each["title"]), longest),
+            shortened(_plain(each["title"]), _TITLE),
             _plain(each["snippet"]),
         )
         for each in records
     ]
-    shown = _table(
-        ("ID", "UPDATED", "WHERE", "TITLE", "TEXT"), rows, spare=("UPDATED",), cut="TEXT"
-    )
+    shown = table(("ID", "UPDATED", "WHERE", "TITLE", "TEXT"), rows, spare=("UPDATED",), cut="TEXT")
     console.result({"query": query, "hits": records}, shown)
     return 0
 
@@ -178,7 +173,7 @@ def export(context: typer.Context, id: Id) -> int:
     if output is None:
         console.answer(FORMATS[format or "md"](conversation))
         return 0
-    path = write_export(conversation, Path(output).expanduser(), form=format)
+    path = write_export(conversation, output, form=format)
     console.result({"id": conversation.id, "path": str(path)}, f"{path}\n")
     return 0
 
@@ -205,17 +200,6 @@ def rm(context: typer.Context, ids: Ids) -> int:
     return 0
 
 
-def _table(header: Sequence[str], rows: Sequence[tuple[str, ...]], **options: Any) -> str:
-    """On a terminal in columns; elsewhere whole, with tabs between them."""
-    if sys.stdout.isatty():
-        return table(header, rows, **options)
-    return "".join("\t".join(row) + "\n" for row in rows)
-
-
-def _short(id: str) -> str:
-    return id[:_ID] if sys.stdout.isatty() else id
-
-
 def _plain(text: str) -> str:
     """A title or name in one line, without what steers a terminal."""
     return one_line(text) or "(no title)"
@@ -226,19 +210,6 @@ def _when(seconds: float) -> str:
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
     except (OverflowError, ValueError, OSError):  # a damaged file may hold any number
         return "?"
-
-
-def _name(model: str | None) -> str:
-    """The model's name; conversations of older versions have paths."""
-    name = Path(model or "")
-    return _plain(name.stem if name.suffix.lower() == ".gguf" else model) if model else "-"
-
-
-def _limit(context: typer.Context) -> int:
-    limit = _MOST if context.params["limit"] is None else int(context.params["limit"])
-    if limit < 1:
-        raise UsageError(f"limit is {limit}. Give 1 or more.")
-    return limit
 
 
 @contextmanager

@@ -6,11 +6,11 @@ import os
 import re
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import TextIO
 
 from localspec.errors import Cancelled, UsageError
 from localspec.files import MOST, read_file
+from localspec.paths import expanded
 from localspec.text import decoded, not_utf8
 
 
@@ -62,7 +62,7 @@ def text_or_file(value: str | None, option: str, inline: re.Pattern[str]) -> str
     text = require_utf8(value, option)
     if inline.search(value) and not value.startswith("@"):
         return text
-    path = Path(value.removeprefix("@")).expanduser()
+    path = expanded(value.removeprefix("@"))
     try:
         return decoded(read_file(path, streams=True), str(path))
     except FileNotFoundError:

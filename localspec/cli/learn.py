@@ -15,6 +15,7 @@ from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.tables import table
 from localspec.errors import DatastoreError, UsageError
+from localspec.paths import expanded
 from localspec.text import gigabytes, printable
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _learn(console: Console, paths: Sequence[Path], history: bool, model: str | 
     from localspec.retrieval.texts import SkippedFiles, texts_in
 
     began, skipped = time.perf_counter(), SkippedFiles()
-    paths = [path.expanduser() for path in paths]
+    paths = [expanded(path) for path in paths]
     for path in paths:
         if not os.path.exists(path):  # of a name too long as well
             raise UsageError(f"There is no file or folder {path}. Check the path.")
@@ -216,7 +217,7 @@ def _forget(console: Console, names: Sequence[str]) -> int:
 
     wanted: dict[Path, set[str]] = {}
     for name in names:
-        meant = {name, str(Path(name).expanduser().resolve())}
+        meant = {name, str(expanded(name).resolve())}
         known = False
         for folder in manifests.folders():
             manifest = manifests.read(folder)

@@ -15,6 +15,9 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from localspec.errors import UsageError
+from localspec.paths import expanded
+
 Shared = tuple[Any, Any]
 """Type and declaration of an option."""
 Group = Mapping[str, Shared]
@@ -39,13 +42,24 @@ def default(record: type[Any], name: str) -> str:
 
 def in_panel(panel: str | None, *, advanced: bool = False) -> Callable[..., Shared]:
     """Declares options of one titled group, or of none; only `--help-all` shows `advanced` ones.
-    The result takes the names and the metavar with blanks between, the help text, and a type if it
-    is not that of KINDS."""
+    The result takes the names and the metavar with blanks between, the help text, a type if it is
+    not that of KINDS, and the `least` value."""
 
-    def option(names: str, help: str, kind: Any = None) -> Shared:
+    def option(names: str, help: str, kind: Any = None, *, least: int | None = None) -> Shared:
         words = names.split()
         declared = [word for word in words if word.startswith("-")]
         metavar = " ".join(words[len(declared) :])
+        given = kind or KINDS.get(metavar, str)
+
+        def read(value: Any) -> Any:
+            if value is not None and least is not None and value < least:
+                raise UsageError(f"{declared[-1]} is {value}. Give {least} or more.")
+            if given is Path and value is not None:
+                return expanded(value)
+            if given == list[Path] and value:
+                return [expanded(one) for one in value]
+            return value
+
         info = typer.Option(
             None,
             *declared,
@@ -54,8 +68,9 @@ def in_panel(panel: str | None, *, advanced: bool = False) -> Callable[..., Shar
             rich_help_panel=panel,
             show_default=False,
             hidden=advanced,
+            callback=read,
         )
-        return (kind or KINDS.get(metavar, str)) | None, info
+        return given | None, info
 
     return option
 

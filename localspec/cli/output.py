@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TextIO
 
 from localspec.cli import crashes
 from localspec.errors import Cancelled, LocalspecError, UsageError, describe
-from localspec.text import harmless
+from localspec.text import harmless, printable
 
 _LEVELS = {1: logging.INFO, 2: logging.DEBUG}
 _QUIET_SECONDS = 0.3
@@ -58,9 +58,7 @@ class Console:
         for handler in [h for h in logger.handlers if isinstance(h, LogToConsole)]:
             logger.removeHandler(handler)
         if verbosity:
-            handler = LogToConsole(self)
-            handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
-            logger.addHandler(handler)
+            logger.addHandler(LogToConsole(self))
             logger.setLevel(_LEVELS.get(verbosity, logging.DEBUG))
 
     @property
@@ -193,12 +191,17 @@ class Console:
 
 
 class LogToConsole(logging.Handler):
+    """Single lines that cannot steer the terminal: servers dictate some."""
+
     def __init__(self, console: Console) -> None:
         super().__init__()
         self._console = console
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._console.say(self.format(record))
+        text = printable(record.getMessage(), 1000)
+        self._console.say(f"{record.levelname} {record.name}: {text}")
+        if record.exc_info and record.exc_info[1]:
+            self._console.say("".join(traceback.format_exception(record.exc_info[1])).rstrip())
 
 
 def lost(error: OSError) -> OutputLost:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -14,7 +14,7 @@ import typer
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console, LogToConsole
 from localspec.errors import Cancelled
-from localspec.text import gigabytes, printable
+from localspec.text import gigabytes
 
 if TYPE_CHECKING:
     from localspec.hub.download import Pulled, PullProgress
@@ -59,9 +59,10 @@ def pull(context: typer.Context, reference: o.Reference) -> int:
             if second is not None:
                 identify(second)
                 references.append(second)
-        with DownloadDisplay(console) as display, client_speaks_through(console):
+        display = DownloadDisplay(console)
+        with client_speaks_through(console):
             pulled = [
-                download.pull(one, offline=offline, progress=display.show, notify=display.notice)
+                download.pull(one, offline=offline, progress=display.show, notify=console.notice)
                 for one in references
             ]
     except KeyboardInterrupt:
@@ -96,10 +97,10 @@ def _print(console: Console, pulled: list[Pulled]) -> None:
         return
     for one in pulled:
         console.answer(f"{one.path}\n")
-        news = (
-            f"{gigabytes(one.downloaded)} downloaded" if one.downloaded else "nothing to download"
-        )
-        console.notice(f"{one.reference} is here, {gigabytes(one.size)} ({news}).")
+        if one.repository is not None:  # of others, what they are was said
+            done = f"{gigabytes(one.downloaded)} downloaded"
+            news = done if one.downloaded else "nothing to download"
+            console.notice(f"{one.reference} is here, {gigabytes(one.size)} ({news}).")
     with_draft = f" -d {pulled[1].reference}" if len(pulled) > 1 else ""
     console.notice(f"Run it with 'localspec run -m {pulled[0].reference}{with_draft}'.")
 
@@ -113,67 +114,35 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class DownloadDisplay:
-    def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
+    """One line that is redrawn, with speed and time; without a terminal, a line now and then."""
+
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._clock = clock
-        self._bar: Any = None
-        self._shown: tuple[int, str] | None = None
-        self._task: Any = None
-        self._due = 0.0
-
-    def __enter__(self) -> DownloadDisplay:
-        if self._console.shows_progress:
-            self._bar = _bar()
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def notice(self, text: str) -> None:
-        if self._bar is None:
-            self._console.notice(text)
-            return
-        # Rich's own redraws would run into what is printed past it.
-        self._bar.stop()
-        self._console.notice(text)
-        self._bar.start()
+        self._part: tuple[int, str] | None = None
+        self._began = self._due = 0.0
+        self._before = 0
 
     def show(self, now: PullProgress) -> None:
+        time, begins = monotonic(), self._part != (now.number, now.doing)
+        if begins:
+            self._part, self._began, self._before = (now.number, now.doing), time, now.done
         which = f" ({now.number} of {now.of})" if now.of > 1 else ""
         doing = "checking " if now.doing == "check" else ""
-        label = f"{doing}{now.file.rpartition('/')[2]}{which}"
-        begins, self._shown = self._shown != (now.number, now.doing), (now.number, now.doing)
-        if self._bar is not None:
-            if begins and self._task is not None:
-                self._bar.remove_task(self._task)
-            if begins:
-                self._task = self._bar.add_task(label, total=now.total)
-            self._bar.update(self._task, completed=now.done)
-        elif begins or self._clock() >= self._due:
-            self._due = self._clock() + _SECONDS_BETWEEN_LINES
+        percent = 100 * now.done // max(now.total, 1)
+        text = f"{doing}{now.file.rpartition('/')[2]}{which}: {percent} % of {gigabytes(now.total)}"
+        if self._console.shows_progress:
+            if time - self._began > 1.0 and now.done > self._before:
+                from localspec.chat.words import seconds
+
+                speed = (now.done - self._before) / (time - self._began)
+                text += (
+                    f", {gigabytes(int(speed))}/s, {seconds((now.total - now.done) / speed)} left"
+                )
+            self._console.progress(text, at_once=begins)
+        elif begins or time >= self._due:
+            self._due = time + _SECONDS_BETWEEN_LINES
             if now.doing == "download" or not begins:  # checking is mostly over at once
-                percent = 100 * now.done // max(now.total, 1)
-                self._console.notice(f"{label}: {percent} % of {gigabytes(now.total)}")
-
-
-def _bar() -> Any:
-    from rich import progress
-    from rich.console import Console as RichConsole
-
-    return progress.Progress(
-        # Names of files are no markup.
-        progress.TextColumn("{task.description}", markup=False),
-        progress.BarColumn(),
-        progress.DownloadColumn(),
-        progress.TransferSpeedColumn(),
-        progress.TimeRemainingColumn(compact=True),
-        console=RichConsole(stderr=True),
-        transient=True,
-        redirect_stdout=False,
-        redirect_stderr=False,
-    )
+                self._console.notice(text)
 
 
 @contextmanager
@@ -185,16 +154,9 @@ def client_speaks_through(console: Console) -> Iterator[None]:
     import huggingface_hub.utils  # noqa: F401  (makes the handler that is replaced)
 
     logger = logging.getLogger("huggingface_hub")
-    said = _Quoting(console) if console.verbosity else logging.NullHandler()
+    said = LogToConsole(console) if console.verbosity else logging.NullHandler()
     before, logger.handlers = logger.handlers, [said]
     try:
         yield
     finally:
         logger.handlers = before
-
-
-class _Quoting(LogToConsole):
-    """Log records as single lines that cannot steer the terminal: servers dictate some."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return f"{record.levelname} {record.name}: {printable(record.getMessage())}"

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -47,15 +47,20 @@ _FLAGS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRequest:
-    """See `localspec.load`. `named`: the user named the model."""
+class OpeningOptions:
+    """Models, and how to answer; see `localspec.load` and `Engine.stream`. `named`: the user named
+    the model; `given_sampling`: the sampling parameters that were given, for programs with other
+    defaults."""
 
     model: str | None
     named: bool
     draft: str
     offline: bool | None
     options: ModelOptions
-    drafting: Drafting | None = None
+    drafting: Drafting = field(default_factory=Drafting)
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    given_sampling: Mapping[str, float | int] = field(default_factory=dict)
+    max_tokens: int | None = None
 
     def load(self, progress: Callable[[float], None]) -> Engine:
         """Raises as `localspec.load` does."""
@@ -69,17 +74,6 @@ class ModelRequest:
             progress=progress,
             offline=self.offline,
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpeningOptions(ModelRequest):
-    """Models, and how to answer; see `Engine.stream`. `given_sampling`: the sampling parameters
-    that were given, for programs with other defaults."""
-
-    drafting: Drafting
-    sampling: SamplingParams
-    given_sampling: Mapping[str, float | int]
-    max_tokens: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,15 +126,13 @@ def read_request(params: Mapping[str, Any], *, default: str | None = None) -> An
 
 
 def _images(params: Mapping[str, Any]) -> tuple[bytes, ...]:
-    files = [Path(file).expanduser() for file in params.get("images") or ()]
+    files = params.get("images") or ()
     if not files:
         return ()
     if params["mmproj"] is None:
         raise UsageError("--image takes the model's projector. Name it with --mmproj FILE.")
     if params["raw"]:
         raise UsageError("--raw leaves no place for --image. Leave out one of them.")
-    if params.get("session") is not None:
-        raise UsageError("A session holds only text. Leave out --session, or --image.")
     from localspec.llama.pictures import require_image
 
     found = []
@@ -153,11 +145,6 @@ def _images(params: Mapping[str, Any]) -> tuple[bytes, ...]:
             ) from None
         require_image(found[-1])
     return tuple(found)
-
-
-def read_models(params: Mapping[str, Any]) -> ModelRequest:
-    """The models alone; UsageError for an invalid value."""
-    return _models(params, _settings(params))
 
 
 def read_opening(params: Mapping[str, Any]) -> OpeningOptions:
@@ -180,18 +167,17 @@ def read_opening(params: Mapping[str, Any]) -> OpeningOptions:
         from localspec.decoding.rules import acceptance_rule
 
         acceptance_rule(drafting.rule, greedy=sampling.greedy, threshold=drafting.threshold)
+    if params.get("session") is not None and params.get("mmproj") is not None:
+        raise UsageError("A session holds only text. Leave out --session, or --mmproj.")
     # Engine.stream checks this too, but only once the model is loaded.
     if params["max_tokens"] is not None and params["max_tokens"] < 1:
         raise UsageError(f"max-tokens is {params['max_tokens']}. Give 1 or more.")
-    models = _models(params, settings)
+    models = read_models(params, settings)
     # None is loaded by itself for a drafter that needs none.
     needless = models.draft == "auto" and not uses_model(drafting.drafter)
-    return OpeningOptions(
-        model=models.model,
-        named=models.named,
+    return replace(
+        models,
         draft="none" if needless else models.draft,
-        offline=models.offline,
-        options=models.options,
         drafting=drafting,
         sampling=sampling,
         given_sampling=_given(
@@ -220,8 +206,12 @@ def read_text(params: Mapping[str, Any], name: str) -> str | None:
     return None if text is None else require_utf8(text, f"--{name}")
 
 
-def _models(params: Mapping[str, Any], settings: Settings | SimpleNamespace) -> ModelRequest:
-    return ModelRequest(
+def read_models(
+    params: Mapping[str, Any], settings: Settings | SimpleNamespace | None = None
+) -> OpeningOptions:
+    """The models alone; UsageError for an invalid value."""
+    settings = settings or _settings(params)
+    return OpeningOptions(
         model=default_reference() if settings.model is None else settings.model,
         named=settings.model is not None,
         draft=settings.draft,

@@ -152,7 +152,7 @@ def serve(context: typer.Context) -> int:
     openings = [
         read_opening({**params, "model": reference, "max_tokens": None}) for reference in references
     ]
-    names = _names(params, len(openings))
+    names = _of_models(params["aliases"], "alias", "names", len(openings))
     tags = _of_models(params["tags"], "tags", "tags", len(openings))
     try:
         from localspec import Engine
@@ -191,45 +191,31 @@ def serve(context: typer.Context) -> int:
 
 def _check(params: dict[str, Any], models: int) -> None:
     """Refuse options that exclude each other."""
-    session, several = params["session"] is not None, models > 1
+    several = models > 1
     for refused, why in (
         (
-            session and params["mmproj"] is not None,
-            "A session holds only text. Leave out --session, or --mmproj.",
-        ),
-        (
-            session and (params["parallel"] or 1) > 1,
+            params["session"] is not None and (params["parallel"] or 1) > 1,
             "--session saves one conversation at a time and does not work with --parallel. Leave "
             "out one of them, or use --prompt-cache SIZE, which saves all conversations.",
         ),
-        (
-            session and several,
-            "A session goes with one model. Give one -m, or leave out --session.",
+        *(
+            (
+                several and params[name],
+                f"{what} goes with one model. Give one -m, or leave out --{name}.",
+            )
+            for name, what in (
+                ("session", "A session"),
+                ("lora", "An adapter"),
+                ("mmproj", "A projector"),
+            )
         ),
         (
             several and params["draft"] not in (None, "auto", "none", "self"),
             "A draft model goes with one model. Give several models -d auto, or none.",
         ),
-        (
-            several and params["lora"],
-            "An adapter fits one model. Give one -m, or leave out --lora.",
-        ),
-        (
-            several and params["mmproj"],
-            "A projector fits one model. Give one -m, or leave out --mmproj.",
-        ),
     ):
         if refused:
             raise UsageError(why)
-
-
-def _names(params: dict[str, Any], models: int) -> list[tuple[str, ...]]:
-    """Names of each model for clients, sorted as by llama-server; empty: the file's name."""
-    names = _of_models(params["aliases"], "alias", "names", models)
-    every = [name for one in names for name in one]
-    if len({*every}) < len(every):
-        raise UsageError("Two models have one name. Give each its own --alias.")
-    return names
 
 
 def _of_models(
@@ -276,8 +262,11 @@ def _offers(
         if len(openings) > 1:
             path = resolution.find(opening.model, offline=opening.offline).path
             name = offer.name or resolution.name_of(opening.model, path)
-            if any(name == other.name or name in other.aliases for other in offers):
-                raise UsageError(f"Two models are called {name}. Name them with --alias.")
+            taken = {one for other in offers for one in (other.name, *other.aliases)}
+            if again := taken & {name, *given}:
+                raise UsageError(
+                    f"Two models have one name, {again.pop()}. Give each its own --alias."
+                )
             room = partial(needs, path, opening.options)
             offer = replace(offer, name=name, path=path, needs=room)
         offers.append(offer)
@@ -326,8 +315,6 @@ def _options(params: dict[str, Any]) -> ServerOptions:
     for name in ("cors", "allowed_hosts"):
         if name in values:
             values[name] = tuple(values[name])
-    if "slot_save_path" in values:
-        values["slot_save_path"] = Path(values["slot_save_path"])
     if params["mmproj"] is not None:
         values["body"] = _BODY_WITH_IMAGES
     if "api_key" not in values and os.environ.get(KEY_VARIABLE):

@@ -18,7 +18,7 @@ from localspec.errors import Cancelled, UsageError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
 if TYPE_CHECKING:
-    from localspec.cli.request import ModelRequest
+    from localspec.cli.request import OpeningOptions
     from localspec.verify.certificate import Certificate
 
 EXAMPLES = """\
@@ -37,7 +37,7 @@ EFFORT = {
         "--check FILE",
         "Run nothing: compare a certificate.json with the files, versions and machine here.",
     ),
-    "out": _output("--out FOLDER", "Write certificate.json and certificate.md to this folder."),
+    "out": _output("--out FOLDER", "Write certificate.json to this folder."),
 }
 
 
@@ -58,11 +58,11 @@ def verify(context: typer.Context) -> int:
 
     models = read_models(params)
     if params["check"] is not None:
-        return _compare(console, models, Path(params["check"]))
+        return _compare(console, models, params["check"])
     if params["out"] is not None:
         from localspec.bench import report
 
-        report.prepare(Path(params["out"]), "--out")
+        report.prepare(params["out"], "--out")
     with working(console, "Interrupted before anything was verified.") as work:
         certificate = _examined(context, console, models, work)
     return _report(console, certificate, params)
@@ -77,7 +77,7 @@ def _report(console: Console, certificate: Certificate, params: dict[str, Any]) 
         console.result(found, "".join(beside(*row) for row in rows(found)))
     finally:
         if params["out"] is not None:
-            write(certificate, Path(params["out"]))
+            write(certificate, params["out"])
             console.notice(f"The certificate is in {params['out']}.")
     if certificate.missing:
         raise Cancelled("Interrupted; the certificate covers the checks so far.")
@@ -85,7 +85,7 @@ def _report(console: Console, certificate: Certificate, params: dict[str, Any]) 
 
 
 def _examined(
-    context: typer.Context, console: Console, models: ModelRequest, work: Work
+    context: typer.Context, console: Console, models: OpeningOptions, work: Work
 ) -> Certificate:
     from localspec.verify import checks
     from localspec.verify.examination import begun, examine
@@ -101,7 +101,7 @@ def _examined(
     return certificate
 
 
-def _compare(console: Console, models: ModelRequest, path: Path) -> int:
+def _compare(console: Console, models: OpeningOptions, path: Path) -> int:
     from localspec.bench.machine import this_machine
     from localspec.hub import resolution
     from localspec.llama import library

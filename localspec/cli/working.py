@@ -15,7 +15,7 @@ from localspec.errors import Cancelled, NativeError
 
 if TYPE_CHECKING:
     from localspec import Engine, Stream
-    from localspec.cli.request import ModelRequest
+    from localspec.cli.request import OpeningOptions
 
 
 class Work:
@@ -34,7 +34,7 @@ class Work:
             raise KeyboardInterrupt
         self.console.progress(text)
 
-    def load(self, opening: ModelRequest) -> Engine:
+    def load(self, opening: OpeningOptions) -> Engine:
         """Raises as `localspec.load`, and as `tell`."""
         from localspec.self_draft.recipe import is_self
 

@@ -17,6 +17,7 @@ from localspec.gguf.reader import read_gguf
 from localspec.gguf.types import row_bytes
 from localspec.llama import kernels_file
 from localspec.llama.options import DEFAULT_CONTEXT, ModelOptions
+from localspec.paths import expanded
 
 ROWS = 65
 """Rows of logits of a context; see `localspec.llama.context_params.MAX_TREE`."""
@@ -56,7 +57,7 @@ class Extras:
     def of(cls, options: ModelOptions) -> Extras:
         """Those that options name; unreadable ones are reported when they are opened."""
         mmproj = () if options.mmproj is None else (options.mmproj,)
-        projector = _read(Path(path).expanduser() for path in mmproj)
+        projector = _read(expanded(path) for path in mmproj)
         return cls(
             _read(one.path for one in options.adapters),
             _read(one.path for one in options.draft_adapters),

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from localspec.errors import UsageError
 from localspec.gguf.names import stays_inside
+from localspec.paths import expanded
 from localspec.text import printable
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -45,7 +46,7 @@ def cache_folder() -> Path:
     for name, inside in (("HF_HUB_CACHE", ""), ("HUGGINGFACE_HUB_CACHE", ""), ("HF_HOME", "hub")):
         value = os.environ.get(name)
         if value:
-            return Path(os.path.expandvars(value)).expanduser() / inside
+            return expanded(os.path.expandvars(value)) / inside
     return user_cache() / "huggingface" / "hub"
 
 

@@ -58,7 +58,7 @@ def local_models(folders: Sequence[Path] = ()) -> list[LocalModel]:
 def _places(folders: Sequence[Path]) -> Iterator[places.ModelPlace]:
     yield from places.everywhere()
     for folder in dict.fromkeys([*folders, *_folders_of_settings()]):
-        yield from places.folder(folder.expanduser())
+        yield from places.folder(paths.expanded(folder))
     with suppress(OSError):  # it may have been removed
         yield from places.folder(Path.cwd(), depth=places.SHALLOW)
 

@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from localspec.errors import UsageError
 from localspec.gguf.names import is_repository, stays_inside
+from localspec.paths import expanded
 from localspec.text import printable
 from localspec.typed import fitted
 
@@ -67,10 +68,7 @@ def parse(reference: str | os.PathLike[str] | None) -> Path | Repository | Catal
     if not isinstance(reference, str):
         return Path(fitted("model", reference, str | os.PathLike[str]))
     text = reference
-    try:
-        path = Path(text).expanduser()
-    except RuntimeError:  # "~nobody": no such user
-        path = Path(text)
+    path = expanded(text)
     try:
         if path.is_file():
             return path

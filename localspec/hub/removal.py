@@ -181,7 +181,7 @@ def _whose(path: Path) -> str:
         return packages.REMOVAL
     for variable, folder, owner, advice in _OTHERS:
         for place in (os.environ.get(variable), folder):
-            if place and Path(place).expanduser().resolve() in path.parents:
+            if place and paths.expanded(place).resolve() in path.parents:
                 return f"belongs to {owner}, whose files localspec never touches. {advice}"
     return (
         "is not in a cache of localspec's or Hugging Face's, and nothing else is touched. "

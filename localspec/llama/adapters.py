@@ -10,6 +10,7 @@ from typing import Any
 
 from localspec.errors import UsageError
 from localspec.identity import file_identity
+from localspec.paths import expanded
 from localspec.typed import fit, fitted
 
 _SCALED = re.compile(r"(.+\.gguf):([^/\\]*)", re.IGNORECASE | re.DOTALL)
@@ -50,7 +51,7 @@ class Adapter:
                 f"'{text}' names no adapter. Give a file, and a scale after a colon if it is not "
                 "1, such as style.gguf:0.5."
             )
-        return cls(Path(path).expanduser(), number)
+        return cls(expanded(path), number)
 
 
 Said = str | os.PathLike[str] | Adapter

@@ -24,6 +24,7 @@ from localspec.llama.projector import Projector
 from localspec.llama.shared_context import SharedContext
 from localspec.llama.vocabulary import token_bytes
 from localspec.loading.heads import OpenHead, open_head
+from localspec.paths import expanded
 
 Cache = Context | SharedContext
 """For one answer, or for several."""
@@ -65,7 +66,7 @@ def open_projector(model: Model, options: ModelOptions) -> Projector | None:
     or has a recurrent memory."""
     if options.mmproj is None:
         return None
-    path = Path(options.mmproj).expanduser()
+    path = expanded(options.mmproj)
     if options.rpc or model.recurrent:
         why = "is on RPC servers" if options.rpc else "has a recurrent memory"
         raise UsageError(

@@ -15,7 +15,7 @@ from localspec.decoding.params import SamplingParams
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import NativeError
 from localspec.prompting.prompt import Tokens
-from localspec.verify.checks import Deadline, Effort, Outcome, left_out
+from localspec.verify.checks import Deadline, Effort, Outcome, beyond, left_out
 from localspec.verify.greedy import PlainReference
 from localspec.verify.subject import Best, PlainAnswer, Subject
 
@@ -82,10 +82,10 @@ def check_cache_state(
     faults = [f"{what}: {why}" for what, why in failed.items()]
     for what, moved in found.items():
         limit = subject.limit(limits[what])
-        if any(limit.exceeded(distance) for distance in moved if distance):
+        if any(not distance <= limit for distance in moved if distance):
             faults.append(
                 f"After {what} the model reads another text than was committed: its logits are "
-                f"{max(moved):.4f} from those of a fresh prompt: {limit.beyond}."
+                f"{max(moved):.4f} from those of a fresh prompt: {beyond(limit)}."
             )
     rows, most = sum(map(len, found.values())), max(map(max, found.values()), default=0.0)
     if not (rows or faults):

@@ -19,7 +19,6 @@ from localspec.text import finite
 from localspec.verify.checks import FAILED, INCOMPLETE, PASSED, Outcome
 
 FORMAT = "localspec certificate 1"
-NAME = "certificate"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,14 +57,10 @@ class Certificate:
 
 
 def write(certificate: Certificate, folder: Path) -> None:
-    """Write certificate.json and certificate.md, each as a whole."""
-    found = certificate.as_dict()
+    """Write certificate.json as a whole."""
+    text = json.dumps(certificate.as_dict(), ensure_ascii=False, indent=2) + "\n"
     try:
-        for ending, text in (
-            ("json", json.dumps(found, ensure_ascii=False, indent=2) + "\n"),
-            ("md", markdown(found)),
-        ):
-            write_atomically(folder / f"{NAME}.{ending}", text)
+        write_atomically(folder / "certificate.json", text)
     except OSError as error:
         raise LocalspecError(
             f"The certificate cannot be written into {folder}: {error.strerror or error}. Make "
@@ -186,32 +181,6 @@ def verdict(found: dict[str, Any]) -> str:
     if found["missing"]:
         return f"nothing is wrong so far; not done: {', '.join(found['missing'])}."
     return f"no fault was found in {found['seconds']:.0f} s ({found['effort']})."
-
-
-def markdown(found: dict[str, Any]) -> str:
-    """The certificate as a page; all figures are in the JSON."""
-    machine, files = found["machine"], found["files"]
-    lines = [
-        f"# localspec verify: {found['verdict']}",
-        "",
-        verdict(found).capitalize(),
-        "",
-        f"- command: `{found['command']}`",
-        f"- date: {found['date']}, {found['seconds']:.0f} s, effort {found['effort']}",
-        f"- localspec {machine['localspec']}, commit {machine['commit'] or 'unknown'}, "
-        f"llama-cpp-python {machine['llama_cpp_python']}, Python {machine['python']}",
-        f"- machine: {machine['cpu']}, {machine['cores']} cores, {machine['threads']} threads, "
-        f"GPU {machine['gpu'] or 'none'}, {machine['system']}",
-    ]
-    settings = found["settings"]
-    if "kernels" in settings:  # of older ones nobody said
-        exact = ", the same bits in every pass" if settings["bit_for_bit"] else ""
-        lines.append(f"- kernels: {settings['kernels']}{exact}")
-    for name, parts in files.items():
-        shown = [f"`{facts['path']}`, SHA-256 `{facts['sha256']}`" for facts in parts]
-        lines.append(f"- {name}: {'; '.join(shown) or 'none'}")
-    told = (f"{start}{text}" for start, text in rows(found)[2:])
-    return "\n".join([*lines, "", "```", *told, "```"]) + "\n"
 
 
 def comparison(found: dict[str, Any], differences: Sequence[CertificateDifference]) -> str:

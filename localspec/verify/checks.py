@@ -78,20 +78,14 @@ class Outcome:
         return FAILED if self.faults else PASSED
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """How far apart two logits may be that rounding exchanged; None where nothing may differ."""
+NOTHING = -1.0
+"""Limit of logits where no bit may differ."""
 
-    logits: float | None
 
-    def exceeded(self, gap: float) -> bool:
-        return self.logits is None or not abs(gap) <= self.logits
-
-    @property
-    def beyond(self) -> str:
-        if self.logits is None:
-            return "nothing may differ with localspec's kernels"
-        return f"more than rounding moves ({self.logits:.4f})"
+def beyond(limit: float) -> str:
+    if limit == NOTHING:
+        return "nothing may differ with localspec's kernels"
+    return f"more than rounding moves ({limit:.4f})"
 
 
 def left_out(unasked: Sequence[str], idle: Sequence[str]) -> str:

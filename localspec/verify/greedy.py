@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
 
-from localspec.llama.target import shared_prefix
-from localspec.verify.checks import Deadline, Effort, Outcome, left_out
+from localspec.verify.checks import Deadline, Effort, Outcome, beyond, left_out
 from localspec.verify.subject import PlainAnswer, Subject, measure
 
 _AT_ONCE = 2
@@ -20,14 +18,11 @@ IN_CHUNKS = "plain decoding, in chunks,"
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where an answer to prompt number `prompt` differs from plain decoding's, after `position`
-    tokens in common. `plain`, `drafted`: the text of each one's next token, "" where it ends;
-    `gap`: logits between them in plain decoding, infinite where the other is not kept."""
+    """Where an answer to prompt number `prompt` differs from plain decoding's; see
+    `Subject.parting`."""
 
     prompt: int
     position: int
-    plain: str
-    drafted: str
     gap: float
 
 
@@ -87,20 +82,13 @@ def _add(
     subject: Subject,
     prompt: int,
     plain: PlainAnswer,
-    tokens: Sequence[int],
+    tokens: tuple[int, ...],
 ) -> None:
     compared.answers += 1
     compared.tokens += len(tokens)
-    at = shared_prefix(plain.tokens, tokens)
-    if at == len(plain.tokens) == len(tokens):
-        return
-    texts = [
-        subject.engine.token_bytes(one[at]).decode("utf-8", "replace") if at < len(one) else ""
-        for one in (plain.tokens, tokens)
-    ]
-    both = at < min(len(plain.tokens), len(tokens))
-    gap = plain.best[at].gap(tokens[at]) if both else math.inf
-    compared.divergences.append(Divergence(prompt, at, texts[0], texts[1], gap))
+    if tokens != plain.tokens:
+        at, gap = subject.parting(plain.prompt, plain.tokens, tokens)
+        compared.divergences.append(Divergence(prompt, at, gap))
 
 
 def _outcome(
@@ -115,16 +103,16 @@ def _outcome(
     limit = subject.limit(noise)
     faults = [
         f"{name} differs from plain decoding at token {one.position} of prompt {one.prompt}, where "
-        f"{_far(one.gap)}: {limit.beyond}."
+        f"{_far(one.gap)}: {beyond(limit)}."
         for name, comparison in {IN_CHUNKS: chunks, **compared}.items()
         for one in comparison.divergences
-        if limit.exceeded(one.gap)
+        if not one.gap <= limit
     ]
     moved = sum(distance > 0.0 for distance in reference.moved)
     if subject.same_bits and moved:
         faults.append(
             f"{moved} of {rows} rows differ in passes of other shapes, by {noise:.4f} at most: "
-            f"{limit.beyond}."
+            f"{beyond(limit)}."
         )
     if not any(comparison.tested for comparison in compared.values()):
         faults.append("Nothing was drafted in any way, so that nothing was verified.")
@@ -155,6 +143,4 @@ def _outcome(
 
 
 def _far(gap: float) -> str:
-    if math.isinf(gap):
-        return "one of them ends, or has a token far from plain decoding's best"
-    return f"the two tokens are {gap:.4f} logits apart"
+    return "one of them ends" if math.isinf(gap) else f"the two tokens are {gap:.4f} logits apart"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
@@ -10,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 
 import numpy as np
+import numpy.typing as npt
 
 from localspec.decoding.interfaces import PassRequest, PassResult
 from localspec.decoding.loop import drive, speculate
@@ -25,54 +25,6 @@ from localspec.policy.profile import PairProfile
 from localspec.verify.checks import Deadline, Effort, Outcome, left_out
 from localspec.verify.subject import PlainAnswer, Subject
 
-LEAST_EXPECTED = 5.0
-"""Least expected count; rarer outcomes are merged (Cochran 1954)."""
-
-
-Bins = list[tuple[int, float]]
-"""One multinomial experiment: count and expected count of each outcome."""
-
-
-def bins(outcomes: Sequence[tuple[int, float]]) -> Bins:
-    """Of (count, probability); outcomes expected less than LEAST_EXPECTED times are merged."""
-    samples = sum(count for count, _ in outcomes)
-    found = sorted(((p * samples, count) for count, p in outcomes), reverse=True)
-    kept = [pair for pair in found if pair[0] >= LEAST_EXPECTED]
-    rare = found[len(kept) :]
-    if rare:
-        kept.append((math.fsum(e for e, _ in rare), sum(n for _, n in rare)))
-        if kept[-1][0] < LEAST_EXPECTED and len(kept) > 1:
-            (one, n), (other, m) = kept.pop(), kept.pop()
-            kept.append((one + other, n + m))
-    return [(n, e) for e, n in kept if e > 0.0]
-
-
-@dataclass(frozen=True, slots=True)
-class Pooled:
-    """Independent experiments together; `chance` is the p-value."""
-
-    samples: int
-    statistic: float
-    freedom: int
-    chance: float
-
-
-def pooled(experiments: Sequence[Bins]) -> Pooled:
-    statistic = math.fsum((n - e) ** 2 / e for one in experiments for n, e in one)
-    freedom = sum(len(one) - 1 for one in experiments)
-    samples = sum(n for one in experiments for n, _ in one)
-    return Pooled(samples, statistic, freedom, tail(statistic, freedom) if freedom else 1.0)
-
-
-def tail(statistic: float, freedom: int) -> float:
-    """P(χ² ≥ statistic): Wilson & Hilferty 1931, the cube root is nearly normal."""
-    if statistic <= 0.0:
-        return 1.0
-    spread = 2.0 / (9.0 * freedom)
-    z = ((statistic / freedom) ** (1.0 / 3.0) - (1.0 - spread)) / math.sqrt(spread)
-    return 0.5 * math.erfc(z / math.sqrt(2.0))
-
-
 SAMPLING = SamplingParams(temperature=0.8, top_k=6, top_p=0.95, min_p=0.0)
 """Few tokens can follow each, so that a small bias shows."""
 REJECT = 1e-3
@@ -82,6 +34,8 @@ DEPTH = 2
 _ROUND = 100
 """Answers of each way at a place before the next way: where the time ends, all have as many."""
 _SIZES = (1, 2, 4, 8, 16, 32)
+_DRAWS = 4.0
+"""Simulated samples that chance lets exceed what is rejected."""
 _LOOKING = 0.25
 """Share of the time for finding places."""
 
@@ -97,12 +51,37 @@ class PairSample:
     accepted: int = 0
 
 
+class Place:
+    """The distribution of pairs of tokens after a text, and how far counts stray from it by
+    chance, by simulation: statistics of `firsts` and `pairs`, each float64 [draws]."""
+
+    def __init__(self, expected: dict[Pair, float], samples: int, draws: int) -> None:
+        self.pairs, probs = list(expected), np.array([*expected.values()])
+        probs /= probs.sum()
+        self._counts = samples * probs
+        firsts = [first for first, _ in self.pairs]
+        self._starts = [i for i, first in enumerate(firsts) if first not in firsts[:i]]
+        random = np.random.default_rng(SEED)
+        self.chance = self.statistics(random.multinomial(samples, probs, draws))
+
+    def statistics(self, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Likelihood ratios of first tokens, and of pairs: from [..., pairs] to [2, ...]."""
+        found = []
+        for starts in (self._starts, range(len(self.pairs))):
+            seen = np.add.reduceat(counts, starts, axis=-1)
+            ratio = np.maximum(seen, 1) / np.add.reduceat(self._counts, starts)
+            found.append((seen * np.log(ratio)).sum(axis=-1))
+        return np.array(found)
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The tests of one way; `impossible` counts pairs that the target cannot generate."""
+    """One way: p-values of first tokens and of pairs; `impossible` counts pairs that the target
+    cannot generate."""
 
-    firsts: Pooled
-    pairs: Pooled
+    samples: int
+    firsts: float
+    pairs: float
     impossible: int
     tested: int
     accepted: int
@@ -151,10 +130,17 @@ def check_sampled(
             done += 1
         complete = complete and done == rounds
     complete = complete and len(expected) == len(places)
-    tests = 2 * len(ways)
-    judged = {name: _judged([(samples[name, p], expected[p]) for p in expected]) for name in ways}
+    reject = REJECT / (2 * len(ways))
+    by_chance = {  # all ways have as many samples of a place
+        place: Place(found, samples[next(iter(ways)), place].seen.total(), int(_DRAWS / reject))
+        for place, found in expected.items()
+    }
+    judged = {
+        name: _judged([(samples[name, place], found) for place, found in by_chance.items()])
+        for name in ways
+    }
     subject.engine.clear()
-    return _outcome(judged, len(expected), REJECT / tests, complete)
+    return _outcome(judged, len(expected), reject, complete)
 
 
 def _draw(
@@ -214,20 +200,20 @@ def _expected(target: PlainRows, sampler: Sampler) -> dict[Pair, float]:
     return found
 
 
-def _judged(found: Sequence[tuple[PairSample, dict[Pair, float]]]) -> Judged:
-    firsts, pairs, impossible = [], [], 0
-    for sample, expected in found:
-        impossible += sum(n for pair, n in sample.seen.items() if pair not in expected)
-        pairs.append(bins([(sample.seen[pair], p) for pair, p in expected.items()]))
-        chances: dict[int, float] = {}
-        counts: Counter[int] = Counter()
-        for pair, p in expected.items():
-            chances[pair[0]] = chances.get(pair[0], 0.0) + p
-            counts[pair[0]] += sample.seen[pair]
-        firsts.append(bins([(counts[token], p) for token, p in chances.items()]))
+def _judged(found: Sequence[tuple[PairSample, Place]]) -> Judged:
+    chance, seen = np.zeros((2, 1)), np.zeros((2, 1))
+    impossible = 0
+    for sample, place in found:
+        counts = np.array([sample.seen[pair] for pair in place.pairs])
+        impossible += sample.seen.total() - int(counts.sum())
+        chance = chance + place.chance
+        seen[:, 0] += place.statistics(counts)
+    # Monte Carlo p-values (Barnard 1963): exact for any number of draws.
+    firsts, pairs = (1 + (chance >= seen).sum(axis=1)) / (1 + chance.shape[1])
     return Judged(
-        pooled(firsts),
-        pooled(pairs),
+        sum(sample.seen.total() for sample, _ in found),
+        float(firsts),
+        float(pairs),
         impossible,
         sum(sample.tested for sample, _ in found),
         sum(sample.accepted for sample, _ in found),
@@ -239,20 +225,19 @@ def _outcome(judged: dict[str, Judged], places: int, reject: float, complete: bo
     for name, one in judged.items():
         if one.impossible:
             faults.append(f"{name} gave tokens with probability 0: {one.impossible}.")
-        for what, test in (("next tokens", one.firsts), ("pairs of tokens", one.pairs)):
-            if test.chance < reject:
-                faults.append(
-                    f"{name}: {what} are not distributed as the model's, p = {test.chance:.2g} "
-                    f"(χ² {test.statistic:.1f}, {test.freedom} degrees of freedom)."
-                )
+        faults += [
+            f"{name}: {what} are not distributed as the model's, p = {p:.2g}."
+            for what, p in (("next tokens", one.firsts), ("pairs of tokens", one.pairs))
+            if p < reject
+        ]
     tested = [one for one in judged.values() if one.tested]
     if not places:
         faults.append("No place was found where the model is undecided, so nothing was sampled.")
     elif not tested:
         faults.append("Nothing was drafted in any way, so that nothing was verified.")
-    least = min((min(one.firsts.chance, one.pairs.chance) for one in tested), default=1.0)
+    least = min((min(one.firsts, one.pairs) for one in tested), default=1.0)
     summary = (
-        f"{sum(one.firsts.samples for one in tested)} pairs of tokens of {len(tested)} ways to "
+        f"{sum(one.samples for one in tested)} pairs of tokens of {len(tested)} ways to "
         f"draft (texts: {places}): the lowest p-value is {least:.2g}; one below {reject:.1g} fails."
     )
     return Outcome(

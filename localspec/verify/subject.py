@@ -23,7 +23,7 @@ from localspec.drafters.registry import REGISTRY
 from localspec.engine import Engine
 from localspec.llama.target import shared_prefix
 from localspec.prompting.prompt import Prompt, Tokens
-from localspec.verify.checks import Limit
+from localspec.verify.checks import NOTHING
 
 BEST = 8
 """Tokens whose distances from the best one are compared."""
@@ -43,11 +43,6 @@ class Best:
     @property
     def token(self) -> int:
         return int(self.ids[0])
-
-    def gap(self, token: int) -> float:
-        """How far a token's logit is below the best one's; infinite where it is not kept."""
-        found = np.flatnonzero(self.ids == token)
-        return float(self.logits[0] - self.logits[found[0]]) if len(found) else math.inf
 
     def moved(self, row: Row) -> float:
         """How far another reading moves one of them relative to the best; 0 means the same bits."""
@@ -114,9 +109,9 @@ class Subject:
         """Called between two steps, as an answer may take minutes."""
         self._tell(self._told)
 
-    def limit(self, noise: float) -> Limit:
-        """What counts as rounding, where rounding moves logits by `noise`."""
-        return Limit(None if self.same_bits else noise)
+    def limit(self, noise: float) -> float:
+        """How far apart logits may be that rounding exchanged, where it moves them by `noise`."""
+        return NOTHING if self.same_bits else noise
 
     @property
     def target(self) -> Target:

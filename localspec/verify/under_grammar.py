@@ -7,7 +7,7 @@ from itertools import product
 
 from localspec.decoding.params import SamplingParams
 from localspec.llama.grammar import Grammar
-from localspec.verify.checks import Deadline, Effort, Outcome, left_out
+from localspec.verify.checks import Deadline, Effort, Outcome, beyond, left_out
 from localspec.verify.subject import PLAIN, Subject, SubjectAnswer
 
 GRAMMAR = r"""
@@ -43,10 +43,10 @@ def check_grammar(subject: Subject, effort: Effort, deadline: Deadline, noise: f
         drawn = subject.answer(prompt, _TOKENS, ways[name], sampling=sampling, grammar=GRAMMAR)
         if greedy.tokens != plain[number].tokens:
             gaps.append(subject.parting(prompt, plain[number].tokens, greedy.tokens)[1])
-            if limit.exceeded(gaps[-1]):
+            if not gaps[-1] <= limit:
                 faults.append(
                     f"{name} differs from plain decoding under the grammar where the logits are "
-                    f"{gaps[-1]:.4f} apart: {limit.beyond}."
+                    f"{gaps[-1]:.4f} apart: {beyond(limit)}."
                 )
         for one in (greedy, drawn):
             tested += one.tested

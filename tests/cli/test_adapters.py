@@ -39,7 +39,7 @@ def test_an_adapter_changes_the_answer_and_drafts_do_not(
         (("race", "--scale", "A", "--lora", "a.gguf", "hi"), 2, "--scale excludes --lora"),
         (("bench", "--scale", "A", "--lora", "a.gguf"), 2, "Leave them out"),
         (("bench", "--peers", "--lora", "a.gguf"), 2, "Leave them out"),
-        (("serve", "-m", "a", "-m", "b", "--lora", "a.gguf"), 2, "An adapter fits one model"),
+        (("serve", "-m", "a", "-m", "b", "--lora", "a.gguf"), 2, "An adapter goes with one model"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

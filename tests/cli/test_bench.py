@@ -53,7 +53,7 @@ def test_json_and_a_file_of_prompts(cli: Cli, tmp_path: Path) -> None:
     prompts = tmp_path / "mine.jsonl"
     prompts.write_text('{"prompt": "Once upon a time"}\n', encoding="utf-8")
     result = cli(
-        *("bench", "--quick", "-n", "8", "-c", "512", "--arms", "plain", "--sweep", "--json"),
+        *("bench", "--quick", "-n", "8", "-c", "512", "--arms", "plain,depths", "--json"),
         *("--prompts", str(prompts), "--temp", "0.8"),
     )
     assert result.code == 0, result.err

@@ -57,7 +57,7 @@ def test_a_port_that_is_taken() -> None:
         ((*TWO, "--alias", "a,x", "--alias", "x,b"), "one name"),
         (("--alias", "a,,b"), "alias is empty"),
         (("--tags", "a", "--tags", "b"), "more tags than models"),
-        (TWO, "Name them with --alias"),
+        (TWO, "Give each its own --alias"),
         ((*TWO, "--alias", "x", "--alias", "x"), "one name"),
         ((*TWO, "-d", "demo"), "-d auto"),
         (("--session", "a.session", "--parallel", "2"), "--session saves one conversation"),

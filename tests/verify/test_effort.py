@@ -59,6 +59,6 @@ def test_without_time_every_check_does_one_thing_and_says_what_it_left_out(
         subject, reference.answers, replace(LITTLE, places=3, samples=300), none
     )
     assert sampled.figures["places"] == 1
-    assert {one["firsts"]["samples"] for one in sampled.figures["ways"].values()} == {100}
+    assert {one["samples"] for one in sampled.figures["ways"].values()} == {100}
     assert not sampled.complete
     assert sampled.faults == ()

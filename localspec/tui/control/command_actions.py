@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from localspec.chat.attachments import read_attachment
 from localspec.chat.conversation import ASSISTANT, BY_USER, USER, Message
 from localspec.errors import LocalspecError, ModelNotFound, UsageError
+from localspec.paths import expanded
 from localspec.tui.control import message_actions, switches
 from localspec.tui.control.conversation_display import ConversationDisplay
 from localspec.tui.control.conversation_list import ConversationList
@@ -154,7 +155,7 @@ class CommandActions:
             form, name = "", argument
         if not self._host.conversing.conversation.messages:
             raise UsageError("There is nothing to export yet.")
-        where = Path(name.strip() or ".").expanduser()
+        where = expanded(name.strip() or ".")
         written = write_export(self._host.conversing.conversation, where, form=form or None)
         self._host.tell(f"Written to {written.absolute()}.")
 

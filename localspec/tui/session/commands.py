@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 from localspec import SamplingParams
 from localspec.errors import UsageError
+from localspec.paths import expanded
 
 MAX_TOKENS = "max_tokens"
 SETTINGS = (*(f.name for f in fields(SamplingParams) if f.name != "logit_bias"), MAX_TOKENS)
@@ -158,7 +158,7 @@ def checked(**sampling: float | int) -> SamplingParams:
 
 def _files(begun: str) -> list[str]:
     """Paths that begin like this; folders end with a slash."""
-    given = Path(begun).expanduser()
+    given = expanded(begun)
     folder = given if begun.endswith("/") or not begun else given.parent
     start = "" if begun.endswith("/") else given.name
     try:
