@@ -31,7 +31,7 @@ from localspec.policy.calibration import Calibration
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
 from localspec.policy.store import ProfileStore
-from localspec.policy.threads import DRAFT, TARGET, Threads
+from localspec.policy.threads import Threads
 from localspec.prompting.detokenizer import Detokenizer
 from localspec.prompting.prompt import Prompt, PromptBuilder
 from localspec.prompting.template import Message
@@ -109,7 +109,7 @@ class Engine(Generating):
         self.profile = PairProfile()
         self._store = store
         self._threads = threads
-        threads.serve(dict(zip((TARGET, DRAFT), self._contexts, strict=False)), self.profile)
+        threads.serve(*self._contexts)
         checked = not self._store.load(self.profile)
         self._calibration = Calibration(self.profile, threads, checked=checked)
         self._exact = exact

@@ -50,7 +50,9 @@ def load_beside(engine: Engine, options: ModelOptions) -> Engine:
         context = opened.enter_context(closing(open_context(engine.model, options)))
         beside = Engine(
             Seats(context, Parts()),
-            store=ProfileStore(cost_identity([context.model], options)),
+            store=ProfileStore(
+                cost_identity([context.model], options) | {"threads": options.threads}
+            ),
             threads=thread_choice(options, engine.model, OtherProcesses()),
             drafting=Drafting(drafter="none"),
             wait=True,

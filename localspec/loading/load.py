@@ -125,13 +125,13 @@ def load(
             seats = _seats(target, drafts, options)
             chosen.leave_out(f"the MTP layers of {path.name} fail", error)
         models = [target_model, drafts.model]
-        vocabulary = (
-            {} if drafts.vocabulary_map is None else {"vocabulary": options.cross_vocabulary}
-        )
+        own: dict[str, object] = {"threads": options.threads}
+        if drafts.vocabulary_map is not None:
+            own["vocabulary"] = options.cross_vocabulary
         engine = Engine(
             seats,
             draft_path=chosen.path,
-            store=ProfileStore(cost_identity(models, options) | vocabulary),
+            store=ProfileStore(cost_identity(models, options) | own),
             threads=thread_choice(options, target_model, others),
             drafting=drafting,
             wait=wait,

@@ -6,7 +6,7 @@ from localspec.llama import library, thread_counts
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.policy.other_processes import OtherProcesses
-from localspec.policy.threads import DRAFT, TARGET, Threads
+from localspec.policy.threads import Threads
 
 
 def thread_choice(options: ModelOptions, target: Model, others: OtherProcesses) -> Threads:
@@ -15,9 +15,6 @@ def thread_choice(options: ModelOptions, target: Model, others: OtherProcesses) 
     if asked is None and target.on_device:
         # Trials would teach nothing: no count makes its passes faster.
         asked, reason = cores, "as a device computes the model's layers"
-    fixed = {} if asked is None else {TARGET: asked, DRAFT: asked}
-    if options.draft_threads is not None:
-        fixed[DRAFT] = options.draft_threads
     counts = thread_counts.thread_counts() if asked is None else [asked]
     if asked is None:
         reason = "no other program needs a core" if len(counts) > 1 else "the only core"
@@ -27,7 +24,7 @@ def thread_choice(options: ModelOptions, target: Model, others: OtherProcesses) 
     return Threads(
         counts,
         others=others,
-        fixed=fixed,
+        draft=options.draft_threads is None,
         whole_prompts=library.accelerated(),
         reason=reason,
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from math import exp, log
 from operator import mul
-from typing import Any
 
-from localspec.policy.records import EstimatorRecord
+from pydantic import NonNegativeInt
+
+from localspec.policy.stored import Stored
 
 LOWEST, HIGHEST = 0.005, 0.995
 _LOW = log(LOWEST / (1.0 - LOWEST))
@@ -20,31 +22,38 @@ def logit(p: float) -> float:
     return log(p / (1.0 - p))
 
 
-class AcceptanceEstimator:
+@dataclass(eq=False)
+class AcceptanceEstimator(Stored):
     """The accept probability: a logistic function of features, fitted by the extended Kalman filter
     with forgetting, plus a quick bias of the present conversation alone.
 
-    Args:
-        prior: weights to start from; the first feature is the constant 1.
-        spread: standard deviation of each prior weight.
+    Attributes:
+        weights: at first the prior ones; the first feature is the constant 1.
+        variance: at first SPREAD² for each weight.
+        seen: observations so far, earlier sessions included.
     """
 
+    SPREAD = 0.5
     KEEP = 0.9995  # forgetting per observation
     LARGEST = 4.0
     """Bound of each variance, so that forgetting cannot blow up what is never observed."""
     EXPECTED = 0.02  # errors up to this teach nothing worth the time
     BIAS_RATE, BIAS_KEEP, BIAS_CLIP = 0.12, 0.99, 2.0
 
-    def __init__(self, prior: Sequence[float], spread: float = 0.5) -> None:
-        n = len(prior)
-        self._weights = list(prior)
-        self._variance = [[spread * spread * (i == j) for j in range(n)] for i in range(n)]
+    weights: Sequence[float]
+    variance: list[list[float]] = field(default_factory=list)
+    seen: NonNegativeInt = 0
+
+    def __post_init__(self) -> None:
+        n, own = len(self.weights), self.SPREAD * self.SPREAD
+        self.variance = self.variance or [[own * (i == j) for j in range(n)] for i in range(n)]
+        if [len(row) for row in self.variance] != [n] * n:
+            raise ValueError("another number of features")
         self.bias = 0.0
-        self.seen = 0  # observations so far, earlier sessions included
 
     def predict(self, features: Sequence[float]) -> float:
         """The accept probability, between LOWEST and HIGHEST."""
-        z = self.bias + sum(map(mul, self._weights, features))
+        z = self.bias + sum(map(mul, self.weights, features))
         if z > 5.3:
             return HIGHEST
         return 1.0 / (1.0 + exp(-z)) if z > _LOW else LOWEST
@@ -57,27 +66,27 @@ class AcceptanceEstimator:
         if -self.EXPECTED < error < self.EXPECTED:
             return
         # This runs for every tested token: no loop is spelled out that a built-in can do.
-        scaled = [sum(map(mul, row, features)) for row in self._variance]
+        scaled = [sum(map(mul, row, features)) for row in self.variance]
         steepness = p * (1.0 - p)
         gain = 1.0 / (1.0 + steepness * sum(map(mul, scaled, features)))
         step, grow, largest = gain * error, 1.0 / self.KEEP, self.LARGEST
         shrink = gain * steepness * grow
-        self._weights = [w + step * s for w, s in zip(self._weights, scaled)]  # noqa: B905
+        self.weights = [w + step * s for w, s in zip(self.weights, scaled)]  # noqa: B905
         variance, bounded = [], True
         # Each product is the same with rows and columns exchanged, to the last bit: forgetting
         # doubles what rounding leaves between the two every 1,400 observations, and nothing else
         # takes it away, until there are negative variances.
-        for i, row in enumerate(self._variance):
+        for i, row in enumerate(self.variance):
             of = scaled[i]
             row = [v * grow - shrink * (of * s) for v, s in zip(row, scaled)]  # noqa: B905
             if row[i] > largest:
                 bounded = False
             variance.append(row)
-        self._variance = variance
+        self.variance = variance
         if not bounded:
             # Row and column together, or it would be the variance of nothing.
             fit = [math.sqrt(min(1.0, self.LARGEST / row[i])) for i, row in enumerate(variance)]
-            self._variance = [
+            self.variance = [
                 [v * (one * other) for v, other in zip(row, fit, strict=True)]
                 for row, one in zip(variance, fit, strict=True)
             ]
@@ -87,12 +96,3 @@ class AcceptanceEstimator:
     def begin(self) -> None:
         """A new conversation."""
         self.bias = 0.0
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"weights": self._weights, "variance": self._variance, "seen": self.seen}
-
-    def restore(self, stored: EstimatorRecord) -> None:
-        """Take over what `as_dict` gave, unless that has other features."""
-        if len(stored.weights) == len(self._weights):
-            self._weights, self._variance = stored.weights, stored.variance
-            self.seen = stored.seen

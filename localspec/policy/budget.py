@@ -18,19 +18,21 @@ its pace, what the steps before it lost or gained is corrected.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 from localspec.decoding.stats import AccountStatement
-from localspec.policy.records import BudgetRecord
+from localspec.policy.stored import Stored
 
 
-class Budget:
+@dataclass(eq=False)
+class Budget(Stored):
     """The fund of a pair, kept from session to session.
 
     Attributes:
         fund: seconds that may be risked now; None before the first step of a new pair.
         saved: seconds that drafting saved in all, less what it cost.
         seconds: that decoding took in all.
+        credit: gains that have room in the fund once a plain pass confirms the baseline.
     """
 
     ALLOWANCE = 0.01  # of the plain seconds, what may be lost for good
@@ -45,14 +47,18 @@ class Budget:
     """Of the most it holds, what it may be overdrawn by, as when the machine slept during a
     pass."""
 
-    def __init__(self) -> None:
-        self.fund: float | None = None
-        self.saved = 0.0
-        self.seconds = 0.0
+    fund: float | None = None
+    saved: float = 0.0
+    seconds: float = 0.0
+    credit: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.fund is not None:  # of an earlier session
+            self.fund, self.credit = self.fund + self.credit, 0.0
         # Drafted steps since the latest plain pass: tokens, seconds, and how many times as long as
-        # foreseen; the seconds that they gained, and what of these has room in the fund.
+        # foreseen; the seconds that they gained.
         self._steps: list[tuple[int, float, float]] = []
-        self._gains = self._credit = 0.0
+        self._gains = 0.0
 
     def open(self, plain: float) -> float:
         """Seconds that may be risked at present; `plain`: those of a plain pass."""
@@ -77,7 +83,7 @@ class Budget:
         cheaper = plain / self.CHEAPER
         if sum(step[1] - step[0] * cheaper for step in self._steps) > self.EXPOSED * plain:
             return True
-        return self._credit > max(plain, self.open(plain))
+        return self.credit > max(plain, self.open(plain))
 
     def settle(
         self,
@@ -107,7 +113,7 @@ class Budget:
             self._steps.append((tokens, seconds, slower))
             if lost < 0.0:
                 self._gains -= lost
-                self._credit = min(self._credit - lost, self._most(plain) - self.open(plain))
+                self.credit = min(self.credit - lost, self._most(plain) - self.open(plain))
                 lost = 0.0
         self._enter(plain, self.ALLOWANCE * tokens * plain - lost)
         self.tell(statement)
@@ -127,9 +133,9 @@ class Budget:
             less += tokens * before * (1.0 - pace)
         self.saved -= less
         statement.saved -= less
-        gained = min(self._credit, self._gains - less) if less > 0.0 else self._credit - less
+        gained = min(self.credit, self._gains - less) if less > 0.0 else self.credit - less
         self._steps.clear()
-        self._gains = self._credit = 0.0
+        self._gains = self.credit = 0.0
         self._enter(plain, gained)
         self.tell(statement)
 
@@ -143,15 +149,4 @@ class Budget:
     def _enter(self, plain: float, seconds: float) -> None:
         most = self._most(plain)
         self.fund = max(-self.DEBT * most, min(self.open(plain) + seconds, most))
-        self._credit = min(self._credit, most - self.fund)  # together they hold the most at most
-
-    def as_dict(self) -> dict[str, Any]:
-        fund = None if self.fund is None else self.fund + self._credit
-        return {"fund": fund, "saved": self.saved, "seconds": self.seconds}
-
-    @classmethod
-    def from_record(cls, stored: BudgetRecord) -> Budget:
-        """The opposite of `as_dict`."""
-        budget = cls()
-        budget.fund, budget.saved, budget.seconds = stored.fund, stored.saved, stored.seconds
-        return budget
+        self.credit = min(self.credit, most - self.fund)  # together they hold the most at most

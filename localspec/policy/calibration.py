@@ -189,7 +189,8 @@ class Calibration:
             for number, (passes, curve) in enumerate(measured):
                 if wanted[number]:
                     budget = (WHOLE if whole else FIRST)[min(number, 1)]
-                    steady.append(calibrate(passes, curve, budget))
+                    # On fewer threads, for now, a pass over many tokens costs more beside one.
+                    steady.append(calibrate(passes, curve, budget) and self._threads.all)
                     if passes is not target:
                         curve.set_pace(1.0 / profile.target.pace)
         if steady:

@@ -9,28 +9,33 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from localspec.policy.baseline import Baseline
-from localspec.policy.records import CurveRecord
+from localspec.policy.stored import Stored
 
 SIZES = (1, 4, 2, 3, 8, 5, 6, 16, 7, 12, 32, 9, 10, 11, 13, 14, 20, 24, 28, 64)
 """Sizes of a pass worth measuring, the most telling ones first."""
 
 
-class CostCurve:
+@dataclass(eq=False)
+class CostCurve(Stored):
     """Seconds of one pass over n tokens after c cached ones.
 
     A live pass moves the pace, one factor for all sizes, quickly and the table slowly: a busy
     second cancels out of decisions, and a lasting change of one size gets through.
 
     Attributes:
+        sizes: a(n), as far as it was measured.
+        slope: b₀ and b₁.
+        length: of the context at which the table was measured.
+        two_lengths: whether passes were measured at two lengths of context.
         pace: how much slower than the table the machine is at present.
         baseline: of plain passes; None where none ran since the pace was set.
         version: counts the changes that are worth working out costs anew for.
-        two_lengths: whether passes were measured at two lengths of context.
     """
 
     PACE_RATE, PACE_CLIP = 0.1, 0.7
@@ -52,25 +57,31 @@ class CostCurve:
     TYPICAL = 4.0  # tokens of a pass in which b₁ · n is about b₀
     LEAST = 1e-7  # seconds of a pass, at least
 
-    def __init__(self) -> None:
+    sizes: dict[PositiveInt, PositiveFloat] = field(default_factory=dict)
+    slope: tuple[NonNegativeFloat, NonNegativeFloat] = (0.0, 0.0)
+    length: NonNegativeInt = 0
+    two_lengths: bool = False
+
+    def __post_init__(self) -> None:
         self.version = 0
-        self.forget()
+        self._begin()
+        self._stale = bool(self.sizes)  # of an earlier session
+
+    def _begin(self) -> None:
+        self._known = sorted(self.sizes)
+        self._seen: dict[int, int] = {}
+        self._passes = 0
+        self._stale = False
+        self.set_pace(1.0)
+        self.version += 1
 
     def __bool__(self) -> bool:
-        return bool(self._table)
+        return bool(self.sizes)
 
     def forget(self) -> None:
         """Drop everything that was measured."""
-        self._table: dict[int, float] = {}
-        self._known: list[int] = []
-        self._slope = (0.0, 0.0)
-        self.two_lengths = False
-        self._length = 0  # of the context at which the table was measured
-        self._seen: dict[int, int] = {}
-        self._passes = 0
-        self._stale = False  # of an earlier session
-        self.set_pace(1.0)
-        self.version += 1
+        self.sizes, self.slope, self.length, self.two_lengths = {}, (0.0, 0.0), 0, False
+        self._begin()
 
     def set_pace(self, pace: float) -> None:
         """Begin at another pace, for plain passes as well."""
@@ -81,15 +92,15 @@ class CostCurve:
 
     def knows(self, n: int) -> bool:
         """Whether a pass over n tokens was ever measured."""
-        return n in self._table
+        return n in self.sizes
 
     def learn(self, measured: Mapping[int, float], context: int) -> None:
         """Take over calibrated seconds by size. The first length of context makes the table,
         another one what the cache costs."""
-        if not self._table:
-            self._length = context
-        both = {n: seconds for n, seconds in measured.items() if n in self._table}
-        if both and abs(context - self._length) >= self.APART:
+        if not self.sizes:
+            self.length = context
+        both = {n: seconds for n, seconds in measured.items() if n in self.sizes}
+        if both and abs(context - self.length) >= self.APART:
             self._fit_slope(both, context)
         else:
             both = {}
@@ -100,7 +111,7 @@ class CostCurve:
 
     def seconds(self, n: int, context: int) -> float:
         """T(n, context), at the table's pace; 0 where nothing is known."""
-        near = self._table.get(n)
+        near = self.sizes.get(n)
         return (self._near(n) if near is None else near) + self._cached(n, context)
 
     def row(self, most: int, context: int) -> list[float]:
@@ -108,8 +119,8 @@ class CostCurve:
         if not self._known or most > self._known[-1]:
             return [0.0, *(self.seconds(n, context) for n in range(1, most + 1))]
         sizes = np.arange(1, most + 1)
-        fixed, each = self._slope
-        near = np.interp(sizes, self._known, [self._table[n] for n in self._known])
+        fixed, each = self.slope
+        near = np.interp(sizes, self._known, [self.sizes[n] for n in self._known])
         return [0.0, *(near + (fixed + each * sizes) * context).tolist()]
 
     def plain(self, context: int) -> float:
@@ -137,7 +148,7 @@ class CostCurve:
         well."""
         if seconds <= 0.0:
             return
-        if not self._table:
+        if not self.sizes:
             self.learn({n: seconds}, context)
             return
         near, expected = self._near(n), self.seconds(n, context)
@@ -173,12 +184,12 @@ class CostCurve:
         if share:
             relative = n / self.TYPICAL
             by = moved * share / context / (1.0 + relative * relative)
-            fixed, each = self._slope
-            self._slope = max(0.0, fixed + by), max(0.0, each + by * relative / self.TYPICAL)
+            fixed, each = self.slope
+            self.slope = max(0.0, fixed + by), max(0.0, each + by * relative / self.TYPICAL)
         self._passes += 1
         if self._passes % self.REFRESH == 0:
             factor = self.pace**self.SETTLE
-            for size, before in list(self._table.items()):
+            for size, before in list(self.sizes.items()):
                 self._move(size, before + (factor - 1.0) * self.seconds(size, context))
             self.pace /= factor
             self._confirmed /= factor
@@ -186,27 +197,10 @@ class CostCurve:
         if self.baseline is not None:
             self.baseline.now = plain / self.seconds(1, self._plain_at)
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "sizes": {str(n): self._table[n] for n in self._known},
-            "cached": list(self._slope),
-            "length": self._length,
-            "two_lengths": self.two_lengths,
-        }
-
-    @classmethod
-    def from_record(cls, stored: CurveRecord) -> CostCurve:
-        """The opposite of `as_dict`."""
-        curve = cls()
-        curve._table, curve._known = stored.sizes, sorted(stored.sizes)
-        curve._slope, curve._length = stored.cached, stored.length
-        curve.two_lengths, curve._stale = stored.two_lengths, bool(stored.sizes)
-        return curve
-
     def _set(self, n: int, seconds: float) -> None:
-        if n not in self._table:
+        if n not in self.sizes:
             insort(self._known, n)
-        self._table[n] = max(seconds, self.LEAST)
+        self.sizes[n] = max(seconds, self.LEAST)
 
     def _move(self, n: int, seconds: float) -> None:
         """Change a(n) by a live pass."""
@@ -214,25 +208,25 @@ class CostCurve:
 
     def _cached(self, n: int, context: int) -> float:
         """What the cache adds."""
-        return (self._slope[0] + self._slope[1] * n) * context
+        return (self.slope[0] + self.slope[1] * n) * context
 
     def _fit_slope(self, measured: Mapping[int, float], context: int) -> None:
         """b₀ and b₁, by least squares over what each size took more than at the table's length."""
         sizes = list(measured)
-        there = {n: self.seconds(n, self._length) for n in sizes}
-        added = [max(0.0, (measured[n] - there[n]) / (context - self._length)) for n in sizes]
+        there = {n: self.seconds(n, self.length) for n in sizes}
+        added = [max(0.0, (measured[n] - there[n]) / (context - self.length)) for n in sizes]
         each, fixed = np.polyfit(sizes, added, 1).tolist() if len(sizes) > 1 else (0.0, added[0])
         if each < 0.0:
             each, fixed = 0.0, float(np.mean(added))
-        self._slope = slope = max(0.0, fixed), each
+        self.slope = slope = max(0.0, fixed), each
         for n in sizes:
             # The cache's share cannot be most of what a pass takes where it is nearly empty.
-            self._set(n, max(0.5 * there[n], there[n] - (slope[0] + slope[1] * n) * self._length))
+            self._set(n, max(0.5 * there[n], there[n] - (slope[0] + slope[1] * n) * self.length))
         self.two_lengths = True
 
     def _near(self, n: int) -> float:
         """a(n): interpolated, and in proportion beyond the largest size."""
-        table, known = self._table, self._known
+        table, known = self.sizes, self._known
         if n in table:
             return table[n]
         if not known:

@@ -200,12 +200,12 @@ class Policy(Drafter):
         """Seconds of steps by their tokens, up to `most` + 1, at the table's pace; worked out anew
         when the table has changed or the context is longer. `plain`: seconds of a plain pass."""
         target = self._target.curve
-        of = self._target.setting, target.version, held >> 7
+        of = self._target.answers, target.version, held >> 7
         if self._costs[0] != of:
             before, earlier = self._costs[1], self._costs[0]
             self._costs = of, self._profile.verifying(held, self._most, target)
             if isinstance(earlier, tuple) and earlier[0] != of[0]:
-                # What recent steps brought, as if it had been at this setting.
+                # What recent steps brought, as if the pass had been shared by so many.
                 self._seconds *= self._costs[1][1] / before[1]
         found = self._costs[1][: most + 2]
         # Gains are measured by plain decoding, which plain passes know best.

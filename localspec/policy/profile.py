@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from typing import Any
+
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, TypeAdapter
 
 from localspec.decoding.sources import Source
 from localspec.policy.budget import Budget
 from localspec.policy.cost_curve import CostCurve
-from localspec.policy.records import ProfileRecord, SourceRecord, sources_of
 from localspec.policy.source_profile import SourceProfile
-from localspec.policy.thread_curves import ThreadCurves
+from localspec.policy.stored import Stored
 
 
-class PairProfile:
+@dataclass(eq=False)
+class PairProfile(Stored):
     """Cost curves, and what is known of each source that ever drafted for this target here.
 
     Attributes:
+        target: T(n) of the target.
         doubts: how many times in a row the curves were measured on a busy machine.
         measured_at: `Budget.seconds` when a pass was measured last.
         step_overhead, row_overhead: localspec's own seconds for a plain step, and per drafted
@@ -29,62 +33,37 @@ class PairProfile:
     OVERHEAD_RATE = 0.05
     KEPT = 0.9  # weight of an answer's length, for each one that was begun after it
 
-    def __init__(self) -> None:
-        self._sources: dict[str, SourceProfile] = {}
-        self._stored: dict[str, Any] = {}  # of sources that this session has not met
-        self.curves = ThreadCurves()
-        self._draft_threads = 0
-        self.forget()
-
-    @property
-    def target(self) -> CostCurve:
-        return self.curves.now
-
-    @property
-    def threads(self) -> int:
-        """On which the target's passes run; 0 until `use_threads` said so."""
-        return self.curves.threads
-
-    def use_threads(self, target: int, draft: int) -> None:
-        """Passes run on other counts of threads from now on."""
-        before = self.target.pace
-        self.curves.use(target)
-        self._draft_threads = draft
-        for source in self._sources.values():
-            source.curves.use(draft, before / self.target.pace)
+    target: CostCurve = field(default_factory=CostCurve)
+    budget: Budget = field(default_factory=Budget)
+    sources: dict[str, SourceProfile] = field(default_factory=dict)
+    doubts: NonNegativeInt = 0
+    measured_at: NonNegativeFloat = 0.0
+    answers: NonNegativeFloat = 0.0
+    said: NonNegativeFloat = 0.0
+    step_overhead: NonNegativeFloat = 40e-6
+    row_overhead: NonNegativeFloat = 30e-6
+    stock: PositiveFloat | None = None
 
     def forget(self) -> None:
         """Start anew, as on a machine that has never run this pair."""
-        self.curves = ThreadCurves(self.threads)
-        self.budget = Budget()
-        self.doubts, self.measured_at = 0, 0.0
-        self.stock: float | None = None
-        for source in self._sources.values():
-            source.curves = ThreadCurves(source.curves.threads)
-        self.forget_estimates()
+        self._become(PairProfile())
 
-    def forget_estimates(self) -> None:
-        """Forget what was learned from answers, keep what passes cost."""
-        self._stored.clear()
-        for source in self._sources.values():
-            source.forget_estimates()
-        self.answers = self.said = 0.0
-        self.step_overhead, self.row_overhead = 40e-6, 30e-6
+    def _become(self, other: PairProfile) -> None:
+        for one in fields(self):
+            setattr(self, one.name, getattr(other, one.name))
 
     def source(self, source: Source) -> SourceProfile:
         """The profile of a source, of an earlier session where there is one."""
-        found = self._sources.get(source.name)
+        found = self.sources.get(source.name)
         if found is None:
-            found = self._sources[source.name] = SourceProfile(source.priors)
-            found.curves.use(self._draft_threads)
-            if source.name in self._stored:
-                found.restore(SourceRecord.model_validate(self._stored.pop(source.name)))
+            found = self.sources[source.name] = SourceProfile()
+        found.meet(source.priors)
         return found
 
     def begin(self) -> None:
         """A new answer."""
         self.answers, self.said = self.answers * self.KEPT + 1.0, self.said * self.KEPT
-        for source in self._sources.values():
+        for source in self.sources.values():
             source.begin()
 
     @property
@@ -118,41 +97,29 @@ class PairProfile:
         return lambda n: costs.seconds(n, context) * costs.pace + each
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "target": self.curves.as_dict(),
-            "budget": self.budget.as_dict(),
-            "doubts": self.doubts,
-            "measured_at": self.measured_at,
-            "answers": self.answers,
-            "said": self.said,
-            "step_overhead": self.step_overhead,
-            "row_overhead": self.row_overhead,
-            "stock": self.stock,
-            "sources": self._stored | {name: s.as_dict() for name, s in self._sources.items()},
-        }
+        found: dict[str, Any] = _PROFILE.dump_python(self, mode="json")
+        return found
 
-    def learned(self) -> dict[str, Any]:
+    def restore(self, stored: Any) -> None:
+        """Take over what `as_dict` gave. Raises ValueError, and changes nothing, if it is no such
+        record."""
+        found = _PROFILE.validate_python(stored)
+        if stored.keys() != {one.name for one in fields(self)}:
+            raise ValueError("a field is missing")
+        self._become(found)
+
+    def learned(self) -> Any:
         """What answers have taught, by source, without what passes cost."""
-        return {
-            name: {k: v for k, v in source.as_dict().items() if k != "costs"}
-            for name, source in self._sources.items()
-        }
+        return _SOURCES.dump_python(self.sources, mode="json", exclude={"__all__": {"costs"}})
 
     def relearn(self, stored: Any) -> None:
         """Take over what `learned` gave, of the sources that there are. Raises ValueError
         otherwise."""
-        found = sources_of(stored)
-        for name in self._sources.keys() & found.keys():
-            self._sources[name].restore(found[name], costs=False)
+        found = _SOURCES.validate_python(stored)
+        for name in self.sources.keys() & found.keys():
+            found[name].costs = self.sources[name].costs
+            self.sources[name] = found[name]
 
-    def restore(self, stored: Any) -> None:
-        """Take over what `as_dict` gave, also of unknown sources. Raises ValueError, and changes
-        nothing, if it is no such record."""
-        record = ProfileRecord.model_validate(stored)
-        self.curves.restore(record.target)
-        self.budget = Budget.from_record(record.budget)
-        self.measured_at, self.doubts = record.measured_at, record.doubts
-        self.step_overhead, self.row_overhead = record.step_overhead, record.row_overhead
-        self.answers, self.said, self.stock = record.answers, record.said, record.stock
-        self._stored = stored["sources"]
-        self._sources.clear()
+
+_PROFILE = TypeAdapter(PairProfile)
+_SOURCES = TypeAdapter(dict[str, SourceProfile])

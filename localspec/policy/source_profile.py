@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field, PositiveFloat
 
 from localspec.policy.acceptance_estimator import AcceptanceEstimator
 from localspec.policy.cost_curve import CostCurve
-from localspec.policy.records import SITUATIONS, SourceRecord
-from localspec.policy.thread_curves import ThreadCurves
+from localspec.policy.stored import Stored
+
+SITUATIONS = 3
+"""Gains of a model source are learned apart by whether lookups offer nothing, something, or sure
+bets."""
 
 
-class Gain:
+@dataclass(eq=False)
+class Gain(Stored):
     """Tokens that something brings: a mean of the latest, and how many observations it counts
     for."""
 
     LATEST, EARLIER = 12.0, 6.0  # observations that count, at most; and those of earlier answers
     BONUS = 0.15  # tokens, over the root of the count (Lattimore & Szepesvári 2020, chapter 7)
 
-    def __init__(self, mean: float = 0.75, count: float = 1.0) -> None:
-        self.mean, self.count = mean, count
+    mean: float = 0.75
+    count: PositiveFloat = 1.0
 
     @property
     def hoped(self) -> float:
@@ -36,11 +43,12 @@ class Gain:
         self.mean += (tokens - self.mean) / self.count
 
 
-class SourceProfile:
+@dataclass(eq=False)
+class SourceProfile(Stored):
     """What is known of one source.
 
     Attributes:
-        curves: T(n) of its model, relative to the pace of the target's: a machine that changes
+        costs: T(n) of its model, relative to the pace of the target's: a machine that changes
             changes both. Empty for a lookup source.
         estimators: of acceptance, by kind of candidate.
         gains: of asking it beyond what was looked up, by situation, its first pass not taken off.
@@ -51,20 +59,25 @@ class SourceProfile:
     """Weight of a token in `saved`; what is left of a loss for each answer that it was left out
     of."""
 
-    def __init__(self, priors: Mapping[str, tuple[float, ...]]) -> None:
-        self._priors = dict(priors)
-        self.curves = ThreadCurves()
-        self.forget_estimates()
+    costs: CostCurve = field(default_factory=CostCurve)
+    estimators: dict[str, AcceptanceEstimator] = field(default_factory=dict)
+    gains: Annotated[list[Gain], Field(min_length=SITUATIONS, max_length=SITUATIONS)] = field(
+        default_factory=lambda: [Gain() for _ in range(SITUATIONS)]
+    )
+    saved: float | None = None
 
-    def forget_estimates(self) -> None:
-        """Forget what was learned from answers, keep what passes cost."""
-        self.estimators = {k: AcceptanceEstimator(prior) for k, prior in self._priors.items()}
-        self.gains = [Gain() for _ in range(SITUATIONS)]
-        self.saved: float | None = None
+    def __post_init__(self) -> None:
+        self._priors: Mapping[str, tuple[float, ...]] = {}
 
-    @property
-    def costs(self) -> CostCurve:
-        return self.curves.now
+    def meet(self, priors: Mapping[str, tuple[float, ...]]) -> None:
+        """The source is here: begin with its priors what has other features, or none."""
+        if priors is self._priors:
+            return
+        self._priors = priors
+        for kind, prior in priors.items():
+            known = self.estimators.get(kind)
+            if known is None or len(known.weights) != len(prior):
+                self.estimators[kind] = AcceptanceEstimator([*prior])
 
     def begin(self) -> None:
         """A new answer."""
@@ -82,21 +95,3 @@ class SourceProfile:
         """An answer is begun without it, in which it would have had to save so many."""
         if self.saved is not None:
             self.saved += (1.0 - self.LEFT_OUT) * (1.25 * needed - self.saved)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "costs": self.curves.as_dict(),
-            "estimators": {kind: e.as_dict() for kind, e in self.estimators.items()},
-            "gains": [[gain.mean, gain.count] for gain in self.gains],
-            "saved": self.saved,
-        }
-
-    def restore(self, stored: SourceRecord, *, costs: bool = True) -> None:
-        """Take over what `as_dict` gave; what passes cost only if `costs`."""
-        if costs:
-            self.curves.restore(stored.costs)
-        self.forget_estimates()
-        self.gains = [Gain(mean, count) for mean, count in stored.gains]
-        self.saved = stored.saved
-        for kind in self.estimators.keys() & stored.estimators.keys():
-            self.estimators[kind].restore(stored.estimators[kind])

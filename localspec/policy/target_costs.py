@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
@@ -10,7 +10,13 @@ from localspec.policy.worth import Bid
 
 
 class TargetCosts:
-    """Of an answer that is generated alone: what the profile says."""
+    """Of an answer that is generated alone: what the profile says.
+
+    Attributes:
+        answers: how many share a pass.
+    """
+
+    answers = 1
 
     def __init__(self, profile: PairProfile) -> None:
         self.profile = profile
@@ -18,11 +24,6 @@ class TargetCosts:
     @property
     def curve(self) -> CostCurve:
         return self.profile.target
-
-    @property
-    def setting(self) -> Hashable:
-        """Another one where all passes suddenly cost something else."""
-        return self.profile.threads
 
     def granted(self, context: int, bid: Callable[[], Bid]) -> tuple[int, float] | None:
         """How many candidates are verified, and seconds for each, if several answers decide

@@ -7,15 +7,10 @@ if these take less; more again when there is room. Waits double after attempts i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
-
-from localspec.policy.profile import PairProfile
-
-TARGET, DRAFT = "target", "draft"
 
 BUSY = 0.35
 ROOM = 0.3  # how far other processes may reach into a core that a thread of ours is to have
@@ -39,12 +34,13 @@ class Threaded(Protocol):
 
 
 class Threads:
-    """Decides on how many threads passes run, between two steps or two chunks of a prompt.
+    """Decides on how many threads passes run, between two steps or two chunks of a prompt; the
+    `localspec.llama.native_context.PassWatch` of the target.
 
     Args:
         counts: what to choose from; the largest is that of the cores.
         others: cores that other processes use at present; None where that is not known.
-        fixed: counts that do not change, by TARGET and DRAFT.
+        draft: whether the draft model's count changes, too.
         whole_prompts: prompts are not read in chunks, as on a device.
         reason: why the largest count, the end of a sentence.
     """
@@ -54,7 +50,7 @@ class Threads:
         counts: Sequence[int],
         *,
         others: Callable[[], float | None],
-        fixed: Mapping[str, int] | None = None,
+        draft: bool = True,
         whole_prompts: bool = False,
         reason: str = "no other program needs a core",
         clock: Callable[[], float] = perf_counter,
@@ -62,8 +58,8 @@ class Threads:
         self.counts = sorted(set(counts))
         self.count = self._applied = self.counts[-1]
         self.reason = reason
-        self.fixed = dict(fixed or {})
-        self._whole_prompts, self._others, self._clock = whole_prompts, others, clock
+        self._draft, self._whole_prompts = draft, whole_prompts
+        self._others, self._clock = others, clock
         self._recent: dict[tuple[int, int], float] = {}  # seconds, by count and kind of pass
         self._before = 0  # count before the trial under way, 0 without one
         self._tried: list[tuple[float, float]] = []  # its passes: seconds, and those before
@@ -72,7 +68,10 @@ class Threads:
         self._crowded = 0
         self._measuring = False
         self._passes: Sequence[Threaded] = ()
-        self._profile: PairProfile | None = None
+
+    @property
+    def all(self) -> bool:
+        return self._applied == self.counts[-1]
 
     @property
     def why(self) -> str:
@@ -81,14 +80,12 @@ class Threads:
             return f"{self.count}, {self.reason}"
         return f"{self.count} of {self.counts[-1]}: {self.reason}"
 
-    def serve(self, passes: Mapping[str, Threaded], profile: PairProfile) -> None:
-        """Decide for these passes, by TARGET and DRAFT, and for the curves of a profile."""
-        free = {name: each for name, each in passes.items() if name not in self.fixed}
-        self._passes, self._profile = [*free.values()], profile
+    def serve(self, target: Threaded, *draft: Threaded) -> None:
+        """Decide for these passes. Those of a draft model decide nothing: they are as fast on fewer
+        threads."""
         if len(self.counts) > 1:
-            for name, each in free.items():
-                each.watch = Watch(self, name)
-        self._apply()
+            self._passes = [target, *draft] if self._draft else [target]
+            target.watch = self
 
     @contextmanager
     def still(self) -> Iterator[None]:
@@ -110,23 +107,21 @@ class Threads:
     def between(self) -> None:
         """A step is over, and the next not planned."""
         if self.count != self._applied:
-            self._apply()
+            self._applied = self.count
+            for passes in self._passes:
+                passes.set_threads(self.count)
 
-    def chunk(self, user: str, context: int, most: int) -> int:
+    def chunk(self, context: int, most: int) -> int:
         """Tokens of the next chunk of a prompt."""
-        if self._measuring or len(self.counts) == 1 or self._whole_prompts:
+        if self._measuring or self._whole_prompts:
             return most
-        if user == TARGET:  # a draft model may read in another thread
-            self.between()
+        self.between()
         return min(most, CHUNK)
 
-    def passed(self, user: str, tokens: int, context: int, seconds: float) -> None:
-        """Learn from a pass. Those of a draft model decide nothing: they are as fast on fewer
-        threads."""
-        if self._measuring or len(self.counts) == 1 or seconds <= 0.0:
-            return
+    def passed(self, tokens: int, context: int, seconds: float) -> None:
+        """Learn from a pass."""
         # Within a step the count is that before the latest decision.
-        if user == TARGET and self.count == self._applied:
+        if not self._measuring and seconds > 0.0 and self.count == self._applied:
             self._last = self._clock()
             self._decide(tokens, seconds)
 
@@ -184,18 +179,3 @@ class Threads:
         if count > self.count:
             self.reason = "other processes leave room for them"
         self.count, self._since = count, self._clock()
-
-    def _apply(self) -> None:
-        count = self._applied = self.count
-        for passes in self._passes:
-            passes.set_threads(count)
-        if self._profile is not None:
-            self._profile.use_threads(self.fixed.get(TARGET, count), self.fixed.get(DRAFT, count))
-
-
-class Watch:
-    """The passes of one model, see `localspec.llama.native_context.PassWatch`."""
-
-    def __init__(self, threads: Threads, user: str) -> None:
-        self.chunk = partial(threads.chunk, user)
-        self.passed = partial(threads.passed, user)

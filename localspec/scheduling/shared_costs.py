@@ -13,7 +13,7 @@ all draft as much. The others count with what they have asked for, or with one r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heapreplace
 
 from localspec.llama.native_context import PassWatch
@@ -34,11 +34,9 @@ class SharedCosts:
         baselines: of passes without any draft, by the number of answers.
     """
 
-    def __init__(
-        self, profile: PairProfile, watches: Mapping[Wait, PassWatch | None] | None = None
-    ) -> None:
-        self.profile = profile
-        self._watches = watches or {}
+    def __init__(self, profile: PairProfile, watch: PassWatch | None = None) -> None:
+        """`watch`: of the target's passes."""
+        self.profile, self._watch = profile, watch
         self.baselines: dict[int, Baseline] = {}
         self._unconfirmed = 0
 
@@ -79,10 +77,12 @@ class SharedCosts:
     def passed(self, wait: Wait, requests: Sequence[Request], seconds: float) -> None:
         """Learn from a pass."""
         tokens, context = sum(request.tokens for request in requests), _context(requests)
-        watch, target = self._watches.get(wait), self.profile.target
-        if watch is not None:
-            watch.passed(tokens, context, seconds)
-        if wait is not Wait.TARGET or not target or any(request.long for request in requests):
+        target = self.profile.target
+        if wait is not Wait.TARGET:
+            return
+        if self._watch is not None:
+            self._watch.passed(tokens, context, seconds)
+        if not target or any(request.long for request in requests):
             return
         if len(requests) == 1:
             # Of an answer alone its planner learns, which knows what the pass was for.
@@ -174,8 +174,8 @@ class SharedTargetCosts(TargetCosts):
         return self._curve
 
     @property
-    def setting(self) -> Hashable:
-        return self.profile.threads, self._curve.answers
+    def answers(self) -> int:  # type: ignore[override]
+        return self._curve.answers
 
     def granted(self, context: int, bid: Callable[[], Bid]) -> tuple[int, float] | None:
         self._curve.look()

@@ -272,13 +272,11 @@ class SharedSeats(Seats):
         self._heads = [h.cache for seat in self.all if isinstance(h := seat.parts.head, FedHead)]
 
     def remember(self, sessions: Sessions, profile: PairProfile) -> None:
-        for head in self._heads:
-            head.watch, self._heads[0].beside = self._heads[0].watch, self._heads[1:]
+        if self._heads:
+            self._heads[0].beside = self._heads[1:]
         if sessions.files is not None:
             self.kept.disk = StoredTexts(sessions.files, profile, sessions.states.identity)
-        watches = [context.watch for context in self.contexts]
-        by_wait = dict(zip((Wait.TARGET, Wait.DRAFT), watches, strict=False))
-        self.passes.costs = SharedCosts(profile, by_wait)
+        self.passes.costs = SharedCosts(profile, self.contexts[0].watch)
 
     def clear(self) -> int:
         return self.kept.clear()

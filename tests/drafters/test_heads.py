@@ -39,7 +39,7 @@ def priced(parts: Parts, price: float = 0.05) -> PairProfile:
     """What passes cost; those of the head in passes of the target."""
     profile = profile_of(SHAPES["flat"], None)
     for source in sources(parts)[1]:
-        profile.source(source).curves.now = curve((price,) * 8)
+        profile.source(source).costs = curve((price,) * 8)
     return profile
 
 

@@ -84,8 +84,9 @@ def test_forgetting_drops_it_here_and_on_disk(measured: list[object]) -> None:
         ModelOptions(context=256, threads=1, kv_type_k="q8_0"),
         ModelOptions(context=256, threads=1, flash_attention="off"),
         ModelOptions(context=256, threads=1, draft_threads=1),
+        ModelOptions(context=256, threads=2),
     ],
-    ids=["kv", "flash", "draft threads"],
+    ids=["kv", "flash", "draft threads", "threads"],
 )
 def test_other_settings_are_measured_by_themselves(
     options: ModelOptions, measured: list[object]
@@ -96,25 +97,6 @@ def test_other_settings_are_measured_by_themselves(
         assert not engine.profile.target
     with localspec.load(draft=None, options=OPTIONS) as engine:
         assert not engine.profile.target
-
-
-def test_costs_on_other_threads_are_measured_by_themselves_and_what_was_learned_is_kept(
-    measured: list[object],
-) -> None:
-    with localspec.load(options=OPTIONS) as engine:
-        ask(engine)
-        learned = engine.profile.as_dict()["sources"]["model"]["estimators"]
-        alone = engine.profile.as_dict()["target"]["1"]
-    with localspec.load(options=ModelOptions(context=256, threads=2)) as engine:
-        assert engine.profile.as_dict()["sources"]["model"]["estimators"] == learned
-        assert not engine.profile.target
-        ask(engine)
-        assert len(measured) == 4
-        assert sorted(engine.profile.as_dict()["target"]) == ["1", "2"]
-        assert engine.profile.as_dict()["target"]["1"] == alone
-    with localspec.load(options=OPTIONS) as engine:
-        ask(engine)
-        assert len(measured) == 4
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def engine() -> Iterator[Engine]:
     with localspec.load(options=ModelOptions(context=512, threads=1, exact=True)) as opened:
         make_drafts_cheap(opened)
         for source in sources(inside.parts(opened))[1]:
-            costs = opened.profile.source(source).curves.now = FollowingCosts()
+            costs = opened.profile.source(source).costs = FollowingCosts()
             costs.learn({n: 0.004 * n for n in SIZES}, 0)  # a fifth of the target's, for each
         yield opened
 

@@ -42,9 +42,9 @@ def curve(shape: Sequence[float], unit: float = UNIT) -> Steady:
 def profile_of(target: Sequence[float], draft: Sequence[float] | None = (0.05,)) -> PairProfile:
     """Of a pair that has never run; `draft` in the same unit, None without a draft model."""
     profile = PairProfile()
-    profile.curves.now = curve(target)
+    profile.target = curve(target)
     if draft is not None:
-        profile.source(MODEL).curves.now = curve(draft)
+        profile.source(MODEL).costs = curve(draft)
     return profile
 
 

@@ -119,10 +119,9 @@ def test_same_evidence_for_long_does_not_upset_the_rest(features: tuple[float, .
         estimator.learn(other, False)
         estimator.learn(other, True)
     estimator.begin()
-    stored = estimator.as_dict()
-    assert np.isfinite(stored["weights"]).all()
-    assert np.abs(stored["weights"]).max() < 20.0
-    assert np.linalg.eigvalsh(np.array(stored["variance"])).min() > -1e-9, "no longer a variance"
+    assert np.isfinite(estimator.weights).all()
+    assert np.abs(estimator.weights).max() < 20.0
+    assert np.linalg.eigvalsh(np.array(estimator.variance)).min() > -1e-9, "no longer a variance"
     assert 0.02 < estimator.predict(other) < 0.98
     assert 0.0 < before < 1.0
     assert estimator.predict(features) == pytest.approx(0.9, abs=0.15)
@@ -137,7 +136,7 @@ def test_rounding_does_not_grow_over_months() -> None:
     hits = (rng.random(100_000) < 0.6).tolist()
     for number, hit in zip(which, hits, strict=True):
         estimator.learn(seen[number].tolist(), hit)
-    variance = np.array(estimator.as_dict()["variance"])
+    variance = np.array(estimator.variance)
     assert (variance == variance.T).all()
     assert np.linalg.eigvalsh(variance).min() > 0.0
     estimator.begin()

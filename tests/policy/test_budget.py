@@ -19,8 +19,7 @@ from localspec.policy.growing import Growing
 from localspec.policy.policy import AUTO, Policy
 from localspec.policy.profile import PairProfile
 from localspec.policy.reasons import UNCOVERED
-from localspec.policy.records import SITUATIONS
-from localspec.policy.source_profile import Gain
+from localspec.policy.source_profile import SITUATIONS, Gain
 from tests.policy.adversaries import WORDS, natural
 from tests.policy.lookups import ListedSource, expects
 from tests.policy.measuring import MODEL, UNIT, profile_of

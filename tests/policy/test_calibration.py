@@ -41,8 +41,8 @@ def test_every_size_is_measured_where_there_is_time(context: Context) -> None:
     curve = CostCurve()
     context.extend([1, 2, 3])
     calibrate(context, curve, AMPLE)
-    table = curve.as_dict()["sizes"]
-    assert {int(n) for n in table} == {n for n in SIZES if n <= context.max_draft + 1}
+    table = curve.sizes
+    assert set(table) == {n for n in SIZES if n <= context.max_draft + 1}
     assert all(seconds > 0.0 for seconds in table.values())
     assert curve.seconds(32, 0) > curve.seconds(1, 0)
 
@@ -50,17 +50,16 @@ def test_every_size_is_measured_where_there_is_time(context: Context) -> None:
 def test_without_time_the_most_telling_sizes_are_measured(context: Context) -> None:
     curve = CostCurve()
     calibrate(context, curve, NONE)
-    table = curve.as_dict()["sizes"]
-    assert {int(n) for n in table} == set(SIZES[:2])
+    table = curve.sizes
+    assert set(table) == set(SIZES[:2])
 
 
 def test_longer_context_is_measured_too(model: Model) -> None:
     context, curve = opened(model, 1024), CostCurve()
     calibrate(context, curve, AMPLE)
-    stored = curve.as_dict()
-    assert set(stored["sizes"]) == {str(n) for n in SIZES}
-    assert stored["length"] < FAR_LENGTH
-    assert sum(stored["cached"]) > 0.0, "what the cache adds was measured"
+    assert set(curve.sizes) == set(SIZES)
+    assert curve.length < FAR_LENGTH
+    assert sum(curve.slope) > 0.0, "what the cache adds was measured"
     assert context.tokens == []
     assert curve.seconds(4, 8 * FAR_LENGTH) > curve.seconds(4, 0) > 0.0
     context.close()
@@ -116,8 +115,7 @@ def test_recurrent_model_is_measured_without_a_second_context(tmp_path: Path) ->
     with Model(path, ModelOptions()) as model:
         context, curve = opened(model, 1024), CostCurve()
         calibrate(context, curve, AMPLE)
-        table = curve.as_dict()["sizes"]
-        assert {int(n) for n in table} == {n for n in SIZES if n <= context.max_draft + 1}
+        assert set(curve.sizes) == {n for n in SIZES if n <= context.max_draft + 1}
         assert context.tokens == []
         context.close()
 

@@ -12,7 +12,6 @@ import pytest
 from localspec.policy.baseline import Baseline
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
-from localspec.policy.records import CurveRecord
 
 TILES = {1: 1.0, 2: 1.8, 3: 2.6, 4: 1.7, 5: 2.5, 6: 3.3, 7: 4.1, 8: 3.1}
 """Made-up milliseconds of a machine whose kernels work in tiles of four."""
@@ -214,7 +213,7 @@ def test_plain_passes_behind_larger_ones_come_in_twos_at_first() -> None:
 
 
 def test_curve_of_an_earlier_session_says_nothing_of_todays_pace() -> None:
-    curve = CostCurve.from_record(CurveRecord.model_validate(curve_of(TILES).as_dict()))
+    curve = CostCurve(curve_of(TILES).sizes)
     assert curve.doubtful(0)
     curve.observe(4, 0, 3 * TILES[4])
     assert curve.doubtful(0)
@@ -241,7 +240,7 @@ def test_what_plain_passes_take_stays_what_plain_passes_said(context: int, times
 def verifying(curve: CostCurve) -> list[float]:
     """T(n) as decisions see it, up to 8; localspec's own work is nothing beside it."""
     profile = PairProfile()
-    profile.curves.now, profile.step_overhead, profile.row_overhead = curve, 0.0, 0.0
+    profile.target, profile.step_overhead, profile.row_overhead = curve, 0.0, 0.0
     return profile.verifying(0, 7)
 
 

@@ -160,7 +160,7 @@ def test_new_answer_drops_what_was_particular_to_the_last() -> None:
 def test_short_passes_are_not_held_up_by_planning(seconds: float, rests: bool) -> None:
     """Where a pass takes half a millisecond, few steps are planned in vain, and it is said."""
     profile, lookup = profile_of(SHAPES["ruinous"], None), ListedSource(())
-    profile.curves.now = curve(SHAPES["ruinous"], seconds)
+    profile.target = curve(SHAPES["ruinous"], seconds)
     policy, said = policy_of(profile, lookup, model=False), []
     for _ in range(400):
         plan = policy.plan(session())
@@ -174,7 +174,7 @@ def test_short_passes_are_not_held_up_by_planning(seconds: float, rests: bool) -
 
 def test_what_is_drafted_ends_the_rests() -> None:
     profile, lookup = profile_of(SHAPES["flat"], None), ListedSource(())
-    profile.curves.now = curve(SHAPES["flat"], 5e-4)
+    profile.target = curve(SHAPES["flat"], 5e-4)
     policy, at = policy_of(profile, lookup, model=False), session()
     for _ in range(100):
         policy.observe(step_of(policy.plan(at), seconds=(5e-4, 5e-4, 0.0)))

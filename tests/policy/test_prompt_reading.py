@@ -70,7 +70,7 @@ def test_what_is_not_measured_is_read(known: str) -> None:
     profile = profile_of(SHAPES["flat"], None)
     if known == "draft":
         profile = PairProfile()
-        profile.source(MODEL).curves.now = curve(READING)
+        profile.source(MODEL).costs = curve(READING)
     assert pays(profile, reads=60, longest=1)
 
 

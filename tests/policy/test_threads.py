@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localspec.policy.profile import PairProfile
-from localspec.policy.threads import DRAFT, GAP, TARGET, Threads
+from localspec.policy.threads import GAP, Threads
 
 Load = Callable[[float], float]  # other processes that want a core each, by the time
 
@@ -97,7 +96,7 @@ def threads_of(machine: Machine) -> Threads:
 
 
 def a_pass(machine: Machine, chosen: Threads, hiccup: float = 0.0) -> None:
-    chosen.passed(TARGET, 1, 100, machine.run(chosen.count) + hiccup)
+    chosen.passed(1, 100, machine.run(chosen.count) + hiccup)
     chosen.between()
 
 
@@ -239,18 +238,17 @@ def test_a_machine_that_is_slower_altogether_keeps_its_threads() -> None:
 
 
 def test_one_count_is_never_left() -> None:
-    chosen = Threads([2], others=lambda: 2.0, clock=lambda: 0.0)
-    for _ in range(50):
-        chosen.passed(TARGET, 1, 0, 1.0)
-    assert chosen.count == 2
-    assert chosen.chunk(TARGET, 0, 512) == 512
+    chosen, passes = Threads([2], others=lambda: 2.0, clock=lambda: 0.0), Passes()
+    chosen.serve(passes)
+    assert passes.watch is None
+    assert passes.counts == []
 
 
 def test_an_unknown_load_moves_nothing() -> None:
     chosen = Threads([2, 1], others=lambda: None)
     chosen.begin()
     for seconds in (0.01,) * 20 + (1.0,) * 20:
-        chosen.passed(TARGET, 1, 0, seconds)
+        chosen.passed(1, 0, seconds)
     assert chosen.count == 2
 
 
@@ -260,7 +258,7 @@ def test_an_answer_after_a_pause_begins_on_what_fits(load: float, count: int) ->
     chosen = Threads([2, 1], others=lambda: used, clock=lambda: time)
     for _ in range(20):
         time += 0.1
-        chosen.passed(TARGET, 1, 0, 0.1 if chosen.count == 2 else 0.02)
+        chosen.passed(1, 0, 0.1 if chosen.count == 2 else 0.02)
         chosen.between()
     assert "1 of 2: other processes use 1.0 cores" in chosen.why
     used = load
@@ -283,13 +281,10 @@ class Passes:
         self.counts.append(count)
 
 
-def test_a_count_changes_between_steps_and_the_curves_with_it() -> None:
-    used, time, profile, target, draft = 0.0, 0.0, PairProfile(), Passes(), Passes()
-    chosen = Threads([2, 1], others=lambda: used, fixed={DRAFT: 2}, clock=lambda: time)
-    chosen.serve({TARGET: target, DRAFT: draft}, profile)
-    assert (target.counts, draft.counts, profile.threads) == ([2], [], 2)
-    assert draft.watch is None
-    profile.target.learn({1: 0.01, 4: 0.02}, 0)
+def test_a_count_changes_between_steps_only() -> None:
+    used, time, target, draft = 0.0, 0.0, Passes(), Passes()
+    chosen = Threads([2, 1], others=lambda: used, draft=False, clock=lambda: time)
+    chosen.serve(target, draft)
     used, time = 1.0, 1.0
     with chosen.still():
         target.watch.passed(1, 0, 1.0)
@@ -297,13 +292,11 @@ def test_a_count_changes_between_steps_and_the_curves_with_it() -> None:
     for _ in range(3):
         target.watch.passed(1, 0, 1.0)
     assert chosen.count == 1
-    assert (target.counts, profile.threads) == ([2], 2), "a step goes on as it began"
+    assert target.counts == [], "a step goes on as it began"
     chosen.between()
-    assert (target.counts, draft.counts, profile.threads) == ([2, 1], [], 1)
-    curve = profile.target
-    assert curve.seconds(4, 0) / curve.seconds(1, 0) == pytest.approx(2.0), "its shape is borrowed"
-    assert 0.015 < curve.seconds(1, 0) * curve.pace < 0.02
-    again = PairProfile()
-    again.restore(profile.as_dict())
-    again.use_threads(2, 2)
-    assert again.target.seconds(1, 0) == pytest.approx(0.01)
+    assert (target.counts, draft.counts) == ([1], [])
+    chosen = Threads([2, 1], others=lambda: used, clock=lambda: time)
+    chosen.serve(target, draft)
+    chosen.count = 1
+    chosen.between()
+    assert (target.counts, draft.counts) == ([1, 1], [1])

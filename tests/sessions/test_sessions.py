@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -103,8 +104,7 @@ def test_what_was_learned_comes_back(tmp_path: Path) -> None:
         lookups, models = sources(inside.parts(engine))
         profile = engine.profile
         return [
-            [e.as_dict() for e in profile.source(s).estimators.values()]
-            for s in [*lookups, *models]
+            [asdict(e) for e in profile.source(s).estimators.values()] for s in [*lookups, *models]
         ]
 
     path = tmp_path / "a.session"

@@ -105,8 +105,8 @@ def make_drafts_cheap(engine: Engine, *, draft: float = 0.001) -> None:
     profile = engine.profile
     # localspec's own work takes what it takes, which agreed costs at another pace would multiply.
     profile.step_overhead = profile.row_overhead = profile.OVERHEAD_RATE = 0.0
-    profile.curves.now = AgreedCosts()
+    profile.target = AgreedCosts()
     profile.target.learn({n: target_seconds(n) for n in SIZES}, 0)
     for source in sources(inside.parts(engine))[1]:
-        costs = profile.source(source).curves.now = FollowingCosts()
+        costs = profile.source(source).costs = FollowingCosts()
         costs.learn(dict.fromkeys(SIZES, draft), 0)
