@@ -123,7 +123,6 @@ class Engine(Generating):
                 target,
                 None if model is None else cache,  # a head's is not kept
                 model.mapped if isinstance(model, HeterogeneousDraftModel) else None,
-                self.profile,
                 identity(store.identity),
             ),
             prompt_cache,

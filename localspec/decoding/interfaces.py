@@ -46,27 +46,13 @@ class Plan(NamedTuple):
 PROMPT = Plan(None, reason="the first token comes with the prompt's own pass")
 
 
-class Expectation(NamedTuple):
-    """What a draft was expected to bring.
-
-    Attributes:
-        tokens, seconds: of the step, the target's own token and drafting included.
-        chances: by node, to be accepted if its parent is.
-        plain: seconds of a plain step.
-    """
-
-    tokens: float
-    seconds: float
-    chances: Mapping[int, float]
-    plain: float
-
-
 class Draft(NamedTuple):
-    """A tree, or the reason why it is empty ("": the plan's)."""
+    """A tree, or the reason why it is empty ("": the plan's). `foreseen`: seconds that the step is
+    expected to take, drafting included."""
 
     tree: TokenTree
     reason: str = ""
-    expectation: Expectation | None = None
+    foreseen: float | None = None
 
 
 class PassRequest(NamedTuple):

@@ -93,13 +93,10 @@ class Candidates:
         order, reaches, firm = self._order()
         count = self._worth.count(reaches, firm) if granted is None else granted
         tree, nodes = TokenTree(), {ROOT: ROOT}
-        self.chances: dict[int, float] = {}
         self.tokens = 1.0  # expected
         for number in sorted(order[:count]):
             one = self.candidates[number]
-            node = tree.add(one.token, nodes[one.parent], one.source, one.proposal)
-            nodes[number] = node
-            self.chances[node] = one.chance
+            nodes[number] = tree.add(one.token, nodes[one.parent], one.source, one.proposal)
             self.tokens += one.reach
         return tree
 

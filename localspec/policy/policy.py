@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
 
-from localspec.decoding.interfaces import Draft, Drafter, Expectation, Limits, Plan, Step
+from localspec.decoding.interfaces import Draft, Drafter, Limits, Plan, Step
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.sources import LookupSource, ModelSource
@@ -241,10 +241,8 @@ class Policy(Drafter):
         # Of asking, its first pass not taken off.
         value = growing.tokens - worth.rate * (verifying + sum(passes[1:]))
         self._gain = max(0.0, value - self._lookup_worth)
-        expectation = Expectation(
-            growing.tokens, verifying + sum(passes), growing.chances, worth.seconds[1]
-        )
-        return Draft(tree, reasons.REJECTED if passes else reasons.UNLIKELY, expectation)
+        reason = reasons.REJECTED if passes else reasons.UNLIKELY
+        return Draft(tree, reason, verifying + sum(passes))
 
     @property
     def native_seconds(self) -> float:
@@ -306,11 +304,11 @@ class Policy(Drafter):
         profile, tokens = self._profile, len(step.tokens)
         drafted, slower = bool(step.tree.tokens) or step.draft_seconds > 0.0, 1.0
         if drafted:
-            seconds, expected, over = step.seconds, step.draft.expectation, 0.0
+            seconds, expected, over = step.seconds, step.draft.foreseen, 0.0
             if expected is not None and plain:
                 unhurried = self._target.curve.seconds(1, step.context_length)
                 # What seems quicker than a plain step was measured at another pace.
-                foreseen = plain * max(1.0, expected.seconds / unhurried)
+                foreseen = plain * max(1.0, expected / unhurried)
                 seconds = min(seconds, self.INTERRUPTED * foreseen)
                 slower = seconds / foreseen
                 over = max(0.0, seconds - foreseen)

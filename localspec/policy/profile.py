@@ -108,18 +108,5 @@ class PairProfile(Stored):
             raise ValueError("a field is missing")
         self._become(found)
 
-    def learned(self) -> Any:
-        """What answers have taught, by source, without what passes cost."""
-        return _SOURCES.dump_python(self.sources, mode="json", exclude={"__all__": {"costs"}})
-
-    def relearn(self, stored: Any) -> None:
-        """Take over what `learned` gave, of the sources that there are. Raises ValueError
-        otherwise."""
-        found = _SOURCES.validate_python(stored)
-        for name in self.sources.keys() & found.keys():
-            found[name].costs = self.sources[name].costs
-            self.sources[name] = found[name]
-
 
 _PROFILE = TypeAdapter(PairProfile)
-_SOURCES = TypeAdapter(dict[str, SourceProfile])

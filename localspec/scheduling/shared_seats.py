@@ -275,7 +275,7 @@ class SharedSeats(Seats):
         if self._heads:
             self._heads[0].beside = self._heads[1:]
         if sessions.files is not None:
-            self.kept.disk = StoredTexts(sessions.files, profile, sessions.states.identity)
+            self.kept.disk = StoredTexts(sessions.files, sessions.states.identity)
         self.passes.costs = SharedCosts(profile, self.contexts[0].watch)
 
     def clear(self) -> int:

@@ -13,7 +13,6 @@ from localspec.drafters.mapped_cache import MappedCache
 from localspec.errors import NativeError, SessionError
 from localspec.llama.context import Context
 from localspec.llama.native_context import CacheFull
-from localspec.policy.profile import PairProfile
 from localspec.sessions.session_file import FORMAT, Damaged, Part, SessionFile, write
 
 TARGET, DRAFT = "target", "draft"
@@ -21,18 +20,17 @@ _ALIGNMENT = f"{DRAFT}.held", f"{DRAFT}.stops"
 
 
 class CacheStates:
-    """The caches of a pair, and what else belongs to a conversation: estimates of the profile, and
-    alignment (`mapped`) of a draft model with another vocabulary."""
+    """The caches of a pair, and the alignment (`mapped`) of a draft model with another
+    vocabulary."""
 
     def __init__(
         self,
         target: Context,
         draft: Context | None,
         mapped: MappedCache | None,
-        profile: PairProfile,
         identity: Mapping[str, Any],
     ) -> None:
-        self._target, self._mapped, self._profile = target, mapped, profile
+        self._target, self._mapped = target, mapped
         self._caches = {TARGET: target} if draft is None else {TARGET: target, DRAFT: draft}
         self.identity = dict(identity) | {"format": FORMAT}
 
@@ -75,7 +73,6 @@ class CacheStates:
         facts = {
             "identity": self.identity,
             "lengths": {DRAFT: 0} | lengths,
-            "learned": self._profile.learned(),
             "conversation": conversation,
         }
         return facts, parts
@@ -105,10 +102,6 @@ class CacheStates:
             raise
         except (SessionError, NativeError) as error:
             notes.append(str(error).rstrip("."))
-        try:
-            self._profile.relearn(file.facts.get("learned"))
-        except ValueError as error:
-            notes.append(f"what was learned is damaged ({error})")
         return notes
 
     def _differs(self, file: SessionFile, of: str) -> str | None:

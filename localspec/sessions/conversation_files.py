@@ -19,7 +19,6 @@ from localspec.files import remove_abandoned
 from localspec.identity import fingerprint
 from localspec.llama.context import Context
 from localspec.llama.native_context import CacheFull
-from localspec.policy.profile import PairProfile
 from localspec.sessions.cache_states import TARGET, CacheStates
 from localspec.sessions.session_file import Part, SessionFile, discard, write
 
@@ -129,10 +128,8 @@ class StoredTexts:
     """Conversations of an engine with several answers, written in a thread of its own, as answers
     wait for whoever drops one."""
 
-    def __init__(
-        self, files: ConversationFiles, profile: PairProfile, identity: Mapping[str, Any]
-    ) -> None:
-        self._files, self._profile, self._identity = files, profile, identity
+    def __init__(self, files: ConversationFiles, identity: Mapping[str, Any]) -> None:
+        self._files, self._identity = files, identity
         self.best = files.best
         self._writer = ThreadPoolExecutor(1, "localspec-texts")
         self._known: list[list[int]] = []
@@ -164,4 +161,4 @@ class StoredTexts:
         self._writer.shutdown()
 
     def _states(self, target: Context, draft: Context | None) -> CacheStates:
-        return CacheStates(target, draft, None, self._profile, self._identity)
+        return CacheStates(target, draft, None, self._identity)

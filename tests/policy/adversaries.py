@@ -250,9 +250,9 @@ def answers(
                 continue
             figures.steps.append(step)
             figures.sizes.append(read)
-            expected = step.draft.expectation
+            expected = step.draft.foreseen
             pace = profile.target.pace
-            figures.foreseen.append(0.0 if expected is None else expected.seconds * pace)
+            figures.foreseen.append(0.0 if expected is None else expected * pace)
             figures.seconds.append(step.seconds)
             figures.tokens.append(len(step.tokens))
             plain = target.plain[first + number] + 2 * OWN

@@ -81,8 +81,8 @@ def seconds_of(profile: PairProfile, step: Step) -> tuple[float, float]:
     """What the step's passes cost by the curves: the target's, the draft model's, of which what
     was expected tells."""
     verified = profile.target.seconds(1 + len(step.tree), step.context_length)
-    expected, own = step.draft.expectation, profile.step_overhead
+    expected, own = step.draft.foreseen, profile.step_overhead
     if expected is None:
         return verified, 0.0
     own += (1 + len(step.tree)) * profile.row_overhead
-    return verified, max(0.0, expected.seconds - verified - own)
+    return verified, max(0.0, expected - verified - own)

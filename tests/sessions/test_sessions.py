@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams, SessionError, paths
-from localspec.drafters.composition import sources
 from localspec.sessions import conversation_files
 from localspec.sessions.session_file import SessionFile, write
 from tests.sessions.test_session_file import files_of_at_most
@@ -97,27 +95,6 @@ def test_it_goes_on_as_the_one_that_was_never_interrupted(
         assert again.stats.notices == []
         assert again.stats.cached_tokens == wanted.stats.cached_tokens > 300
         check_same(engine, wanted, again, 0.0 if way == "plain" else plain_answers.noise)
-
-
-def test_what_was_learned_comes_back(tmp_path: Path) -> None:
-    def known(engine: Engine) -> list[Any]:
-        lookups, models = sources(inside.parts(engine))
-        profile = engine.profile
-        return [
-            [asdict(e) for e in profile.source(s).estimators.values()] for s in [*lookups, *models]
-        ]
-
-    path = tmp_path / "a.session"
-    with opened() as engine:
-        messages = turns(engine, Drafting(), path)
-        learned = known(engine)
-    with opened() as engine:
-        assert known(engine) != learned
-        engine.open_session(path)
-        inside.sessions(engine).recall([1, *SessionFile(path).part("target.tokens")])
-        assert caches(engine)[0] == [], "another text"
-        goes_on(engine, messages, PLAIN)
-        assert known(engine) == learned
 
 
 @pytest.mark.parametrize("kind", ["the target's", "permuted", "sentencepiece"])
