@@ -21,10 +21,10 @@ from localspec.drafters.registry import Parts
 from localspec.errors import UsageError
 from localspec.llama.native_context import CacheFull
 from localspec.llama.pictures import Picture
+from localspec.llama.threads import Threads
 from localspec.policy.calibration import Calibration
 from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
-from localspec.policy.threads import Threads
 from localspec.prompting.detokenizer import Detokenizer
 from localspec.scheduling.scheduler import Scheduler
 from localspec.scheduling.seats import Seat

@@ -27,11 +27,11 @@ from localspec.drafters.composition import require, sources
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.options import Drafting
 from localspec.errors import EngineBusy, SessionError, UsageError
+from localspec.llama.threads import Threads
 from localspec.policy.calibration import Calibration
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
 from localspec.policy.store import ProfileStore
-from localspec.policy.threads import Threads
 from localspec.prompting.detokenizer import Detokenizer
 from localspec.prompting.prompt import Prompt, PromptBuilder
 from localspec.prompting.template import Message

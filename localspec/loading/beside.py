@@ -16,13 +16,13 @@ from localspec.llama import library
 from localspec.llama.embeddings import LONGEST, Embedder
 from localspec.llama.kernels_file import OFF
 from localspec.llama.options import ModelOptions
+from localspec.llama.other_processes import OtherProcesses
+from localspec.llama.threads import thread_choice
 from localspec.loading.cost_identity import cost_identity
 from localspec.loading.load import load
 from localspec.loading.opening import open_context
-from localspec.loading.thread_choice import thread_choice
 from localspec.pairing import memory
 from localspec.pairing.memory import MemoryNeed, place
-from localspec.policy.other_processes import OtherProcesses
 from localspec.policy.store import ProfileStore
 from localspec.scheduling.seats import Seats
 from localspec.text import gibibytes

@@ -24,7 +24,9 @@ from localspec.llama import library
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
+from localspec.llama.other_processes import OtherProcesses
 from localspec.llama.shared_context import SharedContext
+from localspec.llama.threads import side_by_side, thread_choice
 from localspec.loading.cost_identity import cost_identity
 from localspec.loading.draft import ChosenDraft, Reference, draft_for
 from localspec.loading.heads import open_own_mtp
@@ -38,8 +40,6 @@ from localspec.loading.opening import (
     open_target,
 )
 from localspec.loading.same_bits import batch_invariant, equal_passes, keep_same_bits
-from localspec.loading.thread_choice import side_by_side, thread_choice
-from localspec.policy.other_processes import OtherProcesses
 from localspec.policy.store import ProfileStore
 from localspec.scheduling.seats import Seats
 from localspec.scheduling.shared_seats import SharedSeats

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from localspec.decoding.caches import Cache
 from localspec.decoding.sources import ModelSource
 from localspec.policy.cost_curve import SIZES, CostCurve
 from localspec.policy.profile import PairProfile
-from localspec.policy.threads import Threads
+
+if TYPE_CHECKING:
+    from localspec.llama.threads import Threads
 
 WHOLE = (1.4, 0.35)
 """Seconds for the target and for the draft model where a measurement is asked for."""

@@ -8,8 +8,10 @@ import pytest
 
 import localspec
 from localspec import Engine, ModelOptions, SamplingParams
-from localspec.llama import library, thread_counts
-from localspec.policy.threads import Threads
+from localspec.llama import library
+from localspec.llama.threads import Threads
+from localspec.policy import calibration
+from localspec.policy.calibration import calibrate
 from tests.support import inside
 from tests.support.greedy import CLEAR
 from tests.support.sessions import make_drafts_cheap
@@ -21,7 +23,7 @@ GREEDY = SamplingParams(temperature=0)
 
 @pytest.fixture
 def two_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread_counts, "thread_counts", lambda: [1, 2])  # however many there are
+    monkeypatch.setattr(library, "default_threads", lambda: 2)  # however many there are
 
 
 @pytest.fixture
@@ -50,6 +52,18 @@ def test_restless_threads_leave_the_answer_as_it_is(
     auto.calibrate()
     assert not used, "what is measured says nothing of the present"
     assert auto.profile.target
+
+
+def test_costs_on_fewer_threads_are_measured_again(
+    auto: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibration, "calibrate", lambda *arguments: calibrate(*arguments) or True)
+    threads = inside.threads(auto)
+    for count, doubts in ((1, 1), (2, 0)):
+        threads.count = count
+        threads.between()
+        auto.calibrate()
+        assert auto.profile.doubts == doubts
 
 
 def test_a_fixed_count_is_told_and_never_left() -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from localspec import ModelOptions, UsageError
-from localspec.llama import openmp, thread_counts
+from localspec.llama import openmp
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import LEAST_CHUNK, thread_count
@@ -58,20 +57,6 @@ def test_a_watched_prompt_is_read_in_chunks_and_every_pass_is_told(context: Cont
         assert len(rows) == LEAST_CHUNK + 1, "all of them are wanted, so they stay together"
     finally:
         context.watch = None
-
-
-def test_performance_cores_are_told_apart_where_the_system_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    listed = tmp_path / "cpus"
-    monkeypatch.setattr(thread_counts, "_PERFORMANCE", listed)
-    monkeypatch.setattr(sys, "platform", "linux")
-    assert thread_counts.performance_cores() is None
-    # Processors that this machine does not have stand for a core each.
-    listed.write_text("100000-100005,100008\n", encoding="ascii")
-    assert thread_counts.performance_cores() == 7
-    listed.write_text("", encoding="ascii")
-    assert thread_counts.performance_cores() is None
 
 
 @pytest.mark.parametrize(("text", "count"), [("2", 2), (" auto", "auto"), ("-1", -1), ("x", "x")])

@@ -14,7 +14,7 @@ from localspec.decoding.sampling import Rows
 from localspec.drafters.registry import Parts
 from localspec.llama.context import Context
 from localspec.llama.target import LlamaTarget
-from localspec.policy.threads import Threads
+from localspec.llama.threads import Threads
 from localspec.scheduling.scheduler import Scheduler
 from localspec.scheduling.seats import Seat
 from localspec.scheduling.shared_seats import SharedSeats

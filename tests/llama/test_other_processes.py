@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from localspec.policy.other_processes import OtherProcesses
+from localspec.llama.other_processes import OtherProcesses
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,11 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, Protocol
 
+from localspec.llama import library
+from localspec.llama.model import Model
+from localspec.llama.options import ModelOptions
+from localspec.llama.other_processes import OtherProcesses
+
 BUSY = 0.35
 ROOM = 0.3  # how far other processes may reach into a core that a thread of ours is to have
 WINDOW, LONG = 4, 1.0  # passes of a trial; two will do that took so many seconds
@@ -179,3 +184,37 @@ class Threads:
         if count > self.count:
             self.reason = "other processes leave room for them"
         self.count, self._since = count, self._clock()
+
+
+def thread_choice(options: ModelOptions, target: Model, others: OtherProcesses) -> Threads:
+    """As options say: all physical cores, half of them, or one."""
+    cores = library.default_threads()
+    counts, reason = [cores, max(1, cores // 2), 1], "no other program needs a core"
+    if options.fixed_threads is not None:
+        counts, reason = [options.fixed_threads], "as asked for"
+    elif target.on_device:
+        # Trials would teach nothing: no count makes its passes faster.
+        counts, reason = [cores], "as a device computes the model's layers"
+    elif options.rpc:
+        # What its passes take says nothing about the processor of this machine.
+        counts, reason = [cores], "the passes run on other machines"
+    elif cores == 1:
+        reason = "the only core"
+    return Threads(
+        counts,
+        others=others,
+        draft=options.draft_threads is None,
+        whole_prompts=library.accelerated(),
+        reason=reason,
+    )
+
+
+def side_by_side(options: ModelOptions) -> bool:
+    """Whether target and draft model have devices, or cores, of their own."""
+    if options.rpc:
+        return True  # its passes keep other machines busy
+    if options.draft_gpu_layers not in (None, options.gpu_layers):
+        return library.accelerated()
+    if options.draft_threads is None or options.fixed_threads is None:
+        return False  # "auto" gives the target all cores that are free
+    return options.fixed_threads + options.draft_threads <= library.default_threads()

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localspec.policy.threads import GAP, Threads
+from localspec.llama.threads import GAP, Threads
 
 Load = Callable[[float], float]  # other processes that want a core each, by the time
 
