@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
 
 from localspec.decoding.interfaces import Drafter, Limits, Plan, Planner
@@ -14,13 +11,11 @@ from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.named import NamedDrafter
 from localspec.drafters.options import Drafting
 from localspec.drafters.parallel import ParallelReader
-from localspec.drafters.registry import REGISTRY, Parts
+from localspec.drafters.registry import Parts
 from localspec.errors import UsageError
 from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
 from tests.policy.measuring import profile_of
-from tests.support.learned import learned
-from tests.support.toy_heads import toy_head
 from tests.support.toys import AS_IS, GREEDY, ToyCache, session_of, started
 
 LIMITS = Limits(capacity=64, max_draft=32, max_leaves=16)
@@ -108,22 +103,9 @@ def test_any_shape_forces_the_choice(drafting: Drafting) -> None:
         assert drafting.forced
 
 
-HEADED = started([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
-
-
-@pytest.mark.parametrize("name", REGISTRY)
-def test_drafter_by_name(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    parts = replace(pair(), datastore=learned([1, 2, 3]))
-    if REGISTRY[name].needs_head:
-        parts = replace(parts, head=toy_head(REGISTRY[name].needs_head, HEADED))
-    planner, drafter = chosen(Drafting(drafter=name, depth=5, width=2), parts)
-    plan = planner.plan(session())
-    assert (plan.drafter, plan.depth, plan.width) == (name, 5, 2)
-    assert isinstance(drafter, NamedDrafter)
-    if REGISTRY[name].needs_datastore:
-        with pytest.raises(UsageError, match="nothing was learned"):
-            chosen(Drafting(drafter=name), pair())
+def test_retrieval_needs_something_learned() -> None:
+    with pytest.raises(UsageError, match="nothing was learned"):
+        chosen(Drafting(drafter="retrieval"), pair())
 
 
 @pytest.mark.parametrize(

@@ -302,15 +302,3 @@ def test_what_the_draft_model_read_is_not_read_again(branching: bool) -> None:
     assert pair.cache is not None
     for length in range(1, len(pair.cache.tokens) + 1):
         assert pair.cache.decoded.count(tuple(text[:length])) == 1
-
-
-def test_steps_carry_what_was_expected_of_them() -> None:
-    """Seconds; reasons where nothing was drafted."""
-    model, draft = some_models(1)
-    _, steps = generated(model, Pair(draft, shape="tiles"), random_prompt(1))
-    drafted = [step for step in steps if step.drafted]
-    assert drafted
-    for step in drafted:
-        assert step.draft.foreseen is not None
-        assert step.draft.foreseen > 0.0
-    assert all(step.plan.reason for step in steps)
