@@ -24,6 +24,9 @@ STATES = (COMPLETE, STREAMING, STOPPED, FAILED, INTERRUPTED, UNSENT)
 `interrupted`: nobody writes it any more; `unsent`: a user's, that no model has begun to answer.
 """
 
+REPEATS = "repetition"
+"""`finish_reason` of an answer that was ended because it repeated itself over and over."""
+
 BY_TEXT, BY_MODEL, BY_USER = "text", "model", "user"
 """Who a title is from: the first message's words, a model, or the user."""
 

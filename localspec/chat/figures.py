@@ -14,6 +14,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from localspec.answer_line import STOCK
+from localspec.policy.reasons import CONFIRMING
 
 if TYPE_CHECKING:
     # They import numpy, and the chat is on the screen before that.
@@ -212,8 +213,10 @@ class Meter:
         self._buckets.append((count + tokens, seconds + step.seconds))
         if seconds + step.seconds >= BUCKET:
             self._buckets.append((0, 0.0))
-        self._reason = step.why_not_drafted
-        self._undrafted = 0 if self._reason is None else self._undrafted + 1
+        why = step.why_not_drafted
+        self._undrafted = 0 if why is None else self._undrafted + 1
+        if why != CONFIRMING:  # due now and then, whether drafting is on or off
+            self._reason = why
 
     def figures(self) -> Figures:
         stats, account = self._stats, self._stats.account

@@ -146,6 +146,8 @@ def _figures(message: Message) -> str:
         parts.append(_ENDINGS.get(message.state, message.state))
     elif message.finish_reason == "length":
         parts.append("cut off at the longest it may be")
+    elif message.finish_reason == chat.REPEATS:
+        parts.append("ended because it repeated itself")
     return " · ".join(map(one_line, parts))
 
 

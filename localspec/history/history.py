@@ -8,67 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TypeVar
 
-from localspec import paths
 from localspec.chat.conversation import INTERRUPTED, Conversation, Message
 from localspec.errors import HistoryError, LocalspecError, UsageError
 from localspec.history.history_file import HistoryFile
-from localspec.history.rows import ConversationHeader
 from localspec.history.search import SearchHit, search
 from localspec.history.search import expression as as_expression
 from localspec.history.statements import ConversationSummary, Statements
 from localspec.history.trouble import Trouble
 
-__all__ = ["ConversationHeader", "ConversationSummary", "History", "SearchHit", "Trouble"]
+__all__ = ["ConversationSummary", "History", "SearchHit", "Trouble"]
 
 T = TypeVar("T")
 
 
-class History:
-    """The store, for any thread; reading never waits for writing. Opening takes milliseconds, but
-    seconds for a locked or damaged file.
-
-    `path`: by default `paths.history_file()`, created if missing; `repair`: set a damaged file
-    aside and begin a new one, else that is trouble like any other; `patience`: seconds to wait for
-    other programs that write; `retry`: seconds between two tries to write what could not be
-    written.
-    """
-
-    def __init__(
-        self,
-        path: Path | None = None,
-        *,
-        repair: bool = True,
-        patience: float = 5.0,
-        retry: float = 5.0,
-    ) -> None:
-        self.path = (paths.history_file() if path is None else path).absolute()
-        self.retry = retry
-        self._file = HistoryFile(self.path, repairs=repair, patience=patience, retry=retry)
-
-    def close(self) -> None:
-        """Write what still can be written, and close the file."""
-        self._file.close()
+class History(HistoryFile):
+    """The store, for any thread; reading never waits for writing."""
 
     def take_notices(self) -> Sequence[str]:
         """Sentences for the user since the last call."""
         found = []
         with suppress(IndexError):
             while True:
-                found.append(self._file.notices.pop(0))
+                found.append(self.notices.pop(0))
         return found
-
-    @property
-    def trouble(self) -> Trouble | None:
-        """Why nothing is kept on disk now; None where all is well."""
-        return self._file.trouble
-
-    @property
-    def behind(self) -> bool:
-        """Whether something waits in memory to be written."""
-        return bool(self._file.waiting)
 
     # Reading
 
@@ -90,18 +54,15 @@ class History:
     def load(self, id: str) -> Conversation:
         """A whole conversation; an answer of a dead process is interrupted. A HistoryError if it is
         not there, or the file cannot be read."""
-        header, messages = self._file.read(
-            lambda statements: (statements.header(id), statements.messages(id))
-        )
-        if header is None:
+        found = self.read(lambda statements: statements.load(id))
+        if found is None:
             raise HistoryError("The conversation is no longer in the history. Choose another one.")
-        if not self.behind and any(message.state == INTERRUPTED for message in messages):
-            self._file.write(Statements.mark_interrupted)
-        conversation = header.conversation(messages)
+        if not self.waiting and any(m.state == INTERRUPTED for m in found.messages.values()):
+            self.write(Statements.mark_interrupted)
         # Killed in mid-answer, a chat had no time to say that the answer is what it shows.
-        if conversation.tip is not None:
-            conversation.select(conversation.tip)
-        return conversation
+        if found.tip is not None:
+            found.select(found.tip)
+        return found
 
     def recent_prompts(self, *, limit: int = 100) -> Sequence[str]:
         """The user's last messages, oldest first."""
@@ -114,7 +75,7 @@ class History:
         if prefix.isascii() and prefix.isdigit() and 1 <= int(prefix) <= self.count():
             (found,) = self.list(limit=1, offset=int(prefix) - 1)
             return found.id
-        ids = self._file.read(lambda file: file.beginning_with(prefix, 3)) if prefix else []
+        ids = self.read(lambda file: file.beginning_with(prefix, 3)) if prefix else []
         if not ids:
             raise UsageError(
                 f"There is no conversation '{prefix}'. 'localspec history list' shows all."
@@ -128,28 +89,17 @@ class History:
 
     # Writing
 
-    def put(
-        self,
-        conversation_id: str,
-        *,
-        header: ConversationHeader | None = None,
-        messages: Sequence[Message] = (),
-        everything: Sequence[Message] = (),
-    ) -> bool:
-        """Insert or update a conversation's header, None leaves it as it is, and messages, in one
-        transaction; returns whether they are on disk, not only in memory. `everything`: all
-        messages, for a conversation that another program removed."""
-
-        def write(statements: Statements) -> None:
-            statements.put(conversation_id, header=header, messages=messages, everything=everything)
-
-        return self._file.change(conversation_id, write)
+    def put(self, conversation: Conversation, messages: Sequence[Message] = ()) -> bool:
+        """Insert or update a conversation and these of its messages, in one transaction; returns
+        whether they are on disk, not only in memory. All of its messages, where the history does
+        not have it, as another program may have removed it."""
+        return self.change(conversation.id, lambda file: file.put(conversation, messages))
 
     def delete(self, ids: Iterable[str]) -> int:
         """Remove conversations, also from what was learned and recorded; returns how many. A
         HistoryError if not all of it could be removed."""
         ids = tuple(ids)
-        removed = self._file.remove(ids)
+        removed = self.remove(ids)
         self._forget(ids)
         return removed
 
@@ -171,13 +121,9 @@ class History:
         if problems:
             raise HistoryError(f"The conversations are removed, but not {' Nor '.join(problems)}")
 
-    def catch_up(self, *, now: bool = False) -> bool:
-        """Write what waits in memory, if `now` or after `retry` seconds; whether nothing waits."""
-        return self._file.drain(now=now)
-
     def _ask(self, question: Callable[[Statements], T]) -> T | None:
         """None where the file cannot be read."""
         try:
-            return self._file.read(question)
+            return self.read(question)
         except HistoryError:
             return None

@@ -9,10 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from localspec import paths
+from localspec.chat.conversation import Conversation
 from localspec.errors import HistoryError
 from localspec.history import repair
 from localspec.history.schema import (
@@ -48,19 +49,32 @@ _OURS = (
 
 
 class HistoryFile:
-    """The file, for any thread. Reading does not wait for writing. From a write that fails until it
-    can be made up for, a copy in memory takes the file's place. `notices`: sentences for the user,
-    removed by who tells them; `trouble`: why the file cannot be used as it should now; `waiting`:
-    conversations that memory has more of than the file."""
+    """The file, for any thread. Opening takes milliseconds, but seconds for a locked or damaged
+    file. Reading does not wait for writing. From a write that fails until it can be made up for, a
+    copy in memory takes the file's place.
 
-    def __init__(self, path: Path, *, repairs: bool, patience: float, retry: float) -> None:
+    `path`: by default `paths.history_file()`, created if missing; `repair`: set a damaged file
+    aside and begin a new one, else that is trouble like any other; `patience`: seconds to wait for
+    other programs that write; `retry`: seconds between two tries to write what could not be
+    written. `notices`: sentences for the user, removed by who tells them; `trouble`: why nothing is
+    kept on disk now; `waiting`: conversations that memory has more of than the file.
+    """
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        *,
+        repair: bool = True,
+        patience: float = 5.0,
+        retry: float = 5.0,
+    ) -> None:
+        self.path = (paths.history_file() if path is None else path).absolute()
         self.notices: list[str] = []
         self.trouble: Trouble | None = None
         self.waiting: set[str] = set()
-        self._path = path
-        self._repairs = repairs
+        self._repairs = repair
         self._patience = patience
-        self._retry, self._tried = retry, 0.0
+        self.retry, self._tried = retry, 0.0
         # Taken in this order by who needs both.
         self._writing = threading.RLock()
         self._reading = threading.RLock()
@@ -86,7 +100,7 @@ class HistoryFile:
             if self._closed:
                 return
             if not self.drain(now=True):
-                self.notices.append(f"Not everything could be kept in {self._path}.")
+                self.notices.append(f"Not everything could be kept in {self.path}.")
             with self._reading:
                 self._closed = True
                 self._disconnect()
@@ -130,7 +144,7 @@ class HistoryFile:
             self.drain()
             if not self.write(remove):
                 try:
-                    kept = self._read(lambda file: [id for id in ids if file.header(id)])
+                    kept = self._read(lambda file: [id for id in ids if file.load(id)])
                 except HistoryError:
                     kept = list(ids)
                 if kept and self.trouble is not None:
@@ -145,16 +159,15 @@ class HistoryFile:
         with self._writing:
             if self._memory is None:
                 return True
-            if not now and time.monotonic() - self._tried < self._retry:
+            if not now and time.monotonic() - self._tried < self.retry:
                 return False
             self._tried = time.monotonic()
             if self._writer is None:
                 self._open()
             for id in tuple(self.waiting):
                 with self._reading:
-                    header, messages = self._memory.header(id), self._memory.messages(id)
-                put = partial(Statements.put, conversation=id, header=header, messages=messages)
-                if not self.write(put, None if now else _SHORT):
+                    kept = self._memory.load(id)
+                if kept is not None and not self.write(_whole(kept), None if now else _SHORT):
                     return False
                 self.waiting.discard(id)
             self._forget_memory()
@@ -217,7 +230,7 @@ class HistoryFile:
         return True
 
     def _connect(self) -> None:
-        path = self._path
+        path = self.path
         try:
             # What people say to a model is nobody else's business.
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -242,10 +255,10 @@ class HistoryFile:
             self._connect_for_reading(error)
 
     def _connect_for_reading(self, why: Exception) -> None:
-        self._identity = _identity_of(self._path)
+        self._identity = _identity_of(self.path)
         for mode in ("ro", "immutable"):  # the latter where the file's companions cannot be made
             try:
-                connection = connect(self._path, mode, self._patience)
+                connection = connect(self.path, mode, self._patience)
             except sqlite3.Error:
                 continue
             try:
@@ -269,13 +282,13 @@ class HistoryFile:
 
     def _follow_file(self) -> None:
         """Leave a file that lost its name: writes into it would be lost."""
-        if self._reader is None or _identity_of(self._path) == self._identity:
+        if self._reader is None or _identity_of(self.path) == self._identity:
             return
         with self._writing, self._reading:
-            if self._reader is not None and _identity_of(self._path) != self._identity:
+            if self._reader is not None and _identity_of(self.path) != self._identity:
                 self._open()
                 self.notices.append(
-                    f"The history {self._path} was removed or replaced by another program. "
+                    f"The history {self.path} was removed or replaced by another program. "
                     "New messages go to the current file."
                 )
 
@@ -292,13 +305,13 @@ class HistoryFile:
 
     def _mend(self, error: Exception) -> bool:
         """Replace a damaged file; other errors become `trouble`, and False is returned."""
-        if kind_of(error, self._path) != CORRUPT or not self._repairs:
+        if kind_of(error, self.path) != CORRUPT or not self._repairs:
             self._note(error)
             return False
         self._disconnect()
         try:
-            with repair.exclusively(self._path, self._patience):
-                if _identity_of(self._path) == self._identity:  # else another process was first
+            with repair.exclusively(self.path, self._patience):
+                if _identity_of(self.path) == self._identity:  # else another process was first
                     self._replace()
         except _ERRORS as failure:
             self._note(failure)
@@ -307,7 +320,7 @@ class HistoryFile:
 
     def _replace(self) -> None:
         """Rename the damaged file, and fill a new one from it."""
-        aside = repair.set_aside(self._path)
+        aside = repair.set_aside(self.path)
         self._connect()
         assert self._writer is not None
         saved = repair.salvage(aside, self._writer, self._patience)
@@ -318,10 +331,15 @@ class HistoryFile:
         )
 
     def _note(self, error: Exception) -> None:
-        found = trouble(error, self._path)
+        found = trouble(error, self.path)
         if self.trouble is None or self.trouble.kind != found.kind:
             self.notices.append(found.text)
         self.trouble = found
+
+
+def _whole(conversation: Conversation) -> Callable[[Statements], None]:
+    messages = list(conversation.messages.values())
+    return lambda statements: statements.put(conversation, messages)
 
 
 def _identity_of(path: Path) -> tuple[int, int] | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from localspec.chat.conversation import Message
-from localspec.history.rows import HEADER, MESSAGE, ConversationHeader, message_from
+from localspec.chat.conversation import USER, Conversation, Message
+from localspec.chat.titles import title_from
+from localspec.history.rows import HEADER, MESSAGE, conversation_from, header_row, message_from
 from localspec.history.schema import connect
 from localspec.history.statements import Statements
 
@@ -58,9 +59,7 @@ def salvage(aside: Path, into: Statements, patience: float) -> int:
         return 0
     with closing(old):
         headers = {
-            row[0]: ConversationHeader.from_row(row)
-            for row in _rows(old, "conversations", HEADER, size // _SHORTEST)
-            if row[0]
+            row[0]: row for row in _rows(old, "conversations", HEADER, size // _SHORTEST) if row[0]
         }
         messages: dict[str, list[Message]] = {}
         for row in _rows(old, "messages", MESSAGE, size // _SHORTEST):
@@ -68,8 +67,16 @@ def salvage(aside: Path, into: Statements, patience: float) -> int:
             if row[0] and isinstance(conversation, str) and conversation:
                 messages.setdefault(conversation, []).append(message_from(row))
     for id in [*headers, *(id for id in messages if id not in headers)]:
-        into.put(id, header=headers.get(id), messages=messages.get(id, ()))
+        found = messages.get(id, ())
+        into.put(conversation_from(headers.get(id) or _made_up(id, found), found), ())
     return sum(map(len, messages.values()))
+
+
+def _made_up(id: str, messages: Sequence[Message]) -> tuple[Any, ...]:
+    """A header for messages without their conversation."""
+    text = next((message.content for message in messages if message.role == USER), "")
+    created = min((message.created for message in messages), default=0.0)
+    return header_row(Conversation(id, title_from(text), created=created))
 
 
 def _rows(

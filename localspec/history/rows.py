@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from localspec.chat.conversation import (
@@ -23,54 +23,32 @@ MESSAGE = (
 )
 """Columns of a message."""
 
-UNTITLED = ""
-"""`titled_by` of a made-up header: a message came without its conversation."""
+HEADER = (
+    *("id", "title", "titled_by", "created", "updated", "system", "sampling", "max_tokens"),
+    *("model", "draft", "tip"),
+)
+"""Columns of a conversation."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-@dataclass(frozen=True, slots=True)
-class ConversationHeader:
-    """A conversation without its messages; the columns of its row."""
-
-    id: str
-    title: str
-    titled_by: str
-    created: float
-    updated: float
-    system: str | None = None
-    sampling: str = "{}"
-    max_tokens: int | None = None
-    model: str | None = None
-    draft: str | None = None
-    tip: str | None = None
-
-    @classmethod
-    def of(cls, conversation: Conversation) -> ConversationHeader:
-        values = {name: _storable(getattr(conversation, name)) for name in HEADER}
-        return cls(**values | {"sampling": as_json(conversation.sampling)})
-
-    @classmethod
-    def from_row(cls, row: Sequence[Any]) -> ConversationHeader:
-        """From its columns, whatever a damaged file holds."""
-        return cls(**_cleaned(cls, dict(zip(HEADER, row, strict=True))))
-
-    @property
-    def row(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in HEADER)
-
-    def conversation(self, messages: Iterable[Message]) -> Conversation:
-        values = asdict(self)
-        values["titled_by"] = self.titled_by or BY_TEXT
-        values["sampling"] = {
-            str(name): value
-            for name, value in _parsed(self.sampling, dict, {}).items()
-            if isinstance(value, int | float)
-        }
-        return Conversation(**values, messages={message.id: message for message in messages})
+def header_row(conversation: Conversation) -> tuple[Any, ...]:
+    """The columns HEADER."""
+    values = {name: _storable(getattr(conversation, name)) for name in HEADER}
+    return tuple((values | {"sampling": as_json(conversation.sampling)}).values())
 
 
-HEADER = tuple(field.name for field in fields(ConversationHeader))
+def conversation_from(row: Sequence[Any], messages: Iterable[Message]) -> Conversation:
+    """From the columns HEADER, whatever a damaged file holds."""
+    told = dict(zip(HEADER, row, strict=True))
+    sampling = {
+        str(name): value
+        for name, value in _parsed(told["sampling"], dict, {}).items()
+        if isinstance(value, int | float)
+    }
+    told["titled_by"] = told["titled_by"] or BY_TEXT
+    by_id = {message.id: message for message in messages}
+    return Conversation(**_cleaned(Conversation, told), sampling=sampling, messages=by_id)
 
 
 def message_row(message: Message, conversation: str) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.chat.conversation import Message
+from localspec.chat.conversation import BY_TEXT, Message
 from localspec.history.rows import storable
 
 MARK, END = "\x02", "\x03"
@@ -114,8 +114,9 @@ def _titles(connection: sqlite3.Connection, expression: str, limit: int) -> list
         # In the order that the index has: to sort all that match would take reading them.
         "SELECT c.id, c.title, NULL, NULL, snippet(titles, 0, ?, ?, '…', ?), c.updated "
         "FROM titles CROSS JOIN conversations AS c ON c.seq = titles.rowid "
-        "WHERE titles MATCH ? ORDER BY titles.rowid DESC LIMIT ?",
-        (MARK, END, SNIPPET, expression, limit),
+        # A title from the first message's words is found there.
+        "WHERE titles MATCH ? AND c.titled_by <> ? ORDER BY titles.rowid DESC LIMIT ?",
+        (MARK, END, SNIPPET, expression, BY_TEXT, limit),
     )
     return [_hit(row) for row in rows]
 

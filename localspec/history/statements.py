@@ -7,25 +7,31 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from localspec.chat.conversation import INTERRUPTED, STREAMING, USER, Message
-from localspec.chat.titles import title_from
+from localspec.chat.conversation import BY_TEXT, INTERRUPTED, STREAMING, Conversation, Message
 from localspec.history import process, search
 from localspec.history.rows import (
     HEADER,
     MESSAGE,
-    UNTITLED,
-    ConversationHeader,
+    conversation_from,
+    header_row,
     message_from,
     message_row,
-    storable,
 )
 
 _HEADER = ", ".join(HEADER)
 _MESSAGE = ", ".join(f"m.{name}" for name in MESSAGE)
 _WRITTEN = (*MESSAGE, "writer")
-_INSERT_HEADER = f"INSERT INTO conversations ({_HEADER}) VALUES ({', '.join('?' * len(HEADER))})"
-_UPDATE_HEADER = "UPDATE conversations SET {} WHERE seq = ?".format(
-    ", ".join(f"{name} = max({name}, ?)" if name == "updated" else f"{name} = ?" for name in HEADER)
+_PUT_HEADER = (
+    f"INSERT INTO conversations ({_HEADER}) VALUES ({', '.join('?' * len(HEADER))}) "
+    "ON CONFLICT (id) DO UPDATE SET updated = max(updated, excluded.updated), "
+    # A title from the first message never changes: another chat may have given a better one.
+    + ", ".join(
+        f"{name} = CASE excluded.titled_by WHEN '{BY_TEXT}' THEN {name} ELSE excluded.{name} END"
+        if name.startswith("title")
+        else f"{name} = excluded.{name}"
+        for name in HEADER
+        if name not in ("id", "updated")
+    )
 )
 _PUT_MESSAGE = (
     f"INSERT INTO messages ({', '.join(_WRITTEN)}) VALUES ({', '.join('?' * len(_WRITTEN))}) "
@@ -61,30 +67,19 @@ class Statements:
     def wait(self, seconds: float) -> None:
         self.connection.execute(f"PRAGMA busy_timeout = {round(1000 * seconds)}")
 
-    def put(
-        self,
-        conversation: str,
-        *,
-        header: ConversationHeader | None = None,
-        messages: Sequence[Message] = (),
-        everything: Sequence[Message] = (),
-    ) -> None:
+    def put(self, conversation: Conversation, messages: Sequence[Message]) -> None:
         """Write all of it or nothing; arguments as for `History.put`."""
+        run, of = self.connection.execute, "FROM conversations WHERE id = ?"
         with self._transaction():
-            seq = self._seq_of(conversation)
-            if seq is None:
-                given = {message.id for message in everything}
-                messages = [*everything, *(m for m in messages if m.id not in given)]
-                self._insert_header(header or made_up(conversation, messages))
-            elif header is not None and header.titled_by != UNTITLED:
-                self._update_header(seq, header)
+            before = run(f"SELECT title {of}", (conversation.id,)).fetchone()
+            run(_PUT_HEADER, header_row(conversation))
+            seq, title = run(f"SELECT seq, title {of}", (conversation.id,)).fetchone()
+            if before != (title,):
+                search.index(self.connection, "titles", seq, title)
+            if before is None:
+                messages = list(conversation.messages.values())
             for message in messages:
-                self._put_message(message, conversation)
-            if messages:
-                self.connection.execute(
-                    "UPDATE conversations SET updated = ?1 WHERE id = ?2 AND updated < ?1",
-                    (max(message.created for message in messages), conversation),
-                )
+                self._put_message(message, conversation.id)
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove conversations; returns how many there were."""
@@ -118,20 +113,20 @@ class Statements:
             if not process.is_alive(writer):
                 message = message_from(row)
                 message.state = INTERRUPTED
-                self.put(row[MESSAGE.index("conversation")], messages=[message])
+                with self._transaction():
+                    self._put_message(message, row[MESSAGE.index("conversation")])
 
-    def header(self, id: str) -> ConversationHeader | None:
-        row = self.connection.execute(
+    def load(self, id: str) -> Conversation | None:
+        """Answers whose writer is gone are interrupted, whatever the row says."""
+        header = self.connection.execute(
             f"SELECT {_HEADER} FROM conversations WHERE id = ?", (id,)
         ).fetchone()
-        return None if row is None else ConversationHeader.from_row(row)
-
-    def messages(self, conversation: str) -> list[Message]:
-        """In order; answers whose writer is gone are interrupted, whatever the row says."""
+        if header is None:
+            return None
         rows = self.connection.execute(
             f"SELECT m.writer, {_MESSAGE} FROM messages AS m WHERE m.conversation = ? "
             "ORDER BY m.seq",
-            (conversation,),
+            (id,),
         )
         found = []
         for writer, *row in rows:
@@ -139,7 +134,7 @@ class Statements:
             if message.state == STREAMING and not process.is_alive(writer):
                 message.state = INTERRUPTED
             found.append(message)
-        return found
+        return conversation_from(header, found)
 
     def count(self) -> int:
         (count,) = self.connection.execute("SELECT count(*) FROM conversations").fetchone()
@@ -181,18 +176,6 @@ class Statements:
         ).fetchone()
         return None if row is None else int(row[0])
 
-    def _insert_header(self, header: ConversationHeader) -> None:
-        cursor = self.connection.execute(_INSERT_HEADER, header.row)
-        assert cursor.lastrowid is not None
-        search.index(self.connection, "titles", cursor.lastrowid, header.title)
-
-    def _update_header(self, seq: int, header: ConversationHeader) -> None:
-        run = self.connection.execute
-        (title,) = run("SELECT title FROM conversations WHERE seq = ?", (seq,)).fetchone()
-        run(_UPDATE_HEADER, (*header.row, seq))
-        if title != header.title:
-            search.index(self.connection, "titles", seq, header.title)
-
     def _put_message(self, message: Message, conversation: str) -> None:
         run = self.connection.execute
         grows = message.state == STREAMING
@@ -203,17 +186,3 @@ class Statements:
             run("DELETE FROM words WHERE rowid = ?", (seq,))
         else:
             search.index(self.connection, "words", seq, search.words(message))
-
-
-def made_up(conversation: str, messages: Sequence[Message]) -> ConversationHeader:
-    """A header for messages without their conversation."""
-    text = next((message.content for message in messages if message.role == USER), "")
-    created = min((message.created for message in messages), default=0.0)
-    return ConversationHeader(
-        id=conversation,
-        title=storable(title_from(text)),
-        titled_by=UNTITLED,
-        created=created,
-        updated=created,
-        tip=messages[-1].id if messages else None,
-    )

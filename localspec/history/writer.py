@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from localspec.chat.conversation import Conversation, Message
+from localspec.chat.conversation import STREAMING, Conversation, Message
 
 if TYPE_CHECKING:
     # SQLite is not needed before the first paint.
@@ -51,9 +51,9 @@ class HistoryWriter:
                 self._history = self._make()
         return self._history
 
-    def streaming(self, conversation: str, message: Message) -> None:
+    def streaming(self, conversation: Conversation, message: Message) -> None:
         """An answer has grown; on a slow disk only its newest state is written."""
-        write = partial(self._write, conversation, messages=(_copy(message, growing=True),))
+        write = self._change(conversation, message)
         with self._lock:
             waits = message.id in self._growing
             self._growing[message.id] = write
@@ -64,17 +64,18 @@ class HistoryWriter:
         """Write title, settings and tip, and a message that is sent or an answer that has ended.
         Done with True when it is on disk, power cuts included; with False when it is in memory
         only, which `on_trouble` was told."""
-        from localspec.history.rows import ConversationHeader
-
-        write = partial(self._write, conversation.id, header=ConversationHeader.of(conversation))
         if message is not None:
             with self._lock:
                 self._growing.pop(message.id, None)
-            # Messages that are done do not change any more, and the one that is not is copied.
-            copy = _copy(message)
-            others = (m for m in conversation.messages.values() if m is not message)
-            write = partial(write, messages=(copy,), everything=(*others, copy))
-        return self._submit(write, False)
+        return self._submit(self._change(conversation, message), False)
+
+    def _change(self, conversation: Conversation, message: Message | None) -> Callable[[], bool]:
+        """To write the conversation and message as they are now."""
+        # Messages that are done do not change any more, and the one that is not is copied.
+        changed = {} if message is None else {message.id: _copy(message)}
+        messages = {m.id: changed.get(m.id, m) for m in list(conversation.messages.values())}
+        now = replace(conversation, messages=messages, _children={})
+        return partial(self._write, now, tuple(changed.values()))
 
     def delete(self, ids: Iterable[str]) -> Future[int]:
         """Remove conversations and ignore them later. Done with their count, or HistoryError."""
@@ -90,7 +91,7 @@ class HistoryWriter:
     def flush(self, timeout: float | None = None) -> bool:
         """Wait at most `timeout` seconds until all is written; whether it is on disk."""
         try:
-            return self._submit(lambda: not self.history.behind, True).result(timeout)
+            return self._submit(lambda: not self.history.waiting, True).result(timeout)
         except FutureTimeout:
             return False
 
@@ -109,7 +110,7 @@ class HistoryWriter:
             self._retry.cancel()
         if self._history is None:
             return True
-        written = self.history.catch_up(now=True)
+        written = self.history.drain(now=True)
         self.history.close()
         return written
 
@@ -118,12 +119,11 @@ class HistoryWriter:
             write = self._growing.pop(message, None)
         return write is not None and write()
 
-    def _write(self, conversation: str, **parts: Any) -> bool:
-        """See `History.put`."""
-        if conversation in self._removed:
+    def _write(self, conversation: Conversation, messages: Sequence[Message]) -> bool:
+        if conversation.id in self._removed:
             return False
         try:
-            return self.history.put(conversation, **parts)
+            return self.history.put(conversation, messages)
         except Exception as error:
             logger.exception("a message could not be written")
             self._tell(f"The history could not be written: {error}.")
@@ -152,11 +152,11 @@ class HistoryWriter:
     def _tell_trouble(self) -> None:
         for text in self.history.take_notices():
             self._tell(text)
-        if self.history.behind and not self._closed:
+        if self.history.waiting and not self._closed:
             if self._retry is not None:
                 self._retry.cancel()
             self._retry = threading.Timer(
-                self.history.retry, lambda: self._submit(self.history.catch_up, False)
+                self.history.retry, lambda: self._submit(self.history.drain, False)
             )
             self._retry.daemon = True
             self._retry.start()
@@ -168,11 +168,11 @@ class HistoryWriter:
             logger.exception("trouble could not be told")
 
 
-def _copy(message: Message, *, growing: bool = False) -> Message:
+def _copy(message: Message) -> Message:
     """A message as it is now; without figures while it grows, as copying takes long."""
     return replace(
         message,
-        stats=None if growing else deepcopy(message.stats),
+        stats=None if message.state == STREAMING else deepcopy(message.stats),
         spans=None if message.spans is None else list(message.spans),
         attachments=list(message.attachments),
     )

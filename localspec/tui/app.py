@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult, SystemCommand
@@ -33,7 +34,7 @@ from localspec.tui.rendering.palette import Palette
 from localspec.tui.session import commands
 from localspec.tui.session.background_engine import BackgroundEngine, Loader
 from localspec.tui.session.conversing import TITLE, Conversing
-from localspec.tui.session.events import Event, Opened, PairReference, event_id
+from localspec.tui.session.events import Event, Opened, PairReference
 from localspec.tui.session.session_conversation import KeptSession, kept
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.figures_panel import FiguresPanel, StatusLine
@@ -151,6 +152,9 @@ class ChatApp(Host):
         self.transcript.tokens, self.transcript.rejected = stored.tokens, stored.rejected
         switches.follow(self)
         self.prompt.focus()
+        _follow_stops(self._driver)
+        # Textual enters an empty screen again, and paints only what changes.
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh())
         self.conversation_display.show_conversation()
         # Before a message can be sent, which would find no model.
         self.engine.open(
@@ -191,7 +195,7 @@ class ChatApp(Host):
         if isinstance(event, Opened) and event.pair == self.chosen:
             self.preferences.model, self.preferences.draft = event.pair.model, event.pair.draft
             self.save_preferences()
-        elif event_id(event) == TITLE:
+        elif getattr(event, "message", None) == TITLE:
             self.conversation_list.list()
 
     # From the input
@@ -209,9 +213,10 @@ class ChatApp(Host):
             self.prompt.accepted(text)
             self._commands.run(*command)
             return
-        if self.conversing.running is not None:
-            self.tell("An answer is still coming. Wait for it, or stop it with Esc.", error=True)
-            return
+        self.attempt(partial(self._send_now, text))
+
+    def _send_now(self, text: str) -> None:
+        self.conversing.require_idle()
         self.prompt.accepted(text)
         self.send(text[1:] if text.startswith("//") else text, *self.composer.taken())
 
@@ -297,6 +302,7 @@ class ChatApp(Host):
         self.toggle(Sidebar)
         if self.sidebar.display:
             self.sidebar.focus_list()
+            self.conversation_list.list()  # other chats write, too
 
     def action_search(self) -> None:
         if not self.sidebar.display:
@@ -327,6 +333,22 @@ def _history() -> History:
     from localspec.history.history import History
 
     return History()
+
+
+def _follow_stops(driver: Any) -> None:
+    """Take the terminal once after SIGSTOP, which no program sees. Textual would enter it a second
+    time, with two threads that read keys."""
+    if not hasattr(driver, "_key_thread"):  # Windows
+        return
+    resume: Any = signal.getsignal(signal.SIGCONT)
+
+    def resumed(*arguments: object) -> None:
+        if driver._key_thread.is_alive():
+            driver.suspend_application_mode()
+            driver._must_signal_resume = True
+        resume(*arguments)
+
+    signal.signal(signal.SIGCONT, resumed)
 
 
 def _first_theme() -> str:

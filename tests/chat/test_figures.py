@@ -11,6 +11,7 @@ from localspec.chat.figures import BUCKET, OFF_AFTER, RECENT, Figures, Meter, To
 from localspec.decoding.interfaces import PROMPT, TARGET, Draft, Plan, Step
 from localspec.decoding.stats import AccountStatement, GenerationStats
 from localspec.decoding.tree import TokenTree
+from localspec.policy.reasons import CONFIRMING
 
 
 def first() -> Step:
@@ -122,6 +123,7 @@ def test_off_is_told_after_some_steps_and_taken_back_with_the_next_draft() -> No
     steps = [plain(reason="no use")] * OFF_AFTER
     assert metered([first(), *steps[1:]]).off is None
     assert metered([first(), *steps]).off == "no use"
+    assert metered([first(), *steps, plain(reason=CONFIRMING)]).off == "no use"
     assert metered([first(), *steps, drafted([1], 1)]).off is None
     assert metered([first(), *steps]).reasons == {"no use": OFF_AFTER}
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from localspec.chat.conversation import ASSISTANT, USER, Conversation, new_id
 from localspec.history.history import History
-from localspec.history.rows import ConversationHeader
 
 
 def conversation_of(
@@ -34,12 +33,11 @@ def rows(path: Path, sql: str, *values: Any) -> list[tuple[Any, ...]]:
 
 
 def save(history: History, conversation: Conversation) -> bool:
-    return history.put(conversation.id, header=ConversationHeader.of(conversation))
+    return history.put(conversation)
 
 
 def put(history: History, conversation: Conversation) -> None:
-    header, messages = ConversationHeader.of(conversation), list(conversation.messages.values())
-    assert history.put(conversation.id, header=header, messages=messages)
+    assert history.put(conversation, list(conversation.messages.values()))
 
 
 def store(conversations: Iterable[Conversation], path: Path | None = None) -> None:
@@ -73,7 +71,7 @@ def fill(path: Path, count: int) -> None:
 
 def writing(history: History) -> AbstractContextManager[object]:
     """Holds up whatever is to be written."""
-    return history._file._writing
+    return history._writing
 
 
 PATIENCE = 0.05
@@ -94,7 +92,7 @@ def talk(history: History, *texts: str) -> tuple[Conversation, bool]:
     conversation = conversation_of(*texts)
     kept = save(history, conversation)
     for message in conversation.path():
-        kept = history.put(conversation.id, messages=[message]) and kept
+        kept = history.put(conversation, [message]) and kept
     return conversation, kept
 
 

@@ -16,6 +16,7 @@ import pytest
 from localspec.chat.conversation import (
     ASSISTANT,
     BY_MODEL,
+    BY_USER,
     FAILED,
     INTERRUPTED,
     STREAMING,
@@ -40,7 +41,7 @@ def kept(history: History, conversation: Conversation) -> Conversation:
     """Written, and read by somebody else."""
     assert save(history, conversation)
     for message in conversation.messages.values():
-        assert history.put(conversation.id, messages=[message])
+        assert history.put(conversation, [message])
     return as_on_disk(history, conversation)
 
 
@@ -73,10 +74,20 @@ def test_the_newest_comes_first(history: History) -> None:
     assert history.count() == 7
     oldest = history.load(history.list(offset=6)[0].id)
     again = oldest.add(USER, "again")
-    again.created = 999.0
-    assert history.put(oldest.id, messages=[again])
+    again.created = oldest.updated = 999.0
+    assert history.put(oldest, [again])
     first = history.list(limit=1)[0]
     assert (first.title, first.messages, first.updated) == ("text 0", 2, 999.0)
+
+
+def test_a_title_outlives_a_chat_that_does_not_know_it(history: History) -> None:
+    conversation = conversation_of("Where do foxes sleep")
+    renamed = kept(history, conversation)
+    renamed.title, renamed.titled_by = "Dens", BY_USER
+    assert save(history, renamed)
+    assert history.put(conversation, [conversation.add(ASSISTANT, "In a den.")])
+    assert history.load(conversation.id).title == "Dens"
+    assert [hit.message for hit in history.search("dens")] == [None]
 
 
 def test_deleting_leaves_nothing(history: History) -> None:
@@ -84,7 +95,7 @@ def test_deleting_leaves_nothing(history: History) -> None:
     kept(history, gone)
     kept(history, stays)
     growing = gone.add(ASSISTANT, "growing walrus", state=STREAMING)
-    assert history.put(gone.id, messages=[growing])
+    assert history.put(gone, [growing])
     assert history.delete([gone.id, "nobody"]) == 1
     assert history.delete([gone.id]) == 0
     with pytest.raises(HistoryError, match="no longer in the history"):
@@ -110,19 +121,6 @@ def test_what_is_deleted_is_gone_from_the_file(tmp_path: Path) -> None:
     assert b"qwertz" not in data
     assert len(data) < len(before)
     assert [file.name for file in tmp_path.iterdir()] == ["history.db"]
-
-
-def test_a_message_whose_conversation_is_unknown_is_kept(history: History) -> None:
-    conversation = conversation_of("Where am *I*?", "here")
-    for message in conversation.path():
-        assert history.put(conversation.id, messages=[message])
-    found = history.load(conversation.id)
-    assert found.title == "Where am I?"
-    assert found.messages == conversation.messages
-    # Its own header, when that comes, replaces the one made up.
-    conversation.title = "Home"
-    assert save(history, conversation)
-    assert history.list()[0].title == "Home"
 
 
 def test_a_file_of_the_first_version(tmp_path: Path) -> None:
@@ -164,7 +162,7 @@ def test_an_answer_whose_writer_is_gone_is_interrupted(
     answer = conversation.add(ASSISTANT, "half an ans", state=STREAMING)
     answer.spans = [(4, "target"), (7, "n-gram")]
     for message in conversation.path():
-        history.put(conversation.id, messages=[message])
+        history.put(conversation, [message])
     rows(history.path, "UPDATE messages SET writer = ? WHERE state = 'streaming'", writer)
     answer.state = INTERRUPTED
     assert history.load(conversation.id).messages[answer.id] == answer
@@ -178,7 +176,7 @@ def test_an_answer_whose_writer_is_gone_is_interrupted(
 def test_an_answer_that_another_process_writes_now_is_left_alone(history: History) -> None:
     conversation = Conversation()
     answer = conversation.add(ASSISTANT, "one two", state=STREAMING)
-    history.put(conversation.id, messages=[answer])
+    history.put(conversation, [answer])
     writer = psutil.Process().parent()
     assert writer is not None
     its = f"{writer.pid}@{writer.create_time():.2f}"
@@ -190,18 +188,18 @@ def test_an_answer_that_another_process_writes_now_is_left_alone(history: Histor
 def test_opening_settles_what_a_dead_process_left(history: History) -> None:
     conversation = conversation_of("question")
     answer = conversation.add(ASSISTANT, "half", state=STREAMING)
-    history.put(conversation.id, messages=[answer])
+    history.put(conversation, [answer])
     rows(history.path, "UPDATE messages SET writer = '1@0.0'")
     other = History(history.path)
     assert [hit.message for hit in other.search("half")] == [answer.id]
     other.close()
     # It was not dead after all: it goes on, and nothing is lost.
     answer.content += " and whole"
-    assert history.put(conversation.id, messages=[answer])
+    assert history.put(conversation, [answer])
     found = history.load(conversation.id).messages[answer.id]
     assert (found.content, found.state) == ("half and whole", STREAMING)
     answer.state = "complete"
-    assert history.put(conversation.id, messages=[answer])
+    assert history.put(conversation, [answer])
     assert [hit.message for hit in history.search("half whole")] == [answer.id]
 
 
@@ -236,7 +234,7 @@ def test_threads_may_call_it_at_once(history: History) -> None:
             save(history, conversation)
             for _ in range(15):
                 message = conversation.add(USER, f"thread {number}")
-                assert history.put(conversation.id, messages=[message])
+                assert history.put(conversation, [message])
                 assert history.load(conversation.id).messages[message.id] == message
                 history.search("thread")
                 history.list()

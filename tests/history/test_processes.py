@@ -31,13 +31,13 @@ for number in range(count):
     for conversation in (own, common):
         message = conversation.add(USER, f"{name} says {number}")
         assert save(history, conversation), history.trouble
-        assert history.put(conversation.id, messages=[message]), history.trouble
+        assert history.put(conversation, [message]), history.trouble
     answer = own.add(ASSISTANT, "", state=STREAMING)
     for word in range(3):
         answer.content += f"word{word} "
-        assert history.put(own.id, messages=[answer]), history.trouble
+        assert history.put(own, [answer]), history.trouble
     answer.state = "complete"
-    assert history.put(own.id, messages=[answer]), history.trouble
+    assert history.put(own, [answer]), history.trouble
 assert history.take_notices() == []
 history.close()
 print("done")

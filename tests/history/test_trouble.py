@@ -21,7 +21,6 @@ from tests.history.histories import (
     opened,
     rows,
     said,
-    save,
     talk,
 )
 from tests.sessions.test_session_file import files_of_at_most
@@ -50,7 +49,7 @@ def test_locked_while_writing(tmp_path: Path) -> None:
     with locked(history.path):
         during, kept = talk(history, "during", "the walrus")
         assert not kept
-        assert history.behind
+        assert history.waiting
         assert history.trouble is not None
         assert history.trouble.kind == "locked"
         assert said(history).count("Another program") == 1  # however often it was tried
@@ -63,7 +62,7 @@ def test_locked_while_writing(tmp_path: Path) -> None:
         assert [hit.conversation for hit in history.search("walrus")] == [during.id]
         assert history.find("1") == during.id
         assert history.find(during.id[:9]) == during.id
-    assert history.catch_up()
+    assert history.drain()
     assert said(history) == KEPT_AGAIN
     assert history.trouble is None
     history.close()
@@ -76,21 +75,19 @@ def test_what_was_said_meanwhile_joins_what_was_there(tmp_path: Path) -> None:
     with locked(history.path):
         conversation.title, conversation.titled_by = "renamed", "user"
         answer = conversation.add(ASSISTANT, "thr", state=STREAMING)
-        assert not history.put(conversation.id, messages=[answer])  # before the header is known
+        assert not history.put(conversation, [answer])
         assert history.list()[0].messages == 3
-        assert history.list()[0].title == "one"
-        assert not save(history, conversation)
         assert history.list()[0].title == "renamed"
         answer.content += "ee"
-        assert not history.put(conversation.id, messages=[answer])
+        assert not history.put(conversation, [answer])
         assert history.load(conversation.id) == conversation
     answer.content += " and more"
-    assert history.put(conversation.id, messages=[answer])
+    assert history.put(conversation, [answer])
     answer.content += ", and more"
-    assert history.put(conversation.id, messages=[answer])
+    assert history.put(conversation, [answer])
     assert history.load(conversation.id) == conversation
     answer.state = "complete"
-    assert history.put(conversation.id, messages=[answer])
+    assert history.put(conversation, [answer])
     history.close()
     holds(history.path, conversation)
 
@@ -114,7 +111,7 @@ def test_no_room_for_the_file(tmp_path: Path) -> None:
         assert history.load(conversation.id) == conversation
         assert history.list()[0].messages == 10
     answer = conversation.add(ASSISTANT, "after")
-    assert history.put(conversation.id, messages=[answer])
+    assert history.put(conversation, [answer])
     assert said(history) == KEPT_AGAIN
     history.close()
     holds(history.path, conversation)
@@ -161,7 +158,7 @@ def test_read_only(open_to_all: Path, folder_too: bool, tidy: bool) -> None:
         open_to_all.chmod(0o777)
         for file in open_to_all.iterdir():
             file.chmod(0o666)
-        assert history.catch_up()
+        assert history.drain()
         assert said(history) == KEPT_AGAIN
         history.close()
     finally:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -75,13 +76,33 @@ def test_of_a_growing_answer_the_newest_state_is_written(
     with writing(history):
         for number in range(500):
             answer.content += f"{number} "
-            writer.streaming(conversation.id, answer)
+            writer.streaming(conversation, answer)
     assert writer.flush(SOON)
     assert growing(history) == [(answer.content,)]
     answer.content += "more"
-    writer.streaming(conversation.id, answer)
+    writer.streaming(conversation, answer)
     writer.close()
     assert growing(history) == [(answer.content,)]
+
+
+def test_what_another_program_deletes_while_it_is_answered_is_kept_whole(
+    history: History, writer: HistoryWriter
+) -> None:
+    conversation = conversation_of("one", "two", "three")
+    for message in conversation.path():
+        writer.put(conversation, message)
+    answer = conversation.add(ASSISTANT, "fo", state=STREAMING)
+    writer.put(conversation)
+    writer.streaming(conversation, answer)
+    assert writer.flush(SOON)
+    with closing(History(history.path)) as other:
+        assert other.delete([conversation.id]) == 1
+    answer.content += "ur"
+    writer.streaming(conversation, answer)
+    assert writer.flush(SOON)
+    answer.state = "complete"
+    assert writer.put(conversation, answer).result(SOON)
+    assert as_on_disk(history, conversation) == conversation
 
 
 def growing(history: History) -> list[tuple[object, ...]]:

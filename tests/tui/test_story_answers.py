@@ -38,6 +38,20 @@ async def test_a_message_sent_before_the_model_is_open_waits_for_it() -> None:
         assert "waiting" not in shown.text
 
 
+async def test_an_answer_that_repeats_itself_ends() -> None:
+    endless = "It began well. " + "la la di " * 400
+    async with chat(Scripted(endless, endless)) as shown:
+        await shown.send("sing")
+        assert shown.answer.content.startswith("It began well. la la di la la")
+        assert 512 < len(shown.answer.content.split()) < 700
+        assert shown.answer.state == COMPLETE
+        await shown.until(lambda: "■ ended: the answer repeated itself." in shown.text)
+        await shown.command("/set max_tokens 1000")  # who gives a limit wants that many
+        await shown.gets("sing", "ctrl+r")
+        assert len(shown.answer.content.split()) == 1000
+        assert "repeated itself" not in shown.text
+
+
 async def test_stopping_while_a_model_loads_stops_what_waits_for_it() -> None:
     script = Scripted()
     loading = script.loading["slow.gguf"] = Hold()

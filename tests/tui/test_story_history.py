@@ -46,6 +46,32 @@ async def test_conversations_are_listed_newest_first(stored: list[Conversation])
         assert shown.listed()[0].endswith("A third one")
 
 
+async def test_what_another_chat_does_is_listed(stored: list[Conversation]) -> None:
+    async with chat(size=WIDE) as shown:
+        shown.app.conversation_list.take(stored[0].id, None)
+        await shown.until(lambda: shown.says("In a den."))
+        assert [line.startswith("▌") for line in shown.listed()] == [False, True]
+        with closing(History()) as other:
+            other.delete([stored[1].id])
+        shown.app.conversation_list.take(stored[1].id, None)
+        await shown.hears("The conversation is no longer in the history.")
+        await shown.until(lambda: len(shown.listed()) == 1)
+        store([conversation_of("What do crows eat", "Nearly all.")])
+        await shown.press("ctrl+b", "ctrl+b")
+        await shown.until(lambda: len(shown.listed()) == 2)
+        assert shown.listed()[0].endswith("What do crows eat")
+
+
+async def test_a_title_is_found_once(stored: list[Conversation]) -> None:
+    async with chat(size=WIDE) as shown:
+        shown.app.conversation_list.take(stored[0].id, None)
+        await shown.until(lambda: shown.says("In a den."))
+        await shown.command("/title No owls")
+        await shown.command("/search owls")
+        await shown.until(lambda: len(shown.listed()) == 2)
+        assert shown.listed() == ["No owls", "What do owls eat\nWhat do owls eat"]
+
+
 async def test_search_and_open_what_was_found(stored: list[Conversation]) -> None:
     async with chat(size=WIDE) as shown:
         await shown.press("ctrl+f")

@@ -7,6 +7,7 @@ import signal
 import sys
 import termios
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -85,8 +86,11 @@ def test_ctrl_z_and_fg(tmp_path: Path) -> None:
         terminal.until("Stopped")
         terminal.until(lambda: terminal.modes == before)  # the shell may still be at it
         assert terminal.cursor_shown
+        terminal.screen.reset()  # the alternate screen begins empty
         terminal.type("fg\r")
         terminal.until(lambda: terminal.alternate)
+        terminal.until("tale-13m-q8_0 + tale-3m-q8_0")
+        terminal.until("^q Quit")
         # Reading begins anew behind it: Enter comes when the text has arrived.
         terminal.type(ASK.removesuffix("\r"))
         terminal.until("about a fox.")
@@ -98,6 +102,23 @@ def test_ctrl_z_and_fg(tmp_path: Path) -> None:
         assert not terminal.alternate
         terminal.type("echo left with $?\r")
         terminal.until("left with 0")
+
+
+def entered(terminal: Terminal, times: int) -> bool:
+    return terminal.raw.count(b"\x1b[?1049h") == times
+
+
+def test_a_stop_that_it_cannot_see(answering: Terminal) -> None:
+    """As by `kill -STOP`, or a container that is paused."""
+    for times in (2, 3, 4):
+        answering.kill(signal.SIGSTOP)
+        answering.kill(signal.SIGCONT)
+        answering.until(partial(entered, answering, times))
+    answering.type("\x1b")
+    answering.until("■ stopped")
+    answering.type(CTRL_Q)
+    assert answering.ended() == 0
+    assert restored(answering)
 
 
 def test_without_a_terminal(tmp_path: Path) -> None:

@@ -229,16 +229,15 @@ class CommandActions:
         opened = self._host.conversing.opened
         beside = [] if opened is None else [Path(opened.model_path).parent]
         self._picker = ModelPicker(self._pair(), beside, draft_only=draft_only)
-        self._host.push_screen(
-            self._picker, lambda pair: None if pair is None else self._open(pair)
-        )
+
+        def picked(pair: PairReference | None) -> None:
+            if pair is not None:
+                self._host.attempt(partial(self._open, pair))
+
+        self._host.push_screen(self._picker, picked)
 
     def _open(self, pair: PairReference) -> None:
-        if self._host.conversing.running is not None:
-            self._host.tell(
-                "An answer is still coming. Wait for it, or stop it with Esc.", error=True
-            )
-            return
+        self._host.conversing.require_idle()
         self._host.run_worker(partial(self._open_or_fetch, pair), thread=True, group="fetch")
 
     def _open_or_fetch(self, pair: PairReference) -> None:

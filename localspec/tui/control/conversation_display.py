@@ -95,6 +95,7 @@ class ConversationDisplay:
                 place = (siblings.index(message) + 1, len(siblings))
             shown.append((message, place))
         self._host.transcript.show(shown)
+        self._host.sidebar.mark(conversation.id)
         for message, _ in shown:
             if message.id in self._host.conversing.notes:
                 self.message_changed(message)

@@ -36,10 +36,11 @@ class ConversationList:
         self._in_thread("open", partial(self._open, kept, resume))
 
     def list(self, offset: int = 0) -> None:
+        limit = PAGE if offset else max(PAGE, self._host.sidebar.listed)
 
         def ask() -> None:
             self._host.store.flush(timeout=1.0)  # what was written just now is listed, too
-            found = self._host.store.history.list(limit=PAGE, offset=offset)
+            found = self._host.store.history.list(limit=limit, offset=offset)
             self._back(partial(self._list, found, offset))
 
         self._in_thread("list", ask)
@@ -73,6 +74,7 @@ class ConversationList:
                 found = self._host.store.history.load(conversation)
             except LocalspecError as error:
                 self._back(partial(self._host.tell, str(error), error=True))
+                self._back(self.list)  # another chat may have deleted it
             else:
                 self._back(partial(show, found))
 
@@ -122,8 +124,7 @@ class ConversationList:
         try:
             found = self._host.store.history.load(kept.id)
         except LocalspecError:
-            for message in kept.path():
-                self._host.store.put(kept, message)
+            self._host.store.put(kept)
             return
         if kept.tip in found.messages:
             found.tip = kept.tip
@@ -141,7 +142,6 @@ class ConversationList:
             self.newest = found[0] if found else None
             self.on_listed()
         if not sidebar.searching:
-            sidebar.current = self._host.conversing.conversation.id
             sidebar.list(found, more=offset > 0)
 
     def _found(self, query: str, hits: Sequence[SearchHit]) -> None:

@@ -13,7 +13,7 @@ from rich.text import Text
 from textual.strip import Strip
 
 from localspec.chat import words
-from localspec.chat.conversation import Message
+from localspec.chat.conversation import REPEATS, Message
 from localspec.chat.figures import Figures
 from localspec.chat.provenance import Rejected, Span
 from localspec.prompting.reasoning import told_apart
@@ -191,6 +191,9 @@ class MessageLines:
             yield Text("■ not sent: r sends it again", palette.style("warning"))
         elif message.finish_reason == "length":
             yield Text("■ cut off: max tokens, or the context is full", palette.faint)
+        elif message.finish_reason == REPEATS:
+            what = "repeated itself. /set repeat_penalty 1.1 often helps, /set max_tokens N lets it"
+            yield Text(f"■ ended: the answer {what}", palette.style("warning"))
         if message.role == "assistant" and message.stats and self.note is None:
             figures = words.line(Figures.from_dict(message.stats), draft=message.draft)
             if figures:

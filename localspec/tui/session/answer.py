@@ -15,14 +15,11 @@ if TYPE_CHECKING:
 
 
 class ShownAnswer:
-    """The engine's thread puts chunks in, the screen takes them out. `message`: id of the message
-    that it becomes; `stats`: the stream's; `begins`: what the prompt ends with and belongs to the
-    answer. `meter`, `provenance`: of the text that was taken."""
+    """The engine's thread puts chunks in, the screen takes them out. `stats`: the stream's;
+    `begins`: what the prompt ends with and belongs to the answer. `meter`, `provenance`: of the
+    text that was taken."""
 
-    def __init__(
-        self, message: str, stats: GenerationStats, engine: Engine, begins: str = ""
-    ) -> None:
-        self.message = message
+    def __init__(self, stats: GenerationStats, engine: Engine, begins: str = "") -> None:
         self._begins = begins
         self.text = ""
         self.meter = Meter(stats, engine.plain_seconds, engine.context_length, baseline(engine))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -17,6 +18,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from localspec import ModelOptions, paths
+from localspec.chat.conversation import REPEATS
 from localspec.chat.figures import measure_baseline
 from localspec.errors import Cancelled, ContextOverflow, LocalspecError, describe
 from localspec.prompting.detokenizer import OPENS
@@ -265,6 +267,8 @@ class BackgroundEngine:
                     require_survivable(path, cancelled=lambda: self._stops)
 
     def _answer(self, question: events.Question) -> None:
+        from localspec.decoding import repetition
+
         self._text = ""
         self._go_on("Stopped before it began.")
         if self._engine is None or self._opened is None:
@@ -287,9 +291,11 @@ class BackgroundEngine:
             progress=progress,
         )
         logprobs: list[TokenLogprob] = []
-        answer = ShownAnswer(question.message, stream.stats, self._engine, begins)
+        written: deque[int] = deque(maxlen=repetition.LOOKED_AT)
+        unseen, finish = 0, None
+        answer = ShownAnswer(stream.stats, self._engine, begins)
         with self._cancels(stream):
-            self._tell(events.AnswerBegan(answer))
+            self._tell(events.AnswerBegan(question.message, answer))
             if self._engine.plain_seconds(0) is None:
                 what = "measuring what a pass costs here (once, about 2 s) …"
                 self._tell(events.Progress(what, question.message))
@@ -303,14 +309,23 @@ class BackgroundEngine:
                     if now - kept >= KEEP_EVERY:
                         kept = now
                         question.keep(begins + stream.text)
+                    written.extend(chunk.token_ids)
+                    unseen += len(chunk.token_ids)
+                    if question.max_tokens is None and unseen >= repetition.LEAST:
+                        unseen = 0
+                        if repetition.period(written, repetition.LOOKED_AT):
+                            finish = REPEATS
+                            stream.close()
+                            break
             finally:
                 self._text = begins + stream.text if stream.text else ""
-        assert stream.finish_reason is not None
+        finish = finish or stream.finish_reason
+        assert finish is not None
         # A session keeps the caches, which measuring would empty.
-        if stream.finish_reason != "cancelled" and self._session is None:
+        if finish != "cancelled" and self._session is None:
             options = self._options_for(self._opened.pair)[0]
             answer.meter.baseline = measure_baseline(self._engine, options)
-        self._tell(events.AnswerEnded(question.message, self._text, stream.finish_reason))
+        self._tell(events.AnswerEnded(question.message, self._text, finish))
         if question.record_of is not None and logprobs:
             self._record(question.record_of, stream, logprobs)
 

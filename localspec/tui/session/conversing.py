@@ -84,7 +84,7 @@ class Conversing:
         It counts as sent once the history holds it and there is a model to answer it. It is a
         branch of the message `instead_of`, an id.
         """
-        self._require_idle()
+        self.require_idle()
         conversation = self.conversation
         state = UNSENT if self.opened is None else COMPLETE
         old = None if instead_of is None else conversation.messages[instead_of]
@@ -107,7 +107,7 @@ class Conversing:
     def regenerate(self, message: str | None = None) -> None:
         """Answer this message again, or the one that it answers; None: the last one. Raises
         UsageError."""
-        self._require_idle()
+        self.require_idle()
         conversation = self.conversation
         found = conversation.messages.get(message or conversation.tip or "")
         if found is not None and found.role == ASSISTANT:
@@ -123,7 +123,7 @@ class Conversing:
     def branch(self, step: int, message: str | None = None) -> None:
         """Show a neighbouring branch of the message, or of the last one with any. Raises
         UsageError."""
-        self._require_idle()
+        self.require_idle()
         conversation = self.conversation
         path = conversation.path()
         ids = [message] if message else [m.id for m in reversed(path)]
@@ -168,7 +168,7 @@ class Conversing:
 
     def ask_for_title(self) -> None:
         """Have the model name the conversation. Raises UsageError."""
-        self._require_idle()
+        self.require_idle()
         conversation = self.conversation
         if not conversation.messages:
             raise UsageError("There is nothing to name yet. Write a message.")
@@ -212,10 +212,10 @@ class Conversing:
                 self.view.tell(f"{event.error}{stays}", error=True)
         elif isinstance(event, events.NotKept):
             self.view.tell(event.error, error=True)
-        elif events.event_id(event) == TITLE:
+        elif event.message == TITLE:
             if isinstance(event, events.AnswerEnded | events.AnswerFailed):
                 self._on_title(event)
-        elif self.running is not None and events.event_id(event) == self.running.to:
+        elif self.running is not None and event.message == self.running.to:
             self._on_answer(self.running, event)
 
     def tick(self, *, spans: bool) -> Figures | None:
@@ -235,18 +235,19 @@ class Conversing:
         running = self.running
         return running if running and running.conversation is self.conversation else None
 
-    # Within
-
-    def _require_idle(self) -> None:
+    def require_idle(self) -> None:
+        """Raise a UsageError while an answer is coming."""
         if self.running is not None:
             raise UsageError("An answer is still coming. Wait for it, or stop it with Esc.")
+
+    # Within
 
     def _ask(self, running: Running) -> None:
         conversation = running.conversation
 
         def keep(text: str) -> None:
             if running.message is not None:
-                self.store.streaming(conversation.id, replace(running.message, content=text))
+                self.store.streaming(conversation, replace(running.message, content=text))
 
         if self._to_title is not None:
             self.engine.stop()  # a title can wait
@@ -333,8 +334,7 @@ class Conversing:
             ASSISTANT, "", parent=running.to, state=STREAMING, model=model, draft=draft
         )
         running.message, running.answer = message, answer
-        self.store.put(conversation)
-        self.store.streaming(conversation.id, message)
+        self.store.streaming(conversation, message)
         if shown:
             self.view.show_conversation()
 

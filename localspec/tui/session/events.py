@@ -70,6 +70,7 @@ class NotOpened:
 
 @dataclass(frozen=True, slots=True)
 class AnswerBegan:
+    message: str
     answer: ShownAnswer
 
 
@@ -100,9 +101,3 @@ class NotKept:
 
 
 Event = Opened | NotOpened | Progress | AnswerBegan | AnswerEnded | AnswerFailed | NotKept
-
-
-def event_id(event: Event) -> str | None:
-    if isinstance(event, AnswerBegan):
-        return event.answer.message
-    return getattr(event, "message", None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -154,17 +154,14 @@ class PromptInput(TextArea):
         event.prevent_default()
         event.stop()
         if action is not None:
-            action(self)
+            getattr(self, f"action_{action}")()
         else:
             await self.run_action("app.keys")
 
 
-_ACTIONS: dict[str, Callable[[PromptInput], None]] = {
-    "enter": PromptInput.action_send,
-    "ctrl+j": PromptInput.action_newline,
-    "shift+enter": PromptInput.action_newline,
-    "alt+enter": PromptInput.action_newline,
-    "up": PromptInput.action_up,
-    "down": PromptInput.action_down,
-    "tab": PromptInput.action_complete,
+_ACTIONS = {
+    key: binding.action
+    for binding in PromptInput.BINDINGS
+    if isinstance(binding, Binding)
+    for key in binding.key.split(",")
 }

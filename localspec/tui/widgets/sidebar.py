@@ -44,8 +44,7 @@ class Lister(Protocol):
 
 
 class Sidebar(Vertical):
-    """Conversations as far as scrolled, or hits of a search. `current` is the shown conversation,
-    which the next `list` marks."""
+    """Conversations as far as scrolled, or hits of a search."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down", "to_list", "To the list", show=False),
@@ -58,35 +57,44 @@ class Sidebar(Vertical):
         super().__init__(id=id)
         self._lister = lister
         self._places: list[tuple[str, str | None]] = []
+        self._summaries: list[ConversationSummary] = []
         self._asked = 0
-        self.current: str | None = None
+        self._current: str | None = None
 
     def compose(self) -> ComposeResult:
         yield _Search(placeholder="Search all", id="search", compact=True)
         yield _Conversations(id="conversations", compact=True)
 
     def list(self, summaries: Sequence[ConversationSummary], *, more: bool = False) -> None:
-        palette = Palette.of(self.app)
         options = self.query_one(OptionList)
         if not more:
             highlighted = self._highlighted()
-            self._places = []
+            self._places, self._summaries = [], []
             options.clear_options()
             self._asked = 0
         self._places += [(summary.id, None) for summary in summaries]
-        options.add_options(
-            [Option(_titled(s.title, s.updated, s.id == self.current, palette)) for s in summaries]
-        )
+        self._summaries += summaries
+        options.add_options([Option(self._titled(summary)) for summary in summaries])
         if not more:
             self._highlight(highlighted)
         if not self._places:
-            options.add_option(Option(Text("No conversations yet", palette.faint), disabled=True))
+            nothing = Text("No conversations yet", Palette.of(self.app).faint)
+            options.add_option(Option(nothing, disabled=True))
+
+    def mark(self, conversation: str) -> None:
+        """Mark the conversation that is shown."""
+        changed = (self._current, conversation)
+        self._current = conversation
+        for number, summary in enumerate(self._summaries):
+            if summary.id in changed:
+                prompt = self._titled(summary)
+                self.query_one(OptionList).replace_option_prompt_at_index(number, prompt)
 
     def found(self, hits: Sequence[SearchHit]) -> None:
         palette = Palette.of(self.app)
         options = self.query_one(OptionList)
         options.clear_options()
-        self._places = [(hit.conversation, hit.message) for hit in hits]
+        self._places, self._summaries = [(hit.conversation, hit.message) for hit in hits], []
         self._asked = len(hits)
         if not hits:
             options.add_option(Option(Text("Nothing found", palette.faint), disabled=True))
@@ -162,6 +170,19 @@ class Sidebar(Vertical):
             self._asked = count
             self._lister.list(count)
 
+    def _titled(self, summary: ConversationSummary) -> Text:
+        palette, current = Palette.of(self.app), summary.id == self._current
+        text = Text(no_wrap=True, overflow="ellipsis")
+        text.append("▌" if current else " ", palette.style("accent"))
+        text.append(f"{ago(summary.updated):<6} ", palette.faint)
+        text.append(harmless(summary.title), palette.style("foreground", bold=current))
+        return text
+
+    @property
+    def listed(self) -> int:
+        """How many conversations the list has."""
+        return len(self._summaries)
+
     def _highlighted(self) -> str | None:
         number = self.query_one(OptionList).highlighted
         if number is None or number >= len(self._places):
@@ -170,23 +191,16 @@ class Sidebar(Vertical):
 
     def _highlight(self, conversation: str | None) -> None:
         for number, (id, _) in enumerate(self._places):
-            if id == (conversation or self.current):
+            if id == (conversation or self._current):
                 self.query_one(OptionList).highlighted = number
                 return
 
 
-def _titled(title: str, updated: float, current: bool, palette: Palette) -> Text:
-    text = Text(no_wrap=True, overflow="ellipsis")
-    text.append("▌" if current else " ", palette.style("accent"))
-    text.append(f"{ago(updated):<6} ", palette.faint)
-    text.append(harmless(title), palette.style("foreground", bold=current))
-    return text
-
-
 def _hit(hit: SearchHit, palette: Palette) -> Text:
     text = Text(no_wrap=False)
-    text.append(harmless(hit.title), palette.style("primary", bold=True))
-    text.append("\n")
+    if hit.message is not None:  # else the title itself is what was found
+        text.append(harmless(hit.title), palette.style("primary", bold=True))
+        text.append("\n")
     for part, found in hit.parts:
         part = harmless(part.replace("\n", " "))
         text.append(part, palette.style("accent", bold=True) if found else "")
