@@ -14,7 +14,7 @@ from localspec.decoding.loop import drive, speculate
 from localspec.decoding.sampling import Constraint, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
-from localspec.drafters.composition import asks_model, compose, sources
+from localspec.drafters.composition import compose, sources
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import Parts
@@ -29,7 +29,6 @@ from localspec.prompting.detokenizer import Detokenizer
 from localspec.scheduling.scheduler import Scheduler
 from localspec.scheduling.seats import Seat
 from localspec.scheduling.task import Displaced, Task, Wait
-from localspec.stream import Piece
 from localspec.typed import fitted
 
 if TYPE_CHECKING:
@@ -73,12 +72,11 @@ class Generating:
         stats.prompt_seconds = max(0.0, elapsed - stats.calibration_seconds)
         try:
             for step in steps:
-                length = len(session.context) + session.dropped
-                piece = Piece(step, answer.detokenizer.take(), length, session.finish)
+                item = step, answer.detokenizer.take()
                 if session.finish is None:
-                    self._scheduler.put(task, piece)
+                    self._scheduler.put(task, item)
                 else:
-                    task.put(piece)
+                    task.put(item)
         finally:
             steps.close()
             stats.threads = self._threads.why
@@ -116,9 +114,6 @@ class Generating:
             stats.notices += seat.recall(tokens)
         stats.cached_tokens = seat.take_up(tokens, reuse=answer.reuse)
         parts.index.expect(tokens, answer.prediction)
-        asks = asks_model(answer.drafting, parts)
-        if asks:
-            seat.allot(len(tokens))
         drafter.begin(tokens)
 
         def read() -> None:
@@ -131,14 +126,13 @@ class Generating:
                 stats.calibration_seconds += self._calibration.behind(
                     seat.cache, sources(parts)[1], tokens, read
                 )
-        seat.drafting = False
-        return self._steps(answer, task, planner, drafter, asks)
+        return self._steps(answer, task, planner, drafter)
 
     def _steps(
-        self, answer: Answer, task: Task, planner: Planner, drafter: Drafter, asks: bool
+        self, answer: Answer, task: Task, planner: Planner, drafter: Drafter
     ) -> Generator[Step, None, None]:
         """Behind shifts of the context too, with their seconds beside other answers; threads may
-        change between two. `asks`: whether the draft model may be asked."""
+        change between two."""
         session, rule, clock = answer.session, answer.rule, self._scheduler.time_of(task)
         seat: Seat = task.seat
         waited = task.waited
@@ -146,12 +140,9 @@ class Generating:
             requests = speculate(session, drafter, planner, rule, clock=clock)
             with closing(drive(session, requests, seat.target)) as steps:
                 while True:
-                    if asks:
-                        seat.allot(len(session.context))
                     before, lost = {**waited}, task.lost
                     step = next(steps, None)
                     self._threads.between()
-                    seat.drafting = False
                     if step is None:
                         break
                     if task.lost > lost:
@@ -178,11 +169,10 @@ class Generating:
         # Other answers are not held up by measuring what is known well enough.
         if self.profile.target and not whole and not seat.alone:
             return 0.0
-        took, models = 0.0, sources(seat.parts)[1]
-        with seat.measuring() as possible:
-            if possible:
-                took = self._calibration.before(seat.cache, models, prompt, known, whole=whole)
-        return took
+        models = sources(seat.parts)[1]
+        with seat.measuring():
+            return self._calibration.before(seat.cache, models, prompt, known, whole=whole)
+        return 0.0
 
 
 def vocabulary_of(parts: Parts) -> str | None:

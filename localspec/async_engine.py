@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import weakref
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from localspec.async_stream import AsyncStream
 from localspec.drafters.options import Drafting
 from localspec.engine import Engine
-from localspec.errors import Cancelled, EngineBusy, UsageError
+from localspec.errors import Cancelled, UsageError
 from localspec.keywords import AnswerKeywords, LoadKeywords, require_known
 from localspec.llama.options import ModelOptions
 from localspec.loading.draft import Reference
@@ -43,10 +44,9 @@ class AsyncEngine:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.parallel = engine.parallel
         self._threads = ThreadPoolExecutor(1, "localspec-async")
         self._state = threading.Lock()
-        self._answers: list[AsyncStream] = []
+        self._answers = weakref.WeakSet[AsyncStream]()
         self._closed = False
 
     async def __aenter__(self) -> AsyncEngine:
@@ -94,8 +94,11 @@ class AsyncEngine:
                     call(loop, tell, done, total)
 
                 asked["progress"] = report
-            self._queue(answer)
-            await self._in_turn(lambda: answer.begun(self.engine.stream(prompt, **asked)))
+            with self._state:
+                self._answers.add(answer)
+            task = asyncio.current_task()
+            owner = None if task is None else weakref.ref(task)
+            await self._in_turn(lambda: answer.begun(self.engine.stream(prompt, **asked), owner))
 
         return AsyncStream(opening)
 
@@ -126,18 +129,6 @@ class AsyncEngine:
     def _check_open(self) -> None:
         if self._closed:
             raise UsageError("The engine is closed. Load the model again.")
-
-    def _queue(self, answer: AsyncStream) -> None:
-        task = asyncio.current_task()
-        with self._state:
-            self._check_open()
-            self._answers = [one for one in self._answers if one.goes_on]
-            if sum(one.read_by(task) for one in self._answers) >= self.parallel:
-                raise EngineBusy(
-                    "This task is reading another answer. Finish or leave that one first, or use "
-                    "another task."
-                )
-            self._answers.append(answer)
 
 
 class Loading:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 
 from localspec.decoding.stats import GenerationStats
 from localspec.stream import Chunk, Completion, Stream
@@ -27,7 +25,6 @@ class AsyncStream:
         self._stream: Stream | None = None
         self._told = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop
-        self._task: weakref.ref[asyncio.Task[Any]] | None = None
         self._cancelled = self._over = False
 
     def __aiter__(self) -> AsyncIterator[Chunk]:
@@ -60,9 +57,10 @@ class AsyncStream:
     def _runs(self) -> bool:
         return self._stream is not None and self._stream.runs
 
-    def begun(self, stream: Stream) -> None:
-        """Take a place in the queue with a stream. Called in another thread."""
-        stream.begin(lambda: call(self._loop, self._told.set))
+    def begun(self, stream: Stream, owner: Hashable = None) -> None:
+        """Take a place in the queue with a stream. Called in another thread. `owner`: as for
+        `Scheduler.submit`."""
+        stream.begin(lambda: call(self._loop, self._told.set), owner)
         # In this order: a cancellation before it is seen below, one after it reaches the stream.
         self._stream = stream
         if self._cancelled:
@@ -97,8 +95,6 @@ class AsyncStream:
 
     async def next(self) -> Chunk | None:
         """The next chunk, None at the end. Raises as `Engine.stream`, or as its generation does."""
-        task = asyncio.current_task()
-        self._task = None if task is None else weakref.ref(task)
         try:
             if self._opening is not None and not self._cancelled:
                 opening, self._opening = self._opening, None
@@ -114,15 +110,6 @@ class AsyncStream:
             raise
         self._over = self._over or chunk is None
         return chunk
-
-    def read_by(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether a task is in the middle of it."""
-        return not self._over and self._task is not None and self._task() is task
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether it is generated, or may be read on."""
-        return self._runs or not self._over
 
     async def _wait(self) -> None:
         await self._told.wait()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -496,7 +496,7 @@ class Engine(Generating):
     def _limits(self) -> Limits:
         return self._seat.limits
 
-    def _submit(self, answer: Answer, owner: int | None, told: Callable[[], object] | None) -> Task:
+    def _submit(self, answer: Answer, owner: Hashable, told: Callable[[], object] | None) -> Task:
         self._check_open()
         work, tokens = partial(self._answer, answer), answer.session.context
         return self._scheduler.submit(tokens, work, wait=self._wait, owner=owner, told=told)

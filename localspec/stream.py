@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from localspec.decoding import repetition
 from localspec.decoding.interfaces import Step
@@ -49,16 +48,6 @@ class Completion:
     stats: GenerationStats
 
 
-class Piece(NamedTuple):
-    """What a reader gets of a step: `length` tokens of prompt and answer with it, and why the
-    answer ended with it, None where it goes on."""
-
-    step: Step
-    text: str
-    length: int
-    finish: str | None
-
-
 class Stream(Iterator[Chunk]):
     """Generates as it is iterated. Close it, finish it, or use it as a context manager.
 
@@ -70,7 +59,7 @@ class Stream(Iterator[Chunk]):
 
     def __init__(
         self,
-        submit: Callable[[int | None, Callable[[], object] | None], Task],
+        submit: Callable[[Hashable, Callable[[], object] | None], Task],
         cancel: Callable[[Task], None],
         session: Session,
         assembler: Detokenizer,
@@ -78,9 +67,9 @@ class Stream(Iterator[Chunk]):
         *,
         when_full: str | None = None,
     ) -> None:
-        """A task puts the pieces. `submit` begins it, given the thread that is to read it (None for
-        any), and what to call when there is something to read; `cancel` ends it. `when_full` is the
-        notice for an answer that the end of the context cuts off."""
+        """A task puts each step with its text. `submit` begins it, given its `owner` and what to
+        call when there is something to read; `cancel` ends it. `when_full` is the notice for an
+        answer that the end of the context cuts off."""
         self.stats = stats
         self._finish_reason: str | None = None
         self.prompt: Sequence[int] = tuple(session.context)
@@ -135,10 +124,13 @@ class Stream(Iterator[Chunk]):
         full = self.finish_reason == "length" and self._when_full is not None
         return full or self._session.dropped > 0
 
-    def begin(self, told: Callable[[], object] | None = None) -> None:
+    def begin(
+        self, told: Callable[[], object] | None = None, owner: Hashable | None = None
+    ) -> None:
         """Take a place in the queue now, instead of at the first step. `told` is called, from any
-        thread, when there may be something to read: a step waits for nothing while `ready`."""
-        owner = threading.get_ident() if told is None else None
+        thread, when there may be something to read: a step waits for nothing while `ready`.
+        `owner`: as for `Scheduler.submit`; without `told` it is this thread."""
+        owner = threading.get_ident() if told is None else owner
         self._task = self._submit(owner, told)
         if self._cancelled:
             self._cancel(self._task)
@@ -201,12 +193,13 @@ class Stream(Iterator[Chunk]):
             if self._task is None:
                 self.begin()
             assert self._task is not None
-            for piece in self._task.items():
-                step, self._length, finish = piece.step, piece.length, piece.finish
+            step: Step
+            for step, text in self._task.items():
+                self._length += len(step.tokens)
                 self.stats.add(step)
-                self._texts.append(piece.text)
-                yield Chunk(piece.text, tuple(step.tokens), tuple(step.sources), step)
-            self._finish_reason = finish
+                self._texts.append(text)
+                yield Chunk(text, tuple(step.tokens), tuple(step.sources), step)
+            self._finish_reason = finish = self._session.finish
         except (Cancelled, GeneratorExit) as ended:
             self._finish_reason = "cancelled"
             if isinstance(ended, GeneratorExit):

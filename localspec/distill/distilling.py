@@ -62,7 +62,7 @@ def record(
         folder = folders.folder_of(request.target, header.identity)
         trace = opened.enter_context(Trace(folder / folders.TRACE, header))
         _require_room(trace, request.tokens)
-        shared = SharedContext(model, options, cells=SEATS)
+        shared = SharedContext(model, options, each=True)
         opened.enter_context(closing(shared))
         skipped = SkippedFiles()
 

@@ -80,7 +80,7 @@ class OnPolicyRounds:
         options = ModelOptions(parallel=SEATS, threads=self.plan.threads, context=self.plan.longest)
         with ExitStack() as opened:
             model = opened.enter_context(Model(path, options))
-            shared = SharedContext(model, options, cells=SEATS)
+            shared = SharedContext(model, options, each=True)
             opened.enter_context(closing(shared))
             recorder = Recorder(shared, k, longest=CONTINUED, seed=self.plan.seed)
             recorder.record(questions, (), append)

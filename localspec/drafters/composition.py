@@ -114,13 +114,6 @@ def require(drafting: Drafting, parts: Parts) -> str:
     return name
 
 
-def asks_model(drafting: Drafting, parts: Parts) -> bool:
-    name = require(drafting, parts)
-    if name == "auto":
-        return parts.model is not None
-    return name in REGISTRY and REGISTRY[name].needs_model
-
-
 def sources(parts: Parts) -> tuple[list[LookupSource], list[ModelSource]]:
     """The registered sources that take part in `auto`, of both kinds."""
     known = [r.build(parts) for r in REGISTRY.values() if parts.lack(r) is None]

@@ -201,10 +201,11 @@ class DraftModel(ModelSource):
         window, length = self._window, len(context) - self._left_out
         if window is None or length <= window + SINKS:
             return False
-        return length - len(self.cache.tokens) > window or length > self.LONGEST
+        most = min(self.LONGEST, self.cache.capacity - 1)
+        return length - len(self.cache.tokens) > window or length > most
 
     def room(self, context: Sequence[int]) -> int:
-        return self.cache.capacity - len(context) + self._left_out
+        return self.cache.capacity - self.held(context)
 
     def read(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
         rows = self.cache.extend(tokens, outputs)

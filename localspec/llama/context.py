@@ -38,7 +38,7 @@ class Context(NativeCache):
         max_leaves, max_draft: most branches and tokens of a tree.
         recurrent: the memory, or a part, cannot be cut back token by token; `restores`: cutting
             back may cost a pass.
-        common: another text with the same first tokens, and how many.
+        common: how many first tokens it shares with another text.
     """
 
     _native: SharedContext
@@ -67,8 +67,8 @@ class Context(NativeCache):
         make_room: Callable[[], bool] | None = None,
     ) -> Context:
         """Over a lot of a shared context, which closes by itself. `passes` makes its passes,
-        prompts in chunks of up to `chunk` tokens; of hidden states there are layer inputs only. A
-        scheduler may change `capacity`. `make_room`: see `set_state`."""
+        prompts in chunks of up to `chunk` tokens; of hidden states there are layer inputs only.
+        `make_room`: see `set_state`."""
         made = cls.__new__(cls)
         made._set_up(shared, lot)
         made._owns = False
@@ -83,7 +83,7 @@ class Context(NativeCache):
         self.watch = None
         self._native = self.shared = shared
         self.lot = lot
-        self.common: tuple[object, int] = None, 0
+        self.common = 0
         self._owns = True
         self._passes: Passes | None = None
         self._chunk: Callable[[], int] | None = None
@@ -108,23 +108,17 @@ class Context(NativeCache):
         if self._owns:
             super().close()
 
-    @property
-    def held(self) -> int:
-        """Cells of its tokens, shared ones too, and of a tree."""
-        return len(self.tokens) + len(self._grown)
-
     def told(self) -> list[str]:
         """Drains notices for the user about its passes."""
         return []
 
-    def begin_with(self, source: int, tokens: Sequence[int], text: object = None) -> None:
-        """Take over the first tokens of another sequence, which belongs to `text`; no cell is
-        copied. It is empty before."""
+    def begin_with(self, source: int, tokens: Sequence[int]) -> None:
+        """Take over the first tokens of another sequence; no cell is copied. It is empty before."""
         assert not self.tokens, "it holds another text"
         if tokens:
             self.shared.share(source, self.lot.first, len(tokens))
             self.tokens += tokens
-            self.common = text, len(tokens)
+            self.common = len(tokens)
 
     # Hidden states.
 
@@ -333,7 +327,7 @@ class Context(NativeCache):
             self._restore(length)
             return
         del self.tokens[length:]
-        self.common = self.common[0], min(self.common[1], length)
+        self.common = min(self.common, length)
 
     def checkpoint(self) -> None:
         """Make `truncate` to here or later cheap. May be called after every token."""
@@ -369,7 +363,7 @@ class Context(NativeCache):
     def clear(self) -> None:
         self.lot.clear()
         self.tokens.clear()
-        self.common = None, 0
+        self.common = 0
         self._grown = GrownTree()
         self._undoable = 0
         self._saved.forget()

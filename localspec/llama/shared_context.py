@@ -27,8 +27,8 @@ class SharedContext(NativeContext):
     Each answer has a lot of `leaves` sequence ids, for its text and branches; ids for `kept` texts
     follow. Nothing may touch it while a pass runs. A NativeError without room, or for several
     answers over recurrent memory. `flag`: two characters that outlive the context, set by `cancel`.
-    `capacity`: most tokens of an answer, prompt included; there is room for `cells` times as many
-    in all texts together, shared tokens counted once.
+    `capacity`: most tokens of an answer, prompt included. There is room for that in all texts
+    together, shared tokens counted once, or with `each` in every one.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class SharedContext(NativeContext):
         model: Model,
         options: ModelOptions,
         *,
-        cells: int = 1,
+        each: bool = False,
         flag: ctypes.Array[ctypes.c_char] | None = None,
     ) -> None:
         self.answers = answers = options.parallel
@@ -51,7 +51,7 @@ class SharedContext(NativeContext):
         self.rows = max(ids, MAX_TREE + 1 + (ROWS_EACH * answers if several else 0))
         stop = ctypes.create_string_buffer(2) if flag is None else flag
         params = context_params(model, options, stop, sequences=ids, rows=self.rows)
-        wanted = f"{options.context or 'default'} tokens"
+        wanted, cells = f"{options.context or 'default'} tokens", answers if each else 1
         if several:
             params.n_ctx *= cells
             wanted = f"{int(params.n_ctx)} tokens for {answers} answers"

@@ -40,20 +40,20 @@ _Build = Callable[[Any], TrainedHead]
 
 
 class OpenHead:
-    """A head's weights `model`, and the heads that were made over them."""
+    """A head's weights `model`, and `each` answer's head over them."""
 
-    def __init__(self, model: Any, target: _Target, build: _Build) -> None:
-        self.model = model
-        self._target, self._build = target, build
-        self._made: list[TrainedHead] = []
-
-    def make(self) -> TrainedHead:
-        head = self._build(self.model)
-        self._made.append(head)
-        return head
+    def __init__(self, model: Any, target: _Target, build: _Build, answers: int) -> None:
+        self.model, self._target = model, target
+        self.each: list[TrainedHead] = []
+        try:
+            for _ in range(answers):
+                self.each.append(build(model))
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
-        for head in self._made:
+        for head in self.each:
             cache: Any = head.cache
             cache.close()
         if self.model is not self._target.model:
@@ -110,7 +110,7 @@ def open_head(
                 f"{model.vocabulary.size} tokens, and {target.model.path.name} one of "
                 f"{vocabulary.size}. Give the head that was trained for this model."
             )
-        return OpenHead(model, target, build)
+        return OpenHead(model, target, build, options.parallel)
     except BaseException:
         model.close()
         raise
@@ -118,7 +118,8 @@ def open_head(
 
 def open_own_mtp(target: _Target, options: ModelOptions) -> OpenHead:
     """The MTP layers of a target that was opened with them."""
-    return OpenHead(target.model, target, _mtp(target, options.for_draft(target.capacity)))
+    build = _mtp(target, options.for_draft(target.capacity))
+    return OpenHead(target.model, target, build, options.parallel)
 
 
 def _tapping(head: TappingHead, target: _Target, room: ModelOptions) -> _Build:
@@ -165,4 +166,5 @@ def _open_medusa(path: Path, target: _Target, options: ModelOptions) -> OpenHead
         weights,
         target,
         lambda model: Medusa(MedusaCache(model, size, target.capacity), layers, size),
+        1,
     )

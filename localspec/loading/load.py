@@ -114,16 +114,7 @@ def load(
         if largest is not None:
             keep_same_bits(cast("Context", target), largest)
         drafts = _open_drafts(chosen, target, options, reports[-1], opened)
-        try:
-            seats = _seats(target, drafts, options)
-        except NativeError as error:
-            if not (chosen.own_mtp and chosen.automatic):
-                raise
-            assert drafts.head is not None
-            drafts.head.close()  # for some answers there may have been room
-            drafts = Drafts()
-            seats = _seats(target, drafts, options)
-            chosen.leave_out(f"the MTP layers of {path.name} fail", error)
+        seats = _seats(target, drafts, options)
         models = [target_model, drafts.model]
         own: dict[str, object] = {"threads": options.threads}
         if drafts.vocabulary_map is not None:
@@ -180,17 +171,17 @@ def _open_drafts(
 ) -> Drafts:
     """Open what was chosen; `opened` closes it. Raises if a draft that was named fails."""
     path = chosen.path
-    if chosen.own_mtp:
-        head = opened.enter_context(closing(open_own_mtp(target, options)))
-        return Drafts(head=head)
     if path is None:
         return Drafts()
     try:
+        if chosen.own_mtp:
+            return Drafts(head=opened.enter_context(closing(open_own_mtp(target, options))))
         drafts = open_draft(path, target, options, report, opened)
     except _NO_DRAFT as error:
         if not chosen.automatic:
             raise
-        chosen.leave_out(f"{path.name} fails", error)
+        what = f"the MTP layers of {path.name} fail" if chosen.own_mtp else f"{path.name} fails"
+        chosen.leave_out(what, error)
         return Drafts()
     if drafts.cache is not None:
         drafts.cache.model.name = chosen.name
@@ -198,9 +189,9 @@ def _open_drafts(
 
 
 def _seats(target: Cache, drafts: Drafts, options: ModelOptions) -> Seats:
-    """An answer's caches and what drafts for it; or those of several answers. A NativeError if a
-    head's cache has no room."""
-    draft, make_head = drafts.cache, None if drafts.head is None else drafts.head.make
+    """An answer's caches and what drafts for it; or those of several answers."""
+    draft = drafts.cache
+    heads = [None] * options.parallel if drafts.head is None else drafts.head.each
     size = target.model.vocabulary.size
 
     def model(cache: Context) -> DraftModel:
@@ -214,13 +205,13 @@ def _seats(target: Cache, drafts: Drafts, options: ModelOptions) -> Seats:
         # A processor reads no faster in larger pieces than these, a GPU does, and is soon done.
         small = options.gpu_layers == 0 or not library.accelerated()
         chunk, piece = options.parallel_chunk, _ALONE * options.parallel_chunk if small else None
-        return SharedSeats(target, draft, model, chunk=chunk, piece=piece, make_head=make_head)
+        return SharedSeats(target, draft, model, heads, chunk=chunk, piece=piece)
     assert not isinstance(draft, SharedContext)
     drafting = None if draft is None else model(draft)
     if draft is not None and drafting is not None and side_by_side(options):
         draft.compute_apart()
         drafting.reader = ParallelReader(drafting)
-    return Seats(target, Parts(drafting, head=make_head and make_head()))
+    return Seats(target, Parts(drafting, head=heads[0]))
 
 
 def _shares(progress: Report, files: Sequence[Path]) -> list[Report]:

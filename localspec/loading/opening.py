@@ -30,6 +30,9 @@ Cache = Context | SharedContext
 """For one answer, or for several."""
 Report = Callable[[float], None] | None
 
+_LEAST = 512
+"""Tokens of a draft model for each of several answers: its window, and a tree."""
+
 
 @dataclass(frozen=True, slots=True)
 class Drafts:
@@ -77,10 +80,10 @@ def open_projector(model: Model, options: ModelOptions) -> Projector | None:
     return Projector(path, model, options)
 
 
-def open_cache(model: Model, options: ModelOptions, *, cells: int = 1) -> Cache:
-    """A cache for one answer or several, with `cells` times the context."""
+def open_cache(model: Model, options: ModelOptions, *, each: bool = False) -> Cache:
+    """A cache for one answer or several, with the context for all together, or for `each`."""
     if options.parallel > 1:
-        return SharedContext(model, options, cells=cells)
+        return SharedContext(model, options, each=each)
     return open_context(model, options)
 
 
@@ -130,8 +133,10 @@ def _open_draft_model(
             vocabulary_map = match(token_bytes(mine.vocabulary), token_bytes(model.vocabulary))
             room = min(model.trained_context, vocabulary_map.room(target.capacity))
             options = replace(options, context=max(room, target.capacity))
-        # A text that lost its place in the target's cache may keep that in the draft's for a while.
-        cache = own.enter_context(closing(open_cache(model, options, cells=3)))
+        # Answers of several are shorter, and a draft model does with the latest of a text.
+        most = max(_LEAST, -(-3 * options.context // options.parallel))
+        options = replace(options, context=min(options.context, most))
+        cache = own.enter_context(closing(open_cache(model, options, each=True)))
         (cache.shared if isinstance(cache, Context) else cache).choose_outputs()
         opened.enter_context(own.pop_all())
         return Drafts(cache, vocabulary_map)

@@ -78,11 +78,11 @@ class KeptTexts:
         length, text = self._best(prompt, lambda text: text.target.tokens)
         if text is not None:
             self._used(text)
-            cache.begin_with(text.target.lot.first, prompt[:length], text)
+            cache.begin_with(text.target.lot.first, prompt[:length])
         if draft is not None and self._draft is not None:
             drafted, text = self._best(prompt, lambda text: text.drafted)
             if text is not None and text.draft is not None:
-                draft.begin_with(text.draft.lot.first, prompt[:drafted], text)
+                draft.begin_with(text.draft.lot.first, prompt[:drafted])
         return length
 
     def known(self, prompt: Sequence[int]) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -63,7 +63,7 @@ class Scheduler:
         work: Callable[[Task], object],
         *,
         wait: bool = True,
-        owner: int | None = None,
+        owner: Hashable = None,
         told: Callable[[], object] | None = None,
     ) -> Task:
         """Begin a task as soon as it is its turn. It is over when `work` returns.
@@ -71,7 +71,8 @@ class Scheduler:
         Args:
             tokens: of its prompt.
             wait: whether it may wait for a seat.
-            owner: the thread that reads it, None for no single one.
+            owner: who reads it, None for no single one: the number of a thread, or a reference to
+                an asyncio task.
             told: called in the scheduler's thread when there is something to read.
 
         Raises:
@@ -83,6 +84,11 @@ class Scheduler:
         if owner is not None and self._owned(owner) >= self._seats:
             gc.collect()  # a stream that nobody holds any more is in a circle
         if owner is not None and (self._owned(owner) >= self._seats or compute_thread.is_current()):
+            if not isinstance(owner, int):
+                raise EngineBusy(
+                    "This task is reading another answer. Finish or leave that one first, or use "
+                    "another task."
+                )
             raise EngineBusy(
                 "This thread has another stream open. Finish or close that one first."
                 if self._seats == 1
@@ -93,8 +99,9 @@ class Scheduler:
         self.wake()
         return task
 
-    def _owned(self, owner: int) -> int:
-        return sum(task.owner == owner for task in [*self.tasks, *self.waiting])
+    def _owned(self, owner: Hashable) -> int:
+        tasks = [*self.tasks, *self.waiting]
+        return sum(task.owner == owner and not task.cancelled for task in tasks)
 
     def cancel(self, task: Task) -> None:
         """End a task where it waits, or the pass made for it alone. A finalizer may call it."""

@@ -21,7 +21,6 @@ class Seat:
 
     Attributes:
         limits: of its trees.
-        drafting: whether a draft is being made, which may need the cells that it was granted.
         task: who sits here, where there are several.
     """
 
@@ -32,7 +31,6 @@ class Seat:
         self.cache, self.parts = cache, parts
         self.target = LlamaTarget(cache)
         self.limits = Limits(cache.capacity, cache.max_draft, cache.max_leaves)
-        self.drafting = False
 
     @property
     def costs(self) -> TargetCosts | None:
@@ -58,12 +56,9 @@ class Seat:
             self.empty()
         return self.target.reuse(prompt)
 
-    def allot(self, text: int) -> None:
-        """Before a draft after so many tokens: see that there are cells for it."""
-
-    def measuring(self) -> AbstractContextManager[bool]:
-        """Entered to measure passes; whether there is room for it."""
-        return nullcontext(True)
+    def measuring(self) -> AbstractContextManager[None]:
+        """Entered to measure passes, which end early where there is no room."""
+        return nullcontext()
 
     def empty(self) -> None:
         """Let go of everything that it holds."""

@@ -93,10 +93,11 @@ class SharedPasses:
             self._scheduler.wait(request)
 
     @contextmanager
-    def direct(self, task: Task) -> Iterator[None]:
-        """Meanwhile the passes of a task are made at once and for nobody else: to measure them."""
-        if len(self._scheduler.tasks) > 1:  # until everybody else has read its rows
-            self._scheduler.wait(Request(task, Wait.ALONE))
+    def direct(self) -> Iterator[None]:
+        """Meanwhile the passes of a task are made at once and for nobody else: to measure them.
+
+        Only before its first request. Then those who have rows to look at, views that the next pass
+        overwrites, are older and have run already."""
         self._direct = True
         try:
             yield
@@ -132,10 +133,6 @@ class SharedPasses:
     def serve(self) -> bool:
         """Make a pass for those who wait; False if nobody does."""
         self._asked = [request for request in self._asked if not request.done]
-        for task in self._scheduler.tasks:
-            if task.request is not None and task.request.wait is Wait.ALONE:
-                task.request.finish()
-                return True
         if not self._asked:
             return False
         wait, requests = self._next.choose(self._asked)

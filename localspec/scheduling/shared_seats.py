@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from math import ceil
 
 from localspec.decoding.interfaces import PassRequest, PassResult
 from localspec.decoding.sampling import Rows
@@ -14,7 +13,6 @@ from localspec.drafters.registry import Parts
 from localspec.drafters.trained_head import FedHead, TrainedHead
 from localspec.llama.batch import PassPart
 from localspec.llama.context import Context
-from localspec.llama.context_params import MAX_TREE
 from localspec.llama.native_context import CacheFull
 from localspec.llama.shared_context import SharedContext
 from localspec.llama.target import LlamaTarget, shared_prefix
@@ -30,8 +28,6 @@ from localspec.sessions.conversation_files import StoredTexts
 from localspec.sessions.sessions import Sessions
 
 ROOM = 16  # tokens of an answer for which there has to be room when it begins, or begins anew
-LEAST = 8  # tokens of a draft for which there has to be room in the draft model's cache
-MEASURED = 128  # the same when its passes are measured
 
 
 class SeatTarget(LlamaTarget):
@@ -42,7 +38,6 @@ class SeatTarget(LlamaTarget):
         self._seat = seat
 
     def forward(self, request: PassRequest) -> PassResult:
-        self._seat.drafting = False  # a draft, if there is one, is complete
         try:
             return super().forward(request)
         except Displaced:
@@ -105,7 +100,7 @@ class SharedSeat(Seat):
         """Cells of the target's cache that are its own, about; at least 1 while it holds any, as
         shared ones are its own once nobody else has them."""
         held = len(self.cache.tokens)
-        return max(min(1, held), held - self.cache.common[1])
+        return max(min(1, held), held - self.cache.common)
 
     def known(self, prompt: Sequence[int]) -> int:
         return self._seats.kept.known(prompt)
@@ -123,30 +118,21 @@ class SharedSeat(Seat):
             return 0
         return self._seats.kept.begin(prompt, self.cache, self.shareable_draft)
 
-    def allot(self, text: int) -> None:
-        if self._seats.draft_room is not None:
-            self._seats.draft_room.grant(self, text)
-
     @contextmanager
-    def measuring(self) -> Iterator[bool]:
+    def measuring(self) -> Iterator[None]:
         # Nothing is measured where answers that pause have the room: another answer will do.
-        room = self._seats.draft_room
-        with self._passes.direct(self._sitting), suppress(CacheFull, Displaced):
-            yield room is None or room.open_to(self, MEASURED)
+        with self._passes.direct(), suppress(CacheFull, Displaced):
+            yield
 
     def empty(self) -> None:
         self.displace()
-        self.forget_draft()
+        if self.draft_cache is not None and self.parts.model is not None:
+            self.draft_cache.clear()
+            self.parts.model.forget()
 
     def displace(self) -> None:
         """Let go of the target's cells: the task reads its text again."""
         self.cache.clear()
-
-    def forget_draft(self) -> None:
-        """Let go of the draft model's cells; not in the middle of a draft."""
-        if self.draft_cache is not None and self.parts.model is not None:
-            self.draft_cache.clear()
-            self.parts.model.forget()
 
     def wait_for_room(self, tokens: int) -> None:
         """Until so many tokens fit beside those of the other tasks."""
@@ -164,71 +150,13 @@ class SharedSeat(Seat):
         return self._passes.chunk(self._sitting)
 
 
-class DraftRoom:
-    """Gives out the cells of a draft model's cache, which all answers share.
-
-    A draft cannot be broken off for want of cells, since what was drawn has to be verified. So
-    cells are granted before a step, as the capacity of a seat's cache. Where there is too little,
-    younger answers that are not drafting let go of theirs, else the step does not use the model.
-    """
-
-    def __init__(
-        self, shared: SharedContext, capacity: int, seats: Callable[[], Sequence[SharedSeat]]
-    ) -> None:
-        self._shared = shared
-        self._ratio = max(1.0, shared.capacity / capacity)
-        self._seats = seats
-
-    def grant(self, seat: SharedSeat, text: int) -> None:
-        """Let a seat draft after so many target tokens, as far as there is room. It counts as
-        drafting until it says otherwise."""
-        cache = seat.draft_cache
-        assert cache is not None
-        seat.drafting = True
-        least, most = (
-            min(self._shared.capacity, ceil((text + nodes) * self._ratio))
-            for nodes in (LEAST, MAX_TREE)
-        )
-        seats = self._seats()
-        for younger in reversed(seats[seats.index(seat) + 1 :]):
-            if self._left(seat) >= least:
-                break
-            if not younger.drafting:
-                younger.forget_draft()
-        left = self._left(seat)
-        if left < least:
-            seat.forget_draft()
-        cache.capacity = min(most, left) if left >= least else 0
-
-    def open_to(self, seat: SharedSeat, tokens: int) -> bool:
-        """Let a seat have all that nobody else holds; whether so many tokens fit."""
-        cache = seat.draft_cache
-        assert cache is not None
-        cache.capacity = max(0, min(self._shared.capacity, self._left(seat)))
-        return cache.capacity >= min(tokens, self._shared.capacity)
-
-    def _left(self, seat: SharedSeat) -> int:
-        """Cells that no other seat holds or was granted, counting shared texts once."""
-        own, common = 0, dict[object, int]()
-        for one in self._seats():
-            cache = one.draft_cache
-            if one is seat or cache is None:
-                continue
-            text, shared = cache.common
-            own += max(cache.held, cache.capacity if one.drafting else 0) - shared
-            common[text] = max(shared, common.get(text, 0))
-        assert seat.draft_cache is not None
-        text, shared = seat.draft_cache.common
-        return self._shared.cells - own - sum(common.values()) + min(shared, common.get(text, 0))
-
-
 class SharedSeats(Seats):
     """All seats over a pair, their passes, and the texts that earlier answers left.
 
     Args:
         make_model: makes the draft model over a part of the draft's cache.
+        heads: a trained head for each answer, with a cache of its own, or None.
         chunk, piece: as for `SharedPasses`.
-        make_head: makes a trained head, with a cache of its own, for one answer.
     """
 
     all: Sequence[SharedSeat]
@@ -238,10 +166,10 @@ class SharedSeats(Seats):
         target: SharedContext,
         draft: SharedContext | None,
         make_model: Callable[[Context], DraftModel],
+        heads: Sequence[TrainedHead | None],
         *,
         chunk: int,
         piece: int | None = None,
-        make_head: Callable[[], TrainedHead] | None = None,
     ) -> None:
         self.kept = KeptTexts(target, draft)
         caches: dict[Wait, SharedContext] = {Wait.TARGET: target}
@@ -262,14 +190,11 @@ class SharedSeats(Seats):
             make_room=self.kept.drop_oldest,
         )
         self.shared = list(caches.values())
-        self.draft_room = None
-        if draft is not None:
-            self.draft_room = DraftRoom(draft, target.capacity, self._seated)
         self.all = [
-            SharedSeat(number, self, target, draft, make_model, make_head and make_head())
-            for number in range(target.answers)
+            SharedSeat(number, self, target, draft, make_model, head)
+            for number, head in enumerate(heads)
         ]
-        self._heads = [h.cache for seat in self.all if isinstance(h := seat.parts.head, FedHead)]
+        self._heads = [head.cache for head in heads if isinstance(head, FedHead)]
 
     def remember(self, sessions: Sessions, profile: PairProfile) -> None:
         if self._heads:
@@ -286,10 +211,6 @@ class SharedSeats(Seats):
         for cache in [*self._heads, *self.shared]:
             cache.close()
 
-    def _seated(self) -> list[SharedSeat]:
-        """Those in use, the oldest task first."""
-        return [seat for task in self.scheduler.tasks for seat in self.all if seat.task is task]
-
     def _take(self, task: Task) -> None:
         """Give a task the free seat whose last answer had most in common with its prompt."""
         free = [seat for seat in self.all if seat.task is None]
@@ -303,5 +224,4 @@ class SharedSeats(Seats):
         if seat.keeps:
             self.kept.keep(seat.cache, seat.shareable_draft)
         seat.empty()
-        seat.drafting = False
         seat.task = task.seat = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from enum import Enum
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -28,8 +28,7 @@ class Wait(Enum):
     TARGET = 1
     BID = 2  # how much of its draft may be verified
     ROOM = 3  # cells of the target's cache
-    ALONE = 4  # that nobody else has rows of a pass to look at
-    READER = 5  # that its items are read
+    READER = 4  # that its items are read
 
 
 class Displaced(LocalspecError):
@@ -99,7 +98,7 @@ class Task:
         work: Callable[[Task], object],
         *,
         wait: bool = True,
-        owner: int | None = None,
+        owner: Hashable = None,
         ahead: int = AHEAD,
         wake: Callable[[], None] = lambda: None,
         told: Callable[[], object] | None = None,

@@ -53,7 +53,7 @@ def recorded(
     most: int | None = None,
     **how: object,
 ) -> int:
-    with closing(SharedContext(model, OPTIONS, cells=4)) as context:
+    with closing(SharedContext(model, OPTIONS, each=True)) as context:
         recorder = Recorder(context, K, longest=12, **how)  # type: ignore[arg-type]
         recorder.record(wanted, trace.keys, trace.append, most)
         return recorder.tokens

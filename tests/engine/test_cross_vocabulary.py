@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import localspec
-from localspec import Drafting, DraftMismatch, Engine, ModelOptions, SamplingParams
+from localspec import Drafting, Engine, ModelOptions, SamplingParams
 from localspec.decoding.stats import GenerationStats
 from localspec.llama.context import Context
 from tests.engine.conftest import TINY_OPTIONS, ModelFiles
@@ -178,9 +178,3 @@ def test_characters_of_several_tokens(drafts: dict[str, Path], name: str, prompt
     """A token may end in the middle of one, which the draft model may have a token for."""
     with opened(drafts[name], "text") as engine:
         assert same_text(engine, prompt, 12).drafted > 0
-
-
-@pytest.mark.parametrize("name", ["sentencepiece", "permuted"])
-def test_another_vocabulary_is_refused_on_request(drafts: dict[str, Path], name: str) -> None:
-    with pytest.raises(DraftMismatch, match=r"token \d+ .*--cross-vocabulary"):
-        localspec.load(draft=drafts[name], options=ModelOptions(cross_vocabulary="off"))

@@ -435,8 +435,12 @@ def test_what_cannot_be_meant_is_refused_at_the_call(
         (lambda: ModelOptions(context=-1), "context of -1"),
         (lambda: ModelOptions(threads=0), "threads is 0"),
         (lambda: ModelOptions(gpu_layers=-2), "gpu-layers is -2"),
+        (lambda: ModelOptions(parallel=0), "parallel"),
+        (lambda: ModelOptions(parallel=33), "parallel"),
+        (lambda: ModelOptions(parallel_chunk=8), "parallel"),
         (lambda: ModelOptions(kv_type_k="q3"), "no KV cache type 'q3'"),
         (lambda: ModelOptions(kv_type_v="q8_0", flash_attention="off"), "flash attention"),
+        (lambda: ModelOptions(exact=True, flash_attention="off"), "needs flash attention"),
         (lambda: ModelOptions(flash_attention="maybe"), "auto, off, on|auto, on, off"),
     ],
 )

@@ -167,11 +167,6 @@ def test_a_short_context_can_be_exact(
         assert engine.generate("Once", max_tokens=4).text
 
 
-def test_what_excludes_exact_is_told() -> None:
-    with pytest.raises(UsageError, match="needs flash attention"):
-        ModelOptions(exact=True, flash_attention="off")
-
-
 def test_the_types_that_were_asked_for_stay_unless_they_round_otherwise(stock: Engine) -> None:
     quantized = replace(STOCK, kv_type_k="q8_0", kv_type_v="q8_0")
     assert kv_types(quantized, stock.model) == ("q8_0", "q8_0")

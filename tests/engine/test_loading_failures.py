@@ -109,7 +109,7 @@ def test_draft_model_of_another_vocabulary(alive: Alive, tmp_path: Path, draft_p
     with pytest.raises(DraftMismatch):
         localspec.load(draft=digits, options=OPTIONS)
     swapped = ggufs.tiny_llama(tmp_path / "swapped.gguf", swap_tokens=(300, 301))
-    with pytest.raises(DraftMismatch, match=r"token 300 .*--draft none"):
+    with pytest.raises(DraftMismatch, match=r"token 300 .*--cross-vocabulary auto, .*--draft none"):
         localspec.load(
             draft=swapped, options=ModelOptions(context=256, threads=1, cross_vocabulary="off")
         )

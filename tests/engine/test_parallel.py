@@ -15,7 +15,6 @@ from localspec import (
     Engine,
     ModelOptions,
     SamplingParams,
-    UsageError,
 )
 from localspec.llama import library
 from localspec.stream import Stream
@@ -209,9 +208,3 @@ def test_a_recurrent_model_answers_one_at_a_time(tmp_path: Path) -> None:
     with localspec.load(path, draft=None, parallel=4) as engine:
         assert type(engine) is Engine
         assert "one at a time" in engine.notices[-1]
-
-
-@pytest.mark.parametrize("wrong", [{"parallel": 0}, {"parallel": 33}, {"parallel_chunk": 8}])
-def test_options_out_of_range(wrong: dict[str, int]) -> None:
-    with pytest.raises(UsageError, match="parallel"):
-        ModelOptions(**wrong)  # type: ignore[arg-type]

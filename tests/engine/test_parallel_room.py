@@ -10,7 +10,6 @@ import pytest
 
 import localspec
 from localspec import (
-    ContextOverflow,
     Drafting,
     Engine,
     EngineBusy,
@@ -104,11 +103,6 @@ def test_answers_that_do_not_fit_together_take_turns(
     assert all_free(small)
 
 
-def test_what_can_never_fit_is_refused_at_once(small: Engine) -> None:
-    with pytest.raises(ContextOverflow):
-        small.stream("word " * 400, max_tokens=4)
-
-
 def test_the_context_can_be_filled_to_its_end_by_each(small: Engine) -> None:
     for prompt in ("Once upon a time", "Tom"):
         # No end of the text, so that the context's is reached.
@@ -121,8 +115,21 @@ def test_the_context_can_be_filled_to_its_end_by_each(small: Engine) -> None:
         assert len(stream.context) == 256
 
 
-def test_auto_drafts_as_far_as_the_draft_models_cache_goes() -> None:
-    """Sixteen answers beside each other, of which it has room for the trees of ten."""
+def test_a_draft_model_goes_on_where_a_text_outgrows_its_part_of_the_cache() -> None:
+    """It then reads the latest of the text."""
+    endless = SamplingParams(temperature=0, logit_bias={0: -1e9, 4: -1e9})
+    with localspec.load(options=ModelOptions(context=1024), parallel=16) as pair:
+        part = inside.seats(pair).all[0].draft_cache
+        assert part is not None
+        stream = pair.stream(
+            "Once upon a time", max_tokens=600, sampling=endless, drafting=WAYS["model"]
+        )
+        later = [chunk.step for chunk in stream if len(stream.context) > part.capacity + 20]
+    assert len(later) > 8
+    assert sum(step.accepted for step in later if step is not None) > 8
+
+
+def test_auto_drafts_for_sixteen_answers_beside_each_other() -> None:
     options = ModelOptions(context=256, threads=library.default_threads(), parallel=16)
     with localspec.load(options=options) as pair:
         assert pair.parallel > 1

@@ -334,21 +334,29 @@ def test_cells_of_a_paused_answer_are_given_away(monkeypatch: pytest.MonkeyPatch
     paused.wait()
 
 
-def test_measured_passes_wait_until_others_have_looked_at_their_rows() -> None:
-    """Those are views, which the next pass overwrites; two who measure do not wait for ever."""
+def test_measured_passes_come_after_others_have_looked_at_their_rows() -> None:
+    """Those are views, which the next pass overwrites. Who measures comes in the middle of a pass,
+    and begins with that."""
     table, order = Table(), list[str]()
 
     def measure(task: Task) -> None:
-        table.decode(task, 1)
-        with table.passes.direct(task):
+        with table.passes.direct():
             order.append("measured")
             assert table.passes.chunk(task) == NotedCache.batch
             table.decode(task, 7, 8)
 
     def look(task: Task) -> None:
-        table.decode(task, 2)
-        order.append("looked")
+        for token in (1, 2):
+            table.decode(task, token)
+            order.append("looked")
 
-    assert table.run(measure, measure, look) == [[], [], []]
-    assert order == ["looked", "measured", "measured"]
-    assert table.target.passes == [[1, 1, 2], [7, 8], [7, 8]]
+    def begin() -> None:
+        if not table.target.passes:
+            comes.append(table.scheduler.submit([0], measure))
+
+    comes: list[Task] = []
+    table.target.meanwhile = begin
+    assert table.run(look, look) == [[], []]
+    assert read(comes[0]) == []
+    assert order == ["looked", "looked", "measured", "looked", "looked"]
+    assert table.target.passes == [[1, 1], [7, 8], [2, 2]]

@@ -23,7 +23,6 @@ from localspec.decoding.tree import TokenTree
 from localspec.errors import Cancelled
 from localspec.prompting.detokenizer import Detokenizer
 from localspec.scheduling.task import Task
-from localspec.stream import Piece
 from localspec.tui.session.events import PairReference
 
 PLAIN = 0.05
@@ -192,16 +191,17 @@ class ScriptedEngine:
             account=AccountStatement(saved=0.2, fund=0.35, refused=1, pair_saved=12.3),
         )
 
-        def start() -> Generator[Piece, None, None]:
+        def start() -> Generator[tuple[Step, str], None, None]:
             self._wait(said, 0, lambda: progress(1, 4))
             self._measured = True
-            return self._steps(said, max_tokens, stats.prompt_tokens, assembler)
+            return self._steps(said, max_tokens, stats.prompt_tokens, assembler, session)
 
         assembler = Detokenizer(self.token_bytes, ())
+        session = SimpleNamespace(context=(), dropped=0, finish=None)
         return Stream(
             lambda owner, told: _Answer(start),
             lambda task: self._interrupted.set(),
-            cast("Session", SimpleNamespace(context=(), dropped=0)),
+            cast("Session", session),
             assembler,
             stats,
         )
@@ -219,8 +219,8 @@ class ScriptedEngine:
             said.holds[step].wait(check)
 
     def _steps(
-        self, said: Says, max_tokens: int | None, length: int, assembler: Detokenizer
-    ) -> Generator[Piece, None, None]:
+        self, said: Says, max_tokens: int | None, length: int, assembler: Detokenizer, session: Any
+    ) -> Generator[tuple[Step, str], None, None]:
         words = deque(re.findall(r"\S+\s*|\s+", said.text))
         left = max_tokens if max_tokens is not None else len(words)
         passes = chain([(PROMPT, None, 0, 0)], ((None, *each) for each in cycle(PASSES)))
@@ -233,9 +233,9 @@ class ScriptedEngine:
             for token in step.tokens:  # as `Session.extend` would
                 assembler.push(token)
             length += len(taken)
-            over = said.error is None and (not words or left <= 0)
-            finish = ("length" if words else "stop") if over else None
-            yield Piece(step, assembler.take(), length, finish)
+            if said.error is None and (not words or left <= 0):
+                session.finish = "length" if words else "stop"
+            yield step, assembler.take()
             self._wait(said, number, lambda: None)
         if said.error is not None:
             raise said.error
@@ -274,9 +274,9 @@ class _Answer(Task):
 
     ready = over = property(lambda self: True)
 
-    def __init__(self, start: Callable[[], Iterator[Piece]]) -> None:
+    def __init__(self, start: Callable[[], Iterator[tuple[Step, str]]]) -> None:
         super().__init__((), lambda task: None)
         self._start = start
 
-    def items(self) -> Iterator[Piece]:
+    def items(self) -> Iterator[tuple[Step, str]]:
         return self._start()
