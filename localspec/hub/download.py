@@ -13,7 +13,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -95,7 +94,7 @@ def pull(
         files = [found.file(name) for name in chosen.files]
         with _disk_errors():
             folder = cache.repository_folder(found.repository.id)
-            _require_room(folder, files)
+            _require_room(folder, found.repository.id, files)
             arrived = 0
             for number, file in enumerate(files, start=1):
                 tell = _teller(progress, file, number, len(files))
@@ -186,8 +185,6 @@ class _File:
             return 0
         for place in (self._blob, self._pointer):
             place.parent.mkdir(parents=True, exist_ok=True)
-        if _goes_by_xet(self._file) and not _is_whole(self._blob, self._file):
-            return self._by_xet()
         arrived = 0
         with self._alone(notify):
             if not _is_whole(self._blob, self._file):
@@ -222,32 +219,6 @@ class _File:
                     self._tell(done, "download")
             except HTTPError as error:
                 retries.wait(error)
-
-    def _by_xet(self) -> int:
-        """Have huggingface-hub fetch it through hf-xet, with its own bar; return its size."""
-        from huggingface_hub import constants, hf_hub_download
-
-        from localspec.hub.remote import HTTPError
-
-        for damaged in (self._pointer, self._blob):
-            damaged.unlink(missing_ok=True)
-        try:
-            hf_hub_download(
-                self._found.repository.id,
-                self._file.name,
-                revision=self._found.commit,
-                cache_dir=self._folder.parent,
-                endpoint=constants.ENDPOINT,
-            )
-        except (HTTPError, OSError):
-            raise
-        except Exception as error:  # hf-xet's own, and bare RuntimeErrors
-            raise LocalspecError(
-                f"{self._file.name} did not come from Xet storage: {printable(str(error))}. Try "
-                "again later, or without HF_XET_HIGH_PERFORMANCE."
-            ) from None
-        self._check(self._blob)
-        return self._file.size
 
     def _check(self, path: Path) -> None:
         file, done = self._file, 0
@@ -305,20 +276,16 @@ def _is_whole(path: Path, file: RemoteFile) -> bool:
     return False
 
 
-def _goes_by_xet(file: RemoteFile) -> bool:
-    """Xet storage is quicker, but an interruption loses everything: for files too large for plain
-    HTTP, and on request.
-    """
+def _require_room(folder: Path, repository: str, files: list[RemoteFile]) -> None:
     from huggingface_hub import constants
 
-    asked = file.size > constants.MAX_HTTP_DOWNLOAD_SIZE or constants.HF_XET_HIGH_PERFORMANCE
-    there = find_spec("hf_xet") is not None and not constants.HF_HUB_DISABLE_XET
-    return asked and there
-
-
-def _require_room(folder: Path, files: list[RemoteFile]) -> None:
     needed = 0
     for file in files:
+        if file.size > constants.MAX_HTTP_DOWNLOAD_SIZE:
+            raise LocalspecError(
+                f"{file.name} has {gigabytes(file.size)}, more than can be fetched over HTTP. Get "
+                f"it with: hf download {repository} {file.name}"
+            )
         blob = folder / "blobs" / file.checksum
         if not _is_whole(blob, file):
             part = _part_of(blob)

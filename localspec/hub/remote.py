@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -276,12 +274,7 @@ def _named_wait(error: HTTPError) -> float | None:
     if limit is not None and limit.remaining == 0:
         return float(limit.reset_in_seconds)
     named = error.response.headers.get("Retry-After", "").strip()
-    if named.isdecimal():
-        return float(named)
-    try:
-        return max(0.0, (parsedate_to_datetime(named) - datetime.now(timezone.utc)).total_seconds())
-    except (ValueError, TypeError):
-        return None
+    return float(named) if named.isdecimal() else None
 
 
 def _what_happened(error: HTTPError) -> str:

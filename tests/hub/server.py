@@ -61,9 +61,6 @@ class Repo:
     gated: bool = False
     checksums: dict[str, str] = field(default_factory=dict)
     """Announced instead of the right ones."""
-    xet: str | None = None
-    """A CAS endpoint; then all files are in Xet storage, under the hash `xet_hashes` has."""
-    xet_hashes: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +183,6 @@ class _HubHandler(_Handler):
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
         if token and token != TOKEN:
             return self.reply(401, X_Error_Message="Invalid credentials in Authorization header")
-        if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/xet-read-token/[^/]+", path):
-            return self.xet_token(self.hub.repos[found[1]])
         if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/([^/]+))?", path):
             name, revision, file = found[1], found[2] or "main", None
         elif found := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
@@ -242,23 +237,7 @@ class _HubHandler(_Handler):
             "X-Linked-Etag": f'"{checksum}"',
             "X-Linked-Size": str(len(content)),
         }
-        if repo.xet is not None:
-            headers["X-Xet-Hash"] = repo.xet_hashes[file]
-            headers["X-Xet-Refresh-Route"] = (
-                f"{self.hub.url}/api/models/{name}/xet-read-token/{repo.commit}"
-            )
         self.reply(302, b"", **headers)
-
-    def xet_token(self, repo: Repo) -> None:
-        expires = str(4_000_000_000)
-        found = {"accessToken": "x", "exp": int(expires), "casUrl": repo.xet}
-        self.reply(
-            200,
-            json.dumps(found).encode(),
-            X_Xet_Cas_Url=str(repo.xet),
-            X_Xet_Access_Token="x",
-            X_Xet_Token_Expiration=expires,
-        )
 
     def close_abruptly(self) -> None:
         self.close_connection = True

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from huggingface_hub import (
+    constants,
     hf_hub_download,
     scan_cache_dir,
     try_to_load_from_cache,
@@ -137,6 +138,15 @@ def test_a_full_disk_is_told_before(
         pull("user/repo")
     assert hub.downloads() == []
     assert finished_files(cache) == []
+
+
+def test_a_file_that_http_does_not_bring_is_told_before(
+    hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "MAX_HTTP_DOWNLOAD_SIZE", SIZE - 1)
+    with pytest.raises(LocalspecError, match=r"hf download user/repo m-Q4_K_M\.gguf"):
+        pull("user/repo")
+    assert hub.downloads() == []
 
 
 def test_a_disk_that_fills_up_keeps_what_there_is(
