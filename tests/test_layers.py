@@ -170,7 +170,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "chat": (927, 58),
     "cli": (5_489, 186),  # options of three peers, of on-policy rounds, of --check
     "decoding": (2_370, 94),  # protocol of caches; values of any type are judged in words
-    "distill": (2_878, 166),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
+    "distill": (2_858, 165),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (273, 13),
     "drafters": (2_876, 71),  # the same
     "engine": (545, 10),  # the same; token ids are checked before llama.cpp reads them

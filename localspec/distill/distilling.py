@@ -13,7 +13,7 @@ import numpy as np
 from localspec.distill import draft_kinds, folders, training
 from localspec.distill.distill_request import DRAFT, DistillRequest, Notice
 from localspec.distill.draft_kinds import Making
-from localspec.distill.frequent import FrequentPart, KeptTokens, RespelledTrace, weight_of_tokens
+from localspec.distill.frequent import FrequentPart, KeptTokens, MappedTrace, weight_of_tokens
 from localspec.distill.prompts import pieces, questions
 from localspec.distill.recording import RecordedQuestion, Recorder
 from localspec.distill.rounds import OnPolicyRounds
@@ -145,10 +145,11 @@ def _making(
     weight = weight_of_tokens(trace)
     if request.kind != DRAFT:
         said = KeptTokens(np.argsort(-weight, kind="stable")[:size].tolist(), weight)
-        return draft_kinds.head(request, target, vocabulary, said), trace, said
+        made = draft_kinds.head(request, target, vocabulary, said)
+        return made, MappedTrace(trace, said), said
     part = FrequentPart(target, weight, size)
     made = draft_kinds.draft(request, target, part, notice)
-    return made, RespelledTrace(trace, part), part
+    return made, MappedTrace(trace, part), part
 
 
 def _plan(

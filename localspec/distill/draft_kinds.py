@@ -12,7 +12,7 @@ from localspec.bench.scaled_gguf import Shape
 from localspec.distill import shape, trained_heads, weights
 from localspec.distill.distill_request import EAGLE3, DistillRequest, Notice
 from localspec.distill.frequent import FrequentPart, KeptTokens
-from localspec.distill.learners import DraftLearner, EagleLearner, HeadVocabulary, MedusaLearner
+from localspec.distill.learners import DraftLearner, EagleLearner, MedusaLearner
 from localspec.distill.training import MakesLearner
 from localspec.distill.weights import Trained, Weights
 from localspec.errors import ModelInvalid
@@ -45,16 +45,13 @@ def head(
     found, values = weights.read(request.target)
     kept = None if part is None else part.kept
 
-    def said(put: Callable[[Any], Any]) -> HeadVocabulary | None:
-        return None if part is None else HeadVocabulary(put(part.own), put(part.spare))
-
     if request.kind == EAGLE3:
         layers = trained_heads.target_layers(found.layers)
         return _head(
             found,
             trained_heads.initial_eagle(values, found, request.seed, kept),
             EAGLE3,
-            lambda put: EagleLearner(found, _put(values, put), layers, said(put)),
+            lambda put: EagleLearner(found, _put(values, put), layers),
             lambda path, made, trained: trained_heads.write_eagle(
                 path, made, found, layers, target, trained, request.quant, kept
             ),
@@ -63,7 +60,7 @@ def head(
         found,
         trained_heads.initial_medusa(values, found, kept),
         request.kind,
-        lambda put: MedusaLearner(found, _put(values, put), trained_heads.HEADS, said(put)),
+        lambda put: MedusaLearner(found, _put(values, put), trained_heads.HEADS),
         lambda path, made, trained: trained_heads.write_medusa(
             path, made, found, trained, vocabulary, kept
         ),

@@ -8,6 +8,7 @@ spelled with, and never drafted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,20 @@ class KeptTokens:
 
     def __len__(self) -> int:
         return len(self.kept)
+
+    def mapped(self, record: TraceRecord) -> TraceRecord:
+        """An answer of which only these tokens are to be said. Probability of others goes to
+        `rest`; where one of them follows, the likeliest of these counts."""
+        own = self.own[record.ids]
+        gone = own < 0
+        ids = np.where(gone, np.resize(self.spare, own.shape[1]), own)
+        log_p = np.where(gone, np.float32(ABSENT), record.log_p)
+        missed = np.where(gone, np.exp(record.log_p), 0.0).sum(axis=1)
+        rest = (record.rest + missed).astype(np.float32)
+        likeliest = np.take_along_axis(ids, log_p.argmax(axis=1)[:, None], 1)[:, 0]
+        said = self.own[record.answer]
+        following = np.where(said < 0, likeliest, said)
+        return replace(record, ids=ids, log_p=log_p, rest=rest, following=following)
 
 
 class FrequentPart(KeptTokens):
@@ -89,27 +104,18 @@ class FrequentPart(KeptTokens):
         left, right = self._parts[token]
         return self.spelled(left) + self.spelled(right)
 
-    def respelled(self, record: TraceRecord) -> TraceRecord:
-        """An answer in the draft's tokens. Probability of tokens that it lacks goes to `rest`;
-        within a spelled token, the next piece is certain."""
-        k = record.ids.shape[1]
-        spare = np.resize(self.spare, k)
-        ids = self.own[record.ids]
-        gone = ids < 0
-        missed = np.where(gone, np.exp(record.log_p), 0.0).sum(axis=1)
-        ids = np.where(gone, spare, ids)
-        log_p = np.where(gone, np.float32(ABSENT), record.log_p)
-        rest = (record.rest + missed).astype(np.float32)
+    def mapped(self, record: TraceRecord) -> TraceRecord:
+        """An answer in the draft's tokens; within a spelled token, the next piece is certain."""
+        kept = super().mapped(record)
         answer = [self.spelled(token) for token in record.answer.tolist()]
         rows = np.repeat(np.arange(len(answer)), [len(pieces) for pieces in answer])
         written = _flat(answer)
         inner = np.append(False, rows[1:] == rows[:-1])
-        ids, log_p, rest = ids[rows], log_p[rows], rest[rows]
-        ids[inner], log_p[inner], rest[inner] = spare, ABSENT, 0.0
+        ids, log_p, rest = kept.ids[rows], kept.log_p[rows], kept.rest[rows]
+        ids[inner], log_p[inner], rest[inner] = np.resize(self.spare, ids.shape[1]), ABSENT, 0.0
         ids[inner, 0], log_p[inner, 0] = written[inner], 0.0
         prompt = _flat([self.spelled(token) for token in record.prompt.tolist()])
-        facts = record.held_back, record.given, record.chat
-        return TraceRecord(record.key, prompt, written, ids, log_p, rest, *facts)
+        return replace(record, prompt=prompt, answer=written, ids=ids, log_p=log_p, rest=rest)
 
     def tokenizer(self) -> list[Fact]:
         facts = (
@@ -136,10 +142,10 @@ class FrequentPart(KeptTokens):
         )
 
 
-class RespelledTrace:
+class MappedTrace:
     """A trace's `Answers` in the tokens of a part."""
 
-    def __init__(self, trace: Trace, part: FrequentPart) -> None:
+    def __init__(self, trace: Trace, part: KeptTokens) -> None:
         self._trace, self._part = trace, part
         records = map(self.record, range(len(trace)))
         self._lengths = [(len(record.prompt), len(record.answer)) for record in records]
@@ -154,7 +160,7 @@ class RespelledTrace:
         return self._lengths[number]
 
     def record(self, number: int) -> TraceRecord:
-        return self._part.respelled(self._trace.record(number))
+        return self._part.mapped(self._trace.record(number))
 
 
 def weight_of_tokens(trace: Trace) -> npt.NDArray[np.float64]:

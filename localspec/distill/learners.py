@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from localspec.bench.scaled_gguf import Shape
 from localspec.distill import network
-from localspec.distill.losses import ABSENT, Wanted
+from localspec.distill.losses import Wanted
 from localspec.distill.torch_room import torch_package
 
 Tensor = Any
@@ -33,28 +33,6 @@ class TrainingBatch:
         torch = torch_package()
         found = torch.nonzero(self.left >= count)[:, 0]
         return found, self.wanted.at(found + count)
-
-
-@dataclass(frozen=True, slots=True)
-class HeadVocabulary:
-    """The tokens that a head can say. `own` int [target tokens]: a token's row in the head's output
-    matrix, -1 where it has none. `spare` int [k]: rows of rare tokens, which stand for likely ones
-    that it cannot say."""
-
-    own: Tensor
-    spare: Tensor
-
-    def wanted(self, all_tokens: Wanted) -> Wanted:
-        """In rows of the head's output matrix; what it cannot say counts as `rest`."""
-        ids = self.own[all_tokens.ids]
-        gone = ids < 0
-        missed = all_tokens.log_p.exp().masked_fill(~gone, 0.0).sum(-1)
-        ids = ids.where(~gone, self.spare[None, : ids.shape[1]])
-        log_p = all_tokens.log_p.masked_fill(gone, ABSENT)
-        likeliest = ids.gather(1, log_p.argmax(-1, keepdim=True))[:, 0]
-        following = self.own[all_tokens.following]
-        following = following.where(following >= 0, likeliest)
-        return Wanted(following, ids, log_p, all_tokens.rest + missed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +63,11 @@ class DraftLearner:
 @dataclass(frozen=True, slots=True)
 class MedusaLearner:
     """Head k predicts from the target's last state the token k + 1 after the target's own (Cai et
-    al. 2024, section 2.1). `shape` and `target` are the target's, which stays; without `vocabulary`
-    they say all tokens."""
+    al. 2024, section 2.1). `shape` and `target` are the target's, which stays."""
 
     shape: Shape
     target: Tensors
     heads: int
-    vocabulary: HeadVocabulary | None = None
 
     def outputs(self, weights: Tensors, batch: TrainingBatch) -> list[Output]:
         torch = torch_package()
@@ -104,20 +80,18 @@ class MedusaLearner:
             x, at = read[where], f"medusa.{head}.blk.0"
             inner = torch.nn.functional.linear(x, weights[f"{at}.weight"], weights[f"{at}.bias"])
             x = x + torch.nn.functional.silu(inner)
-            found.append(Output(x, weights["medusa.output.weight"], _said(self.vocabulary, wanted)))
+            found.append(Output(x, weights["medusa.output.weight"], wanted))
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class EagleLearner:
     """One layer that reads a token and three of the target's states, or its own (Li et al. 2025).
-    `shape`, `target`: the target's, which stays; `layers`: of it, whose inputs are read; without
-    `vocabulary` its output matrix is the target's."""
+    `shape`, `target`: the target's, which stays; `layers`: of it, whose inputs are read."""
 
     shape: Shape
     target: Tensors
     layers: tuple[int, ...]
-    vocabulary: HeadVocabulary | None = None
 
     def outputs(self, weights: Tensors, batch: TrainingBatch) -> list[Output]:
         torch = torch_package()
@@ -137,8 +111,7 @@ class EagleLearner:
             where, wanted = batch.later(1 + turn)
             places = batch.places[where] + turn
             normed = network.norm(y, weights["output_norm.weight"], self.shape.epsilon)
-            said = _said(self.vocabulary, wanted)
-            found.append(Output(normed.flatten(0, 1)[places], matrix, said))
+            found.append(Output(normed.flatten(0, 1)[places], matrix, wanted))
             g = torch.roll(y, 1, 1)  # what it made of the place before stands for the target's
         return found
 
@@ -160,10 +133,6 @@ class EagleLearner:
         a = g + torch.nn.functional.linear(mixed, weights["blk.0.attn_output.weight"])
         normed = network.norm(a, weights["blk.0.ffn_norm.weight"], epsilon)
         return a + network.feed_forward(weights, normed, "blk.0")
-
-
-def _said(vocabulary: HeadVocabulary | None, wanted: Wanted) -> Wanted:
-    return wanted if vocabulary is None else vocabulary.wanted(wanted)
 
 
 def _attended(queries: Tensor, cached: Sequence[tuple[Tensor, Tensor]]) -> Tensor:

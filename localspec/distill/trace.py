@@ -69,7 +69,8 @@ class TraceHeader:
 @dataclass(frozen=True, slots=True)
 class TraceRecord:
     """One answer: ids int [answer, k], log_p float32 [answer, k], rest float32 [answer]. `key`: of
-    prompt and turn, so that nothing is asked twice; the flags: see HELD_BACK."""
+    prompt and turn, so that nothing is asked twice; the flags: see HELD_BACK; `following`: the
+    answer's tokens as a head numbers them, None where these are their ids."""
 
     key: bytes
     prompt: Array
@@ -80,6 +81,7 @@ class TraceRecord:
     held_back: bool
     given: bool = False
     chat: bool = False
+    following: Array | None = None
 
 
 class Answers(Protocol):
@@ -175,7 +177,9 @@ class Trace:
             values["ids"].astype(np.int64),
             values["log_p"].astype(np.float32),
             values["rest"].astype(np.float32),
-            *(bool(row.flags & flag) for flag in (HELD_BACK, GIVEN, CHAT)),
+            bool(row.flags & HELD_BACK),
+            bool(row.flags & GIVEN),
+            bool(row.flags & CHAT),
         )
 
     def append(self, record: TraceRecord) -> None:

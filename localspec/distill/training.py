@@ -270,11 +270,14 @@ class Training:
             tokens[row, : len(text)] = text
             places.append(row * longest + np.arange(start, len(text)))
         counts = [len(each) for each in places]
-        pairs = list(zip(records, counts, strict=True))
+        fields = (
+            [each.answer if each.following is None else each.following for each in records],
+            *([getattr(each, name) for each in records] for name in ("ids", "log_p", "rest")),
+        )
         wanted = Wanted(
             *(
-                self._tensor(np.concatenate([getattr(record, name)[:n] for record, n in pairs]))
-                for name in ("answer", "ids", "log_p", "rest")
+                self._tensor(np.concatenate([one[:n] for one, n in zip(each, counts, strict=True)]))
+                for each in fields
             )
         )
         left = np.concatenate([np.arange(n)[::-1] for n in counts])

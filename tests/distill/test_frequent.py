@@ -11,7 +11,7 @@ import pytest
 
 from localspec import Drafting, ModelOptions, SamplingParams, load
 from localspec.distill import weights
-from localspec.distill.frequent import FrequentPart, RespelledTrace, weight_of_tokens
+from localspec.distill.frequent import FrequentPart, MappedTrace, weight_of_tokens
 from localspec.distill.recording import likeliest
 from localspec.distill.shape import parse
 from localspec.distill.trace import Trace, TraceHeader, TraceRecord
@@ -112,7 +112,7 @@ def test_it_drafts_and_changes_nothing(
 
 def test_answers_in_these_tokens(target: Model, part: FrequentPart) -> None:
     record = an_answer(target)
-    own = part.respelled(record)
+    own = part.mapped(record)
     assert part.kept[own.prompt].tolist() == tokens_of(target, SEEN)
     places, pieces = [], [part.spelled(token) for token in record.answer.tolist()]
     assert own.answer.tolist() == [token for each in pieces for token in each]
@@ -151,7 +151,7 @@ def test_a_trace_in_these_tokens(target: Model, target_path: Path, tmp_path: Pat
         part = FrequentPart(read_gguf(target_path), weight_of_tokens(trace), 3000)
         assert (part.own[record.answer] >= 0).all(), "they are the likeliest ones"
         narrow = FrequentPart(read_gguf(target_path), weight_of_tokens(trace), 300)
-        own = RespelledTrace(trace, narrow)
+        own = MappedTrace(trace, narrow)
         assert len(own) == 3
         assert own.numbers(held_back=True) == [1]
         for number in range(3):
