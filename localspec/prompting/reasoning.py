@@ -37,7 +37,7 @@ def thought_marks(template: str) -> tuple[str, str]:
 def reasoning_reader(template: str | None, inner: Reader, *, thinks: bool | None) -> Reader:
     """`thinks` as for `Engine.stream`; what is no thought is read by `inner`."""
     if CHANNEL in (template or ""):
-        return Channels()
+        return Channels(calls=not isinstance(inner, Plain))
     return inner if thinks is None else Thinking(inner, open=thinks)
 
 
@@ -122,13 +122,14 @@ class Thinking:
 
 class Channels:
     """Messages of gpt-oss (openai/harmony, docs/format.md): the channel "analysis" is thought, a
-    message to a function a call, any other text (gpt-oss-20b also writes to "assistant")."""
+    message to a function a call, any other text (gpt-oss-20b also writes to "assistant"). Without
+    `calls` what is told to a function is text."""
 
     _HEADERS = ("<|start|>", "<|channel|>", "to=")
     _ENDS = ("<|end|>", "<|call|>", "<|return|>", "<|start|>")
 
-    def __init__(self) -> None:
-        self._held = ""
+    def __init__(self, *, calls: bool = True) -> None:
+        self._held, self._calls = "", calls
         self._piece: Callable[[str], Piece] | None = None  # None within a header
 
     def push(self, text: str) -> Sequence[Piece]:
@@ -145,7 +146,8 @@ class Channels:
                 if not mark:  # such as what a grammar holds it to
                     continue
                 self._held = rest
-                if function := re.search(r"to=(?:functions\.)?(?!assistant\b)([\w.-]+)", header):
+                function = re.search(r"to=(?:functions\.)?(?!assistant\b)([\w.-]+)", header)
+                if function and self._calls:
                     self._piece = CallArguments
                     found.append(CallBegins(function[1]))
                 elif "analysis" in header:

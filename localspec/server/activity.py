@@ -12,39 +12,31 @@ from localspec.decoding.stats import DrafterStats, add_counts
 
 _RECENT = 10.0
 _SUMMED = (
-    *("cached_tokens", "prompt_seconds", "generated_tokens", "decode_seconds"),
-    *("drafted", "tested", "accepted"),
+    *("prompt_tokens", "cached_tokens", "prompt_seconds", "generated_tokens", "decode_seconds"),
+    *("target_passes", "drafted", "tested", "accepted"),
 )
 
 
 @dataclass(slots=True)
-class ServedTotals:
-    """Sums over all answers that ended. `prompt_tokens` are without cached ones; `drafts` are
-    passes that verified one; `rounds` is `steps` as if all answers had shared every pass."""
+class ServedTotals(GenerationStats):
+    """Sums over all answers that ended. `drafts` are passes that verified one; `rounds` is `steps`
+    as if all answers had shared every pass."""
 
     answers: dict[str, int] = field(default_factory=dict)
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    prompt_seconds: float = 0.0
-    generated_tokens: int = 0
-    decode_seconds: float = 0.0
-    passes: int = 0
     longest: int = 0
-    drafted: int = 0
-    tested: int = 0
-    accepted: int = 0
     drafts: int = 0
     steps: int = 0
     rounds: float = 0.0
-    by_drafter: dict[str, DrafterStats] = field(default_factory=dict)
-    accepted_per_position: list[int] = field(default_factory=list)
 
-    def add(self, stats: GenerationStats, finish: str) -> None:
+    @property
+    def read_tokens(self) -> int:
+        """Of prompts, without cached ones."""
+        return self.prompt_tokens - self.cached_tokens
+
+    def ended(self, stats: GenerationStats, finish: str) -> None:
         self.answers[finish] = self.answers.get(finish, 0) + 1
         for name in _SUMMED:
             setattr(self, name, getattr(self, name) + getattr(stats, name))
-        self.prompt_tokens += stats.prompt_tokens - stats.cached_tokens
-        self.passes += stats.target_passes
         self.longest = max(self.longest, stats.prompt_tokens + stats.generated_tokens)
         for name, counts in stats.by_drafter.items():
             self.by_drafter.setdefault(name, DrafterStats()).add(counts)
@@ -73,7 +65,7 @@ class Activity:
         self._forget()
 
     def ended(self, slot: int, stream: Stream) -> None:
-        self.totals.add(stream.stats, stream.finish_reason or "error")
+        self.totals.ended(stream.stats, stream.finish_reason or "error")
         del self.slots[slot]
 
     def now(self) -> dict[str, float]:
@@ -82,7 +74,6 @@ class Activity:
         seconds = sum(seconds for _, _, seconds in self._recent)
         later = sum(tokens for _, tokens, seconds in self._recent if seconds)
         return {
-            "tokens": sum(tokens for _, tokens, _ in self._recent),
             "tokens_per_second": later / seconds if seconds else 0.0,
         }
 

@@ -17,7 +17,7 @@ from localspec.prompting.pieces import Piece, Plain, Reader
 from localspec.prompting.prompt import Prompt, Tokens
 from localspec.server.kept_session import Prompted
 from localspec.server.model_hosts import ModelHost
-from localspec.server.pieces import AnswerMessage, joined
+from localspec.server.pieces import AnswerMessage
 from localspec.worker_threads import call
 
 SILENCE = 15.0
@@ -99,14 +99,12 @@ class Answers:
         self._queue: asyncio.Queue[tuple[int, Chunk | Reading | BaseException | None]]
         self._queue = asyncio.Queue()
 
-    async def prepare(self) -> None:
-        """Make the streams; a LocalspecError as from `Engine.stream`."""
+    async def begin(self) -> None:
+        """Make the streams, a LocalspecError as from `Engine.stream`, and enter the queue; an
+        ApiError where it is full."""
         for number, ask in enumerate(self._asks):
             progress = partial(self._reads, number) if ask.reports else None
             self.streams.append(await asyncio.to_thread(ask.stream, self.engine, progress))
-
-    def begin(self) -> None:
-        """Enter the queue; an ApiError where it is full."""
         works = [partial(self._run, number) for number in range(len(self._asks))]
         self._tasks = self._host.gate.submit(*works)
         for number, task in enumerate(self._tasks):
@@ -132,7 +130,7 @@ class Answers:
             else:
                 if item.step is not None:
                     self._host.activity.stepped(item.step)
-                part = Part(number, joined(self._readers[number].push(item.text)), item)
+                part = Part(number, self._readers[number].push(item.text), item)
                 self.messages[number].logprobs += part.logprobs
                 yield part
 

@@ -26,7 +26,7 @@ from localspec.server.openai.messages import (
 from localspec.server.reply import Event, NamedEvents
 from localspec.server.service import Service
 from localspec.server.tools import Tool, ToolChoice, chosen, without_hosted
-from localspec.server.wire import Record, Sampling, sampling_of, schema_of, stops_of
+from localspec.server.wire import Object, Record, Sampling, sampling_of, schema_of, stops_of
 
 _BILLING = "x-anthropic-billing-header:"
 
@@ -47,7 +47,7 @@ class Block(Record):
     id: str | None = None
     name: str | None = None
     tool_name: str | None = None
-    input: dict[str, Any] | None = None
+    input: Object | None = None
     tool_use_id: str | None = None
     content: str | list[Block] | Block | None = None
 
@@ -67,7 +67,7 @@ class AnthropicTool(Record):
     type: str | None = None
     name: Annotated[str, Field(min_length=1, max_length=128)]
     description: str | None = None
-    input_schema: dict[str, Any] | None = None
+    input_schema: Object | None = None
 
 
 class Conversation(Record):

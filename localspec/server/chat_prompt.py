@@ -18,7 +18,7 @@ from localspec.prompting.template import check_messages
 from localspec.server.answers import Answers, Ask
 from localspec.server.failures import ApiError
 from localspec.server.service import Service
-from localspec.server.tool_readers import CONTROL, FUNCTIONARY, CallReader
+from localspec.server.tool_readers import CONTROL
 from localspec.server.tools import ToolChoice, explained, reader_for, schema_of_calls
 
 
@@ -53,16 +53,17 @@ async def prompt_length(service: Service, model: str | None, asked: _Asked) -> i
     return len((await ask_of(engine, asked(service, engine))).prompt)
 
 
-def with_tools(engine: Engine, chat: Chat) -> Chat:
-    """The same with the tools in the system message, where the template has no place for them."""
-    if not chat.tools.tools or engine.prompts.knows_tools:
-        return chat
-    system = {"role": "system", "content": explained(chat.tools, chat.ask.json_schema)}
-    rest = [*chat.messages]
-    if rest[0]["role"] == "system":
-        first = rest.pop(0)
-        system = {**first, "content": f"{first['content']}\n\n{system['content']}"}
-    return replace(chat, messages=[system, *rest])
+def marked_chat(engine: Engine, chat: Chat) -> tuple[Chat, Mapping[str, bytes]]:
+    """The same with marks in place of images, and with the tools in the system message where the
+    template has no place for them. And the images by their marks."""
+    messages, images = pictures.marked(chat.messages)
+    if chat.tools.tools and not engine.prompts.knows_tools:
+        system = {"role": "system", "content": explained(chat.tools, chat.ask.json_schema)}
+        if messages[0]["role"] == "system":
+            first, *messages = messages
+            system = {**first, "content": f"{first['content']}\n\n{system['content']}"}
+        messages = [system, *messages]
+    return replace(chat, messages=messages), images
 
 
 def chat_text(engine: Engine, chat: Chat) -> str:
@@ -102,8 +103,7 @@ async def ask_of(engine: Engine, chat: Chat) -> Ask:
         raise ApiError(400, "An output format and a required call of a tool exclude each other.")
     if constrained and not formed and not knows:
         tools = ToolChoice()  # a grammar leaves no room for a call in our words
-    messages, images = pictures.marked(chat.messages)
-    chat = with_tools(engine, replace(chat, messages=messages, tools=tools))
+    chat, images = marked_chat(engine, replace(chat, tools=tools))
 
     def tokens() -> tuple[str, Tokens]:
         text = chat_text(engine, chat)
@@ -122,10 +122,7 @@ async def ask_of(engine: Engine, chat: Chat) -> Ask:
     thinks = thinking if reasons(source) and (thinking or not (guided or constrained)) else None
 
     def reader() -> Reader:
-        inner = reader_for(tools, guided=guided, formed=formed)
-        if str.endswith(text, FUNCTIONARY):
-            inner = CallReader({tool.name: tool.parameters for tool in tools.tools})
-            inner.push(FUNCTIONARY)
+        inner = reader_for(tools, text, guided=guided, formed=formed)
         if (guided and thinks is None) or not chat.apart:
             return inner
         return reasoning_reader(source, inner, thinks=thinks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from localspec.errors import ContextOverflow, LocalspecError, ServerUnreachable, UsageError
@@ -21,27 +22,18 @@ _TYPES = {
 _ANTHROPIC = {413: "request_too_large", 503: "overloaded_error", 500: "api_error"}
 
 
+@dataclass(eq=False)
 class ApiError(Exception):
     """A request that is refused, or an answer that failed. `code` and `param` are OpenAI's names of
     the error, and of the invalid field, `more` further members of its object."""
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        code: str | None = None,
-        param: str | None = None,
-        retry_after: int | None = None,
-        more: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.code = code
-        self.param = param
-        self.retry_after = retry_after
-        self.more = dict(more or {})
+    status: int
+    message: str
+    _: KW_ONLY
+    code: str | None = None
+    param: str | None = None
+    retry_after: int | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -85,7 +77,7 @@ def as_api_error(error: BaseException) -> ApiError:
 def openai_body(error: ApiError) -> dict[str, Any]:
     code = error.status if error.code is None else error.code
     told = {"message": error.message, "type": error.kind, "param": error.param, "code": code}
-    return {"error": told | error.more}
+    return {"error": {**told, **error.more}}
 
 
 def anthropic_body(error: ApiError) -> dict[str, Any]:

@@ -141,7 +141,8 @@ class Guard:
         return {
             "Access-Control-Allow-Origin": origin,
             "Access-Control-Allow-Methods": "GET, POST, OPTIONS",
-            "Access-Control-Allow-Headers": "*, Authorization, X-Api-Key",
+            "Access-Control-Allow-Headers": headers.get("access-control-request-headers", "*"),
+            "Access-Control-Allow-Credentials": "true",
             "Access-Control-Max-Age": "600",
             **({_PRIVATE: "true"} if "access-control-request-private-network" in headers else {}),
             "Vary": "Origin",

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from localspec.decoding.logprobs import TokenLogprob
-from localspec.prompting.pieces import CallArguments, CallBegins, Piece, Text, Thought
+from localspec.prompting.pieces import CallBegins, Piece, Text, Thought
 
 
 @dataclass(slots=True)
@@ -54,17 +53,3 @@ class AnswerMessage:
             self.calls.append(Call(piece.name))
         else:
             self.calls[-1].arguments += piece.text
-
-
-def joined(pieces: Iterable[Piece]) -> list[Piece]:
-    """The same with neighbours of a kind in one."""
-    found: list[Piece] = []
-    for piece in pieces:
-        last = found[-1] if found else None
-        if isinstance(piece, CallArguments) and isinstance(last, CallArguments):
-            found[-1] = CallArguments(last.text + piece.text)
-        elif isinstance(piece, Text) and isinstance(last, Text):
-            found[-1] = Text(last.text + piece.text)
-        else:
-            found.append(piece)
-    return found

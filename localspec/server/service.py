@@ -23,6 +23,8 @@ from localspec.server.server_options import ServerOptions
 
 Value = TypeVar("Value")
 
+_IMAGES = 16
+"""How much more a request may have that may have images."""
 FINGERPRINT = f"b-localspec-{__version__}"
 """Of answers; clients of llama.cpp expect a b."""
 
@@ -93,8 +95,10 @@ class Service:
 
     async def read(self, record: type[Wire]) -> Wire:
         """The body of the request; an empty one is {}."""
-        options = self.options
-        body = await read_body(self.request, most=options.body, timeout=options.body_timeout)
+        options, engine = self.options, self.host.engine
+        images = engine is not None and engine.prompts.sees_images
+        most = options.body * (_IMAGES if images else 1)
+        body = await read_body(self.request, most=most, timeout=options.body_timeout)
         return await asyncio.to_thread(parsed, body or b"{}", record)
 
     def variables(
@@ -131,12 +135,11 @@ class Service:
     async def begin(self, engine: Engine, *asks: Ask) -> Answers:
         answers = Answers(self.host, engine, asks)
         self._answers.append(answers)
-        await answers.prepare()
+        await answers.begin()
         if self.options.log_prompts:
             for stream in answers.streams:
-                pieces = b"".join(engine.token_bytes(token) for token in stream.context)
+                pieces = b"".join(engine.token_bytes(token) for token in stream.prompt)
                 logger.info("prompt: %s", json.dumps(pieces.decode("utf-8", "replace")))
-        answers.begin()
         return answers
 
     async def in_turn(self, work: Callable[[Callable[[], bool]], Value]) -> Value:

@@ -88,7 +88,7 @@ def _json(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     said = _as_json(text[start:end])
     call = _partial(said, True)
     name, only = call.get("name", call.get("tool_name")), "".join(call)
-    if only in tools and isinstance(call[only], dict):
+    if only in tools and isinstance(call.get(only), dict):
         return ([], None) if end is None else ([(only, _dumped(call[only]))], end)
     if name is None and end is None and call.keys() <= _BEFORE_NAME | tools.keys():
         return [], None
@@ -186,7 +186,7 @@ def _formats(names: Sequence[str]) -> list[tuple[re.Pattern[str], _Format]]:
         (rf"{maybe}\[?\s*(?={{)", _json),
         (rf"{maybe}<function=(?P<name>[^>\s]+)>\s*(?={{)", _named),  # Llama 3.1
         (rf'{maybe}<(?:function=|(?:｜DSML｜)?invoke name=")(?P<name>[^>"\s]+)"?>', _tagged),
-        (rf"{mark}(?<=<tool_call>)(?P<name>[\w.:-]+)\s*(?=<arg_key>|</tool_call>)", _tagged),
+        (rf"{mark}(?<=<tool_call>)\s*(?P<name>[\w.:-]+)\s*(?=<arg_key>|</tool_call>)", _tagged),
         (rf"{maybe}(?=\[\s*[A-Za-z_][\w.]*\(|(?:{known})\()", _python),
         (
             # DeepSeek, R1 (with a type before the name and a fence behind it), Kimi K2, Solar.
@@ -205,13 +205,15 @@ def _formats(names: Sequence[str]) -> list[tuple[re.Pattern[str], _Format]]:
 class CallReader:
     """Text, and calls: behind a mark, at the beginning, or behind another call. `only`: a grammar
     allows nothing but calls, so an incomplete one is dropped. `single`: calls after the first are
-    dropped."""
+    dropped. `begun`: what the prompt ended with."""
 
-    def __init__(self, tools: Schemas, *, only: bool = False, single: bool = False) -> None:
+    def __init__(
+        self, tools: Schemas, *, only: bool = False, single: bool = False, begun: str = ""
+    ) -> None:
         self._tools = tools
         self._only, self._single, self._begun = only, single, 0
         self._formats = _formats([*tools])
-        self._held, self._due = "", 0
+        self._held, self._due = begun, 0
         self._step = self._in_call
         self._told: list[int] = []  # characters of the arguments of each call here
 

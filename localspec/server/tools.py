@@ -14,7 +14,7 @@ from typing import Any
 from localspec.llama.json_schema import enforceable
 from localspec.prompting.pieces import Plain, Reader
 from localspec.server.failures import ApiError, logger
-from localspec.server.tool_readers import CallOrResponse, CallReader
+from localspec.server.tool_readers import FUNCTIONARY, CallOrResponse, CallReader
 
 MOST_TOOLS = 128
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
@@ -157,13 +157,14 @@ def explained(choice: ToolChoice, schema: str | None) -> str:
     return f"You can call these functions:\n{described}\nAnswer with {call}{answer}."
 
 
-def reader_for(choice: ToolChoice, *, guided: bool, formed: bool) -> Reader:
+def reader_for(choice: ToolChoice, prompt: str, *, guided: bool, formed: bool) -> Reader:
     """`guided`: a grammar makes the model call, or else answer by the client's schema (`formed`),
     or with a response."""
-    if not choice.tools:
+    begun = FUNCTIONARY if str.endswith(prompt, FUNCTIONARY) else ""
+    if not (choice.tools or begun):
         return Plain()
     schemas = {tool.name: tool.parameters for tool in choice.tools}
     if guided and not choice.must and not formed:
         return CallOrResponse(schemas)
     only = guided and not formed
-    return CallReader(schemas, only=only, single=choice.several is False)
+    return CallReader(schemas, only=only, single=choice.several is False, begun=begun)

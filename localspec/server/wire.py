@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from localspec import Engine, SamplingParams
 from localspec.server.failures import ApiError
@@ -24,6 +24,8 @@ _TINY = 1e-9
 _SAME = ["temperature", "min_p", "presence_penalty", "frequency_penalty", "repeat_penalty"]
 
 Finite = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
+Object = Annotated[dict[str, Any], BeforeValidator(lambda given: {} if given == [] else given)]
+"""PHP writes an empty one as a list."""
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 
 

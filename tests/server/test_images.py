@@ -96,6 +96,11 @@ def test_openai(seeing: Running, reference: Engine) -> None:
     assert "vision" in asked(seeing, "/api/show", {})["capabilities"]
 
 
+def test_images_may_be_large(seeing: Running) -> None:
+    body = openai(f"data:image/png;base64,{IMAGE}") | {"user": "x" * 6_000_000}
+    asked(seeing, "/v1/chat/completions", body)
+
+
 MIXED = ("Once there was", png(1), "who met", png(2), TEXT)
 
 

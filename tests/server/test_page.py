@@ -37,7 +37,7 @@ def test_what_it_shows(server: Running) -> None:
     assert first["demo"]
     assert first["totals"]["by_drafter"]["ngram"]["accepted"] > 0
     assert sum(first["totals"]["accepted_per_position"]) == first["totals"]["accepted"]
-    assert first["now"]["tokens"] >= 30
+    assert first["now"]["tokens_per_second"] > 0
     assert (first["running"], first["waiting"]) == (0, 0)
     assert second["requests"] >= first["requests"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,6 @@ from localspec.prompting.pieces import (
     Thought,
 )
 from localspec.prompting.reasoning import Channels, Thinking
-from localspec.server.pieces import joined
 from localspec.server.tool_readers import CallOrResponse, CallReader
 
 TYPED = {"s": {"type": "string"}, "n": {"type": "integer"}, "o": {"type": "object"}}
@@ -35,6 +34,17 @@ def read(make: Callable[[], Reader], parts: list[str]) -> list[Piece]:
     thoughts = "".join(piece.text for piece in found if isinstance(piece, Thought))
     others = [piece for piece in found if not isinstance(piece, Thought)]
     return [*([Thought(thoughts)] if thoughts else []), *joined(others)]
+
+
+def joined(pieces: Sequence[Piece]) -> list[Piece]:
+    """The same with neighbours of a kind in one."""
+    found: list[Any] = []
+    for piece in pieces:
+        if isinstance(piece, Text | CallArguments) and found and type(found[-1]) is type(piece):
+            found[-1] = type(piece)(found[-1].text + piece.text)
+        else:
+            found.append(piece)
+    return found
 
 
 def call(name: str, arguments: str) -> list[Piece]:
@@ -91,7 +101,7 @@ CASES: list[tuple[Callable[[], Reader], str, list[Piece]]] = [
     (any_format, '<tool_call>{"name": "g", "arguments": {}}}</tool_call>', call("g", "{}")),
     (
         any_format,
-        "Now.\n<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>\n a</arg_value> b</arg_value>\n"
+        "Now.\n<tool_call>\nf\n<arg_key>s</arg_key>\n<arg_value>\n a</arg_value> b</arg_value>\n"
         "<arg_key>n</arg_key><arg_value>3</arg_value>\n</tool_call>\n<tool_call>g</tool_call>",
         [Text("Now."), *call("f", '{"s": "\\n a</arg_value> b", "n": 3}'), *call("g", "{}")],
     ),
@@ -214,6 +224,9 @@ CASES: list[tuple[Callable[[], Reader], str, list[Piece]]] = [
      call("f", '{"n": 1}')),
     (Channels, "<|channel|>final<|message|>a <|x|> b<|return|>", [Text("a <|x|> b")]),
     (Channels, '{"a": 1}', [Text('{"a": 1}')]),
+    (partial(Channels, calls=False), '<|channel|>commentary to=functions.f<|message|>{"n": 1}',
+     [Text('{"n": 1}')]),
+    (partial(CallReader, {}, begun=">>>"), "all\nYes", [Text("Yes")]),
     (Channels, "<|channel|>ana", []),
     (Channels, "<|channel|>commentary to=assistant<|message|>Yes", [Text("Yes")]),
     (call_or_response, '{"response": "He said \\"hi\\" \\u00e9\\ud83d\\ude00\\n!"}',

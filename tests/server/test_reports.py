@@ -19,7 +19,7 @@ pytestmark = pytest.mark.nightly
 ASK: Any = [{"role": "user", "content": "Tell me a story about a fox."}]
 OPEN = {"type": "object", "properties": {"a": {"enum": ["x"]}}, "required": ["a"]}
 USED = ("qwen3.5", "qwen3", "llama2", "llama3.1", "mistral-v3", "chatml", "gpt-oss", "ministral3")
-NO_PARAMETERS: Any = (None, {}, {"type": "object", "properties": {}, "required": []})
+NO_PARAMETERS: Any = (None, [], {"type": "object", "properties": {}, "required": []})
 
 
 @pytest.fixture(scope="module")

@@ -165,6 +165,10 @@ def test_a_page_that_is_allowed(open_server: Running) -> None:
     assert (preflight.status, preflight.headers[private]) == (200, "true")
     assert preflight.headers["access-control-allow-origin"] == "http://page.example"
     assert "POST" in preflight.headers["access-control-allow-methods"]
+    asks = {"Access-Control-Request-Headers": "authorization,x-mine"}
+    told = open_server.request("OPTIONS", CHAT, headers=origin | asks).headers
+    assert told["access-control-allow-headers"] == "authorization,x-mine"  # "*" is without them
+    assert told["access-control-allow-credentials"] == "true"
     reply = open_server.post(CHAT, ASK, headers=origin)
     assert (reply.status, reply.headers["access-control-allow-origin"]) == (
         200,
@@ -243,18 +247,12 @@ HOSTILE |= {
     "a tool of another kind": wrong(tools=[{"type": "browser", "function": {"name": "x"}}]),
     "a choice of no tool": wrong(tool_choice={"type": "function", "function": {"name": "x"}}),
     "a choice that is a number": wrong(tool_choice=3),
-    "a schema that is none": schema({"type": "nonsense"}),
-    "a reference to nowhere": schema({"$ref": "#/$defs/nowhere"}),
     "a reference elsewhere": schema({"$ref": "https://evil.example/schema.json"}),
-    "a schema of itself": schema({"$ref": "#"}),
     "a circle of references": schema(
         {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}
     ),
     "a pattern that is a number": schema({"type": "string", "pattern": 3}),
     "a long pattern": schema({"type": "string", "pattern": "^" + "(a|b)" * 10_000 + "$"}),
-    "parts beyond counting": schema({"anyOf": [{"const": i} for i in range(20_000)]}),
-    "a grammar that is none": wrong(grammar="root ::= ((("),
-    "a grammar of itself": wrong(grammar='root ::= root "a"'),
     "a grammar that is long": wrong(grammar="root ::= " + '"a"? ' * 20_000),
     "a grammar of many rules": wrong(
         grammar="start: r0\n" + "\n".join(f"r{i}: r{i + 1} | start" for i in range(3_000))

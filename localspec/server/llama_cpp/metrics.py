@@ -58,12 +58,12 @@ def _llama_cpp(service: Service) -> Iterator[str]:
     later = max(0, totals.generated_tokens - sum(totals.answers.values()))
     positions = [({"position": n}, count) for n, count in enumerate(totals.accepted_per_position)]
     counters: list[Metric] = [
-        ("prompt_tokens_total", "Prompt tokens read, without cached ones.", totals.prompt_tokens),
+        ("prompt_tokens_total", "Prompt tokens read, without cached ones.", totals.read_tokens),
         ("prompt_tokens_cached_total", "Prompt tokens that were cached.", totals.cached_tokens),
         ("prompt_seconds_total", "Seconds of reading prompts.", totals.prompt_seconds),
         ("tokens_predicted_total", "Tokens generated.", totals.generated_tokens),
         ("tokens_predicted_seconds_total", "Seconds of generating.", totals.decode_seconds),
-        ("n_decode_total", "Passes of the model.", totals.passes),
+        ("n_decode_total", "Passes of the model.", totals.target_passes),
         ("n_tokens_max", "Most tokens of a prompt and its answer.", totals.longest),
         ("spec_decode_num_draft_tokens_total", "Tokens drafted.", totals.drafted),
         ("spec_decode_num_accepted_tokens_total", "Drafted tokens accepted.", totals.accepted),
@@ -74,7 +74,7 @@ def _llama_cpp(service: Service) -> Iterator[str]:
             positions,
         ),
     ]
-    prompt_speed = _ratio(totals.prompt_tokens, totals.prompt_seconds)
+    prompt_speed = _ratio(totals.read_tokens, totals.prompt_seconds)
     gauges: list[Metric] = [
         ("prompt_tokens_seconds", "Prompt tokens per second.", prompt_speed),
         (

@@ -12,7 +12,7 @@ from pydantic import Field
 from localspec import Engine, SamplingParams
 from localspec.prompting.content import plain
 from localspec.server.answer_figures import text_of_tokens
-from localspec.server.chat_prompt import ask_of, chat_text, with_tools
+from localspec.server.chat_prompt import ask_of, chat_text, marked_chat
 from localspec.server.openai.chat import CountRequest
 from localspec.server.openai.messages import Message
 from localspec.server.service import FINGERPRINT, Service
@@ -39,7 +39,7 @@ async def tokenize(service: Service, wanted: TokenizeRequest) -> Any:
     engine = await service.open(wanted.model)
     as_vllm = wanted.prompt is not None
     if wanted.messages:
-        ask = await ask_of(engine, wanted.chat(service, engine, images=False))
+        ask = await ask_of(engine, wanted.chat(service, engine))
         return {"tokens": [*ask.prompt], **_sizes(len(ask.prompt), engine)}
     tokens = await asyncio.to_thread(
         engine.model.vocabulary.tokenize,
@@ -74,7 +74,7 @@ async def tokenizer_info(service: Service) -> Any:
 
 async def apply_template(service: Service, wanted: CountRequest) -> Any:
     engine = await service.open(wanted.model)
-    chat = with_tools(engine, wanted.chat(service, engine, images=False))
+    chat, _ = marked_chat(engine, wanted.chat(service, engine))
     text = await asyncio.to_thread(chat_text, engine, chat)
     return {"prompt": str(plain(text))}
 

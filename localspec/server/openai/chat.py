@@ -150,10 +150,9 @@ class CountRequest(Record):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
 
-    def chat(self, service: Service, engine: Engine, *, images: bool = True) -> Chat:
-        sees_images = images and engine.prompts.sees_images
+    def chat(self, service: Service, engine: Engine) -> Chat:
         return Chat(
-            messages=messages_of(self.messages, sees_images=sees_images),
+            messages=messages_of(self.messages, sees_images=engine.prompts.sees_images),
             tools=chosen(tools_of(self.tools), "auto", several=None),
             variables=service.variables(self.chat_template_kwargs),
             begins=self.add_generation_prompt,
@@ -172,11 +171,11 @@ class ChatRequest(CountRequest, AnswerFields):
     reasoning_effort: str | None = None
     reasoning_format: str | None = None
 
-    def chat(self, service: Service, engine: Engine, *, images: bool = True) -> Chat:
+    def chat(self, service: Service, engine: Engine) -> Chat:
         several = self.parallel_tool_calls
         logprobs = (self.top_logprobs or 0) if self.logprobs else self.n_probs or None
         return replace(
-            super().chat(service, engine, images=images),
+            super().chat(service, engine),
             ask=self.ask(service, engine, logprobs=logprobs),
             tools=chosen(tools_of(self.tools), self.tool_choice, several=several),
             variables=service.variables(self.chat_template_kwargs, effort=self.reasoning_effort),

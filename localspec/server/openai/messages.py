@@ -13,7 +13,7 @@ from pydantic import Field
 
 from localspec.server.failures import ApiError
 from localspec.server.tools import Tool, without_hosted
-from localspec.server.wire import Record
+from localspec.server.wire import Object, Record
 
 TEXTS = ("text", "input_text", "output_text", "refusal")
 IMAGES = ("image_url", "input_image", "image", "images")  # also Anthropic's, and ollama's
@@ -55,7 +55,7 @@ class Message(Record):
 class Function(Record):
     name: Annotated[str, Field(min_length=1, max_length=128)]
     description: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: Object | None = None
 
 
 class FunctionTool(Record):

@@ -28,7 +28,7 @@ from localspec.server.openai.messages import (
 from localspec.server.reply import Event, NamedEvents
 from localspec.server.service import Service
 from localspec.server.tools import Tool, chosen, without_hosted
-from localspec.server.wire import Record, Sampling, sampling_of, schema_of
+from localspec.server.wire import Object, Record, Sampling, sampling_of, schema_of
 
 _HOSTED = (
     *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"),
@@ -57,7 +57,7 @@ class ResponseTool(Record):
     type: str
     name: str | None = None
     description: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: Object | None = None
 
 
 class ResponsesRequest(Sampling):
