@@ -66,7 +66,6 @@ class MedusaCache:
     """
 
     recurrent = False
-    watch: object = None
     max_leaves = MAX_LEAVES
     max_draft = 64
 
