@@ -172,7 +172,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "decoding": (2_370, 94),  # protocol of caches; values of any type are judged in words
     "distill": (2_858, 165),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (273, 13),
-    "drafters": (2_876, 71),  # the same
+    "drafters": (2_875, 71),  # the same
     "engine": (545, 10),  # the same; token ids are checked before llama.cpp reads them
     "errors": (113, 20),  # wrong types are TypeErrors, too
     "files": (123, 10),  # what is in place of a GGUF; TOML, from two rooms
@@ -184,7 +184,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "keywords": (159, 10),
     "llama": (5_961, 233),  # drafts compute some outputs alone; closed models are told
     "llm_plugin": (105, 10),  # tells reasoning from answers
-    "loading": (984, 28),
+    "loading": (981, 28),
     "pairing": (1_076, 59),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     "policy": (2_271, 83),  # what steps cost is told apart from what busy spells do

@@ -186,7 +186,7 @@ class Threads:
         self.count, self._since = count, self._clock()
 
 
-def thread_choice(options: ModelOptions, target: Model, others: OtherProcesses) -> Threads:
+def thread_choice(options: ModelOptions, target: Model) -> Threads:
     """As options say: all physical cores, half of them, or one."""
     cores = library.default_threads()
     counts, reason = [cores, max(1, cores // 2), 1], "no other program needs a core"
@@ -202,7 +202,7 @@ def thread_choice(options: ModelOptions, target: Model, others: OtherProcesses) 
         reason = "the only core"
     return Threads(
         counts,
-        others=others,
+        others=OtherProcesses(),
         draft=options.draft_threads is None,
         whole_prompts=library.accelerated(),
         reason=reason,

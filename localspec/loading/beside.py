@@ -16,7 +16,6 @@ from localspec.llama import library
 from localspec.llama.embeddings import LONGEST, Embedder
 from localspec.llama.kernels_file import OFF
 from localspec.llama.options import ModelOptions
-from localspec.llama.other_processes import OtherProcesses
 from localspec.llama.threads import thread_choice
 from localspec.loading.cost_identity import cost_identity
 from localspec.loading.load import load
@@ -53,7 +52,7 @@ def load_beside(engine: Engine, options: ModelOptions) -> Engine:
             store=ProfileStore(
                 cost_identity([context.model], options) | {"threads": options.threads}
             ),
-            threads=thread_choice(options, engine.model, OtherProcesses()),
+            threads=thread_choice(options, engine.model),
             drafting=Drafting(drafter="none"),
             wait=True,
             why_no_draft="it decodes plainly",

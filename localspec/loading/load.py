@@ -24,7 +24,6 @@ from localspec.llama import library
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
-from localspec.llama.other_processes import OtherProcesses
 from localspec.llama.shared_context import SharedContext
 from localspec.llama.threads import side_by_side, thread_choice
 from localspec.loading.cost_identity import cost_identity
@@ -91,7 +90,6 @@ def load(
             `localspec.errors`.
     """
     options, drafting = with_keywords(options, drafting, keywords, OWN)
-    others = OtherProcesses()  # watches the machine from now on
     found = resolution.find(model, offline=offline)
     path = found.path
     chosen = draft_for(path, draft, options, offline=offline, progress=progress)
@@ -123,7 +121,7 @@ def load(
             seats,
             draft_path=chosen.path,
             store=ProfileStore(cost_identity(models, options) | own),
-            threads=thread_choice(options, target_model, others),
+            threads=thread_choice(options, target_model),
             drafting=drafting,
             wait=wait,
             why_no_draft=chosen.why_none,
