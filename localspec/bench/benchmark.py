@@ -76,16 +76,16 @@ def benchmark(
     )
     try:
         for pair in pairs:
-            measured = measure(pair, settings, tell)
-            report.pairs.append(measured)
-            if measured.partial:
-                break
+            measure(pair, settings, report.pairs, tell)
     except KeyboardInterrupt:
-        report.interrupted = True
+        report.partial = True
     return report
 
 
-def measure(pair: BenchPair, settings: BenchSettings, tell: Tell) -> PairResults:
+def measure(
+    pair: BenchPair, settings: BenchSettings, results: list[PairResults], tell: Tell
+) -> None:
+    """Measure a pair; its results are added as they come."""
     target, draft = _written(pair, tell)
     with ExitStack() as stack:
 
@@ -114,29 +114,30 @@ def measure(pair: BenchPair, settings: BenchSettings, tell: Tell) -> PairResults
         peers, refused = open_peers(engine, settings.peers, settings.options, stack)
         arms += peers
         tell(f"{pair.name}: reading the files")
-        report = PairResults(
+        found = PairResults(
             name=pair.name,
             target=file_facts(engine.model.path),
             draft=None if engine.draft_path is None else file_facts(engine.draft_path),
             samples=[],
             commands={arm.name: arm.command for arm in arms},
+            dropped=refused,
         )
+        results.append(found)
 
         def progress(done: int, total: int, what: str) -> None:
             tell(f"{pair.name} · {done} of {total} · {what}")
 
-        outcome = run(
+        for sample in run(
             arms,
             prompts,
             settings.temperatures,
             turns=settings.turns,
             max_tokens=settings.max_tokens,
             seed=settings.seed,
+            dropped=found.dropped,
             progress=progress,
-        )
-        report.samples, report.dropped = outcome.samples, refused | outcome.dropped
-        report.partial = outcome.partial
-    return report
+        ):
+            found.samples.append(sample)
 
 
 def _written(pair: BenchPair, tell: Tell) -> tuple[str | None, str]:

@@ -25,7 +25,7 @@ FORMAT = 4
 @dataclass(kw_only=True)
 class PairResults:
     """What was measured on one pair of models. `commands`: what to type for each arm; `dropped`:
-    why arms failed; `partial`: the run was interrupted."""
+    why arms failed."""
 
     name: str
     target: FileFacts
@@ -33,7 +33,6 @@ class PairResults:
     samples: list[Sample]
     commands: dict[str, str] = field(default_factory=dict)
     dropped: dict[str, str] = field(default_factory=dict)
-    partial: bool = False
 
     @cached_property
     def summary(self) -> PairSummary:
@@ -42,7 +41,7 @@ class PairResults:
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """A whole benchmark; `date` is ISO 8601, UTC, and `interrupted` means between two pairs."""
+    """A whole benchmark; `date` is ISO 8601, UTC; `partial`: it was interrupted."""
 
     machine: Machine
     command: str
@@ -50,11 +49,7 @@ class Report:
     settings: dict[str, Any]
     pairs: list[PairResults]
     notices: list[str] = field(default_factory=list)
-    interrupted: bool = False
-
-    @property
-    def partial(self) -> bool:
-        return self.interrupted or any(pair.partial for pair in self.pairs)
+    partial: bool = False
 
     def to_json(self) -> str:
         data: dict[str, Any] = {"format": FORMAT, "interval": METHOD} | asdict(self)
@@ -92,9 +87,9 @@ def _file_lines(pair: PairResults) -> list[str]:
 
 def _warnings(report: Report) -> list[str]:
     found = list(report.notices)
+    if report.partial:
+        found.append("It was interrupted; the figures cover the results so far.")
     for pair in report.pairs:
-        if pair.partial:
-            found.append(f"{pair.name}: interrupted; the figures cover the results so far.")
         found += [f"{pair.name}: arm '{arm}' failed: {why}" for arm, why in pair.dropped.items()]
     return found
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -17,15 +17,6 @@ WARM_UP_TOKENS = 8
 _Result = TypeVar("_Result")
 
 
-@dataclass(slots=True)
-class RunOutcome:
-    """`dropped` says why arms failed, `partial` that the run was interrupted."""
-
-    samples: list[Sample] = field(default_factory=list)
-    dropped: dict[str, str] = field(default_factory=dict)
-    partial: bool = False
-
-
 def run(
     arms: Sequence[Arm],
     prompts: Sequence[BenchPrompt],
@@ -34,15 +25,16 @@ def run(
     turns: int,
     max_tokens: int,
     seed: int,
+    dropped: dict[str, str],
     progress: ProgressCallback = lambda done, total, what: None,
-) -> RunOutcome:
-    """Let every arm answer every prompt at every temperature; after Ctrl+C, return what there is.
+) -> Iterator[Sample]:
+    """Let every arm answer every prompt at every temperature.
 
     Turn by turn, and in a turn suite by suite. All arms answer a prompt one after the other, and
-    the first of them rotates. An arm that fails is dropped. A prompt has the same seed in all arms
-    and turns.
+    the first of them rotates. An arm that fails is `dropped`, with the reason. A prompt has the
+    same seed in all arms and turns.
     """
-    outcome = RunOutcome()
+    done, rotation = 0, 0
     left = list(arms)
     suites: dict[str, list[BenchPrompt]] = {}
     for prompt in prompts:
@@ -54,20 +46,20 @@ def run(
             return do()
         except Exception as error:
             left.remove(arm)
-            outcome.dropped[arm.name] = str(error) or type(error).__name__
+            dropped[arm.name] = str(error) or type(error).__name__
             return None
 
     def answer(
         arm: Arm, prompt: BenchPrompt, temperature: float, what: str, most: int = max_tokens
     ) -> Sample | None:
         # Arms may have been dropped: what is left is counted again.
-        done = len(outcome.samples)
         answers = len(prompts) * sum(turns if arm.every_turn else 1 for arm in left)
         progress(done, max(done, answers * len(temperatures)), what)
         generate = partial(arm.generate, prompt, temperature=temperature, seed=seed)
         return attempt(arm, partial(generate, max_tokens=min(most, max_tokens)))
 
-    def answer_turn(temperature: float, turn: int, rotation: int) -> int:
+    def answer_turn(temperature: float, turn: int) -> Iterator[Sample]:
+        nonlocal done, rotation
         for arm in list(left):
             if turn == 0 or arm.every_turn:
                 attempt(arm, arm.begin_turn)
@@ -81,22 +73,17 @@ def run(
                 sample = answer(arm, prompt, temperature, what)
                 if sample is not None:
                     which = replace(sample, arm=arm.name, suite=prompt.suite, prompt=prompt.id)
-                    outcome.samples.append(replace(which, temperature=temperature, turn=turn))
-        return rotation
+                    done += 1
+                    yield replace(which, temperature=temperature, turn=turn)
 
-    try:
-        # The first pass pays for allocations, page faults and measurements that no later one has.
-        if firsts and temperatures:
-            for arm in list(left):
-                answer(arm, firsts[0], temperatures[0], f"warming up {arm.name}", WARM_UP_TOKENS)
-        rotation = 0
-        for temperature in temperatures:
-            for arm in [arm for arm in left if arm.practises]:
-                for prompt in firsts:
-                    if arm in left:
-                        answer(arm, prompt, temperature, f"{arm.name} practises {prompt.suite}")
-            for turn in range(turns):
-                rotation = answer_turn(temperature, turn, rotation)
-    except KeyboardInterrupt:
-        outcome.partial = True
-    return outcome
+    # The first pass pays for allocations, page faults and measurements that no later one has.
+    if firsts and temperatures:
+        for arm in list(left):
+            answer(arm, firsts[0], temperatures[0], f"warming up {arm.name}", WARM_UP_TOKENS)
+    for temperature in temperatures:
+        for arm in [arm for arm in left if arm.practises]:
+            for prompt in firsts:
+                if arm in left:
+                    answer(arm, prompt, temperature, f"{arm.name} practises {prompt.suite}")
+        for turn in range(turns):
+            yield from answer_turn(temperature, turn)

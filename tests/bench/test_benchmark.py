@@ -10,6 +10,7 @@ import pytest
 from localspec import ModelOptions
 from localspec.bench.benchmark import BenchPair, BenchSettings, measure
 from localspec.bench.peers import Peers
+from localspec.bench.report import PairResults
 from localspec.bench.suites import load_suites
 
 pytestmark = pytest.mark.nightly
@@ -28,7 +29,9 @@ def test_peers_that_do_not_work_are_left_out_with_their_reasons() -> None:
         seed=1,
         peers=Peers(llama_server=python, configurations=("plain",), ik_python=python),
     )
-    report = measure(BenchPair(name="embedded"), settings, lambda _: None)
+    results: list[PairResults] = []
+    measure(BenchPair(name="embedded"), settings, results, lambda _: None)
+    (report,) = results
     assert "ended while it started" in report.dropped["llama-server plain"]
     assert "No module named 'ik_llama_cpp'" in report.dropped["ik_llama-cpp-python"]
     arms = {sample.arm for sample in report.samples}

@@ -1,9 +1,7 @@
-"""ik_llama-cpp-python as a peer: its process, by made-up bindings, and itself where it is installed
-(LOCALSPEC_IK_PYTHON names the Python of an environment that has it)."""
+"""ik_llama-cpp-python as a peer: its process, by made-up bindings."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -14,22 +12,15 @@ import numpy as np
 import psutil
 import pytest
 
-from localspec import ModelOptions
 from localspec.bench.ik_child import choose
 from localspec.bench.peers_ik import IkLlama
 from localspec.bench.samples import BenchPrompt
 from localspec.errors import NativeError, UsageError
-from localspec.llama.context import Context
-from localspec.llama.model import Model
 from tests.bench.samples import executable
-from tests.support.greedy import divergence, greedy
 
 pytestmark = pytest.mark.nightly
 
 PROMPT = BenchPrompt("story-0", "story", "Once upon a time")
-NEAR_TIE = 0.5
-"""Logits: ik_llama.cpp multiplies by other types of activations."""
-PATIENCE = 600.0
 
 PYTHON = """\
 #!{python}
@@ -196,30 +187,3 @@ def test_what_is_missing(arms: Arms, tmp_path: Path) -> None:
     with pytest.raises(NativeError, match=r"before it had started: .*No module named"):
         arms()
     assert not psutil.Process().children()
-
-
-@pytest.mark.skipif("LOCALSPEC_IK_PYTHON" not in os.environ, reason="no ik_llama-cpp-python named")
-def test_it_says_the_same(draft_path: Path) -> None:
-    options = ModelOptions(context=256, threads=1, gpu_layers=0)
-    with Model(draft_path, options) as opened:
-        vocabulary = opened.vocabulary
-        context = Context(opened, options)
-        ids = vocabulary.tokenize("Once upon a time", special=True, add_bos=True)
-        expected = greedy(context, ids, 40)
-        arm = IkLlama(
-            Path(os.environ["LOCALSPEC_IK_PYTHON"]),
-            draft_path,
-            tokenize=lambda _: ids,
-            piece=vocabulary.piece,
-            threads=1,
-            context=256,
-            start_timeout=PATIENCE,
-        )
-        try:
-            sample = answer(arm, 40)
-            parted = divergence(context, ids, expected, sample.token_ids)
-            assert parted is None or (parted[0] > 5 and abs(parted[1]) < NEAR_TIE)
-            assert sample.seconds > 0
-        finally:
-            arm.close()
-            context.close()

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from localspec.bench.runner import WARM_UP_TOKENS, RunOutcome, run
+from localspec.bench.runner import WARM_UP_TOKENS, run
 from localspec.bench.samples import Arm, BenchPrompt, Sample
 from localspec.errors import NativeError
 
@@ -44,29 +44,36 @@ class Scripted(Arm):
         raise AssertionError("whoever opened it closes it")
 
 
-def outcome(*arms: Arm, turns: int = 1, temperatures: tuple[float, ...] = (0.0,)) -> RunOutcome:
-    return run(arms, PROMPTS, temperatures, turns=turns, max_tokens=99, seed=1)
+class Outcome:
+    """What came of a run of these arms."""
+
+    def __init__(
+        self, *arms: Arm, turns: int = 1, temperatures: tuple[float, ...] = (0.0,)
+    ) -> None:
+        self.dropped: dict[str, str] = {}
+        ask = partial(run, arms, PROMPTS, temperatures, turns=turns, max_tokens=99, seed=1)
+        self.samples = [*ask(dropped=self.dropped)]
 
 
-def counts(found: RunOutcome) -> Counter[str]:
+def counts(found: Outcome) -> Counter[str]:
     return Counter(sample.arm for sample in found.samples)
 
 
 def test_suites_one_by_one_and_who_is_first_rotates() -> None:
     log: list[str] = []
-    found = outcome(*(Scripted(name, log) for name in "abc"))
+    found = Outcome(*(Scripted(name, log) for name in "abc"))
     assert log[:6] == [f"{name} {what}" for what in ("warms up", "begins") for name in "abc"]
     asked = [line.split() for line in log if line.endswith(" 0")]
     assert [arm for arm, *_ in asked] == [*"abc", *"bca", *"cab", *"abc"]
     assert [prompt for _, prompt, _ in asked[::3]] == ["story-0", "story-1", "copy-0", "copy-1"]
     assert len(found.samples) == 12
     assert (found.samples[1].arm, found.samples[1].prompt) == ("b", "story-0")
-    assert (found.partial, found.dropped) == (False, {})
+    assert found.dropped == {}
 
 
 def test_a_turn_goes_through_all_suites_at_every_temperature() -> None:
     log: list[str] = []
-    found = outcome(Scripted("a", log), turns=2, temperatures=(0.0, 0.8))
+    found = Outcome(Scripted("a", log), turns=2, temperatures=(0.0, 0.8))
     suites = [f"{s}-{n}" for s in ("story", "copy") for n in range(2)]
     assert log[1:] == [
         line
@@ -82,14 +89,14 @@ def test_who_practises_answers_a_prompt_of_each_suite_that_does_not_count() -> N
     log: list[str] = []
     plain, practising = Scripted("a", log), Scripted("b", log)
     practising.practises = True
-    found = outcome(plain, practising, turns=2, temperatures=(0.0, 0.8))
+    found = Outcome(plain, practising, turns=2, temperatures=(0.0, 0.8))
     assert log[2 : log.index("a begins")] == ["b story-0 0", "b copy-0 0"]
     again = log.index("b story-0 0.8")
     assert log[again : again + 3] == ["b story-0 0.8", "b copy-0 0.8", "a begins"]
     assert counts(found) == {"a": 16, "b": 16}
     broken = Scripted("b", [], at=1, error=NativeError("no"))
     broken.practises = True
-    found = outcome(Scripted("a", []), broken)
+    found = Outcome(Scripted("a", []), broken)
     assert found.dropped == {"b": "no"}
     assert counts(found) == {"a": 4}
 
@@ -97,7 +104,7 @@ def test_who_practises_answers_a_prompt_of_each_suite_that_does_not_count() -> N
 def test_an_arm_may_take_part_in_the_first_turn_alone() -> None:
     peer = Scripted("peer", [])
     peer.every_turn = False
-    found = outcome(Scripted("a", []), peer, turns=3)
+    found = Outcome(Scripted("a", []), peer, turns=3)
     turns = {name: {s.turn for s in found.samples if s.arm == name} for name in ("a", "peer")}
     assert turns == {"a": {0, 1, 2}, "peer": {0}}
 
@@ -111,17 +118,16 @@ def test_a_failing_arm_is_dropped_and_the_others_go_on(
     at: int, error: Exception, words: str | None
 ) -> None:
     broken = Scripted("broken", [], at=at, error=error)
-    found = outcome(Scripted("a", []), broken, Scripted("b", []))
+    found = Outcome(Scripted("a", []), broken, Scripted("b", []))
     assert counts(found) == Counter({"a": 4, "broken": max(at - 1, 0), "b": 4})
     assert found.dropped == {"broken": words or "ZeroDivisionError"}
-    assert not found.partial
 
 
 def test_progress_counts_to_the_end() -> None:
     seen: list[tuple[int, int, str]] = []
     arms = [Scripted("a", []), Scripted("broken", [], at=1, error=NativeError("no"))]
-    ask = partial(run, turns=1, max_tokens=99, seed=1)
-    ask(arms, PROMPTS, [0.0, 0.8], progress=lambda *what: seen.append(what))
+    ask = partial(run, turns=1, max_tokens=99, seed=1, dropped={})
+    list(ask(arms, PROMPTS, [0.0, 0.8], progress=lambda *what: seen.append(what)))
     assert seen[0] == (0, 16, "warming up a")
     assert seen[-1] == (7, 8, "T = 0.8 · copy · turn 1 · a")
-    assert ask([Scripted("a", [])], [], [0.0]).samples == []
+    assert list(ask([Scripted("a", [])], [], [0.0])) == []
