@@ -34,7 +34,6 @@ from tests.support.sessions import a_session, make_drafts_cheap
 
 GREEDY = SamplingParams(temperature=0)
 FOX = [{"role": "user", "content": "Tell me a story about a fox."}]
-TEXT = "Once upon a time, there was a little fox who lived in a wood with his friends."
 
 
 def main() -> None:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
@@ -146,27 +146,12 @@ def serving(said: argparse.Namespace, name: str, engine: Engine, clients: int) -
 
 def run(ask: Ask, prompts: Sequence[str], clients: int) -> tuple[float, int]:
     """Tokens per second of all answers, and the tokens that were drafted."""
-    left, counts = [*reversed(prompts)], [0, 0]
-    lock = threading.Lock()
-
-    def client() -> None:
-        while True:
-            with lock:
-                if not left:
-                    return
-                prompt = left.pop()
-            tokens, drafted = ask(prompt)
-            with lock:
-                counts[0] += tokens
-                counts[1] += drafted
-
-    threads = [threading.Thread(target=client) for _ in range(clients)]
-    started = perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return counts[0] / (perf_counter() - started), counts[1]
+    with ThreadPoolExecutor(clients) as pool:
+        started = perf_counter()
+        answers = list(pool.map(ask, prompts))
+        seconds = perf_counter() - started
+    tokens, drafted = (sum(counts) for counts in zip(*answers, strict=True))
+    return tokens / seconds, drafted
 
 
 if __name__ == "__main__":
