@@ -20,7 +20,8 @@ from tools.wheel import build, twice
 pytestmark = pytest.mark.nightly
 
 REPOSITORY = Path(__file__).parents[1]
-HEAVY = ("llama_cpp", "textual", "starlette", "huggingface_hub", "gguf", "scipy")
+HEAVY = {"llama_cpp", "textual", "starlette", "huggingface_hub", "gguf", "scipy"}
+HEAVY |= {"numpy", "jinja2", "pydantic_settings", "rich"}
 EXPORTED = """
 import ctypes
 from localspec.kernels import library_path

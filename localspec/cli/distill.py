@@ -51,7 +51,6 @@ RECORDING = {
     "text": _recording(
         "--text PATH",
         "Let the target read these files and folders instead of answering. Repeatable.",
-        list[Path],
     ),
     "raw": _recording("--raw", "Continue the prompts as they are, without a chat template."),
     "answers": _recording("--answers N", "Answer each prompt N times. Default 1.", least=1),
@@ -103,7 +102,6 @@ RECORDED = {
         "--forget NAME",
         "Delete a recording by its name from --list; 'history' deletes all that were made in "
         "chats. Repeatable.",
-        list[str],
     ),
 }
 

@@ -165,7 +165,6 @@ def _measure(
     options, target = models.options, findings.target.path
     draft = None if findings.draft is None else findings.draft.path
     with work.load(replace(models, model=str(target), draft=str(draft or "none"))) as engine:
-        console.notices(engine.notices)
         findings.checks += [checkup.text_check(engine)]
         if findings.failed:
             return

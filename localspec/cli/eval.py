@@ -40,7 +40,6 @@ QUESTIONS = {
     "beside": _questions(
         "--beside RULE",
         "Also score a lossy acceptance rule: typical, top-k, top-p, threshold. Repeatable.",
-        list[str],
     ),
 }
 
@@ -100,7 +99,6 @@ def _examined(context: typer.Context, console: Console, suite: str, work: Work) 
         console.notice("Programs of the model are run with the network on: 'unshare' cannot.")
 
     with work.load(opening) as engine:
-        console.notices(engine.notices)
         outcome = SuiteOutcome({"plain": Way()} | {name: Way(name not in LOSSY) for name in ways})
         seed = 1 if opening.sampling.seed is None else opening.sampling.seed
         with suppress(KeyboardInterrupt):  # the outcome has what was done

@@ -43,7 +43,7 @@ LEARN = {
     "history": _option("--history", "Learn the conversations of 'localspec chat'."),
     "listing": _option("--list", "Show what was learned."),
     "forget": _option(
-        "--forget NAME", "Delete what was learned under a name from --list. Repeatable.", list[str]
+        "--forget NAME", "Delete what was learned under a name from --list. Repeatable."
     ),
     "model": _option(
         "-m --model REF",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from inspect import unwrap
 from pathlib import Path
+from types import GenericAlias
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -42,23 +43,22 @@ def default(record: type[Any], name: str) -> str:
 
 def in_panel(panel: str | None, *, advanced: bool = False) -> Callable[..., Shared]:
     """Declares options of one titled group, or of none; only `--help-all` shows `advanced` ones.
-    The result takes the names and the metavar with blanks between, the help text, a type if it is
-    not that of KINDS, and the `least` value."""
+    The result takes the names and the metavar with blanks between, the help text, which says
+    "Repeatable" if it is, and the `least` value."""
 
-    def option(names: str, help: str, kind: Any = None, *, least: int | None = None) -> Shared:
+    def option(names: str, help: str, *, least: int | None = None) -> Shared:
         words = names.split()
         declared = [word for word in words if word.startswith("-")]
         metavar = " ".join(words[len(declared) :])
-        given = kind or KINDS.get(metavar, str)
+        kind = KINDS.get(metavar.rpartition("|")[2], str)
+        several = "Repeatable" in help
 
         def read(value: Any) -> Any:
             if value is not None and least is not None and value < least:
                 raise UsageError(f"{declared[-1]} is {value}. Give {least} or more.")
-            if given is Path and value is not None:
-                return expanded(value)
-            if given == list[Path] and value:
-                return [expanded(one) for one in value]
-            return value
+            if kind is not Path or value is None:
+                return value
+            return [expanded(one) for one in value] if several else expanded(value)
 
         info = typer.Option(
             None,
@@ -70,7 +70,7 @@ def in_panel(panel: str | None, *, advanced: bool = False) -> Callable[..., Shar
             hidden=advanced,
             callback=read,
         )
-        return given | None, info
+        return (GenericAlias(list, kind) if several else kind) | None, info
 
     return option
 

@@ -41,7 +41,6 @@ THEN = {
     "then": o.in_panel("Prompt and answer")(
         "--then TEXT",
         "Ask this next; each lane continues from its own answers. Repeatable.",
-        list[str],
     )
 }
 _output = o.in_panel(o.OUTPUT)

@@ -26,25 +26,33 @@ _PAGE = (80, 24)
 
 
 class RaceScreen:
-    """Where a race is followed: drawn on a terminal if it is `live`, else reported as progress."""
+    """The race so far, and where it is followed: drawn on a terminal if it is `live`, else reported
+    as progress."""
 
     def __init__(self, console: output.Console, prompt: str, *, live: bool) -> None:
         self.live = live
-        self._view = RaceView(prompt)
         self._console = console
         self._screen: Live | None = None
         self._due = 0.0
+        self._ends: tuple[Ends, Ends] = ([(0, 0.0)], [(0, 0.0)])
+        self._title = ""
+        self._prompt = " ".join(harmless(prompt).split())
+        self._texts = (Text(), Text())
 
     def begin(self, title: str) -> None:
-        self._view.title = harmless(title)
+        self._title = harmless(title)
         self._draw()
 
     def ask(self, question: str) -> None:
         """Both lanes come to a further question."""
-        self._view.ask(question)
+        for text in self._texts:
+            text.append(f"\n\n› {harmless(question).strip()}\n\n", "dim")
 
     def show(self, lap: Lap) -> None:
-        self._view.add(lap)
+        ends = self._ends[lap.lane]
+        ends.append((ends[-1][0] + len(lap.token_ids), lap.seconds))
+        several = lap.lane == LOCALSPEC and len(lap.token_ids) > 1
+        self._texts[lap.lane].append(harmless(lap.text), _SEVERAL if several else "")
         self._draw()
 
     def close(self) -> None:
@@ -65,35 +73,15 @@ class RaceScreen:
                 self._screen = Live(console=terminal, screen=True, auto_refresh=False)
                 self._screen.start()
             size = shutil.get_terminal_size(_PAGE)
-            self._screen.update(Group(*self._view.lines(size.columns, size.lines)), refresh=True)
-        elif all(counts := [ends[-1][0] for ends in self._view.ends]):
+            self._screen.update(Group(*self.lines(size.columns, size.lines)), refresh=True)
+        elif all(counts := [ends[-1][0] for ends in self._ends]):
             self._console.progress(f"plain {counts[0]} tokens, localspec {counts[1]}")
-
-
-class RaceView:
-    """The race so far."""
-
-    def __init__(self, prompt: str, title: str = "") -> None:
-        self.ends: tuple[Ends, Ends] = ([(0, 0.0)], [(0, 0.0)])
-        self.title = title
-        self._prompt = " ".join(harmless(prompt).split())
-        self._texts = (Text(), Text())
-
-    def ask(self, question: str) -> None:
-        for text in self._texts:
-            text.append(f"\n\n› {harmless(question).strip()}\n\n", "dim")
-
-    def add(self, lap: Lap) -> None:
-        ends = self.ends[lap.lane]
-        ends.append((ends[-1][0] + len(lap.token_ids), lap.seconds))
-        several = lap.lane == LOCALSPEC and len(lap.token_ids) > 1
-        self._texts[lap.lane].append(harmless(lap.text), _SEVERAL if several else "")
 
     def lines(self, width: int, height: int) -> list[Text]:
         """Lines of `width` cells with the ends of the answers."""
         console = Console(width=width, color_system=None)
         top = [
-            _cut(Text.assemble(("localspec race", "bold"), f" · {self.title}"), width),
+            _cut(Text.assemble(("localspec race", "bold"), f" · {self._title}"), width),
             _cut(Text(f"› {self._prompt}", "dim"), width),
         ]
         column = (width - len(_BETWEEN)) // 2
@@ -109,7 +97,7 @@ class RaceView:
 
     def _lane(self, console: Console, lane: int, width: int, room: int) -> list[Text]:
         """A lane's lines: exactly `_HEAD` + `room` of them, as wide as the column."""
-        tokens, seconds = self.ends[lane][-1]
+        tokens, seconds = self._ends[lane][-1]
         state = "reading the prompt"
         if tokens:
             speed = tokens / seconds if seconds else 0.0
@@ -124,7 +112,7 @@ class RaceView:
         return lines
 
     def _standing(self) -> Text:
-        ahead = lead(*self.ends)
+        ahead = lead(*self._ends)
         if ahead is None:
             return Text("both alternate, each on its own clock", "dim")
         who = NAMES[LOCALSPEC if ahead >= 0 else PLAIN]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -49,7 +48,6 @@ IMAGES = {
     "images": o.in_panel("Prompt and answer", advanced=True)(
         "--image FILE",
         "Put an image (PNG, JPEG, GIF, BMP) before the prompt; needs --mmproj. Repeatable.",
-        list[Path],
     )
 }
 _output = o.in_panel(o.OUTPUT)

@@ -52,12 +52,10 @@ SERVER = {
     "cors": _server(
         "--cors ORIGIN",
         "Allow pages of this origin; 'localhost' allows those of this machine, * all. Repeatable.",
-        list[str],
     ),
     "allowed_hosts": _server(
         "--allowed-host NAME",
         "Accept this host name, besides addresses and this machine's own names. Repeatable.",
-        list[str],
     ),
     "max_queue": _server(
         "--max-queue N",
@@ -96,19 +94,16 @@ MODELS = {
         "-m --model REF",
         "Serve this model, as for 'localspec run'. Repeatable: clients choose by name, the first "
         "loads at once, others on demand. (LOCALSPEC_MODEL)",
-        list[str],
     ),
     "aliases": _model(
         "--alias NAMES",
         "Names of the model, separated by commas. Answers carry the first in alphabetical order. "
         "Default: the file's name. Repeatable, in the order of --model.",
-        list[str],
     ),
     "tags": _model(
         "--tags TAGS",
         "Labels of the model in /v1/models, separated by commas. Repeatable, in the order of "
         "--model.",
-        list[str],
     ),
 }
 PARALLEL = {

@@ -62,12 +62,10 @@ MODEL = {
         "--rpc HOST:PORT,…",
         "Compute the model's layers on llama.cpp RPC servers. The draft model stays here. "
         "Repeatable.",
-        list[str],
     ),
     "lora": _rare_model(
         "--lora FILE[:SCALE]",
         "Apply a LoRA adapter (GGUF) to the model. Default scale 1. Repeatable.",
-        list[str],
     ),
 }
 
@@ -89,7 +87,6 @@ DRAFT_MODEL = {
     "lora_draft": _rare_draft(
         "--lora-draft FILE[:SCALE]",
         "Apply a LoRA adapter to the draft model of -d. Repeatable.",
-        list[str],
     ),
     "cross_vocabulary": _rare_draft(
         "--cross-vocabulary WAY",
@@ -151,7 +148,7 @@ ANSWER = {
         "-n --max-tokens N",
         "Generate at most N tokens. Default: 2048; in a chat, until the context is full.",
     ),
-    "stop": _rare_answer("--stop TEXT", "End the answer before this text. Repeatable.", list[str]),
+    "stop": _rare_answer("--stop TEXT", "End the answer before this text. Repeatable."),
     "grammar": _rare_answer(
         "--grammar TEXT|@FILE",
         "Make the answer match a grammar, in GBNF or Lark. A value without a rule in it is a "
@@ -217,7 +214,6 @@ SAMPLING = {
     "logit_bias": _rare_sampling(
         "--logit-bias TOKEN_ID=BIAS",
         "Add BIAS to the logit of a token; -inf bans it. Repeatable.",
-        list[str],
     ),
     "seed": _sampling(
         "--seed N",

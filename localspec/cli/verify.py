@@ -93,7 +93,6 @@ def _examined(
     chosen = checks.QUICK if context.params["quick"] else checks.USUAL
     chosen = checks.THOROUGH if context.params["thorough"] else chosen
     with work.load(models) as engine:
-        console.notices(engine.notices)
         work.tell("reading the files")
         certificate = begun(engine, models.options, chosen, console.command)
         with suppress(KeyboardInterrupt):  # what was done is told; the certificate knows the rest

@@ -35,14 +35,16 @@ class Work:
         self.console.progress(text)
 
     def load(self, opening: OpeningOptions) -> Engine:
-        """Raises as `localspec.load`, and as `tell`."""
+        """Prints notices; raises as `localspec.load`, and as `tell`."""
         from localspec.self_draft.recipe import is_self
 
         what = "loading the model"
         if is_self(opening.draft):
             what += " (finding a draft in its own file takes some minutes, once)"
         self.tell(what)
-        return opening.load(lambda done: self.tell(f"{what}: {done:.0%}" if done else what))
+        engine = opening.load(lambda done: self.tell(f"{what}: {done:.0%}" if done else what))
+        self.console.notices(engine.notices)
+        return engine
 
     @contextmanager
     def cancels(self, *running: Stream) -> Iterator[None]:

@@ -88,15 +88,6 @@ def test_run_shows_the_options_of_every_day(cli: Cli) -> None:
     assert 14 <= len(shown) <= 20
 
 
-@pytest.mark.nightly
-def test_importing_the_package_loads_no_native_code() -> None:
-    program = "import json, sys, localspec; json.dump(sorted(sys.modules), sys.stdout)"
-    result = finished(command=(sys.executable, "-c", program))
-    loaded = set(json.loads(result.stdout))
-    assert "localspec" in loaded
-    assert not HEAVY & loaded
-
-
 def test_every_exit_code_is_documented(cli: Cli) -> None:
     shown = cli("--help")
     assert shown.code == 0

@@ -5,17 +5,19 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from localspec.cli.race_view import RaceView
+from localspec.cli.output import Console
+from localspec.cli.race_view import RaceScreen
 from localspec.race.turns import LOCALSPEC, PLAIN, Lap
 from tests.race.laps import sample
 
 WIDTHS = (20, 40, 80, 120, 200)
 
 
-def view(laps: list[Lap]) -> RaceView:
-    found = RaceView("Count to five,\nplease.", "tale-13m · greedy")
+def view(laps: list[Lap]) -> RaceScreen:
+    found = RaceScreen(Console(), "Count to five,\nplease.", live=False)
+    found.begin("tale-13m · greedy")
     for lap in laps:
-        found.add(lap)
+        found.show(lap)
     return found
 
 
