@@ -25,7 +25,7 @@ from localspec.gguf.heads import (
 from localspec.gguf.medusa import read_medusa
 from localspec.gguf.mtp import read_mtp
 from localspec.gguf.reader import read_gguf
-from localspec.gguf.vocabularies import require_shared
+from localspec.gguf.vocabularies import VocabularyFacts, require_shared
 from localspec.llama.block_cache import BlockCache, BlockShape
 from localspec.llama.context import Context
 from localspec.llama.eagle_cache import EagleCache, MtpCache
@@ -100,20 +100,16 @@ def open_head(
         head.require_fits(target.model)
         borrows = not head.output
         build = _tapping(head, target, room)
+    require_shared(target.model.path, path)
+    size, own = (VocabularyFacts(read_gguf(one)).size for one in (target.model.path, path))
+    if borrows and size != own:
+        raise DraftMismatch(
+            f"{path.name} is the head of another model: it has a vocabulary of {own} tokens, and "
+            f"{target.model.path.name} one of {size}. Give the head that was trained for this "
+            "model."
+        )
     model = Model(path, room, progress=progress, mtp=kind == MTP)
-    try:
-        vocabulary = target.model.vocabulary
-        require_shared(target.model.path, path)
-        if borrows and vocabulary.size != model.vocabulary.size:
-            raise DraftMismatch(
-                f"{path.name} is the head of another model: it has a vocabulary of "
-                f"{model.vocabulary.size} tokens, and {target.model.path.name} one of "
-                f"{vocabulary.size}. Give the head that was trained for this model."
-            )
-        return OpenHead(model, target, build, options.parallel)
-    except BaseException:
-        model.close()
-        raise
+    return OpenHead(model, target, build, options.parallel)
 
 
 def open_own_mtp(target: _Target, options: ModelOptions) -> OpenHead:

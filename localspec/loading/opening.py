@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.vocabulary_map import VocabularyMap, match
 from localspec.errors import DraftMismatch, UsageError
 from localspec.gguf.adapters import require_fitting
@@ -18,6 +19,7 @@ from localspec.gguf.projectors import require_projector
 from localspec.gguf.vocabularies import difference, require_shared
 from localspec.llama import library
 from localspec.llama.context import Context
+from localspec.llama.context_params import MAX_TREE
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.projector import Projector
@@ -135,6 +137,8 @@ def _open_draft_model(
             options = replace(options, context=max(room, target.capacity))
         # Answers of several are shorter, and a draft model does with the latest of a text.
         most = max(_LEAST, -(-3 * options.context // options.parallel))
+        if vocabulary_map is None:
+            most = min(most, DraftModel.LONGEST + 2 * MAX_TREE)
         options = replace(options, context=min(options.context, most))
         cache = own.enter_context(closing(open_cache(model, options, each=True)))
         (cache.shared if isinstance(cache, Context) else cache).choose_outputs()

@@ -17,7 +17,6 @@ from localspec import (
     Drafting,
     Engine,
     ModelInvalid,
-    ModelNotFound,
     ModelOptions,
     SamplingParams,
     UsageError,
@@ -251,11 +250,6 @@ def test_an_adapter_of_another_model(tmp_path: Path, target_path: Path, draft_pa
         localspec.load(draft_path, draft="none", lora=path)
     with pytest.raises(ModelInvalid, match=r"does not fit tale-3m.* has another shape"):
         localspec.load(draft=draft_path, lora_draft=path)
-
-
-def test_no_such_adapter(tmp_path: Path) -> None:
-    with pytest.raises(ModelNotFound, match="There is no file"):
-        localspec.load(lora=str(tmp_path / "none.gguf:0.5"))
 
 
 @pytest.mark.parametrize("draft", ["auto", "none", None])

@@ -77,8 +77,5 @@ def test_values_are_checked_as_those_of_the_objects() -> None:
         localspec.load(context=3)
     with pytest.raises(UsageError, match="no drafter 'best'"):
         localspec.load(drafter="best")
-
-
-def test_type_checkers_know_the_types() -> None:
     with pytest.raises(TypeError):
         localspec.load(context="4096")  # type: ignore[arg-type]

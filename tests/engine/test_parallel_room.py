@@ -185,12 +185,6 @@ def test_who_takes_nothing_from_earlier_texts_leaves_nothing(parallel: Engine) -
 # Seats.
 
 
-def test_further_answers_wait_for_a_seat(small: Engine) -> None:
-    found = together([partial(ask, small, "Once upon a time", WAYS["plain"], 8) for _ in range(10)])
-    assert len(found) == 10
-    assert all(tokens == found[0] for tokens in found)
-
-
 def test_waiting_for_a_seat_can_be_cancelled(small: Engine) -> None:
     def stream() -> Stream:
         return small.stream("Once upon a time", max_tokens=200, sampling=GREEDY)

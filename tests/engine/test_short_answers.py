@@ -75,3 +75,15 @@ def test_it_says_why_and_a_prompt_that_was_read_costs_nothing(engine: Engine) ->
     assert TOO_SHORT in reasons()
     said(engine, STORY, 60)
     assert TOO_SHORT not in reasons()
+
+
+def test_a_long_context_costs_the_draft_model_no_memory() -> None:
+    """It drafts behind texts that are longer than its cache all the same."""
+    with localspec.load(context=4096, draft="demo") as opened:
+        target, draft = inside.contexts(opened)
+        assert draft.capacity < 2200 < target.capacity
+        drafting = Drafting(drafter="model", depth=3)
+        stream = opened.stream(STORY * 110, max_tokens=24, sampling=GREEDY, drafting=drafting)
+        stream.completion()
+        assert len(stream.prompt) > draft.capacity
+        assert stream.stats.accepted > 3
