@@ -39,16 +39,9 @@ def require_survivable(path: Path, *, cancelled: Callable[[], bool] = lambda: Fa
         _survived.keep(facts, {})
     elif status < 0:
         raise ModelInvalid(
-            f"{path.name} makes llama.cpp crash ({_signal(-status)}), tried in a separate process. "
-            "The file may be damaged: download it again, or choose another model."
+            f"{path.name} makes llama.cpp crash ({signal.Signals(-status).name}), tried in a "
+            "separate process. The file may be damaged: download it again, or choose another model."
         )
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _facts(path: Path) -> dict[str, Any] | None:

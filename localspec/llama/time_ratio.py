@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import statistics
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
@@ -15,12 +16,12 @@ SECONDS = 4.0
 
 
 def time_ratio(model: Model, path: Path, options: ModelOptions) -> float:
-    """Seconds of a single-token pass: a draft's ÷ the model's. The median of ratios within rounds
-    of alternating order, so that changes of pace cancel out."""
+    """Seconds of a single-token pass: another file's, with these options, ÷ the model's. The median
+    of ratios within rounds of alternating order, so that changes of pace cancel out."""
     # On the model's device, too: the two differ in their weights alone.
-    options = ModelOptions(threads=options.threads, gpu_layers=options.gpu_layers, context=64)
-    with Model(path, options) as draft, ExitStack() as opened:
-        contexts = [opened.enter_context(closing(Context(one, options))) for one in (model, draft)]
+    options = replace(options, context=64)
+    with Model(path, options) as other, ExitStack() as opened:
+        contexts = [opened.enter_context(closing(Context(one, options))) for one in (model, other)]
         ratios: list[float] = []
         deadline = perf_counter() + SECONDS
         for turn in range(ROUNDS + 2):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 
-from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import Parts
 from localspec.engine import Engine
@@ -17,6 +16,7 @@ from localspec.llama.embeddings import LONGEST, Embedder
 from localspec.llama.kernels_file import OFF
 from localspec.llama.options import ModelOptions
 from localspec.llama.threads import thread_choice
+from localspec.llama.time_ratio import time_ratio
 from localspec.loading.cost_identity import cost_identity
 from localspec.loading.load import load
 from localspec.loading.opening import open_context
@@ -25,9 +25,6 @@ from localspec.pairing.memory import MemoryNeed, place
 from localspec.policy.store import ProfileStore
 from localspec.scheduling.seats import Seats
 from localspec.text import gibibytes
-
-_PASSES = 24
-"""Passes of each engine to compare."""
 
 
 def load_beside(engine: Engine, options: ModelOptions) -> Engine:
@@ -66,34 +63,15 @@ def load_beside(engine: Engine, options: ModelOptions) -> Engine:
 def measure_stock(engine: Engine, options: ModelOptions) -> None:
     """Measure how much slower stock llama.cpp decodes plainly, for `PairProfile.stock`.
 
-    Does nothing if that is known, without the kernels, or without room. Empties the caches.
+    Does nothing if that is known, without the kernels, or without room.
     """
     if not engine.model.kernels.in_use or engine.profile.stock is not None:
         return
     if options.rpc or engine.model.offloaded:
         return
-    try:
-        stock = _load_stock(engine, options)
-    except (_NoRoom, LocalspecError):
-        return
-    with stock:
-        plain = Drafting(drafter="none")
-        greedy = SamplingParams(temperature=0.0)
-        streams = [
-            one.stream("Hello", max_tokens=_PASSES, sampling=greedy, drafting=plain, reuse=False)
-            for one in (stock, engine)
-        ]
-        seconds: tuple[list[float], list[float]] = [], []
-        # In turns: what else the machine does slows both alike.
-        for chunks in zip(*streams, strict=False):
-            for chunk, took in zip(chunks, seconds, strict=True):
-                if chunk.step is not None and not chunk.step.reads_prompt:
-                    took.append(chunk.step.seconds)
-        for stream in streams:
-            stream.close()
-    if seconds[0]:
-        # The quickest pass of each: other processes only ever make one slower.
-        engine.profile.stock = min(seconds[0]) / min(seconds[1])
+    with suppress(_NoRoom, LocalspecError):
+        stock = _stock(engine, options)
+        engine.profile.stock = time_ratio(engine.model, engine.model.path, stock)
 
 
 class _NoRoom(Exception):
@@ -101,7 +79,18 @@ class _NoRoom(Exception):
 
 
 def _load_stock(engine: Engine, options: ModelOptions) -> Engine:
-    """The same model without localspec's kernels and drafts; _NoRoom if memory is too short."""
+    """The same model without localspec's kernels and drafts; raises as `_stock`."""
+    return load(
+        engine.model.path,
+        draft=None,
+        options=_stock(engine, options),
+        drafting=Drafting(drafter="none"),
+        offline=True,
+    )
+
+
+def _stock(engine: Engine, options: ModelOptions) -> ModelOptions:
+    """Options for the same weights without localspec's kernels; _NoRoom if memory is too short."""
     stock = replace(
         options, kernels=OFF, exact=False, parallel=1, lora_draft=(), context=engine.context_length
     )
@@ -111,13 +100,7 @@ def _load_stock(engine: Engine, options: ModelOptions) -> Engine:
             f"a second copy of the weights takes {gibibytes(need.total)}, and {gibibytes(free)} of "
             "memory are free."
         )
-    return load(
-        engine.model.path,
-        draft=None,
-        options=stock,
-        drafting=Drafting(drafter="none"),
-        offline=True,
-    )
+    return stock
 
 
 def embedder_beside(engine: Engine, options: ModelOptions) -> Embedder:
@@ -138,7 +121,7 @@ def _require_room(engine: Engine, options: ModelOptions) -> None:
     if options.gpu_layers != 0 and library.accelerated():
         return  # llama.cpp refuses by itself what a device cannot hold
     # Adapters and projectors are open, and serve both caches.
-    need = _need(engine, replace(options, lora=(), mmproj=None))
+    need = _need(engine, replace(options, lora=(), mmproj=None, context=engine.context_length))
     if need is None:
         return
     wanted, free = need.kv + need.compute, memory.available()[0]
@@ -156,4 +139,4 @@ def _need(engine: Engine, options: ModelOptions) -> MemoryNeed | None:
         file = read_gguf(engine.model.path)
     except LocalspecError:
         return None
-    return place(file, Use.of(options, context=engine.context_length), 0).host
+    return place(file, Use.of(options), 0).host
