@@ -103,6 +103,19 @@ async def test_a_full_context_offers_to_begin_anew() -> None:
         assert shown.script.asked[2].overflow == "error"
 
 
+async def test_a_message_that_no_context_holds_is_told() -> None:
+    full = Says("", error=FULL, at_once=True)
+    async with chat(Scripted(full, "One.", full, full)) as shown:
+        await shown.send("endless")
+        assert shown.errors() == [str(FULL)]
+        await shown.send("short")
+        assert shown.said == ["endless", "short", "One."]
+        await shown.send("endless again", answered=False)
+        await overflow(shown, "Go on without")
+        await shown.until(lambda: shown.errors() == [str(FULL)] * 2)
+        await shown.answered()
+
+
 async def test_settings_that_no_engine_takes_are_told() -> None:
     conversation = Conversation(sampling={"temperature": -3, "warmth": 1})
     conversation.add(USER, "before")

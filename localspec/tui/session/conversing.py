@@ -292,7 +292,7 @@ class Conversing:
                 self._learn(running.conversation)
             self._note(asked, NEVER_BEGUN if not running.message else None)
             self._over()
-        elif isinstance(event, events.AnswerFailed) and event.overflow:
+        elif isinstance(event, events.AnswerFailed) and event.overflow and self._can_drop(running):
             self._note(asked, None)
             self._over()
             self.view.overflowed(running.conversation, event.error)
@@ -308,6 +308,11 @@ class Conversing:
                 self._keep(running)
             self._over()
             self.view.tell(event.error, error=True)
+
+    def _can_drop(self, running: Running) -> bool:
+        """Whether there are turns before the message, not left out so far."""
+        first = running.conversation.messages[running.to].parent is None
+        return not first and running.conversation.id not in self._dropping
 
     def _on_title(self, event: events.AnswerEnded | events.AnswerFailed) -> None:
         conversation, self._to_title = self._to_title, None
