@@ -102,4 +102,4 @@ def _shown(console: Console, params: dict[str, Any]) -> int:
             f"The chat ended with an internal error, described in {log_file()}. All messages are "
             "in the history: start it again, and report the contents of the file."
         )
-    return app.return_code or 0
+    return app.return_code or int(app.trouble is not None)

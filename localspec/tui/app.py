@@ -23,6 +23,7 @@ from localspec.chat.conversation import Attachment
 from localspec.errors import Cancelled, LocalspecError, UsageError
 from localspec.history.writer import HistoryWriter
 from localspec.hub.packages import default_reference
+from localspec.paths import history_file
 from localspec.tui import preferences
 from localspec.tui.control import message_actions, switches
 from localspec.tui.control.command_actions import CommandActions
@@ -183,7 +184,11 @@ class ChatApp(Host):
             last=self.conversing.leave,
             content=lambda: kept(self.conversing.conversation),
         )
-        self.store.close()
+        if not self.store.close():
+            self.trouble = (
+                f"Messages of this chat are not kept: the history {history_file()} could not be "
+                "written. Make room for it, or make it writable."
+            )
 
     # From the engine's thread
 

@@ -119,7 +119,8 @@ def _native_output_to(log: Path) -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
-        handler.stream.close()
+        with suppress(OSError):  # a full disk
+            handler.stream.close()
         sys.__stderr__ = before  # type: ignore[misc]
         drawn_on.flush()
         os.dup2(drawn_on.fileno(), 2)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 from textual import events
 from textual.widgets import Input
 
 from localspec.chat.conversation import FAILED, USER, Conversation
 from localspec.errors import ContextOverflow, NativeError
+from localspec.history.history import History
+from localspec.paths import history_file
 from localspec.tui.screens.settings_screen import SettingsScreen
-from tests.history.histories import store
+from tests.history.histories import PATIENCE, locked, store
 from tests.tui.pilots import Chat, chat
 from tests.tui.scripted import Says, Scripted
 
@@ -114,6 +118,18 @@ async def test_a_message_that_no_context_holds_is_told() -> None:
         await overflow(shown, "Go on without")
         await shown.until(lambda: shown.errors() == [str(FULL)] * 2)
         await shown.answered()
+
+
+async def test_messages_that_cannot_be_kept_are_told_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("localspec.tui.app._history", lambda: History(patience=PATIENCE))
+    with ExitStack() as stack:
+        async with chat() as shown:
+            await shown.send("first")
+            stack.enter_context(locked(history_file()))
+            await shown.send("second")
+        assert "Messages of this chat are not kept: the history" in str(shown.app.trouble)
 
 
 async def test_settings_that_no_engine_takes_are_told() -> None:
