@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,7 +14,6 @@ from textual import on, work
 from textual.app import ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.message import Message as TextualMessage
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer, Static, TextArea
 
@@ -51,11 +49,6 @@ TWICE = 2.0
 """Seconds within which a second Ctrl+C leaves."""
 PREPARE_AFTER = 0.3
 """Seconds from the first paint to loading what the first answer needs."""
-
-
-@dataclass
-class EngineEvent(TextualMessage):
-    event: Event
 
 
 class ChatApp(Host):
@@ -115,7 +108,7 @@ class ChatApp(Host):
         self.conversation_list = ConversationList(self)
         self.conversation_display = ConversationDisplay(self, self.conversation_list)
         self.engine = BackgroundEngine(
-            lambda event: self.post_message(EngineEvent(event)),
+            partial(self.call_later, self._engine_event),
             options=options,
             drafting=drafting,
             offline=offline,
@@ -192,9 +185,7 @@ class ChatApp(Host):
 
     # From the engine's thread
 
-    @on(EngineEvent)
-    def _engine_event(self, message: EngineEvent) -> None:
-        event = message.event
+    def _engine_event(self, event: Event) -> None:
         self.conversing.on_event(event)
         # Only what could be opened is worth opening next time.
         if isinstance(event, Opened) and event.pair == self.chosen:
