@@ -168,7 +168,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "async_stream": (135, 10),  # a stream that is left ends at once
     "bench": (2_557, 95),  # three peers, shapes
     "chat": (927, 58),
-    "cli": (5_457, 185),  # options of three peers, of on-policy rounds, of --check
+    "cli": (5_454, 185),  # options of three peers, of on-policy rounds, of --check
     "decoding": (2_370, 94),  # protocol of caches; values of any type are judged in words
     "distill": (2_858, 165),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (273, 13),
@@ -204,7 +204,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "text": (120, 10),  # counts of parameters, and finite JSON, of four rooms
     "tui": (5_207, 117),
     "typed": (80, 10),
-    "verify": (1_428, 65),  # compares a certificate with what is here
+    "verify": (1_427, 65),  # compares a certificate with what is here
     "watched": (50, 10),
     "worker_threads": (50, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,

@@ -38,7 +38,7 @@ app = typer.Typer(
     help="Make a local language model answer faster without changing its output.\n\n"
     "Without a command, localspec opens the chat.",
     epilog=verbatim(EXIT_CODES),
-    invoke_without_command=True,
+    no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -54,15 +54,10 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def localspec(
-    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-) -> None:
-    if context.invoked_subcommand is not None:
-        return
-    typer.echo(context.get_help())
-    context.exit(2)
+) -> None: ...
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -109,10 +104,12 @@ def _run(console: Console, arguments: list[str]) -> int:
 
 
 def _tell_misuse(console: Console, error: typer.TyperException) -> None:
-    """One line, instead of typer's box."""
-    sentence = error.format_message().strip().rstrip(".")
-    if sentence:  # there is none where typer has just printed the help
-        context = getattr(error, "ctx", None)
-        where = NAME if context is None else context.command_path
-        end = "" if sentence.endswith("?") else "."
-        console.say(f"{NAME}: {sentence}{end} See '{where} --help'.")
+    """The help where a verb is missing, else one line, instead of typer's box."""
+    sentence = error.format_message().strip()
+    if type(error).__name__ == "NoArgsIsHelpError":  # typer does not export it
+        console.answer(f"{sentence}\n")
+        return
+    context = getattr(error, "ctx", None)
+    where = NAME if context is None else context.command_path
+    end = "" if sentence.endswith("?") else "."
+    console.say(f"{NAME}: {sentence.rstrip('.')}{end} See '{where} --help'.")

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from localspec.bench.machine import FileFacts, Machine, file_facts
@@ -130,7 +129,7 @@ def compare(
     machine: Machine,
     target: Path,
     draft: Path | None,
-    adapters: Mapping[str, Sequence[Adapter]] = MappingProxyType({}),
+    adapters: Mapping[str, Sequence[Adapter]],
 ) -> list[CertificateDifference]:
     """What is the same, and what is not, of a certificate's JSON values. `adapters`: of the model
     and the draft model, by their names in `settings`. A UsageError if it lacks something, an
