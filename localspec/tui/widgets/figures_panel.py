@@ -24,10 +24,6 @@ _NAME = 11
 class FiguresPanel(VerticalScroll):
     """Live while an answer comes, else of the last or the selected answer."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._shown: tuple[object, ...] = ()
-
     def compose(self) -> ComposeResult:
         yield Static(id="speed")
         yield Sparkline(id="speeds")
@@ -37,10 +33,6 @@ class FiguresPanel(VerticalScroll):
         self, figures: Figures, totals: Totals, opened: Opened | None, *, memory: str | None
     ) -> None:
         palette = Palette.of(self.app)
-        shown = (figures, totals, opened, memory, palette)
-        if shown == self._shown:
-            return
-        self._shown = shown
         self._put("#speed", speed_text(figures, totals, palette))
         self._put("#rest", rest_text(figures, opened, memory, palette))
         self.query_one(Sparkline).data = list(figures.speeds)
@@ -134,13 +126,10 @@ def _bar(part: float, whole: float, width: int = 8) -> str:
 
 
 class StatusLine(Static):
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._shown: object = None
-
     def doing(self, text: str) -> None:
         palette = Palette.of(self.app)
-        self._put(Text(f"◌ {harmless(text)}", palette.style("accent"), no_wrap=True))
+        shown = Text(f"◌ {harmless(text)}", palette.style("accent"), no_wrap=True)
+        self.update(shown, layout=False)
 
     def figures(self, figures: Figures, draft: str | None, *, live: bool) -> None:
         palette = Palette.of(self.app)
@@ -150,12 +139,8 @@ class StatusLine(Static):
         off = words.off(figures)
         if off is not None:
             text.append(f"  {off}", palette.faint)
-        self._put(text)
+        self.update(text, layout=False)
 
     def nothing(self, text: str = "") -> None:
-        self._put(Text(harmless(text), "dim", no_wrap=True, overflow="ellipsis"))
-
-    def _put(self, text: Text) -> None:
-        if text != self._shown or text.spans != getattr(self._shown, "spans", None):
-            self._shown = text
-            self.update(text, layout=False)
+        shown = Text(harmless(text), "dim", no_wrap=True, overflow="ellipsis")
+        self.update(shown, layout=False)
