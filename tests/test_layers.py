@@ -166,7 +166,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "answering": (218, 10),  # stops of any type are judged in words
     "async_engine": (212, 10),  # takes token ids of any sequence
     "async_stream": (135, 10),  # a stream that is left ends at once
-    "bench": (2_557, 95),  # three peers, shapes
+    "bench": (2_548, 94),  # three peers, shapes
     "chat": (927, 58),
     "cli": (5_454, 185),  # options of three peers, of on-policy rounds, of --check
     "decoding": (2_370, 94),  # protocol of caches; values of any type are judged in words

@@ -61,7 +61,7 @@ def known_by(prompt: str) -> str:
 
 def beginnings(files: Iterable[Path]) -> set[str]:
     rows = (json.loads(line) for file in files for line in file.open(encoding="utf-8"))
-    return {known_by(row["prompt"]) for row in rows}
+    return {known_by(row["prompt"] if "prompt" in row else row["turns"][0]) for row in rows}
 
 
 def names(stories: Sequence[str], rng: random.Random) -> list[str]:

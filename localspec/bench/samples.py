@@ -10,8 +10,8 @@ from localspec.prompting.template import Message
 
 @dataclass(frozen=True, slots=True)
 class BenchPrompt:
-    """One prompt of a suite. `text`: raw text with its chat markers; `messages`: the same as chat
-    messages; empty where it is no chat; `later_turns`: what the user says after each answer."""
+    """One prompt of a suite. `text`: raw text, or what the user says last; `messages`: the chat up
+    to there, empty where it is none; `later_turns`: what the user says after each answer."""
 
     id: str
     suite: str

@@ -31,8 +31,6 @@ TruthfulQA) are for judging: nothing may be fitted to them.
 SUITES = ("story", "continue", "math", "qa", "code", "copy", "noise")
 
 _SHAPE = '{"prompt": "…", "suite": "…", "id": "…"}'
-_TURN = re.compile(r"<\|user\|>(.*)<\|end\|><\|assistant\|>", re.DOTALL)
-"""How BUILT_IN marks what the user says."""
 
 
 def load_suites(
@@ -70,12 +68,6 @@ def load_suites(
     return [prompt for prompt in mixed if prompt is not None]
 
 
-def story_prompt(name: str, suite: str, text: str) -> BenchPrompt:
-    """A prompt with the embedded pair's chat markers, or with none."""
-    turn = _TURN.fullmatch(text)
-    return BenchPrompt(name, suite, text, () if turn is None else (_said(turn[1]),))
-
-
 def prompt_lines(path: Path, shape: str) -> list[tuple[int, str]]:
     """Those that are not blank, numbered from 1. UsageError: it cannot be read, or has none."""
     try:
@@ -104,8 +96,7 @@ def _prompt(line: str, path: Path, known: Mapping[str, Mapping[str, BenchPrompt]
     if text == "":
         raise UsageError("has an empty prompt. Leave the line out.")
     if isinstance(text, str):
-        make = story_prompt if path == BUILT_IN else BenchPrompt
-        return make(name, suite, text)
+        return BenchPrompt(name, suite, text)
     if "turns" in fields and "prompt" not in fields:
         first, *later = _turns(fields["turns"])
         return BenchPrompt(name, suite, first, (_said(first),), tuple(later))

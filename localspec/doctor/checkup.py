@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from localspec.bench.prompt_texts import prompt_for
 from localspec.bench.samples import BenchPrompt
-from localspec.bench.suites import SUITES, load_suites, story_prompt
+from localspec.bench.suites import SUITES, load_suites
 from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
 from localspec.errors import ContextOverflow
@@ -196,13 +196,10 @@ def _shortest_first(prompts: Sequence[BenchPrompt]) -> list[BenchPrompt]:
 def text_check(engine: Engine) -> Check:
     """Whether the target generates text: a damaged one repeats itself, or ends at once."""
     rule = "target produces text"
+    fox = "Tell me a story about a fox."
+    asked = BenchPrompt("fox", "story", fox, ({"role": "user", "content": fox},))
     stream = engine.stream(
-        prompt_for(
-            engine,
-            story_prompt(
-                "fox", "story", "<|user|>Tell me a story about a fox.<|end|><|assistant|>"
-            ),
-        ),
+        prompt_for(engine, asked),
         max_tokens=16,
         sampling=_GREEDY,
         drafting=_PLAIN,
