@@ -74,20 +74,12 @@ def as_api_error(error: BaseException) -> ApiError:
     return ApiError(500, f"Internal error, {type(error).__name__}. The server's log has more.")
 
 
-def openai_body(error: ApiError) -> dict[str, Any]:
+def error_body(path: str, error: ApiError) -> dict[str, Any]:
+    if path.startswith("/v1/messages"):
+        kind = _ANTHROPIC.get(error.status, error.kind)
+        return {"type": "error", "error": {"type": kind, "message": error.message}}
+    if path.startswith("/api/"):
+        return {"error": error.message}
     code = error.status if error.code is None else error.code
     told = {"message": error.message, "type": error.kind, "param": error.param, "code": code}
     return {"error": {**told, **error.more}}
-
-
-def anthropic_body(error: ApiError) -> dict[str, Any]:
-    kind = _ANTHROPIC.get(error.status, error.kind)
-    return {"type": "error", "error": {"type": kind, "message": error.message}}
-
-
-def error_body(path: str, error: ApiError) -> dict[str, Any]:
-    if path.startswith("/v1/messages"):
-        return anthropic_body(error)
-    if path.startswith("/api/"):
-        return {"error": error.message}
-    return openai_body(error)

@@ -106,7 +106,7 @@ def _tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     name, body, end = found["name"], text[found.end() :], None
     if ends := _ENDS.search(body):
         body, end = body[: ends.end()], found.end() + ends.end()
-    if name not in tools and body.startswith("</tool_call>"):
+    if name not in tools and not found[0].endswith(">") and body.startswith("</tool_call>"):
         raise _NotCall
     told, at = list[str](), 0
     known = tools.get(name, {}).get("properties")
@@ -215,6 +215,7 @@ class CallReader:
         self._formats = _formats([*tools])
         self._held, self._due = begun, 0
         self._step = self._in_call
+        self._reads: _Format = _json
         self._told: list[int] = []  # characters of the arguments of each call here
 
     def push(self, text: str) -> Sequence[Piece]:
@@ -232,7 +233,10 @@ class CallReader:
         return found
 
     def finish(self) -> Sequence[Piece]:
-        found = self._found()
+        found, held = self._found(), self._held
+        if self._told:  # with tags that were not closed, as models forget
+            self._held = f"{held}</tool_call>"
+            found += self._found() if self._reads is _tagged and self._parsed()[1] else ()
         no_text = self._only or self._told or self._step == self._behind_call
         return [*found, *_text("" if no_text else self._held)]
 
@@ -281,6 +285,7 @@ class CallReader:
         held, begun = self._held, self._held.lstrip()
         for header, read in self._formats:
             if found := header.match(held):
+                self._reads = read
                 return read(held, found, self._tools)
         marks = (*_MARKS, *(f"{name}(" for name in self._tools))
         marked = any(one.startswith(begun) or begun.startswith(one) for one in marks)

@@ -105,6 +105,9 @@ CASES: list[tuple[Callable[[], Reader], str, list[Piece]]] = [
         "<arg_key>n</arg_key><arg_value>3</arg_value>\n</tool_call>\n<tool_call>g</tool_call>",
         [Text("Now."), *call("f", '{"s": "\\n a</arg_value> b", "n": 3}'), *call("g", "{}")],
     ),
+    (any_format, "<tool_call>\n<function=f>\n<parameter=n>\n3\n</parameter>\n",
+     call("f", '{"n": 3}')),
+    (any_format, "<function=h>", call("h", "{}")),
     (any_format, "<tool_call>none</tool_call>", [Text("<tool_call>none</tool_call>")]),
     (
         any_format,

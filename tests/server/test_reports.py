@@ -151,7 +151,8 @@ def test_how_much_to_think(families: Running) -> None:
     def prompt(model: str, **body: Any) -> str:
         return str(chat(families, model, verbose=True, **body).json["__verbose"]["prompt"])
 
-    assert prompt("qwen3", reasoning_effort="none").endswith("</think>\n\n")
+    for said in ({"reasoning_effort": "none"}, {"reasoning": {"effort": "none"}}, {"think": False}):
+        assert prompt("qwen3", **said).endswith("</think>\n\n")
     assert "Reasoning: high" in prompt("gpt-oss", reasoning_effort="high")
 
 
@@ -723,6 +724,8 @@ def test_items_of_a_coding_agent(families: Running) -> None:
     shell = {"type": "exec_call", "call_id": "c", "action": {"input": "ls /tmp"}}
     function = {"type": "function_call", "call_id": "c", "name": "exec"}
     function["arguments"] = '{"input": "ls /tmp"}'
+    parsed = {**function, "arguments": {"input": "ls /tmp"}}
+    assert counted(parsed, again) == counted(function, again)
     result = {**output, "type": "function_call_output"}
     assert counted(call, output, again) == counted(function, result, again) > counted(again)
     assert counted(shell, output, again) == counted(function, result, again)

@@ -40,20 +40,11 @@ async def completion(service: Service, wanted: Completion) -> Reply:
     engine = await service.open(wanted.model)
     each = range(wanted.n or 1)
     prompts = [one for one in wanted.prompts(wanted.prompt, engine) for _ in each]
-    return await replied(service, engine, wanted, prompts)
-
-
-async def replied(
-    service: Service, engine: Engine, wanted: Completion, prompts: Sequence[str | Tokens]
-) -> Reply:
     if not 0 < len(prompts) <= MOST_CHOICES:
         raise ApiError(400, f"Give 1 to {MOST_CHOICES} prompts.", param="prompt")
-    # A length of 0 reads the prompt into the cache; so does one token.
-    silent = wanted.longest == 0
-    fields = wanted.model_copy(update={"max_completion_tokens": 1}) if silent else wanted
     asks = [
         replace(
-            fields.ask(service, engine, prompt, logprobs=wanted.n_probs or None).nth(number),
+            wanted.ask(service, engine, prompt, logprobs=wanted.n_probs or None).nth(number),
             as_sampled=bool(wanted.post_sampling_probs),
         )
         for number, prompt in enumerate(prompts)
@@ -66,7 +57,6 @@ class CompletionReply(Reply):
         super().__init__(answers, streamed=wanted.stream)
         self._wanted = wanted
         self._asks = asks
-        self._silent = wanted.longest == 0
         self._tokens: list[list[int]] = [[] for _ in asks]
 
     def events_of(self, part: Part) -> Iterable[Event]:
@@ -75,7 +65,7 @@ class CompletionReply(Reply):
             yield self._final(number)
         elif part.reading is not None:
             yield {**self._part(part), "prompt_progress": part.reading}
-        elif chunk is not None and not self._silent:
+        elif chunk is not None and not self._wanted.silent:
             yield from super().events_of(part)
             self._tokens[number] += chunk.token_ids
             found = self._part(part)
@@ -119,7 +109,7 @@ class CompletionReply(Reply):
         if stream.stopped is not None:
             kind = "word"
         keeps = wanted.return_tokens and not self.streamed
-        longest = 0 if self._silent else ask.max_tokens or -1
+        longest = 0 if self._wanted.silent else ask.max_tokens or -1
         found: dict[str, Any] = {
             "index": number,
             "content": "" if self.streamed else message.text,
@@ -127,7 +117,7 @@ class CompletionReply(Reply):
             "id_slot": 0,
             "stop": True,
             "model": self.answers.model,
-            "tokens_predicted": 0 if self._silent else stats.generated_tokens,
+            "tokens_predicted": 0 if self._wanted.silent else stats.generated_tokens,
             "tokens_evaluated": stats.prompt_tokens,
             "generation_settings": {
                 **settings_of(ask.sampling),
@@ -152,7 +142,7 @@ class CompletionReply(Reply):
             "tokens_cached": stats.prompt_tokens + stats.generated_tokens - 1,
             "timings": timings(stats),
         }
-        if message.logprobs and not self.streamed and not self._silent:
+        if message.logprobs and not self.streamed and not self._wanted.silent:
             found["completion_probabilities"] = self._probabilities(message.logprobs)
         return _picked(found, wanted.response_fields)
 
@@ -181,10 +171,12 @@ class Infill(Completion):
     input_extra: tuple[Extra, ...] | list[Extra] = ()
     prompt: str = ""
 
+    def prompts(self, given: Any, engine: Engine) -> list[str | Tokens]:
+        return [_between(self, engine)]
+
 
 async def infill(service: Service, wanted: Infill) -> Reply:
-    engine = await service.open(wanted.model)
-    return await replied(service, engine, wanted, [_between(wanted, engine)])
+    return await completion(service, wanted)
 
 
 def _between(wanted: Infill, engine: Engine) -> Tokens:

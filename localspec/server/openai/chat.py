@@ -109,6 +109,11 @@ class AnswerFields(BiasedSampling):
         names = ("max_completion_tokens", "n_predict")
         return next((name for name in names if getattr(self, name) is not None), "max_tokens")
 
+    @property
+    def silent(self) -> bool:
+        """Whether only the prompt is read, into the cache: so does an answer of one token."""
+        return False
+
     def ask(
         self,
         service: Service,
@@ -128,7 +133,7 @@ class AnswerFields(BiasedSampling):
         schema = None if self.json_schema is None else json.dumps(self.json_schema)
         return Ask(
             prompt=prompt,
-            max_tokens=service.longest(self.longest, self.limit),
+            max_tokens=1 if self.silent else service.longest(self.longest, self.limit),
             stop=stops_of(self.stop),
             sampling=sampling_of(self, service.defaults, engine),
             grammar=self.grammar if self.grammar and self.grammar.strip() else None,
@@ -169,16 +174,22 @@ class ChatRequest(CountRequest, AnswerFields):
     verbose: bool | None = None
     speculation: bool | None = None
     reasoning_effort: str | None = None
+    reasoning: dict[str, Any] | None = None  # OpenRouter's
+    think: bool | str | None = None  # ollama's
     reasoning_format: str | None = None
 
     def chat(self, service: Service, engine: Engine) -> Chat:
         several = self.parallel_tool_calls
         logprobs = (self.top_logprobs or 0) if self.logprobs else self.n_probs or None
+        effort = (
+            self.think if isinstance(self.think, str) else "none" if self.think is False else None
+        )
+        effort = self.reasoning_effort or (self.reasoning or {}).get("effort") or effort
         return replace(
             super().chat(service, engine),
             ask=self.ask(service, engine, logprobs=logprobs),
             tools=chosen(tools_of(self.tools), self.tool_choice, several=several),
-            variables=service.variables(self.chat_template_kwargs, effort=self.reasoning_effort),
+            variables=service.variables(self.chat_template_kwargs, effort=effort),
             apart=self.reasoning_format != "none",
         )
 

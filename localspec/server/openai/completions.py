@@ -35,6 +35,10 @@ class RawFields(AnswerFields):
 
     parse_special: bool = True
 
+    @property
+    def silent(self) -> bool:
+        return self.longest == 0
+
     def prompts(self, given: Any, engine: Engine) -> list[str | Tokens]:
         several = isinstance(given, list) and not any(isinstance(part, int) for part in given)
         return [self._prompt(one, engine) for one in (given if several else [given])]
@@ -64,7 +68,7 @@ class CompletionRequest(RawFields):
 
     @property
     def silent(self) -> bool:
-        return bool(self.echo) and self.longest == 0
+        return bool(self.echo) and super().silent
 
 
 async def completions(service: Service, wanted: CompletionRequest) -> Reply:
@@ -76,9 +80,8 @@ async def completions(service: Service, wanted: CompletionRequest) -> Reply:
         raise ApiError(400, "The prompt is empty. Give some text to continue.", param="prompt")
     if len(prompts) * each > MOST_CHOICES:
         raise ApiError(400, f"Ask for {MOST_CHOICES} answers at most.", param="prompt")
-    fields = wanted.model_copy(update={"max_completion_tokens": 1}) if wanted.silent else wanted
     asks = [
-        fields.ask(service, engine, prompt, logprobs=wanted.logprobs).nth(number)
+        wanted.ask(service, engine, prompt, logprobs=wanted.logprobs).nth(number)
         for prompt in prompts
         for number in range(each)
     ]

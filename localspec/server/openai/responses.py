@@ -46,7 +46,7 @@ class Item(Record):
     content: Content | None = None
     call_id: str | None = None
     name: str | None = None
-    arguments: str | None = None
+    arguments: str | dict[str, Any] | None = None
     input: str | None = None
     action: dict[str, Any] | None = None  # of a shell
     operation: dict[str, Any] | None = None  # of a patch
@@ -141,8 +141,8 @@ def _message(item: Item) -> Message:
     if kind.endswith("_call"):  # of a function or of a tool that the client has
         values = {"input": item.input or ""} if kind == "custom_tool_call" else {}
         values = item.action or item.operation or values
-        arguments = item.arguments or json.dumps(values, ensure_ascii=False)
-        function = FunctionCall(name=item.name or kind.removesuffix("_call"), arguments=arguments)
+        name, arguments = item.name or kind.removesuffix("_call"), item.arguments or values
+        function = FunctionCall(name=name, arguments=arguments)
         return Message(role="assistant", tool_calls=[ToolCall(id=item.call_id, function=function)])
     if kind.endswith("_call_output"):
         content: Any = item.output or ""
