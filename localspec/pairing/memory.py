@@ -167,7 +167,7 @@ ANY_USE = PairUse()
 def memory_of_pair(
     target: GGUFFile, draft: GGUFFile, use: PairUse
 ) -> tuple[MemoryNeed, MemoryNeed]:
-    """In main memory; the draft's cache is as long as the target's. With `remote`, only the
+    """In main memory, as if the draft's cache were as long as the target's. With `remote`, only the
     target's token embeddings stay."""
     tokens = default_context(target, use.context or 0)
     mine = Use(context=tokens, kv_type_k=use.kv_type, kv_type_v=use.kv_type, extras=use.extras)
