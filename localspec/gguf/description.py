@@ -11,7 +11,7 @@ from localspec.gguf.architectures import DIFFUSION, EMBEDDERS, ENCODERS, KNOWN, 
 from localspec.gguf.damage import damage
 from localspec.gguf.file import GGUFFile, SkippedText
 from localspec.gguf.mtp import is_mtp_alone
-from localspec.gguf.reader import missing_parts, read_gguf
+from localspec.gguf.reader import read_gguf
 from localspec.gguf.types import FILE_TYPES
 from localspec.llama.options import HEADS
 from localspec.text import printable
@@ -73,10 +73,6 @@ def largest_type(file: GGUFFile) -> str:
 
 def why_not(file: GGUFFile) -> str | None:
     """Why a file cannot generate text, a sentence; None if nothing is known."""
-    return missing_parts(file.path) or _why_no_text(file)
-
-
-def _why_no_text(file: GGUFFile) -> str | None:
     architecture = file.architecture
     kind = file.text("general.type")
     what = None
@@ -117,7 +113,7 @@ def require_usable(path: Path, *, head: bool = False) -> None:
     """A ModelNotFound or ModelInvalid for a file that llama.cpp cannot open, or would crash over;
     unless a trained `head` is wanted, also for one that generates no text."""
     file = read_gguf(path)
-    found = damage(file) if head else _why_no_text(file)
+    found = damage(file) if head else why_not(file)
     if found is None:
         return
     step = "Choose a GGUF of a chat or completion model."

@@ -29,7 +29,6 @@ from localspec.gguf.file import (
 )
 from localspec.gguf.names import parts_of
 from localspec.gguf.types import TYPES
-from localspec.text import listed, printable
 
 MOST_BYTES = 48 << 20
 """Of metadata of all parts; the largest known vocabularies take 16 MB."""
@@ -51,8 +50,8 @@ _U64 = struct.Struct("<Q")
 def read_gguf(path: Path, *, tensors: bool = True) -> GGUFFile:
     """Read what comes before the weights, in all parts of a split file, in at most a second and 200
     MB. `tensors`: read the list of tensors, and check that the file holds them. A ModelNotFound if
-    it cannot be read; a ModelInvalid if it is damaged, cut short, a later part of a split file, or
-    a part is missing."""
+    it cannot be read, or a part is missing; a ModelInvalid if it is damaged, cut short, or a later
+    part of a split file."""
     budget = _Budget()
     version, metadata, kinds, found, size = _read_part(path, 0, budget, tensors)
     count = metadata.get("split.count", 1)
@@ -63,7 +62,7 @@ def read_gguf(path: Path, *, tensors: bool = True) -> GGUFFile:
         try:
             _, other, _, more, bytes_more = _read_part(part, number, budget, tensors)
         except ModelNotFound:
-            raise ModelInvalid(
+            raise ModelNotFound(
                 f"{path} is the first of {count} parts, and {part.name} is missing. "
                 "Download all of them into one folder."
             ) from None
@@ -80,19 +79,6 @@ def read_gguf(path: Path, *, tensors: bool = True) -> GGUFFile:
             "Download all of them again."
         )
     return GGUFFile(path, tuple(parts), size, version, metadata, tuple(found), kinds)
-
-
-def missing_parts(path: Path) -> str | None:
-    """Which parts of a split model, as its name shows them, are not beside it, as sentences."""
-    names = parts_of(path.name)
-    missing = [name for name in names if not path.with_name(name).is_file()]
-    if len(names) == 1 or not missing:
-        return None
-    return (
-        f"Of the {len(names)} parts of this model, {listed(missing)} "
-        f"{'is' if len(missing) == 1 else 'are'} not in '{printable(str(path.parent), 1000)}'. "
-        "Put all parts into one folder."
-    )
 
 
 def _parts(path: Path, metadata: Mapping[str, Value], count: int) -> list[Path]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from localspec import paths
 from localspec.errors import ModelNotFound
 from localspec.gguf.names import DEFAULT_QUANT, ModelFiles, choose, models_among, parts_of
-from localspec.gguf.reader import missing_parts
 from localspec.hub import cache, packages
 from localspec.hub.reference import CatalogName, Repository, parse
 from localspec.text import listed, printable
@@ -83,7 +82,7 @@ def identify(reference: Reference) -> Path | Repository | None:
 
 
 def _whole(path: Path) -> Path:
-    """The file to open for a path: the first part, if all the others are beside it."""
+    """The file to open for a path: the first part."""
     if path.is_dir():
         raise ModelNotFound(f"{_shown(path)} is a folder. Name the .gguf file in it.")
     parts = [path.with_name(name) for name in parts_of(path.name)]
@@ -93,8 +92,6 @@ def _whole(path: Path) -> Path:
         raise ModelNotFound(
             f"There is no file {_shown(path)}. Check the path, or choose one from 'localspec list'."
         )
-    if missing := missing_parts(path):
-        raise ModelNotFound(missing)
     return parts[0]
 
 

@@ -234,7 +234,7 @@ def test_parts_that_do_not_belong_together(tmp_path: Path) -> None:
     with pytest.raises(ModelInvalid, match=r"first one \(m-00001-of-00003\.gguf\)"):
         read_gguf(other)
     other.unlink()
-    with pytest.raises(ModelInvalid, match=r"m-00003-of-00003\.gguf is missing"):
+    with pytest.raises(ModelNotFound, match=r"m-00003-of-00003\.gguf is missing"):
         read_gguf(first)
     first.rename(tmp_path / "renamed.gguf")
     with pytest.raises(ModelInvalid, match="its name does not show"):
