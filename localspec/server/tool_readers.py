@@ -11,7 +11,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 from pydantic_core import from_json
@@ -173,7 +173,8 @@ def _python_call(call: ast.expr) -> tuple[str, str]:
     return ast.unparse(call.func), _dumped(arguments)
 
 
-def _formats(names: Sequence[str]) -> list[tuple[re.Pattern[str], _Format]]:
+@lru_cache(maxsize=16)  # it takes ten milliseconds, and an agent offers the same in each request
+def _formats(names: tuple[str, ...]) -> list[tuple[re.Pattern[str], _Format]]:
     """What a call has before its arguments, by format, and what reads these; `names`: the functions
     that the request has."""
     known = "|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)"
@@ -181,7 +182,7 @@ def _formats(names: Sequence[str]) -> list[tuple[re.Pattern[str], _Format]]:
     one = f"(?:{'|'.join(map(re.escape, marks))})"
     mark = rf"\s*(?P<mark>{one}(?:\s*{one})*)\s*"
     maybe = rf"(?:{mark}|\s*)"
-    table: list[tuple[str, _Format]] = [
+    table: tuple[tuple[str, _Format], ...] = (
         (rf"\s*{FUNCTIONARY}all\n", lambda text, found, tools: ([], found.end())),  # before text
         (rf"{maybe}\[?\s*(?={{)", _json),
         (rf"{maybe}<function=(?P<name>[^>\s]+)>\s*(?={{)", _named),  # Llama 3.1
@@ -198,7 +199,7 @@ def _formats(names: Sequence[str]) -> list[tuple[re.Pattern[str], _Format]]:
         (rf"{mark}call:(?P<name>[\w.:-]+)(?={{)", _quoted),
         # Mistral, whose marks are control tokens and leave no text; functionary.
         (rf"{mark}(?P<name>{known})(?:(?:\[CALL_ID\])?\w{{9}})?(?:\[ARGS\])?\s*(?={{)", _named),
-    ]
+    )
     return [(re.compile(pattern), read) for pattern, read in table]
 
 
@@ -212,7 +213,7 @@ class CallReader:
     ) -> None:
         self._tools = tools
         self._only, self._single, self._begun = only, single, 0
-        self._formats = _formats([*tools])
+        self._formats = _formats(tuple(tools))
         self._held, self._due = begun, 0
         self._step = self._in_call
         self._reads: _Format = _json
