@@ -37,7 +37,8 @@ def test_a_killed_chat_loses_nothing(tmp_path: Path) -> None:
             terminal.type("\r")
             terminal.until("⏎ Open")
             terminal.type("\r")
-            terminal.until(lambda: question.content in terminal.column(*MIDDLE))  # noqa: B023
+            found_one = f"▌ {question.content}"  # what was found is selected
+            terminal.until(lambda: found_one in terminal.column(*MIDDLE))  # noqa: B023
             # Of its first line: what is below may be code, which is shown without its marks.
             beginning = " ".join(answer.content.strip().split("\n")[0].split()[:12])
             terminal.until(lambda: beginning in terminal.flow(*MIDDLE))  # noqa: B023
