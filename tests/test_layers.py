@@ -182,7 +182,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "identity": (60, 10),
     "kernels": (50, 10),
     "keywords": (159, 10),
-    "llama": (5_955, 233),  # drafts compute some outputs alone; closed models are told
+    "llama": (5_944, 233),  # drafts compute some outputs alone; closed models are told
     "llm_plugin": (105, 10),  # tells reasoning from answers
     "loading": (964, 28),
     "pairing": (1_076, 59),  # forecasts know experts and instruction sets

@@ -35,6 +35,7 @@ device_name = function("ggml_backend_dev_name", _Text, _Pointer)
 device_description = function("ggml_backend_dev_description", _Text, _Pointer)
 device_type = function("ggml_backend_dev_type", ctypes.c_int, _Pointer)
 device_registry = function("ggml_backend_dev_backend_reg", _Pointer, _Pointer)
+set_abort_callback = function("ggml_set_abort_callback", _Pointer, AbortCallback)
 _device_count = function("ggml_backend_dev_count", _Size)
 _device_at = function("ggml_backend_dev_get", _Pointer, _Size)
 _buffer_name = function("ggml_backend_buft_name", _Text, _Pointer)
@@ -78,8 +79,6 @@ def cpu_weight_buffers() -> dict[str, int]:
     """The CPU backend's layouts for weights (ggml_backend_buffer_type_t) by name, the preferred one
     first."""
     listed: Any = registry_address_of(registry_by_name(b"CPU"), b"ggml_backend_dev_get_extra_bufts")
-    if listed is None:
-        return {}
     named: dict[str, int] = {}
     for buffer in ctypes.CFUNCTYPE(ctypes.POINTER(_Pointer), _Pointer)(listed)(processor()):
         if buffer is None:
@@ -105,16 +104,6 @@ def library_of(function: str) -> str | None:
 
 def text(raw: bytes | None) -> str:
     return (raw or b"").decode("utf-8", "replace")
-
-
-def set_abort_callback(callback: Any) -> bool:
-    """Have an `AbortCallback` called before ggml aborts; False without such a hook."""
-    try:
-        hook = function("ggml_set_abort_callback", _Pointer, AbortCallback)
-    except AttributeError:
-        return False
-    hook(callback)
-    return True
 
 
 def add_rpc_server(address: str) -> int | None:

@@ -102,8 +102,8 @@ def on_last_words(tell: Callable[[str], object]) -> None:
         tell(f"{what or where}{place}")
 
     callback = ggml.AbortCallback(abort)
-    if ggml.set_abort_callback(callback):
-        _abort = callback
+    ggml.set_abort_callback(callback)
+    _abort = callback  # the one before has to outlive this call
 
 
 def version() -> str:
