@@ -248,6 +248,7 @@ def answer(target: str, draft: str, settings: Mapping[str, Any]) -> None:
         context=settings["ctx"],
         threads=os.cpu_count() or 1,
     )
+    engine.take_turns()  # no step ahead, beside another arm's
     ready = {
         "seconds": perf_counter() - began,
         "file": localspec.__file__,
