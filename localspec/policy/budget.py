@@ -50,11 +50,9 @@ class Budget(Stored):
     fund: float | None = None
     saved: float = 0.0
     seconds: float = 0.0
-    credit: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.fund is not None:  # of an earlier session
-            self.fund, self.credit = self.fund + self.credit, 0.0
+        self.credit = 0.0
         # Drafted steps since the latest plain pass: tokens, seconds, and how many times as long as
         # foreseen; the seconds that they gained.
         self._steps: list[tuple[int, float, float]] = []

@@ -98,6 +98,8 @@ class PairProfile(Stored):
 
     def as_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = _PROFILE.dump_python(self, mode="json")
+        if self.budget.fund is not None:  # another session has no steps to be confirmed
+            found["budget"]["fund"] += self.budget.credit
         return found
 
     def restore(self, stored: Any) -> None:

@@ -55,6 +55,17 @@ def test_fund_is_capped_by_what_passes_take_now() -> None:
     assert slow.open(PLAIN) == MOST, "the machine is faster again"
 
 
+def test_gains_that_no_plain_pass_confirmed_are_there_next_time() -> None:
+    profile, again = PairProfile(), PairProfile()
+    settled(profile.budget, (1, 0.2))
+    profile.budget.settle(PLAIN, 3, -0.05, 0.01, AccountStatement(), drafted=True)
+    kept, fund = profile.as_dict(), profile.budget.fund
+    assert fund is not None
+    again.restore(kept)
+    assert again.as_dict() == kept
+    assert again.budget.fund == pytest.approx(fund + 0.05)
+
+
 def test_loss_is_charged_and_gain_credited() -> None:
     budget = Budget()
     statement = settled(budget, (1, 0.2), (3, -0.05), (1, 0.1))
