@@ -202,7 +202,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "settings": (158, 10),
     "stream": (214, 10),
     "text": (120, 10),  # counts of parameters, and finite JSON, of four rooms
-    "tui": (5_192, 117),
+    "tui": (5_193, 117),  # says from the start that the model is being opened
     "typed": (80, 10),
     "verify": (1_427, 65),  # compares a certificate with what is here
     "watched": (50, 10),
@@ -210,7 +210,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,
     # arguments of any type.
     "tests": (44_514, None),  # chosen outputs, busy spells, draft passes on changing machines
-    "tools": (3_591, None),  # larger models on paper
+    "tools": (3_683, None),  # larger models on paper
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.
 

@@ -154,6 +154,7 @@ class ChatApp(Host):
         self.engine.open(
             self._pair or PairReference(stored.model or default_reference(), stored.draft or "auto")
         )
+        self.conversation_display.working("opening the model")
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:

@@ -108,6 +108,7 @@ async def test_a_message_before_the_first_paint_waits_for_the_model(
     begin = ChatApp._begin
     monkeypatch.setattr(ChatApp, "_begin", lambda app: None)
     async with chat(ready=False) as shown:
+        assert "opening the model" in shown.text
         await shown.send("early", answered=False)
         await shown.until(lambda: "waiting for the model" in shown.text, "asked")
         begin(shown.app)
