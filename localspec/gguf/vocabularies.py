@@ -13,9 +13,25 @@ from localspec.text import printable
 
 CONTROL, UNUSED = 3, 5
 """Types of control tokens (models of a family may name these differently), and of those that only
-pad the vocabulary. llama.cpp also knows some control tokens by their texts; that makes no two
-families of its tests alike."""
+pad the vocabulary."""
 
+_ENDS = frozenset(
+    """
+    <|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn>
+    <|endoftext|> </s> <|eom_id|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos>
+    <turn|> <|tool_response> <｜end▁of▁sentence｜> [e~[
+    """.split()  # noqa: SIM905
+)
+_FILLS = frozenset(
+    """
+    <|fim_prefix|> <fim-prefix> <fim_prefix> <｜fim▁begin｜> <PRE> ▁<PRE> <|code_prefix|> <|prefix|>
+    <|fim_suffix|> <fim-suffix> <fim_suffix> <｜fim▁hole｜> <SUF> ▁<SUF> <|code_suffix|> <|suffix|>
+    <|fim_middle|> <fim-middle> <fim_middle> <｜fim▁end｜> <MID> ▁<MID> <|code_middle|> <|middle|>
+    <|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> <REPO>
+    <reponame> <|file_sep|>
+    """.split()  # noqa: SIM905
+)
+_SHOWN = frozenset({"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"})
 _TURN_ENDS = """
     <|eot_id|> <|im_end|> <|end|> <end_of_turn> <|endoftext|> <|end_of_text|> <EOT> _<EOT> [EOT]
     <｜end▁of▁sentence｜> <end_of_utterance>
@@ -57,15 +73,34 @@ class VocabularyFacts:
         return printable(repr(self.bytes_of(token).decode("utf-8", "replace")), 60)
 
     def control(self, token: int) -> bool:
-        return self._type(token) == CONTROL
+        """Whether llama.cpp takes it for a control token."""
+        text = self.bytes_of(token).decode("utf-8", "replace")
+        if text in _SHOWN:
+            return False
+        if text in _ENDS or text in _FILLS:
+            return not self._is_normal_after_all(text)
+        types = self._types
+        return types is not None and token < len(types) and types[token] == CONTROL
 
     def unused(self, token: int) -> bool:
         """Whether it is padding, or a placeholder that no text contains."""
-        placeholder = self.control(token) and b"unused" in self.bytes_of(token)
-        return placeholder or self._type(token) == UNUSED
+        types = self._types
+        if types is not None and token < len(types) and types[token] == UNUSED:
+            return True
+        return b"unused" in self.bytes_of(token) and self.control(token)
 
-    def _type(self, token: int) -> object:
-        return None if self._types is None or token >= len(self._types) else self._types[token]
+    def _is_normal_after_all(self, text: str) -> bool:
+        """`</s>` in Gemma 4 and PLaMo, `<|end|>` in gpt-oss and Solar."""
+        if text == "</s>":
+            return self._has("<|tool_response>") or self._has("<|plamo:eos|>")
+        if text == "<|end|>":
+            harmony = self._has("<|return|>") and self._has("<|call|>")
+            solar = self._has("<|flush|>") and (self._has("<|call|>") or self._has("<|calls|>"))
+            return harmony or solar
+        return False
+
+    def _has(self, text: str) -> bool:
+        return self.find(text) is not None
 
     def find(self, text: str) -> int | None:
         """The id of a token, None if missing."""

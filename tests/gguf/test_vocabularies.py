@@ -74,6 +74,8 @@ def test_special_tokens_are_those_that_llama_cpp_finds(
         assert ours == (native[name] if native[name] >= 0 else None), name
     if found.adds_beginning() is not None:
         assert found.adds_beginning() == native["add_bos"]
+    for token, text, _, control in FAMILIES[family]["tokens"]:
+        assert found.control(token) == control, text
 
 
 def test_every_two_families_differ_where_they_do(file_of: Callable[[str], GGUFFile]) -> None:
@@ -85,8 +87,7 @@ def test_every_two_families_differ_where_they_do(file_of: Callable[[str], GGUFFi
         for mine, other in ((facts[a], facts[b]), (facts[b], facts[a])):
             different = compare(mine, other).different
             assert different is not None, (a, b)
-            # Some files say of a control token that it is text; it may be named before.
-            assert different.token <= token, (a, b)
+            assert different.token == token, (a, b)
 
 
 @pytest.mark.nightly

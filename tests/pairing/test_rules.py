@@ -19,7 +19,7 @@ from localspec.llama.vocabulary import Vocabulary
 from localspec.pairing import rules
 from localspec.pairing.memory import PairUse, memory_of_pair
 from localspec.pairing.rules import Check, PairVerdict, active_parameters, judge, judge_files
-from tests.gguf.raw import keyed, text, write_model
+from tests.gguf.raw import ARRAY, STRING, array, gguf, key, keyed, text, write_model
 from tests.pairing.pairs import CONTROLS, TOKENS, model
 from tests.support.ggufs import tiny_bert, tiny_llama, tiny_mamba
 
@@ -299,3 +299,39 @@ def test_metadata_and_llama_cpp_agree_on_shared_vocabularies(tmp_path: Path) -> 
     finally:
         for one in opened:
             one.close()
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["<|eot_id|>", "<|fim_prefix|>", "<|channel|>", "<PAD>", "<eos>", "</s>", "plain"],
+        ["<|return|>", "<|call|>", "<|end|>"],
+        ["<|return|>", "<|end|>"],
+        ["<|flush|>", "<|calls|>", "<|end|>"],
+        ["</s>", "<|tool_response>"],
+        ["<｜end▁of▁sentence｜>", "[EOT]", "_<EOT>", "▁<PRE>"],
+    ],
+)
+def test_control_tokens_are_those_of_llama_cpp(tmp_path: Path, texts: list[str]) -> None:
+    """Also those that it recognises by their texts, and those that it takes back."""
+    import llama_cpp
+
+    from localspec.llama import library
+
+    path = model(tmp_path / "a.gguf", tokens=("a", "b", "ab", *texts), controls=(2,))
+    merges = key("tokenizer.ggml.merges", ARRAY, array(STRING, ["a b"]))
+    keys = path.read_bytes()[24:].split(text("token_embd.weight"))[0]
+    path.write_bytes(gguf([keys, merges], n_keys=len(read_gguf(path).metadata) + 1))
+    facts = VocabularyFacts(read_gguf(path))
+    library.start()
+    params = llama_cpp.llama_model_default_params()
+    params.vocab_only = True
+    handle = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
+    assert handle
+    vocabulary = llama_cpp.llama_model_get_vocab(handle)
+    get, control = llama_cpp.llama_vocab_get_attr, llama_cpp.LLAMA_TOKEN_ATTR_CONTROL
+    native = {facts.text(t): bool(get(vocabulary, t) & control) for t in range(facts.size)}
+    turn_end = llama_cpp.llama_vocab_eot(vocabulary)
+    llama_cpp.llama_model_free(handle)
+    assert {facts.text(token): facts.control(token) for token in range(facts.size)} == native
+    assert (facts.turn_end() is None) == (turn_end < 0)
