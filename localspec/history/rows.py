@@ -40,15 +40,15 @@ def header_row(conversation: Conversation) -> tuple[Any, ...]:
 
 def conversation_from(row: Sequence[Any], messages: Iterable[Message]) -> Conversation:
     """From the columns HEADER, whatever a damaged file holds."""
-    told = dict(zip(HEADER, row, strict=True))
+    values = dict(zip(HEADER, row, strict=True))
     sampling = {
         str(name): value
-        for name, value in _parsed(told["sampling"], dict, {}).items()
+        for name, value in _parsed(values["sampling"], dict, {}).items()
         if isinstance(value, int | float)
     }
-    told["titled_by"] = told["titled_by"] or BY_TEXT
+    values["titled_by"] = values["titled_by"] or BY_TEXT
     by_id = {message.id: message for message in messages}
-    return Conversation(**_cleaned(Conversation, told), sampling=sampling, messages=by_id)
+    return Conversation(**_cleaned(Conversation, values), sampling=sampling, messages=by_id)
 
 
 def message_row(message: Message, conversation: str) -> tuple[Any, ...]:

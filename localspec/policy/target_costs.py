@@ -10,16 +10,15 @@ from localspec.policy.worth import Bid
 
 
 class TargetCosts:
-    """Of an answer that is generated alone: what the profile says.
-
-    Attributes:
-        answers: how many share a pass.
-    """
-
-    answers = 1
+    """Of an answer that is generated alone: what the profile says."""
 
     def __init__(self, profile: PairProfile) -> None:
         self.profile = profile
+
+    @property
+    def answers(self) -> int:
+        """How many share a pass."""
+        return 1
 
     @property
     def curve(self) -> CostCurve:

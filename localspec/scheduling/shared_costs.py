@@ -174,7 +174,7 @@ class SharedTargetCosts(TargetCosts):
         return self._curve
 
     @property
-    def answers(self) -> int:  # type: ignore[override]
+    def answers(self) -> int:
         return self._curve.answers
 
     def granted(self, context: int, bid: Callable[[], Bid]) -> tuple[int, float] | None:

@@ -38,6 +38,14 @@ def test_what_load_takes_itself_is_known() -> None:
     assert code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] == OWN
 
 
+def test_a_model_opens_with_keywords() -> None:
+    with localspec.load(context=512, threads=1, drafter="model", depth=2) as engine:
+        assert engine.context_length == 512
+        stats = engine.generate("Once upon a time", max_tokens=12).stats
+    assert list(stats.by_drafter) == ["model"]
+    assert len(stats.tested_per_position) == 2
+
+
 def test_a_keyword_wins_over_the_object_and_the_rest_of_that_stays() -> None:
     options, drafting = with_keywords(
         ModelOptions(context=1024, threads=1),

@@ -10,6 +10,7 @@ import pytest
 
 import localspec
 from localspec import (
+    ContextOverflow,
     Drafting,
     Engine,
     EngineBusy,
@@ -103,6 +104,11 @@ def test_answers_that_do_not_fit_together_take_turns(
     assert all_free(small)
 
 
+def test_what_can_never_fit_is_refused_at_once(small: Engine) -> None:
+    with pytest.raises(ContextOverflow):
+        small.stream("word " * 400, max_tokens=4)
+
+
 def test_the_context_can_be_filled_to_its_end_by_each(small: Engine) -> None:
     for prompt in ("Once upon a time", "Tom"):
         # No end of the text, so that the context's is reached.
@@ -183,6 +189,12 @@ def test_who_takes_nothing_from_earlier_texts_leaves_nothing(parallel: Engine) -
 
 
 # Seats.
+
+
+def test_further_answers_wait_for_a_seat(small: Engine) -> None:
+    found = together([partial(ask, small, "Once upon a time", WAYS["plain"], 8) for _ in range(10)])
+    assert len(found) == 10
+    assert all(tokens == found[0] for tokens in found)
 
 
 def test_waiting_for_a_seat_can_be_cancelled(small: Engine) -> None:

@@ -302,3 +302,12 @@ def test_what_the_draft_model_read_is_not_read_again(branching: bool) -> None:
     assert pair.cache is not None
     for length in range(1, len(pair.cache.tokens) + 1):
         assert pair.cache.decoded.count(tuple(text[:length])) == 1
+
+
+def test_steps_say_why_and_how_long_they_may_take() -> None:
+    model, draft = some_models(1)
+    _, steps = generated(model, Pair(draft, shape="tiles"), random_prompt(1))
+    drafted = [step for step in steps if step.drafted]
+    assert drafted
+    assert all((step.draft.foreseen or 0.0) > 0.0 for step in drafted)
+    assert all(step.plan.reason for step in steps)

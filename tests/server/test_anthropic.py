@@ -130,6 +130,10 @@ def test_errors_are_anthropics(server: Running, claude: anthropic.Anthropic) -> 
     with pytest.raises(anthropic.BadRequestError) as caught:
         claude.messages.create(model="any", max_tokens=0, messages=ASK)
     assert caught.value.body["error"]["type"] == "invalid_request_error"  # type: ignore[index]
+    image: Any = {"type": "image", "source": {"type": "url", "url": "x"}}
+    seen: Any = [{"role": "user", "content": [image]}]
+    with pytest.raises(anthropic.BadRequestError):
+        claude.messages.create(model="any", max_tokens=1, messages=seen)
     wrong = anthropic.Anthropic(base_url=server.address, api_key="wrong", max_retries=0)
     with wrong, pytest.raises(anthropic.AuthenticationError):
         wrong.messages.create(model="any", max_tokens=1, messages=ASK)

@@ -144,9 +144,12 @@ def test_what_cannot_be_embedded(bert: Path) -> None:
     [
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}]}),
         ("/v1/completions", {"prompt": "Hello"}),
+        ("/v1/responses", {"input": "Hello"}),
         ("/v1/messages", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5}),
         ("/completion", {"prompt": "Hello"}),
+        ("/infill", {"input_prefix": "a", "input_suffix": "b"}),
         ("/api/chat", {"model": "x", "messages": [{"role": "user", "content": "Hello"}]}),
+        ("/api/generate", {"model": "x", "prompt": "Hello"}),
     ],
 )
 def test_text_is_refused_with_what_to_do(embedding: Running, path: str, body: Any) -> None:

@@ -200,6 +200,7 @@ _SHOWN = [{"type": "image_url", "image_url": f"data:image/png;base64,{IMAGE}"}]
         ("/v1/chat/completions", openai("data:;base64,%%%"), "not valid base64"),
         ("/v1/chat/completions", openai("data:;base64,bm8gaW1hZ2U="), "cannot be read"),
         ("/v1/messages", _anthropic(_ANYWHERE), "send the image, in a source of type base64"),
+        ("/v1/messages", _anthropic(_ANYWHERE), "The server fetches nothing"),
         ("/v1/messages", _anthropic(None), "The server fetches nothing"),
         ("/v1/messages", _anthropic(_BROKEN), "not valid base64"),
         ("/api/generate", {"prompt": TEXT, "images": ["%%%"]}, "not valid base64"),

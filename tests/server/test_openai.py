@@ -80,6 +80,15 @@ def test_a_stream_says_the_same(client: openai.OpenAI) -> None:
     assert all(chunk.usage is None for chunk in chat(client, stream=True))
 
 
+def test_a_stop_string_is_not_said(client: openai.OpenAI) -> None:
+    text = text_of(client, max_tokens=40)
+    stop = text[20:26]
+    for stops in (stop, [stop, "never"]):
+        (choice,) = chat(client, max_tokens=40, stop=stops).choices
+        assert choice.message.content == text[: text.index(stop)]
+        assert choice.finish_reason == "stop"
+
+
 def test_several_answers_differ_and_a_seed_repeats_them(client: openai.OpenAI) -> None:
     def texts(seed: int) -> list[str]:
         answer = chat(client, n=3, temperature=1.0, seed=seed)
@@ -161,9 +170,30 @@ def test_the_arguments_of_a_call_are_streamed(client: openai.OpenAI) -> None:
     assert len(parts) > 3
 
 
-def test_completions_of_all_shapes(client: openai.OpenAI) -> None:
+def test_several_calls_where_they_are_allowed(client: openai.OpenAI) -> None:
+    asked: Any = {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": True}
+    answer = chat(client, **asked, max_tokens=400, temperature=1.0, seed=11)
+    calls = answer.choices[0].message.tool_calls
+    assert 1 <= len(calls) <= 8
+    assert len({call.id for call in calls}) == len(calls)
+
+
+def test_with_tools_that_may_be_left_alone_it_calls_or_answers(client: openai.OpenAI) -> None:
+    for seed in range(3):
+        answer = chat(client, tools=TOOLS, max_tokens=120, temperature=1.0, seed=seed)
+        message = answer.choices[0].message
+        assert bool(message.tool_calls) != bool(message.content)
+        assert '"response"' not in (message.content or "")
+
+
+def test_completions_of_all_shapes(client: openai.OpenAI, engine: Engine) -> None:
     text = "Once upon a time"
     one = client.completions.create(model="any", prompt=text, max_tokens=5)
+    tokens = [engine.model.vocabulary.bos, *engine.tokenize(text)]
+    if not engine.model.vocabulary.adds_bos:
+        tokens = tokens[1:]
+    same = client.completions.create(model="any", prompt=tokens, max_tokens=5)
+    assert one.choices[0].text == same.choices[0].text
     several = client.completions.create(model="any", prompt=[text, "The fox"], max_tokens=5, n=2)
     assert [choice.index for choice in several.choices] == [0, 1, 2, 3]
     assert several.choices[0].text == one.choices[0].text == several.choices[1].text
@@ -227,3 +257,8 @@ def test_a_request_that_cannot_be_meant(
     assert caught.value.type == "invalid_request_error"
     if param is not None:
         assert (caught.value.param or "").startswith(param)
+
+
+def test_unknown_fields_are_ignored(server: Running) -> None:
+    body = {"messages": ASK, "max_tokens": 2, "prompt_cache_key": "x", "nonsense": {"a": [1]}}
+    assert server.post("/v1/chat/completions", body).status == 200

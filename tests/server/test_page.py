@@ -84,6 +84,11 @@ def test_each_token_with_its_source(server: Running) -> None:
     )
 
 
+def test_only_where_it_is_asked_for(server: Running) -> None:
+    for more in ({}, {"speculation": False}):
+        assert not any("speculation" in chunk for chunk in chunks(server, **more))
+
+
 def test_each_of_several_answers_has_its_own(server: Running) -> None:
     found = chunks(server, speculation=True, n=2, temperature=1.0, max_tokens=12)
     for number in range(2):

@@ -402,6 +402,12 @@ def test_it_fits_a_narrow_screen(opened: Open, scheme: str) -> None:
     assert (background == "rgb(255, 255, 255)") == (scheme == "light")
 
 
+def test_the_policy_forbids_to_make_elements_of_text(opened: Open) -> None:
+    page = opened()
+    tried = "try { document.body.innerHTML = '<b>x</b>'; 'made' } catch (error) { error.name }"
+    assert page.evaluate(tried) == "TypeError"
+
+
 def test_everything_has_a_name(opened: Open) -> None:
     page = opened()
     answered(page, "Here.\n\n```\ncode\n```")

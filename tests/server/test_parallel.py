@@ -51,6 +51,16 @@ def test_two_are_written_at_once_and_the_third_waits(two: Running) -> None:
     two.wait_until_idle()
 
 
+def test_several_answers_to_one_request_share_the_slots(two: Running) -> None:
+    body = {"prompt": "Once", "n": 3, "max_tokens": 12, "temperature": 1.0, "seed": 4}
+    told = two.post("/v1/completions", {**body, "stream": True}).events
+    assert not [one["error"] for one in told if "error" in one]
+    choices = [one["choices"][0] for one in told]
+    ends = [choice["index"] for choice in choices if choice["finish_reason"]]
+    assert sorted(ends) == [0, 1, 2]
+    two.wait_until_idle()
+
+
 def test_a_model_with_an_adapter_says_what_it_says_alone(tmp_path: Path, target_path: Path) -> None:
     path = lora(tmp_path / "style.gguf", target_path, gain=3.0)
     with localspec.load(context=512, threads=1, draft="none", lora=path) as engine:

@@ -80,7 +80,9 @@ def test_a_function(client: openai.OpenAI) -> None:
     [
         {"previous_response_id": "resp_1"},
         {"background": True},
+        {"tools": [{"type": "web_search"}]},
         {"input": []},
+        {"input": [{"type": "item_reference", "id": "x"}]},
         {"text": {"format": {"type": "xml"}}},
     ],
 )

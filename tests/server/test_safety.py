@@ -212,6 +212,7 @@ HOSTILE: dict[str, bytes] = {
     "NaN": b'{"messages": [{"role": "user", "content": "x"}], "temperature": NaN}',
     "infinite": b'{"messages": [{"role": "user", "content": "x"}], "temperature": 1e999}',
     "a long number": b'{"messages": [], "seed": ' + b"9" * 10_000 + b"}",
+    "half a surrogate": rb'{"messages": [{"role": "user", "content": "\ud800"}]}',
     "the other half in a key": rb'{"\udfff": 1, "messages": []}',
     "deep": deep(5_000),
     "very deep": deep(500_000),
@@ -234,6 +235,9 @@ HOSTILE |= {
     "messages of numbers": wrong(messages=[1, 2]),
     "a role that is none": wrong(messages=[{"role": ["user"], "content": "x"}]),
     "content of numbers": wrong(messages=[{"role": "user", "content": [1]}]),
+    "an image": wrong(
+        messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
+    ),
     "temperature huge": wrong(temperature=1e300),
     "n huge": wrong(n=10**30),
     "thousands of stops": wrong(stop=["x"] * 5_000),
@@ -249,11 +253,18 @@ HOSTILE |= {
     "a tool of another kind": wrong(tools=[{"type": "browser", "function": {"name": "x"}}]),
     "a choice of no tool": wrong(tool_choice={"type": "function", "function": {"name": "x"}}),
     "a choice that is a number": wrong(tool_choice=3),
+    "a schema that is none": schema({"type": "nonsense"}),
+    "a reference to nowhere": schema({"$ref": "#/$defs/nowhere"}),
+    "a reference elsewhere": schema({"$ref": "https://evil.example/schema.json"}),
+    "a schema of itself": schema({"$ref": "#"}),
     "a circle of references": schema(
         {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}
     ),
     "a pattern that is a number": schema({"type": "string", "pattern": 3}),
     "a long pattern": schema({"type": "string", "pattern": "^" + "(a|b)" * 10_000 + "$"}),
+    "parts beyond counting": schema({"anyOf": [{"const": i} for i in range(20_000)]}),
+    "a grammar that is none": wrong(grammar="root ::= ((("),
+    "a grammar of itself": wrong(grammar='root ::= root "a"'),
     "a grammar that is long": wrong(grammar="root ::= " + '"a"? ' * 20_000),
     "a grammar of many rules": wrong(
         grammar="start: r0\n" + "\n".join(f"r{i}: r{i + 1} | start" for i in range(3_000))
