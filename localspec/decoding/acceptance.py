@@ -11,7 +11,7 @@ from typing import NamedTuple
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.occurrences import NONE, Occurrences
 from localspec.decoding.random_source import RandomSource
-from localspec.decoding.sampling import Constraint, Rows
+from localspec.decoding.sampling import DEAD_ENDS, NOWHERE, Constraint, Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 
@@ -21,7 +21,7 @@ class Verdict(NamedTuple):
 
     Attributes:
         path: accepted nodes, from the first level down.
-        token: the target's own token after them.
+        token: the target's own token after them, NOWHERE where none can follow.
         tested: nodes whose acceptance was decided; those behind the first rejection are not.
     """
 
@@ -51,21 +51,23 @@ class Verification:
         token has probability 0."""
         found = self._p.get(node)
         if found is None:
-            if self.raw:
-                found = Distribution.certain(self.best(node))
-            else:
-                found = self.session.sampler.distribution(
-                    self.rows[node + 1], self._recent(node), self.constraint(node)
-                )
-            self._p[node] = found
+            try:
+                found = self._p[node] = self._known(node)
+            except DEAD_ENDS:
+                if node == ROOT:
+                    raise
+                found = self._p[node] = Distribution.certain(NOWHERE)
         return found
 
-    def best(self, node: int) -> int:
+    def _known(self, node: int) -> Distribution:
         if self.raw:
-            return self.argmax(node)
-        return self.session.sampler.best(
-            self.rows[node + 1], self._recent(node), self.constraint(node)
-        )
+            return Distribution.certain(self.argmax(node))
+        row, recent = self.rows[node + 1], self._recent(node)
+        return self.session.sampler.distribution(row, recent, self.constraint(node))
+
+    def best(self, node: int) -> int:
+        """The only token that greedy text can have after `node`."""
+        return self.argmax(node) if self.raw else self.p(node).ids.item(0)
 
     def constraint(self, node: int) -> Constraint | None:
         known = self._constraints

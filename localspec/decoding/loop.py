@@ -24,7 +24,7 @@ from localspec.decoding.interfaces import (
     Target,
 )
 from localspec.decoding.logprobs import TokenLogprob, told_along, told_as_sampled
-from localspec.decoding.sampling import Rows
+from localspec.decoding.sampling import NOWHERE, Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import PADDING, ROOT, TokenTree
 
@@ -75,6 +75,9 @@ def speculate(
             # Accept, and pick the target's own token behind what was accepted.
             verification = Verification(result.rows, tree, session)
             verdict = rule.accept(verification, session.random)
+            if verdict.token == NOWHERE:  # the next step raises, unless this ends the answer
+                *path, last = verdict.path
+                verdict = Verdict(path, tree.tokens[last], verdict.tested)
             path, behind = verdict.path, session.constraint
             if behind is not None:
                 behind = verification.constraint_after(path[-1] if path else ROOT, verdict.token)

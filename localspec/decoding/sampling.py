@@ -24,6 +24,9 @@ tokens, row i + 1 follows node i."""
 
 NEVER = -math.inf
 """The logit of a token that cannot come."""
+NOWHERE = -1  # in place of a token behind a draft, where none can follow
+DEAD_ENDS = (NativeError, UsageError)
+"""Where grammar or bias leave no token. That ends a draft, not the answer, which may end before."""
 GROUPS = 1024
 """Groups of `top_ids`; few enough that sorting their maxima is cheap."""
 
@@ -53,6 +56,7 @@ class Constraint(Protocol):
         ...
 
 
+_MOST = 1e30  # of a bias: sums stay finite
 _COLDEST = 1e300
 """The reciprocal of the lowest temperature: that of a subnormal one is infinite."""
 
@@ -64,7 +68,8 @@ class Sampler:
         self.params = params
         self.greedy = params.greedy
         self._bias_ids = np.array(list(params.logit_bias), np.int64)
-        self._bias = np.array(list(params.logit_bias.values()), np.float32)
+        finite = [min(x, _MOST) if x > -_MOST else NEVER for x in params.logit_bias.values()]
+        self._bias = np.array(finite, np.float32)
         if (
             self._bias_ids.size
             and not 0 <= self._bias_ids.min() <= self._bias_ids.max() < vocabulary

@@ -8,7 +8,7 @@ from typing import Any
 
 from localspec.decoding.draft_sampler import DraftSampler
 from localspec.decoding.interfaces import Draft, Drafter, Limits, Plan
-from localspec.decoding.sampling import Rows, confidence
+from localspec.decoding.sampling import DEAD_ENDS, Rows, confidence
 from localspec.decoding.session import Session
 from localspec.decoding.sources import FIRM, LookupSource, ModelSource, Source
 from localspec.decoding.tree import ROOT, TokenTree
@@ -153,14 +153,14 @@ class NamedDrafter(Drafter):
                 likelihood *= best
                 if best < plan.min_confidence or likelihood < plan.min_likelihood:
                     break
-            if chosen:
-                token = sampler.best(row)
-                node = tree.add(token, node, credit)
-            else:
-                (token, q), *siblings = sampler.candidates(row, width)
-                above, node = node, tree.add(token, node, credit, q)
-                for sibling, q_sibling in siblings:
-                    tree.add(sibling, above, credit, q_sibling)
+            try:
+                found = [(sampler.best(row), None)] if chosen else sampler.candidates(row, width)
+            except DEAD_ENDS:
+                break
+            above, (token, q) = node, found[0]
+            node = tree.add(token, above, credit, q)
+            for sibling, q_sibling in found[1:]:
+                tree.add(sibling, above, credit, q_sibling)
             sampler.advance(token)
 
     # The draft, as passes of a model see it.

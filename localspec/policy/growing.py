@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from localspec.decoding.draft_sampler import DraftSampler, RankedLogits
+from localspec.decoding.sampling import DEAD_ENDS
 from localspec.decoding.session import Session
 from localspec.decoding.sources import DraftPasses, ModelSource, Prediction
 from localspec.decoding.tree import ROOT
@@ -149,7 +150,10 @@ class Growing(Candidates):
         if not sampler.open or not passes.knows(self, node):
             return
         row, hinted, estimator = passes.row(node), self._hint(node), self._asked.first
-        logits = sampler.ranked(row, 3 if self.branching else 1)
+        try:
+            logits = sampler.ranked(row, 3 if self.branching else 1)
+        except DEAD_ENDS:
+            return
         features = features_of(logits, None if hinted is None else hinted[1])
         token, proposal = logits.tokens[0], None
         if self.drawn:

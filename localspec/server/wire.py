@@ -21,6 +21,9 @@ LONGEST_STOP = 500
 MOST_CHOICES = 16
 _MOST_BIASED = 10_000
 _TINY = 1e-9
+NEVER = -1e9
+"""The bias of tokens that are not wanted: a grammar that leaves nothing else has them all the same,
+as at its end."""
 _SAME = ["temperature", "min_p", "presence_penalty", "frequency_penalty", "repeat_penalty"]
 
 Finite = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
@@ -68,7 +71,7 @@ class BiasedSampling(Sampling):
             if len(pair) != 2:
                 raise _invalid_bias("consists of pairs")
             token, bias = pair
-            bias = -math.inf if bias is False else bias  # llama.cpp's "never"
+            bias = NEVER if bias is False else bias  # llama.cpp's "never"
             if isinstance(bias, bool | str) or math.isnan(bias):
                 raise _invalid_bias("has a bias that is not a number")
             if isinstance(given, dict) and token.isascii() and token.isdigit() and len(token) < 10:
@@ -81,9 +84,9 @@ class BiasedSampling(Sampling):
                 raise _invalid_bias("has a token that is not an id")
             if any(not 0 <= one < vocabulary.size for one in tokens):
                 raise _invalid_bias(f"names a token id outside 0 … {vocabulary.size - 1}")
-            found |= dict.fromkeys(tokens, float(bias))
+            found |= dict.fromkeys(tokens, max(NEVER, float(bias)))
         if self.ignore_eos:
-            found |= {t: -math.inf for t in range(vocabulary.size) if vocabulary.ends(t)}
+            found |= {t: NEVER for t in range(vocabulary.size) if vocabulary.ends(t)}
         return found
 
 

@@ -4,12 +4,14 @@ ids and the reason are plain decoding's, whatever was accepted behind the end.""
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import pytest
 
-from localspec import Drafting, Engine, SamplingParams
+from localspec import Drafting, Engine, NativeError, SamplingParams
 from localspec.decoding.logprobs import TokenLogprob
 
 LENGTH = 32
@@ -58,13 +60,14 @@ def answered(
     stop: tuple[str, ...] = (),
     grammar: str | None = None,
     prediction: str = "",
+    sampling: SamplingParams = SAMPLING,
 ) -> Ended:
     with engine.stream(
         prompt,
         max_tokens=cap,
         stop=stop,
         grammar=grammar,
-        sampling=SAMPLING,
+        sampling=sampling,
         drafting=drafting,
         logprobs=2,
         prediction=prediction,
@@ -135,6 +138,20 @@ def test_ends_of_a_grammar_are_those_of_plain_decoding(engine: Engine, drafter: 
             prediction=whole,
         )
         assert found == plain
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_a_draft_that_has_nowhere_to_go_ends_no_answer(engine: Engine, drafter: str) -> None:
+    """It runs past the stop string to where the grammar wants an end, which is banned."""
+    ends = filter(engine.model.vocabulary.ends, range(engine.model.vocabulary.size))
+    banned = SamplingParams(temperature=0.0, logit_bias=dict.fromkeys(ends, -math.inf))
+    asked: Any = {"grammar": "root ::= [a-z ]{20}", "sampling": banned}
+    asked |= {"prediction": " wanted to eat it so"}
+    with pytest.raises(NativeError, match="No token is possible"):
+        answered(engine, PROMPTS[0], DRAFTERS[drafter], **asked)
+    asked |= {"stop": (" it",)}
+    plain = answered(engine, PROMPTS[0], Drafting(drafter="none"), **asked)
+    assert answered(engine, PROMPTS[0], DRAFTERS[drafter], **asked) == plain
 
 
 @cache

@@ -35,7 +35,7 @@ def asked(server: Running, protocol: str, schema: Any, **more: Any) -> Reply:
     if protocol == "ollama":
         body = {"messages": ASK, "stream": False, "options": {"temperature": 0, "num_predict": 40}}
         return server.post("/api/chat", {**body, "format": schema})
-    body = {"prompt": "A fox.", "json_schema": schema, "n_predict": 40, "temperature": 0}
+    body = {"prompt": "A fox.", "json_schema": schema, "n_predict": 40, "temperature": 0, **more}
     return server.post("/completion", body)
 
 
@@ -121,3 +121,10 @@ def test_lark(server: Running) -> None:
     body = {"prompt": "A fox", "grammar": 'start: "<" /[a-c]{2}/ ">"', "n_predict": 20}
     answer = server.post("/completion", body).json["content"]
     assert (answer[0], len(answer), answer[-1]) == ("<", 4, ">")
+
+
+@pytest.mark.parametrize("protocol", ["openai", "llama.cpp"])
+def test_an_answer_ends_with_its_schema_whatever_is_banned(server: Running, protocol: str) -> None:
+    for banned in ({"ignore_eos": True}, {"logit_bias": {"0": -1e300, "1": -1e300, "2": -1e300}}):
+        reply = asked(server, protocol, {"enum": ["fox"]}, **banned)
+        assert said(protocol, reply.json) == '"fox"'

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import math
 from typing import Any
 
 from pydantic import Field
@@ -16,7 +15,7 @@ from localspec.server.chat_prompt import ask_of, chat_text, marked_chat
 from localspec.server.openai.chat import CountRequest
 from localspec.server.openai.messages import Message
 from localspec.server.service import FINGERPRINT, Service
-from localspec.server.wire import Record
+from localspec.server.wire import NEVER, Record
 
 
 class TokenizeRequest(CountRequest):
@@ -106,7 +105,7 @@ def settings_of(sampling: SamplingParams) -> dict[str, Any]:
     found["seed"] = -1 if sampling.seed is None else sampling.seed
     found["repeat_last_n"] = found.pop("penalty_last_n")
     found["logit_bias"] = [
-        {"token": token, "bias": None if math.isinf(bias) else bias}  # JSON has no infinity
+        {"token": token, "bias": None if bias <= NEVER else bias}
         for token, bias in sampling.logit_bias.items()
     ]
     return found
