@@ -77,6 +77,7 @@ class Conversation(Record):
     tools: list[AnthropicTool] | None = None
     tool_choice: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
+    output_config: dict[str, Any] | None = None
 
     def openai_messages(self) -> list[Message]:
         found = []
@@ -94,13 +95,11 @@ class Conversation(Record):
         return found
 
     def chat(self, service: Service, engine: Engine) -> Chat:
-        thinks, given = None, self.thinking
-        if given is not None:
-            thinks = {"enable_thinking": given.get("type") != "disabled"}
+        thinks = self.thinking and self.thinking.get("type") != "disabled"
         return Chat(
             messages=messages_of(self.openai_messages(), sees_images=engine.prompts.sees_images),
             tools=self.choice(),
-            variables=service.variables(thinks),
+            variables=service.variables(None, (self.output_config or {}).get("effort"), thinks),
         )
 
     def choice(self) -> ToolChoice:
@@ -119,7 +118,6 @@ class MessagesRequest(Conversation, Sampling):
 
     max_tokens: Annotated[int, Field(ge=1)]
     stop_sequences: list[str] | None = None
-    output_config: dict[str, Any] | None = None
     output_format: dict[str, Any] | None = None
     stream: bool | None = None
 

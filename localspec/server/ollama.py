@@ -106,13 +106,11 @@ class OllamaRequest(Record):
         tools: Sequence[FunctionTool] | None = None,
     ) -> Chat:
         openai = [message.as_openai() for message in messages]
-        effort = self.think if isinstance(self.think, str) else None
-        thinks = {"enable_thinking": self.think} if isinstance(self.think, bool) else None
         return Chat(
             messages=messages_of(openai, sees_images=engine.prompts.sees_images),
             ask=self.ask(service, engine),
             tools=chosen(tools_of(tools), "auto", several=None),
-            variables=service.variables(thinks, effort=effort),
+            variables=service.variables(None, self.think),
         )
 
 

@@ -101,17 +101,19 @@ class Service:
         body = await read_body(self.request, most=most, timeout=options.body_timeout)
         return await asyncio.to_thread(parsed, body or b"{}", record)
 
-    def variables(
-        self, given: Mapping[str, Any] | None = None, *, effort: str | None = None
-    ) -> dict[str, Any]:
+    def variables(self, given: Mapping[str, Any] | None = None, *wishes: Any) -> dict[str, Any]:
         """Variables for a template: the request's, and whether to think by the names that families
-        have for it. The others are given only where somebody decides, as their models think less by
+        have for it. `wishes`: what its other fields have of that, texts (how much) and booleans.
+        The others are given only where somebody decides, as their models think less by
         themselves."""
+        effort = next((one for one in wishes if one and isinstance(one, str)), None)
+        thinks = next((one for one in wishes if isinstance(one, bool)), None)
+        said = {**({} if thinks is None else {"enable_thinking": thinks}), **(given or {})}
         thinks = effort != "none" if effort else self.options.thinking
-        found = {"enable_thinking": thinks, **(given or {})}
+        found = {"enable_thinking": thinks, **said}
         if effort and effort != "none":
             found.setdefault("reasoning_effort", effort)
-        if effort or "enable_thinking" in (given or {}) or not thinks:
+        if effort or "enable_thinking" in said or not thinks:
             thinks = bool(found["enable_thinking"])
             budget = {} if thinks else {"thinking_budget": 0}
             found = {"thinking": thinks, "reasoning": thinks, **budget, **found}

@@ -64,6 +64,8 @@ _LITERALS = {"True": "true", "False": "false", "None": "null"}
 _CONTROL = re.compile(r"[\0-\x1f]")
 _UNLIKE_JSON = re.compile(r"\\\\|\\'|\\\Z|[\0-\x1f]|(?<!\\)\"")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict}
+_TYPES |= {"array": list, "null": type(None)}
 _OPEN = r'(?:<parameter=|<(?:｜DSML｜)?parameter name="|<arg_key>)'
 _PARAMETER = rf'{_OPEN}([^<>"]+)(?:"[^>]*>|</arg_key>\s*<arg_value>|>\n?)'
 _CLOSE, _END = (
@@ -119,7 +121,7 @@ def _tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
         told.append(f"{_dumped(parameter[1])}: {_dumped(value)}")
         at = parameter.end()
     begun = _BEGUN.search(body, at)
-    if end is None and begun is not None and _is_text(known.get(begun[1])):
+    if end is None and begun is not None and _kinds(known.get(begun[1])) == {str}:
         said, may_end = begun[2], _MAY_END.search(begun[2])
         marks = ("</parameter>", "</｜DSML｜parameter>", "</arg_value>")
         held = max(held_back(said, mark, also="\n") for mark in marks)
@@ -347,18 +349,26 @@ def _arguments(call: str, *, complete: bool) -> str:
     return str(json.loads(call[start:end]) or "{}").encode("utf-8", "replace").decode()
 
 
-def _is_text(schema: Any) -> bool:
-    return isinstance(schema, Mapping) and schema.get("type") == "string"
+def _kinds(schema: Any) -> set[type]:
+    """Types that a value may have by its schema; none where any may come."""
+    said = schema if isinstance(schema, Mapping) else {}
+    if options := [_kinds(one) for one in said.get("anyOf") or said.get("oneOf") or ()]:
+        return set().union(*options) if all(options) else set()
+    if "const" in said or "enum" in said:
+        return {*map(type, said.get("enum") or [said.get("const")])}
+    named = said.get("type") or ()
+    named = [named] if isinstance(named, str) else named
+    return {_TYPES[name] for name in named if name in _TYPES}
 
 
 def _typed(text: str, schema: Any) -> Any:
     """A value that is written without quotes, by the schema of its parameter."""
-    if not _is_text(schema):
-        for parse in (partial(from_json, allow_inf_nan=False), ast.literal_eval):
-            with suppress(*_UNREADABLE):
-                value = parse(text.strip())
-                _dumped(value)
-                return value
+    kinds = _kinds(schema)
+    for parse in (partial(from_json, allow_inf_nan=False), ast.literal_eval):
+        with suppress(*_UNREADABLE):
+            value = json.loads(_dumped(parse(text.strip())))
+            allowed = kinds - {str} | ({int} if float in kinds else set())
+            return value if str not in kinds or type(value) in allowed else text
     return text
 
 

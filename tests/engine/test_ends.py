@@ -145,11 +145,11 @@ def test_a_draft_that_has_nowhere_to_go_ends_no_answer(engine: Engine, drafter: 
     """It runs past the stop string to where the grammar wants an end, which is banned."""
     ends = filter(engine.model.vocabulary.ends, range(engine.model.vocabulary.size))
     banned = SamplingParams(temperature=0.0, logit_bias=dict.fromkeys(ends, -math.inf))
-    asked: Any = {"grammar": "root ::= [a-z ]{20}", "sampling": banned}
-    asked |= {"prediction": " wanted to eat it so"}
+    asked: Any = {"grammar": "root ::= [a-z ]{20}", "prediction": " wanted to eat it so"}
+    asked["sampling"] = banned
     with pytest.raises(NativeError, match="No token is possible"):
         answered(engine, PROMPTS[0], DRAFTERS[drafter], **asked)
-    asked |= {"stop": (" it",)}
+    asked["stop"] = (" it",)
     plain = answered(engine, PROMPTS[0], Drafting(drafter="none"), **asked)
     assert answered(engine, PROMPTS[0], DRAFTERS[drafter], **asked) == plain
 

@@ -23,7 +23,9 @@ from localspec.prompting.pieces import (
 from localspec.prompting.reasoning import Channels, Thinking
 from localspec.server.tool_readers import CallOrResponse, CallReader
 
-TYPED = {"s": {"type": "string"}, "n": {"type": "integer"}, "o": {"type": "object"}}
+TYPED: dict[str, Any] = {"s": {"type": "string"}, "n": {"type": "integer"}, "o": {"type": "object"}}
+MAYBE = {"u": {"type": ["string", "null"]}, "v": {"anyOf": [{"type": "string"}, {"enum": [None]}]}}
+TYPED |= {**MAYBE, "e": {"enum": ["1", "2"]}, "w": {"oneOf": [{"const": 1}, {"type": "string"}]}}
 TOOLS: dict[str, dict[str, Any]] = {"f": {"properties": TYPED}, "g": {}, "get_weather": {}}
 
 
@@ -91,6 +93,10 @@ CASES: list[tuple[Callable[[], Reader], str, list[Piece]]] = [
         [Text("Now."), *call("f", '{"s": "12\\n</b>\\n", "n": 3, "o": {"a": true}, "x": "é"}'),
          *call("g", "{}")],
     ),
+    (any_format, "<function=f><parameter=u>12</parameter><parameter=v>true</parameter>"
+     "<parameter=e>1</parameter><parameter=w>1</parameter></function>",
+     call("f", '{"u": "12", "v": "true", "e": "1", "w": 1}')),
+    (any_format, "<function=f><parameter=v>null</parameter></function>", call("f", '{"v": null}')),
     (any_format, "<tool_call><function=f><parameter=n>many</parameter></function>",
      call("f", '{"n": "many"}')),
     (

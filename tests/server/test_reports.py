@@ -151,9 +151,17 @@ def test_how_much_to_think(families: Running) -> None:
     def prompt(model: str, **body: Any) -> str:
         return str(chat(families, model, verbose=True, **body).json["__verbose"]["prompt"])
 
-    for said in ({"reasoning_effort": "none"}, {"reasoning": {"effort": "none"}}, {"think": False}):
+    off: Any = [{"reasoning_effort": "none"}, {"think": False}, {"enable_thinking": False}]
+    off += [{"reasoning": {"effort": "none"}}, {"reasoning": {"enabled": False}}]
+    for said in (*off, {"thinking": {"type": "disabled"}}):
         assert prompt("qwen3", **said).endswith("</think>\n\n")
     assert "Reasoning: high" in prompt("gpt-oss", reasoning_effort="high")
+    body = {"model": "gpt-oss", "messages": ASK}
+    few, many = (
+        families.post("/v1/messages/count_tokens", {**body, "output_config": config}).json
+        for config in ({}, {"effort": "as much as you want to"})
+    )
+    assert few["input_tokens"] < many["input_tokens"]
 
 
 @pytest.mark.parametrize("model", ["llama2", "mistral-v3", "llama3.1"])

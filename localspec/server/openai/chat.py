@@ -176,20 +176,21 @@ class ChatRequest(CountRequest, AnswerFields):
     reasoning_effort: str | None = None
     reasoning: dict[str, Any] | None = None  # OpenRouter's
     think: bool | str | None = None  # ollama's
+    enable_thinking: bool | None = None  # of Qwen's provider
+    thinking: dict[str, Any] | None = None  # of DeepSeek's, GLM's and Kimi's
     reasoning_format: str | None = None
 
     def chat(self, service: Service, engine: Engine) -> Chat:
         several = self.parallel_tool_calls
         logprobs = (self.top_logprobs or 0) if self.logprobs else self.n_probs or None
-        effort = (
-            self.think if isinstance(self.think, str) else "none" if self.think is False else None
-        )
-        effort = self.reasoning_effort or (self.reasoning or {}).get("effort") or effort
+        reasoning, thinking = self.reasoning or {}, (self.thinking or {}).get("type")
+        wishes = [self.reasoning_effort, reasoning.get("effort"), self.think, self.enable_thinking]
+        wishes += [reasoning.get("enabled"), thinking and thinking != "disabled"]
         return replace(
             super().chat(service, engine),
             ask=self.ask(service, engine, logprobs=logprobs),
             tools=chosen(tools_of(self.tools), self.tool_choice, several=several),
-            variables=service.variables(self.chat_template_kwargs, effort=effort),
+            variables=service.variables(self.chat_template_kwargs, *wishes),
             apart=self.reasoning_format != "none",
         )
 

@@ -80,7 +80,7 @@ class ResponsesRequest(Sampling):
     metadata: dict[str, Any] | None = None
 
     def chat(self, service: Service, engine: Engine) -> Chat:
-        several, effort = self.parallel_tool_calls, (self.reasoning or {}).get("effort")
+        several = self.parallel_tool_calls
         logprobs = _LOGPROBS in (self.include or ())
         ask = Ask(
             max_tokens=service.longest(self.max_output_tokens, "max_output_tokens"),
@@ -93,7 +93,7 @@ class ResponsesRequest(Sampling):
             messages=messages_of(self.messages(), sees_images=engine.prompts.sees_images),
             ask=ask,
             tools=chosen(self.functions(), self.tool_choice, several=several),
-            variables=service.variables(effort=effort if isinstance(effort, str) else None),
+            variables=service.variables(None, (self.reasoning or {}).get("effort")),
         )
 
     def messages(self) -> list[Message]:
