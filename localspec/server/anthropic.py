@@ -255,6 +255,9 @@ class MessageReply(NamedEvents):
         yield _event("message_stop")
 
     def whole(self) -> Any:
+        used = [block for block in self._blocks if block["type"] == "tool_use"]
+        for block, call in zip(used, self.message.calls, strict=True):
+            block["input"] = call.as_object()
         return {**self._head, "content": self._blocks, **self._ending(), "usage": self._usage()}
 
     def _close(self) -> Iterable[Event]:
@@ -264,8 +267,6 @@ class MessageReply(NamedEvents):
         if block["type"] == "thinking":  # clients wait for a signature
             delta = {"type": "signature_delta", "signature": ""}
             yield self._of_block("content_block_delta", delta=delta)
-        elif block["type"] == "tool_use":
-            block["input"] = self.message.calls[-1].as_object()
         yield self._of_block("content_block_stop")
 
     def _of_block(self, kind: str, **members: Any) -> Event:

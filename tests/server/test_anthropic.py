@@ -96,6 +96,14 @@ def test_a_tool(claude: anthropic.Anthropic, choice: Any) -> None:
     assert after.content[0].type == "text"
 
 
+def test_several_calls_have_their_own_arguments(claude: anthropic.Anthropic) -> None:
+    asked: Any = {"model": "any", "max_tokens": 400, "messages": ASK, "tools": [TOOL]}
+    asked["tool_choice"] = {"type": "any", "disable_parallel_tool_use": False}
+    found = claude.messages.create(**asked, extra_body={"seed": 1, "temperature": 1.0}).content
+    assert len(found) > 1
+    assert all(one.type == "tool_use" and one.input["city"] in ("Paris", "Rome") for one in found)
+
+
 def test_structured_output(claude: anthropic.Anthropic) -> None:
     """By a schema or a pydantic model, whole and streamed; a grammar holds the answer to it."""
 
