@@ -16,7 +16,7 @@ from localspec.cli.help import verbatim
 from localspec.cli.output import Console, OutputLost, lost
 from localspec.cli.verbs import VerbGroup
 from localspec.cli.working import ENDS, handling
-from localspec.errors import UsageError
+from localspec.errors import Cancelled, LocalspecError, UsageError
 
 NAME = "localspec"
 
@@ -36,7 +36,7 @@ app = typer.Typer(
     name=NAME,
     cls=VerbGroup,
     help="Make a local language model answer faster without changing its output.\n\n"
-    "Without a command, localspec opens the chat.",
+    "Without a command, localspec opens the chat, as in 'localspec --temp 0'.",
     epilog=verbatim(EXIT_CODES),
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -63,8 +63,6 @@ def localspec(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line without the program's name; returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if not arguments and all(stream and stream.isatty() for stream in (sys.stdin, sys.stdout)):
-        arguments = ["chat"]
     console = Console(shlex.join([NAME, *arguments]))
     try:
         os.fsencode("".join(arguments))  # programs may call us with what no shell could pass on
@@ -72,15 +70,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return console.error(UsageError("An argument has half a surrogate pair in it."))
     if console.closed:
         return console.error(OutputLost("Standard output is closed. Redirect it to a file."))
-    with handling(ENDS, signal.default_int_handler):  # as Ctrl+C does
+    with handling((signal.SIGINT, *ENDS), signal.default_int_handler):
         try:
             code = _run(console, arguments)
             console.finish()
-        except Exception as error:
+        except (KeyboardInterrupt, Exception) as error:
+            if not isinstance(error, LocalspecError) and _of_an_interrupt(error):
+                return Cancelled.exit_code
             return console.error(error)
         finally:
             crashes.over()
     return code
+
+
+def _of_an_interrupt(error: BaseException | None) -> bool:
+    """Whether it comes of Ctrl+C, of which imports make other errors."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _run(console: Console, arguments: list[str]) -> int:

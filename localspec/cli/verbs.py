@@ -6,6 +6,7 @@ Declaring all options takes longer than a small command, so the overview has its
 
 from __future__ import annotations
 
+import sys
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
@@ -57,6 +58,15 @@ _HARMFUL = {"rm"}
 class VerbGroup(typer.core.TyperGroup):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given | {"suggest_commands": False})
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Without a verb it is the chat: with options of it, or on a terminal."""
+        own = {name for param in self.get_params(ctx) for name in param.opts} | {"--help-all"}
+        if args:
+            chats = args[0].startswith("-") and args[0].partition("=")[0] not in own
+        else:
+            chats = all(stream and stream.isatty() for stream in (sys.stdin, sys.stdout))
+        return super().parse_args(ctx, ["chat", *args] if chats else args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(VERBS)

@@ -104,6 +104,13 @@ def test_without_a_verb_there_is_help(cli: Cli, verbs: tuple[str, ...]) -> None:
     assert result.out.startswith(f"Usage: {' '.join(('localspec', *verbs))} [OPTIONS] COMMAND")
 
 
+def test_options_without_a_verb_are_those_of_the_chat(cli: Cli) -> None:
+    refused = cli("--temp", "0")  # for here is no terminal
+    assert refused == cli("chat", "--temp", "0")
+    assert refused.sentence().startswith("localspec chat needs a terminal.")
+    assert "localspec chat --help" in cli("--no-such-option").sentence()
+
+
 def test_every_option_is_explained_and_grouped() -> None:
     options = [p for p in built("run").params if p.param_type_name == "option" and p.name != "help"]
     assert len(options) >= 39

@@ -13,7 +13,7 @@ import pytest
 from localspec import Engine
 from localspec.cli import request
 from tests.cli.conftest import Cli
-from tests.cli.process import event, line, running
+from tests.cli.process import event, finished, line, running
 
 pytestmark = pytest.mark.nightly
 
@@ -141,6 +141,26 @@ def test_a_second_ctrl_c_leaves_at_once() -> None:
         assert line(process.stderr) == "cancelled\n"
         process.send_signal(signal.SIGINT)
         assert process.wait() == 130
+
+
+EARLY = """
+import os, signal, sys
+
+class Interrupts:
+    def find_spec(self, name, *_):
+        if name == "{}":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupts())
+from localspec.__main__ import main
+sys.exit(main(["list"]))
+"""
+
+
+@pytest.mark.parametrize("imported", ["typer", "localspec.cli.list", "localspec.hub.local"])
+def test_before_a_command_has_begun(imported: str) -> None:
+    ended = finished(command=(sys.executable, "-c", EARLY.format(imported)))
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 
 
 WAITING = """
