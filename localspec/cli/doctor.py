@@ -11,8 +11,7 @@ from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.shared_options import DRAFT_MODEL, MODEL
 from localspec.cli.working import Work, working
-from localspec.errors import Cancelled, DraftMismatch, LocalspecError, ModelInvalid
-from localspec.text import printable
+from localspec.errors import Cancelled, DraftMismatch, LocalspecError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
 if TYPE_CHECKING:
@@ -59,9 +58,11 @@ def doctor(context: typer.Context) -> int:
     from localspec.cli.request import read_models
 
     models = read_models(context.params)
+    quick = bool(context.params["quick"])
     with working(console, "Interrupted before anything was measured.") as work:
-        findings = _examine(console, models, work, quick=bool(context.params["quick"]))
-    console.result(doctor_report.as_json(findings), doctor_report.as_text(findings))
+        findings = _examine(console, models, work, quick=quick)
+    text = doctor_report.as_text(findings, quick=quick)
+    console.result(doctor_report.as_json(findings), text)
     if findings.measurements is not None and (findings.measurements.partial or work.stopped):
         raise Cancelled("Interrupted; the report covers the results so far.")
     if findings.failed:
@@ -81,7 +82,7 @@ def _print_paths(console: Console) -> int:
         "cache": places.cache_folder(),
     }
     text = "".join(f"{name:<10}{path}\n" for name, path in found.items())
-    console.result({name: str(path) for name, path in found.items()}, text)
+    console.result(found, text)
     return 0
 
 
@@ -89,7 +90,7 @@ def _examine(console: Console, models: OpeningOptions, work: Work, *, quick: boo
     from localspec.bench.machine import this_machine
     from localspec.cli.doctor_report import Findings
     from localspec.doctor.checkup import device_checks
-    from localspec.gguf.description import why_not
+    from localspec.gguf.description import require_usable
     from localspec.gguf.dimensions import Extras, Use
     from localspec.gguf.reader import read_gguf
     from localspec.hub import resolution
@@ -101,13 +102,8 @@ def _examine(console: Console, models: OpeningOptions, work: Work, *, quick: boo
     console.progress("looking at the files")
     options = models.options
     found = resolution.find(models.model, offline=models.offline)
+    require_usable(found.path)
     target = read_gguf(found.path)
-    problem = why_not(target)
-    if problem is not None:
-        raise ModelInvalid(
-            f"{printable(str(target.path), 1000)} cannot be used: {problem[:1].lower()}"
-            f"{problem[1:]} Choose a GGUF of a chat or completion model."
-        )
     console.notices(found.notices)
     if models.draft in ("auto", "none"):
         choice = choose_draft(found.path, options)

@@ -8,7 +8,7 @@ from typing import Any
 
 from localspec import paths
 from localspec.bench.machine import Machine
-from localspec.cli.tables import beside, facts, table, unbroken
+from localspec.cli.tables import beside, facts, unbroken
 from localspec.doctor.checkup import PairMeasurements
 from localspec.gguf.description import quantization
 from localspec.gguf.file import GGUFFile
@@ -17,9 +17,13 @@ from localspec.llama.kernels import KernelStatus
 from localspec.pairing.forecast import PAYS
 from localspec.pairing.memory import available
 from localspec.pairing.recommendations import Recommendation
-from localspec.pairing.rules import FAIL, Check
+from localspec.pairing.rules import FAIL, OK, Check
 from localspec.text import gibibytes, parameter_count, printable
 
+_LEFT_OUT = ("memory", "backends", "devices", "versions")
+"""Facts that a quick report leaves out."""
+_SHORT = (2, 4, 8)
+"""Tokens of the passes that it shows."""
 _MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL", "unknown": "?   "}
 
 
@@ -54,20 +58,20 @@ def as_json(found: Findings) -> dict[str, Any]:
             "available_memory": available()[0],
             "backends": found.backends,
             "features": found.features,
-            "devices": [dataclasses.asdict(device) for device in found.devices],
-            "kernels": dataclasses.asdict(found.kernels),
+            "devices": found.devices,
+            "kernels": found.kernels,
         },
         "target": _file(found.target, found.target_name),
         "draft": None if found.draft is None else _file(found.draft, found.draft_name),
         "why_draft": found.why or None,
-        "checks": [dataclasses.asdict(check) for check in found.checks],
+        "checks": found.checks,
         "usable": not found.failed,
         "why_not": found.failed[0].evidence if found.failed else None,
         "calibration": None if calibration is None else _calibration(calibration),
         "recommendation": None
         if kept is None
         else {
-            "draft": None if kept.draft is None else str(kept.draft),
+            "draft": kept.draft,
             "use_draft": kept.draft is not None and kept.speed_up >= PAYS,
             "speed_up": kept.speed_up,
             "sentence": _advice(found),
@@ -77,7 +81,7 @@ def as_json(found: Findings) -> dict[str, Any]:
 
 def _file(file: GGUFFile, name: str) -> dict[str, Any]:
     return {
-        "path": str(file.path),
+        "path": file.path,
         "name": printable(name, 80),
         "architecture": printable(file.architecture, 40),
         "parameters": file.n_parameters,
@@ -104,13 +108,15 @@ def _calibration(found: PairMeasurements) -> dict[str, Any]:
     }
 
 
-def as_text(found: Findings) -> str:
-    parts = [beside("", verdict(found)), _machine(found), _pair(found)]
-    if found.checks:
-        parts.append(_checks(found.checks))
+def as_text(found: Findings, *, quick: bool) -> str:
+    """The verdict, then the details. `quick`: those that fit a terminal of 24 lines with it."""
+    machine = [row for row in _machine(found) if not (quick and row[0] in _LEFT_OUT)]
+    parts = [facts(machine), facts(_pair(found, quick)), _checks(found.checks, quick)]
     if found.measurements is not None:
-        parts.append(_measured(found.measurements))
-    return "\n".join(parts)
+        measured = facts(_measured(found.measurements, quick))
+        parts.append(f"{measured}Calibrated in {found.measurements.seconds:.0f} s.\n")
+    details = ("" if quick else "\n").join(filter(None, parts))
+    return f"{beside('', verdict(found))}\n{details}"
 
 
 def verdict(found: Findings) -> str:
@@ -126,7 +132,7 @@ def verdict(found: Findings) -> str:
     )
 
 
-def _machine(found: Findings) -> str:
+def _machine(found: Findings) -> list[tuple[str, str]]:
     machine = found.machine
     gpus = [device for device in found.devices if device.kind != "CPU"]
     others = "\n".join(
@@ -136,69 +142,65 @@ def _machine(found: Findings) -> str:
     )
     features = ", ".join(found.features)
     threads = "1 thread" if machine.threads == 1 else f"{machine.threads} threads"
-    return facts(
-        [
-            ("machine", f"{machine.cpu}, {machine.cores} cores, {threads} used"),
-            ("memory", f"{gibibytes(available()[0])} of {gibibytes(machine.memory)} available"),
-            ("backends", ", ".join(found.backends) + (f" ({features})" if features else "")),
-            ("devices", others or "CPU only"),
-            ("kernels", found.kernels.words),
-            (
-                "versions",
-                f"localspec {machine.localspec}, llama-cpp-python {machine.llama_cpp_python}",
-            ),
-        ]
-    )
+    versions = f"localspec {machine.localspec}, llama-cpp-python {machine.llama_cpp_python}"
+    return [
+        ("machine", f"{machine.cpu}, {machine.cores} cores, {threads} used"),
+        ("memory", f"{gibibytes(available()[0])} of {gibibytes(machine.memory)} available"),
+        ("backends", ", ".join(found.backends) + (f" ({features})" if features else "")),
+        ("devices", others or "CPU only"),
+        ("kernels", found.kernels.words),
+        ("versions", versions),
+    ]
 
 
-def _pair(found: Findings) -> str:
+def _pair(found: Findings, quick: bool) -> list[tuple[str, str]]:
     def line(file: GGUFFile, name: str) -> str:
-        return (
-            f"{printable(name, 80)}, {parameter_count(file.n_parameters)} {quantization(file)}: "
-            f"{unbroken(printable(str(file.path), 1000))}"
-        )
+        what = f"{printable(name, 80)}, {parameter_count(file.n_parameters)} {quantization(file)}"
+        return what if quick else f"{what}: {unbroken(printable(str(file.path), 1000))}"
 
-    rows = [("target", line(found.target, found.target_name))]
-    rows.append(("draft", "none" if found.draft is None else line(found.draft, found.draft_name)))
-    if found.why:
-        rows.append(("", f"-d auto: {found.why}"))
-    return facts(rows)
+    draft = "none" if found.draft is None else line(found.draft, found.draft_name)
+    why = [("", f"-d auto: {found.why}")] if found.why else []
+    return [("target", line(found.target, found.target_name)), ("draft", draft), *why]
 
 
-def _checks(checks: list[Check]) -> str:
-    lines = []
-    width = 2 + max(len(check.rule) for check in checks)
-    for check in checks:
-        lines.append(beside(f"{_MARKS[check.verdict]}  {check.rule:<{width}}", check.evidence))
-        if check.next_step:
-            lines.append(beside(" " * (6 + width) + "→ ", check.next_step))
-    return "".join(lines)
-
-
-def _measured(found: PairMeasurements) -> str:
-    text = ""
+def _measured(found: PairMeasurements, quick: bool) -> list[tuple[str, str]]:
+    rows = []
     if found.curve:
         one = found.curve[1]
-        more = {n: seconds / one for n, seconds in found.curve.items() if n > 1}
-        sizes = ", ".join(unbroken(f"{n} tokens {ratio:.2f}×") for n, ratio in more.items())
-        rows = [("target pass", f"{1e3 * one:.1f} ms for one token; {sizes}")]
+        sizes = ", ".join(
+            unbroken(f"{n} tokens {seconds / one:.2f}×")
+            for n, seconds in found.curve.items()
+            if n in _SHORT or (n > 1 and not quick)
+        )
+        rows.append(("target pass", f"{1e3 * one:.1f} ms for one token; {sizes}"))
         if found.draft_seconds is not None and found.cost is not None:
             cost = f"{1e3 * found.draft_seconds:.1f} ms, {found.cost:.2f} of a target pass"
             rows.append(("draft pass", cost))
-        rows.append(("threads", found.threads))
-        text = facts(rows)
-    kinds = [
-        (
-            kind.name,
-            "" if kind.acceptance is None else f"{kind.acceptance:.0%} of {kind.tested}",
-            "" if kind.speed_up is None else f"{kind.speed_up:.2f}×",
-        )
+        rows += [] if quick else [("threads", found.threads)]
+    gains = {kind.name: f"{kind.speed_up:.2f}×" for kind in found.kinds if kind.speed_up}
+    drafts = {
+        kind.name: f"{kind.acceptance:.0%} of {kind.tested}"
         for kind in found.kinds
+        if kind.acceptance is not None
+    }
+    return rows + [
+        (what, ", ".join(unbroken(f"{name} {figure}") for name, figure in figures.items()))
+        for what, figures in (("speed-up", gains), ("accepted", drafts))
+        if figures
     ]
-    if kinds:
-        header = ("TEXT", "DRAFTS ACCEPTED", "SPEED-UP")
-        text += "\n" + table(header, kinds, right=header[1:])
-    return f"{text}Calibrated in {found.seconds:.0f} s.\n"
+
+
+def _checks(checks: list[Check], quick: bool) -> str:
+    """A line for each; if `quick`, one for all that passed."""
+    good = [check.rule for check in checks if check.verdict == OK] if quick else []
+    lines = [beside("ok    ", ", ".join(good))] if good else []
+    width = 2 + max((len(check.rule) for check in checks), default=0)
+    for check in checks:
+        if check.rule not in good:
+            lines.append(beside(f"{_MARKS[check.verdict]}  {check.rule:<{width}}", check.evidence))
+            if check.next_step:
+                lines.append(beside(" " * (6 + width) + "→ ", check.next_step))
+    return "".join(lines)
 
 
 def _advice(found: Findings) -> str:

@@ -62,8 +62,9 @@ def test_the_embedded_pair(cli: Cli) -> None:
     assert len(list(measurements().iterdir())) >= 1
 
 
-def test_as_text(cli: Cli) -> None:
-    result = cli("doctor", "--quick")
+def test_as_text(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkup, "LONG", 3.0)
+    result = cli("doctor")
     assert (result.code, result.err) == (0, "")
     verdict = result.out.splitlines()[0]
     assert "worth drafting with" in verdict or "machine was busy" in verdict
@@ -80,6 +81,14 @@ def test_as_text(cli: Cli) -> None:
     ):
         assert words in result.out
     assert result.out.replace("\n", "").isprintable()
+
+
+def test_a_quick_report_fits_a_small_terminal(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    result = cli("doctor", "--quick")
+    assert result.out.count("\n") < 24
+    for words in ("worth drafting with", "kernels   ", "draft   ", "ok    tok", "target pass   "):
+        assert words in result.out or (words.startswith("worth") and "was busy" in result.out)
 
 
 def test_what_is_not_there_at_all(cli: Cli, here: Path) -> None:
