@@ -35,6 +35,7 @@ class RaceScreen:
         self._screen: Live | None = None
         self._due = 0.0
         self._ends: tuple[Ends, Ends] = ([(0, 0.0)], [(0, 0.0)])
+        self._before = [0.0, 0.0]
         self._title = ""
         self._prompt = " ".join(harmless(prompt).split())
         self._texts = (Text(), Text())
@@ -44,13 +45,14 @@ class RaceScreen:
         self._draw()
 
     def ask(self, question: str) -> None:
-        """Both lanes come to a further question."""
+        """Both lanes come to a further question, and their clocks run on."""
+        self._before = [ends[-1][1] for ends in self._ends]
         for text in self._texts:
             text.append(f"\n\n› {harmless(question).strip()}\n\n", "dim")
 
     def show(self, lap: Lap) -> None:
         ends = self._ends[lap.lane]
-        ends.append((ends[-1][0] + len(lap.token_ids), lap.seconds))
+        ends.append((ends[-1][0] + len(lap.token_ids), self._before[lap.lane] + lap.seconds))
         several = lap.lane == LOCALSPEC and len(lap.token_ids) > 1
         self._texts[lap.lane].append(harmless(lap.text), _SEVERAL if several else "")
         self._draw()

@@ -10,9 +10,10 @@ from localspec.cli.answering import Prompt, all_notices, prompt_of, stream_of
 from localspec.cli.race_view import RaceScreen
 from localspec.cli.request import AnswerRequest, OpeningOptions
 from localspec.cli.working import Work
+from localspec.decoding.sampling import Sampler
 from localspec.errors import UsageError
 from localspec.loading.beside import load_beside
-from localspec.race.race_outcome import Proof, RaceOutcome, decided_by_logits, parting
+from localspec.race.race_outcome import Proof, RaceOutcome, parting
 from localspec.race.turns import RaceLane, take_turns
 
 _WARM_UP_TOKENS = 4
@@ -53,7 +54,7 @@ def raced(
             )
         provable = _provable(request, engine, work)
         measured = _warm_up(beside, work) + _warm_up(engine, work)
-        prompts, clocks = [prompt, prompt], [0.0, 0.0]
+        prompts = [prompt, prompt]
         outcomes: list[RaceOutcome] = []
         for question in (None, *further):
             if question is not None:
@@ -72,12 +73,11 @@ def raced(
                 notices = [*beside.notices, *notices]
                 work.console.notices(all_notices(request, engine, streams[1].stats, notices))
                 screen.begin(_title(request, engine))
-            lanes = [RaceLane(number, stream) for number, stream in enumerate(streams)]
+            lanes = [RaceLane(stream) for stream in streams]
             with work.cancels(*streams):
                 for lap in take_turns(lanes):
                     work.writing = screen.live
-                    screen.show(replace(lap, seconds=clocks[lap.lane] + lap.seconds))
-            clocks = [clock + lane.seconds for clock, lane in zip(clocks, lanes, strict=True)]
+                    screen.show(lap)
             alike = all(each.equal for each in outcomes)
             outcomes.append(_compared(request, (beside, engine), lanes, alike))
         if provable:
@@ -113,7 +113,8 @@ def _opening(request: AnswerRequest, scale: str | None, work: Work) -> OpeningOp
 
 def _provable(request: AnswerRequest, engine: Engine, work: Work) -> bool:
     """Whether logits alone decide, and are batch-invariant."""
-    if not request.free or not decided_by_logits(request.opening.sampling):
+    sampler = Sampler(request.opening.sampling, engine.model.vocabulary.size)
+    if not request.free or not sampler.greedy or sampler.adjusts:
         return False
     work.tell("trying whether passes of all sizes give the same bits")
     return engine.batch_invariant

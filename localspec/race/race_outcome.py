@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from localspec.decoding.sampling import SamplingParams
 from localspec.llama.target import shared_prefix
 from localspec.race.turns import NAMES, RaceLane, lead
 
@@ -111,14 +110,3 @@ def parting(
         return None
     texts = [token_bytes(tokens[at]).decode("utf-8", "replace") for tokens in (plain, localspec)]
     return Parting(at, *texts)
-
-
-def decided_by_logits(sampling: SamplingParams) -> bool:
-    """Whether a greedy answer follows from logits alone."""
-    return (
-        sampling.greedy
-        and sampling.repeat_penalty == 1.0
-        and not sampling.frequency_penalty
-        and not sampling.presence_penalty
-        and not sampling.logit_bias
-    )

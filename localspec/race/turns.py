@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Protocol
+from typing import NamedTuple
 
-from localspec.decoding.stats import GenerationStats
-from localspec.stream import Chunk
+from localspec.stream import Stream
 
 PLAIN, LOCALSPEC = 0, 1
 """The lanes by number."""
@@ -23,23 +22,7 @@ Ends = list[tuple[int, float]]
 """Tokens and clock of a lane at its start, and after each turn."""
 
 
-class ChunkStream(Iterator[Chunk], Protocol):
-    """As `localspec.stream.Stream`."""
-
-    stats: GenerationStats
-
-    @property
-    def text(self) -> str: ...
-
-    @property
-    def finish_reason(self) -> str | None: ...
-
-    @property
-    def context(self) -> Sequence[int]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Lap:
+class Lap(NamedTuple):
     """A lane's turn: text, tokens, and its clock at the end."""
 
     lane: int
@@ -48,46 +31,37 @@ class Lap:
     seconds: float
 
 
+@dataclass(slots=True)
 class RaceLane:
-    """One answer and its clock. `seconds`: of its own turns, prompt included, calibration left out;
-    `finished`: whether the answer is complete."""
+    """One answer. Its clock counts its own turns, prompt included, calibration left out."""
 
-    def __init__(
-        self, number: int, stream: ChunkStream, clock: Callable[[], float] = perf_counter
-    ) -> None:
-        self.stream = stream
-        self.seconds = 0.0
-        self.finished = False
-        self.token_ids: list[int] = []
-        self.ends: Ends = [(0, 0.0)]
-        self._number = number
-        self._clock = clock
+    stream: Stream
+    token_ids: list[int] = field(default_factory=list)
+    ends: Ends = field(default_factory=lambda: [(0, 0.0)])
+    seconds: float = 0.0
 
     @property
     def cancelled(self) -> bool:
         return self.stream.finish_reason in (None, "cancelled")
 
-    def advance(self) -> Lap | None:
-        """Take a turn; None where the answer is complete."""
-        stats = self.stream.stats
-        measured, started = stats.calibration_seconds, self._clock()
-        chunk = next(self.stream, None)
-        self.seconds += self._clock() - started
-        self.seconds -= stats.calibration_seconds - measured
-        if chunk is None:
-            self.finished = True
-            return None
-        self.token_ids += chunk.token_ids
-        self.ends.append((len(self.token_ids), self.seconds))
-        return Lap(self._number, chunk.text, chunk.token_ids, self.seconds)
 
-
-def take_turns(lanes: Sequence[RaceLane]) -> Iterator[Lap]:
+def take_turns(
+    lanes: Sequence[RaceLane], clock: Callable[[], float] = perf_counter
+) -> Iterator[Lap]:
     """All turns to the last answer's end; on equal clocks the first lane goes first."""
-    while running := [lane for lane in lanes if not lane.finished]:
-        lap = min(running, key=lambda lane: lane.seconds).advance()
-        if lap is not None:
-            yield lap
+    running = dict(enumerate(lanes))
+    while running:
+        number, lane = min(running.items(), key=lambda each: each[1].seconds)
+        stats = lane.stream.stats
+        measured, started = stats.calibration_seconds, clock()
+        chunk = next(lane.stream, None)
+        lane.seconds += clock() - started - (stats.calibration_seconds - measured)
+        if chunk is None:
+            del running[number]
+            continue
+        lane.token_ids += chunk.token_ids
+        lane.ends.append((len(lane.token_ids), lane.seconds))
+        yield Lap(number, chunk.text, chunk.token_ids, lane.seconds)
 
 
 def lead(plain: Ends, ours: Ends) -> float | None:

@@ -146,7 +146,8 @@ def test_a_race_beside_kernels_proves_what_was_said(kernels: None, cli: Cli) -> 
     found = cli(*SHORT, "-n", "60", "--json", "--raw", "Lily was", "--drafter", "model").json
     assert found["plain"] == "llama.cpp"
     assert found["proof"] == {"bit_for_bit": True, "wrong": None}
-    assert cli(*SHORT, "--json", "--temp", "0.8", STORY).json["proof"] is None
+    for more in ("--temp=0.8", "--repeat-penalty=1.1", "--logit-bias=1=2", "--regex=[a-z ]+"):
+        assert cli(*SHORT, "--json", more, STORY).json["proof"] is None
 
 
 def test_a_wrong_token_is_found(kernels: None, engine: Engine) -> None:

@@ -36,9 +36,9 @@ class MadeUp:
         return Chunk(text, tuple(range(tokens)), ("target",) * tokens, None)
 
 
-def lanes_of(answers: Sequence[MadeUp], clock: Clock) -> list[RaceLane]:
-    """A lane for each, of one question."""
-    return [RaceLane(number, answer, clock) for number, answer in enumerate(answers)]
+def laps_of(answers: Sequence[MadeUp], clock: Clock) -> list[Lap]:
+    """The turns of these answers to one question."""
+    return list(take_turns([RaceLane(answer) for answer in answers], clock))  # type: ignore[arg-type]
 
 
 def sample() -> list[Lap]:
@@ -57,8 +57,8 @@ def lane(tokens: int, seconds: float, finish: str = "length", **stats: object) -
     clock = Clock()
     answer = MadeUp(clock, [(seconds, "word " * tokens, tokens)] if tokens else [])
     answer.finish_reason = finish
-    found = RaceLane(0, answer, clock)
-    list(take_turns([found]))
+    found = RaceLane(answer)  # type: ignore[arg-type]
+    list(take_turns([found], clock))
     answer.stats = GenerationStats(generated_tokens=tokens, **stats)  # type: ignore[arg-type]
     return found
 

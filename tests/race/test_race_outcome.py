@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from localspec import SamplingParams
 from localspec.race.race_line import figures, summary
-from localspec.race.race_outcome import Parting, Proof, decided_by_logits, parting
+from localspec.race.race_outcome import Parting, Proof, parting
 from tests.race.laps import lane, outcome
 
 
@@ -17,12 +16,6 @@ def test_parting() -> None:
     assert parting([1, 2, 3], [1, 2, 3], names) is None
     assert parting([1, 2, 3], [1, 2], names) is None
     assert parting([1, 2, 3], [1, 3, 3], names) == Parting(1, "two", "three")
-
-
-def test_the_greatest_logit_decides_where_nothing_is_added_to_it() -> None:
-    assert decided_by_logits(SamplingParams(temperature=0.0))
-    for said in ({"temperature": 0.8}, {"repeat_penalty": 1.1}, {"logit_bias": {1: 2.0}}):
-        assert not decided_by_logits(SamplingParams(**{"temperature": 0.0, **said}))  # type: ignore[arg-type]
 
 
 def test_as_json() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from localspec.race.turns import Ends, lead, take_turns
-from tests.race.laps import MadeUp, lanes_of, sample
+from localspec.race.turns import Ends, lead
+from tests.race.laps import MadeUp, laps_of, sample
 from tests.support.clock import Clock
 
 
@@ -11,7 +11,7 @@ def test_the_one_that_is_behind_goes_next() -> None:
     clock = Clock()
     plain = MadeUp(clock, [(1.0, "p", 1)] * 6)
     ours = MadeUp(clock, [(2.5, "l", 3)] * 2)
-    laps = list(take_turns(lanes_of([plain, ours], clock)))
+    laps = laps_of([plain, ours], clock)
     # At 0 : 0, 1 : 0, 1 : 2.5, 2 : 2.5, 3 : 2.5, 3 : 5, 4 : 5 and 5 : 5.
     assert "".join(lap.text for lap in laps) == "plpplppp"
     assert [lap.seconds for lap in laps] == [1.0, 2.5, 2.0, 3.0, 5.0, 4.0, 5.0, 6.0]
@@ -20,7 +20,7 @@ def test_the_one_that_is_behind_goes_next() -> None:
 def test_measuring_is_no_part_of_a_race() -> None:
     clock = Clock()
     answers = [MadeUp(clock, [(1.0, "p", 1)]), MadeUp(clock, [(1.0, "l", 1)], measuring=2.0)]
-    laps = list(take_turns(lanes_of(answers, clock)))
+    laps = laps_of(answers, clock)
     assert [lap.seconds for lap in laps] == [1.0, 1.0]
 
 
