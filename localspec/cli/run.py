@@ -87,11 +87,11 @@ def run(context: typer.Context, prompt: Prompt = None) -> int:
 
     from localspec.cli import formats
 
-    kind: type[Format] = formats.TextFormat
+    kind: type[Format] = formats.Text
     if params["json"] or params["jsonl"]:
         kind = formats.JsonObject if params["json"] else formats.JsonLines
     form = kind(console)
-    shows_figures = kind is formats.TextFormat and not console.quiet
+    shows_figures = kind is formats.Text and not console.quiet
     loading = "Interrupted while the model was loading."
     try:
         from localspec.cli.answering import answered
