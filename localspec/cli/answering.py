@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ def answered(request: AnswerRequest, work: Work, form: Format, *, measure: bool)
         path = request.session
         if path is not None:
             opened = engine.open_session(path)
-            prompt = _behind(_conversation(opened.conversation), prompt, path)
+            prompt = _behind(opened.conversation, prompt, path)
             notices = [*notices, *opened.notices]
         console = work.console
 
@@ -147,10 +147,14 @@ def all_notices(
 Prompt = str | list[dict[str, Any]]
 
 
-def _behind(said: Prompt | None, prompt: Prompt, path: Path) -> Prompt:
-    """The conversation of a session file and a prompt; UsageError if one is a text and the other a
-    chat."""
-    if said is None:
+def _behind(stored: Any, prompt: Prompt, path: Path) -> Prompt:
+    """The conversation stored in a session file, and a prompt; UsageError if one is a text and the
+    other a chat."""
+    from localspec.tui.session.session_conversation import conversation_of
+
+    found = conversation_of(stored)
+    said = found.for_model() if found is not None else stored
+    if not isinstance(said, str | list):
         return prompt
     if isinstance(said, str) and isinstance(prompt, str):
         return said + prompt
@@ -163,15 +167,3 @@ def _behind(said: Prompt | None, prompt: Prompt, path: Path) -> Prompt:
         said = [message for message in said if message["role"] != "system"]
         return [prompt[0], *said, *prompt[1:]]
     return [*said, *prompt]
-
-
-def _conversation(found: Any) -> Prompt | None:
-    """A stored conversation; `localspec chat` stores more than the messages."""
-    if isinstance(found, str):
-        return found
-    if isinstance(found, dict):
-        system = found.get("system")
-        found = [*([{"role": "system", "content": system}] if system else []), *found["messages"]]
-    if isinstance(found, Sequence) and found and all(isinstance(one, dict) for one in found):
-        return [{"role": str(one["role"]), "content": str(one["content"])} for one in found]
-    return None

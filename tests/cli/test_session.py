@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from localspec import Engine
+from localspec.chat.conversation import Attachment, Conversation, Message
 from localspec.sessions import conversation_files
 from localspec.sessions.session_file import SessionFile
+from localspec.tui.session.session_conversation import kept
 from tests.cli.conftest import Cli
 from tests.sessions.test_session_file import files_of_at_most
 
@@ -29,14 +32,30 @@ def test_it_is_the_conversation_and_not_only_its_end(cli: Cli, tmp_path: Path) -
     """Answered as if all of it had been asked in one go."""
     path = str(tmp_path / "fox.session")
     for prompt in ("Once upon a", " time", " there"):
-        kept = cli("run", *FIXED, "-n", "3", "--raw", "-q", "--session", path, prompt)
-        assert kept.code == 0
+        said = cli("run", *FIXED, "-n", "3", "--raw", "-q", "--session", path, prompt)
+        assert said.code == 0
     text = SessionFile(Path(path)).facts["conversation"]
     assert text.startswith("Once upon a")
-    last = kept.out.rstrip("\n")
+    last = said.out.rstrip("\n")
     assert text.endswith(last)
     alone = cli("run", *FIXED, "-n", "3", "--raw", "-q", text.removesuffix(last))
-    assert alone.out == kept.out
+    assert alone.out == said.out
+
+
+def test_a_conversation_of_the_chat_goes_on_with_its_files(
+    cli: Cli, engine: Engine, tmp_path: Path
+) -> None:
+    path = tmp_path / "fox.session"
+    notes = Attachment("notes.txt", "The fox is red.")
+    asked = Message("1", None, "user", "Describe it.", 0.0, "complete", attachments=[notes])
+    told = Message("2", "1", "assistant", "It is red.", 0.0, "complete")
+    chat = Conversation("c", "Fox", messages={"1": asked, "2": told}, system="Be brief.")
+    engine.save_session(path, kept(chat))
+    cli("run", *FIXED, "--session", str(path), "And then?")
+    said = SessionFile(path).facts["conversation"]
+    assert [one["role"] for one in said] == ["system", "user", "assistant", "user", "assistant"]
+    assert "notes.txt" in said[1]["content"]
+    assert "The fox is red." in said[1]["content"]
 
 
 @pytest.mark.parametrize("how", ["truncated", "changed"])

@@ -40,7 +40,7 @@ def read(path: Path) -> KeptSession:
         found = SessionFile(path).facts.get("conversation")
     except (FileNotFoundError, Damaged):
         found = None
-    return KeptSession(path, _conversation(found))
+    return KeptSession(path, conversation_of(found))
 
 
 def kept(conversation: Conversation) -> dict[str, Any]:
@@ -57,8 +57,8 @@ def kept(conversation: Conversation) -> dict[str, Any]:
     return {**about, "messages": messages}
 
 
-def _conversation(found: Any) -> Conversation | None:
-    """From `kept`, or from the messages that `localspec run` keeps."""
+def conversation_of(found: Any) -> Conversation | None:
+    """From `kept`, or from the messages that `localspec run` keeps; None from anything else."""
     if isinstance(found, list):
         found = {"messages": found}
     if not isinstance(found, dict) or not found.get("messages"):
