@@ -81,33 +81,28 @@ def _examined(context: typer.Context, console: Console, suite: str, work: Work) 
     from localspec.quality import programs
     from localspec.quality.items import load
     from localspec.quality.suite_run import SuiteOutcome, Way, examine
-    from localspec.verify.subject import Subject
+    from localspec.verify.subject import PLAIN, Subject
 
-    params = dict(context.params) | {"rule": None, "rule_threshold": None, "max_tokens": None}
+    params = dict(context.params)
     if params["temperature"] is None:
         params["temperature"] = 0.0
     items = load(suite, params["file"], params["limit"])
     opening = read_opening(params)
-    ways = {"localspec": opening.drafting}
+    ways = {"plain": Way(PLAIN), "localspec": Way(opening.drafting)}
     for rule in params["beside"] or ():
         if rule not in LOSSY:
             raise UsageError(f"--beside takes a lossy rule: {', '.join(LOSSY)}.")
-        ways[rule] = replace(opening.drafting, rule=rule)
-    if opening.options.exact and len(ways) > 1:
+        ways[rule] = Way(replace(opening.drafting, rule=rule))
+    if opening.options.exact and params["beside"]:
         raise UsageError("--exact excludes --beside: lossy rules are not exact. Leave out one.")
     if suite == "humaneval" and not programs.network_is_off():
         console.notice("Programs of the model are run with the network on: 'unshare' cannot.")
 
     with work.load(opening) as engine:
-        outcome = SuiteOutcome({"plain": Way()} | {name: Way(name not in LOSSY) for name in ways})
+        outcome = SuiteOutcome(ways)
         seed = 1 if opening.sampling.seed is None else opening.sampling.seed
         with suppress(KeyboardInterrupt):  # the outcome has what was done
             examine(
-                Subject(engine, work.tell),
-                items,
-                ways,
-                replace(opening.sampling, seed=seed),
-                outcome,
-                work.tell,
+                Subject(engine, work.tell), items, replace(opening.sampling, seed=seed), outcome
             )
     return outcome

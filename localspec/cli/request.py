@@ -8,8 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from localspec import Drafting, ModelOptions, SamplingParams, paths
 from localspec.cli.input_texts import (
@@ -31,9 +30,6 @@ from localspec.text import size_in_bytes
 if TYPE_CHECKING:
     from localspec import Engine
     from localspec.cli.output import Console
-    from localspec.settings import Settings
-
-Record = TypeVar("Record")
 
 LONGEST = 2048
 """Tokens of an answer without a given limit; some models never end by themselves."""
@@ -149,30 +145,28 @@ def _images(params: Mapping[str, Any]) -> tuple[bytes, ...]:
 
 def read_opening(params: Mapping[str, Any]) -> OpeningOptions:
     """The part for one answer or many; UsageError for an invalid value."""
-    settings = _settings(params)
-    drafting = _record(
-        Drafting,
-        params,
-        drafter=settings.drafter,
-        sampled=False if params["greedy_drafts"] else None,
-        threshold=params["rule_threshold"],
+    params = _with_settings(params)
+    drafting = Drafting(
+        **_given(
+            Drafting,
+            params,
+            sampled=False if params["greedy_drafts"] else None,
+            threshold=params.get("rule_threshold"),
+        )
     )
-    sampling = _record(
-        SamplingParams,
-        params,
-        temperature=settings.temperature,
-        logit_bias=_logit_bias(params.get("logit_bias")),
-    )
-    if params["rule"] is not None or params["rule_threshold"] is not None:
+    given = _given(SamplingParams, params, logit_bias=_logit_bias(params.get("logit_bias")))
+    sampling = SamplingParams(**given)
+    if params.get("rule") is not None or drafting.threshold is not None:
         from localspec.decoding.rules import acceptance_rule
 
         acceptance_rule(drafting.rule, greedy=sampling.greedy, threshold=drafting.threshold)
     if params.get("session") is not None and params.get("mmproj") is not None:
         raise UsageError("A session holds only text. Leave out --session, or --mmproj.")
     # Engine.stream checks this too, but only once the model is loaded.
-    if params["max_tokens"] is not None and params["max_tokens"] < 1:
-        raise UsageError(f"max-tokens is {params['max_tokens']}. Give 1 or more.")
-    models = read_models(params, settings)
+    longest = params.get("max_tokens")
+    if longest is not None and longest < 1:
+        raise UsageError(f"max-tokens is {longest}. Give 1 or more.")
+    models = _models(params)
     # None is loaded by itself for a drafter that needs none.
     needless = models.draft == "auto" and not uses_model(drafting.drafter)
     return replace(
@@ -180,11 +174,14 @@ def read_opening(params: Mapping[str, Any]) -> OpeningOptions:
         draft="none" if needless else models.draft,
         drafting=drafting,
         sampling=sampling,
-        given_sampling=_given(
-            SamplingParams, params, temperature=settings.temperature, logit_bias=None
-        ),
-        max_tokens=params["max_tokens"],
+        given_sampling=given,
+        max_tokens=longest,
     )
+
+
+def read_models(params: Mapping[str, Any]) -> OpeningOptions:
+    """The models alone; UsageError for an invalid value."""
+    return _models(_with_settings(params))
 
 
 def model_path(reference: str | None, console: Console, *, embedded: str = EMBEDDED_TARGET) -> Path:
@@ -206,51 +203,40 @@ def read_text(params: Mapping[str, Any], name: str) -> str | None:
     return None if text is None else require_utf8(text, f"--{name}")
 
 
-def read_models(
-    params: Mapping[str, Any], settings: Settings | SimpleNamespace | None = None
-) -> OpeningOptions:
-    """The models alone; UsageError for an invalid value."""
-    settings = settings or _settings(params)
+def _models(params: Mapping[str, Any]) -> OpeningOptions:
+    size = params.get("prompt_cache")
     return OpeningOptions(
-        model=default_reference() if settings.model is None else settings.model,
-        named=settings.model is not None,
-        draft=settings.draft,
+        model=default_reference() if params["model"] is None else params["model"],
+        named=params["model"] is not None,
+        draft=params["draft"],
         offline=params["offline"],
-        options=_record(
-            ModelOptions,
-            params,
-            context=settings.ctx,
-            threads=settings.threads,
-            gpu_layers=settings.gpu_layers,
-            kv_type_k=settings.kv_type,
-            kv_type_v=settings.kv_type,
-            kernels=settings.kernels,
-            rpc=tuple(params.get("rpc") or ()) or None,
-            lora=tuple(params.get("lora") or ()) or None,
-            lora_draft=tuple(params.get("lora_draft") or ()) or None,
-            # Not for verbs that measure, whose prompts are to be decoded.
-            prompt_cache=size_in_bytes(settings.prompt_cache, "prompt-cache")
-            if "prompt_cache" in params and settings.prompt_cache is not None
-            else None,
+        options=ModelOptions(
+            **_given(
+                ModelOptions,
+                params,
+                context=params["ctx"],
+                kv_type_k=params["kv_type"],
+                kv_type_v=params["kv_type"],
+                prompt_cache=None if size is None else size_in_bytes(size, "prompt-cache"),
+            )
         ),
     )
 
 
-def _record(kind: type[Record], params: Mapping[str, Any], **instead: Any) -> Record:
-    """A dataclass of the given options; `instead` takes precedence."""
-    return kind(**_given(kind, params, **instead))
-
-
 def _given(kind: type[Any], params: Mapping[str, Any], **instead: Any) -> dict[str, Any]:
-    """The fields of a dataclass that were given."""
+    """The fields of a dataclass that were given; `instead` takes precedence."""
     names = {field.name for field in dataclasses.fields(kind)}
     values = {name: value for name, value in params.items() if name in names} | instead
-    return {name: value for name, value in values.items() if value is not None}
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in values.items()
+        if value is not None
+    }
 
 
-def _settings(params: Mapping[str, Any]) -> Settings | SimpleNamespace:
-    """Options, variables and the config file. Importing pydantic-settings costs as much as the
-    chat's start; it is left out if unused."""
+def _with_settings(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters, as variables and the config file have those that were not given. Importing
+    pydantic-settings costs as much as the chat's start; it is left out if unused."""
     flags = {name: params.get(name) for name in _FLAGS}
     if flags["threads"] is not None:
         flags["threads"] = thread_count(flags["threads"])
@@ -258,8 +244,10 @@ def _settings(params: Mapping[str, Any]) -> Settings | SimpleNamespace:
     if paths.config_file().exists() or any(name != "LOCALSPEC_HOME" for name in own):
         from localspec.settings import load_settings
 
-        return load_settings(**flags)
-    return SimpleNamespace(**flags | {"draft": flags["draft"] or "auto"})
+        flags = load_settings(**flags).model_dump(include=set(_FLAGS))
+    # Verbs that measure have no prompt cache: their prompts are to be decoded.
+    cache = flags["prompt_cache"] if "prompt_cache" in params else None
+    return {**params, **flags, "draft": flags["draft"] or "auto", "prompt_cache": cache}
 
 
 def uses_model(drafter: str) -> bool:

@@ -186,31 +186,18 @@ def serve(context: typer.Context) -> int:
 
 def _check(params: dict[str, Any], models: int) -> None:
     """Refuse options that exclude each other."""
-    several = models > 1
-    for refused, why in (
-        (
-            params["session"] is not None and (params["parallel"] or 1) > 1,
+    if params["session"] is not None and (params["parallel"] or 1) > 1:
+        raise UsageError(
             "--session saves one conversation at a time and does not work with --parallel. Leave "
-            "out one of them, or use --prompt-cache SIZE, which saves all conversations.",
-        ),
-        *(
-            (
-                several and params[name],
-                f"{what} goes with one model. Give one -m, or leave out --{name}.",
-            )
-            for name, what in (
-                ("session", "A session"),
-                ("lora", "An adapter"),
-                ("mmproj", "A projector"),
-            )
-        ),
-        (
-            several and params["draft"] not in (None, "auto", "none", "self"),
-            "A draft model goes with one model. Give several models -d auto, or none.",
-        ),
-    ):
-        if refused:
-            raise UsageError(why)
+            "out one of them, or use --prompt-cache SIZE, which saves all conversations."
+        )
+    if models == 1:
+        return
+    for name, what in (("session", "A session"), ("lora", "An adapter"), ("mmproj", "A projector")):
+        if params[name]:
+            raise UsageError(f"{what} goes with one model. Give one -m, or leave out --{name}.")
+    if params["draft"] not in (None, "auto", "none", "self"):
+        raise UsageError("A draft model goes with one model. Give several models -d auto, or none.")
 
 
 def _of_models(

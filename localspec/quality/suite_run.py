@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from localspec.decoding.params import SamplingParams
+from localspec.decoding.rules import LOSSY
 from localspec.drafters.options import Drafting
 from localspec.quality.items import SuiteItem
-from localspec.verify.subject import LONGEST, PLAIN, Subject, measure
+from localspec.verify.subject import LONGEST, Subject, measure
 
 _SIZES = (2, 4, 8)
 _MEASURED = 2
@@ -34,11 +35,15 @@ class ItemDifference:
 class Way:
     """Answers of one way: which are right, and where greedy ones differ from plain ones."""
 
-    lossless: bool = True
+    drafting: Drafting
     right: list[bool] = field(default_factory=list)
     tokens: int = 0
     seconds: float = 0.0
     differences: list[ItemDifference] = field(default_factory=list)
+
+    @property
+    def lossless(self) -> bool:
+        return self.drafting.rule not in LOSSY
 
     @property
     def speed(self) -> float:
@@ -47,7 +52,7 @@ class Way:
 
 @dataclass(slots=True)
 class SuiteOutcome:
-    """All ways over the same questions; `noise` is how far rounding moves logits."""
+    """All ways over the same questions, `plain` first; `noise` is how far rounding moves logits."""
 
     ways: dict[str, Way]
     noise: float = 0.0
@@ -92,54 +97,39 @@ class SuiteOutcome:
 def examine(
     subject: Subject,
     items: Sequence[SuiteItem],
-    ways: dict[str, Drafting],
     sampling: SamplingParams,
     outcome: SuiteOutcome,
-    tell: Callable[[str], None],
 ) -> None:
-    """Answer every question plainly and in every way, into `outcome`; an exception of `tell` ends
-    it. `sampling` has a seed.
-    """
+    """Answer every question in every way of `outcome`, into it; `sampling` has a seed."""
     for number, item in enumerate(items):
-        tell(f"question {number + 1} of {len(items)}")
+        subject.tell(f"question {number + 1} of {len(items)}")
         prompt = tuple(subject.tokens([{"role": "user", "content": item.prompt}]))
         if len(prompt) + item.most > subject.engine.context_length:
             continue
         if sampling.greedy and number < _MEASURED:
-            answer = subject.plain(prompt[-LONGEST:], 24)
+            plainly = subject.plain(prompt[-LONGEST:], 24)
             for size in _SIZES:
                 if size <= subject.limits.max_draft + 1:
-                    outcome.noise = max(outcome.noise, *measure(subject, answer, size), 0.0)
-        plain = _answer(subject, outcome.ways["plain"], item, prompt, PLAIN, sampling)
-        found = {"plain": plain}
-        for name, drafting in ways.items():
-            found[name] = _answer(subject, outcome.ways[name], item, prompt, drafting, sampling)
+                    outcome.noise = max(outcome.noise, *measure(subject, plainly, size), 0.0)
+        found = {
+            name: subject.answer(prompt, item.most, way.drafting, sampling=sampling)
+            for name, way in outcome.ways.items()
+        }
         # Judged when all have answered, so that a stop leaves them level.
-        right = {name: item.right(text) for name, (_, text) in found.items()}
-        for name, (tokens, _) in found.items():
+        right = {name: item.right(answer.text) for name, answer in found.items()}
+        plain = found["plain"].tokens
+        for name, answer in found.items():
             way = outcome.ways[name]
             way.right.append(right[name])
-            if sampling.greedy and tokens != plain[0]:
-                place, gap = subject.parting(prompt, plain[0], tokens)
+            way.tokens += sum(len(step.tokens) for step in answer.steps[1:])
+            way.seconds += sum(step.seconds for step in answer.steps[1:])
+            if sampling.greedy and answer.tokens != plain:
+                place, gap = subject.parting(prompt, plain, answer.tokens)
                 way.differences.append(
                     ItemDifference(item.id, place, gap, right["plain"], right[name])
                 )
         outcome.items += 1
     outcome.complete = True
-
-
-def _answer(
-    subject: Subject,
-    way: Way,
-    item: SuiteItem,
-    prompt: tuple[int, ...],
-    drafting: Drafting,
-    sampling: SamplingParams,
-) -> tuple[tuple[int, ...], str]:
-    answer = subject.answer(prompt, item.most, drafting, sampling=sampling)
-    way.tokens += sum(len(step.tokens) for step in answer.steps[1:])
-    way.seconds += sum(step.seconds for step in answer.steps[1:])
-    return answer.tokens, answer.text
 
 
 def wilson(right: int, total: int) -> tuple[float, float]:

@@ -12,7 +12,7 @@ import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
 from localspec.quality.items import SuiteItem
 from localspec.quality.suite_run import ItemDifference, SuiteOutcome, Way, examine, text, wilson
-from localspec.verify.subject import GREEDY, Subject
+from localspec.verify.subject import GREEDY, PLAIN, Subject
 from tests.cli.conftest import Cli, cli
 
 __all__ = ["cli"]
@@ -30,15 +30,8 @@ def engine() -> Iterator[Engine]:
 
 
 def asked(engine: Engine, drafting: Drafting, sampling: SamplingParams = GREEDY) -> SuiteOutcome:
-    outcome = SuiteOutcome({"plain": Way(), "here": Way()})
-    examine(
-        Subject(engine, lambda text: None),
-        ITEMS,
-        {"here": drafting},
-        sampling,
-        outcome,
-        lambda text: None,
-    )
+    outcome = SuiteOutcome({"plain": Way(PLAIN), "here": Way(drafting)})
+    examine(Subject(engine, lambda text: None), ITEMS, sampling, outcome)
     return outcome
 
 
@@ -80,7 +73,11 @@ def test_sampled_answers_are_scored_and_not_compared(engine: Engine) -> None:
 
 def test_a_lossy_way_may_part_and_a_gap_within_rounding_is_no_fault() -> None:
     far, near = (ItemDifference("one", 3, gap, True, False) for gap in (2.0, 0.1))
-    ways = {"plain": Way(), "near": Way(differences=[near]), "typical": Way(False, [], 0, 0, [far])}
+    ways = {
+        "plain": Way(PLAIN),
+        "near": Way(Drafting(), differences=[near]),
+        "typical": Way(Drafting(rule="typical"), differences=[far]),
+    }
     outcome = SuiteOutcome(ways, noise=0.5)
     assert outcome.faults == []
     told = text("tales", outcome.as_dict())
