@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -52,7 +51,7 @@ def list_models(context: typer.Context, words: Words = None) -> int:
     usable = [model for model in found if model.problem is None]
     others = [model for model in found if model.problem is not None]
     if console.json:
-        console.answer_json({"models": [as_json(one) for one in (found if everything else usable)]})
+        console.answer_json({"models": found if everything else usable})
         return 0
     if usable:
         console.answer(_table(usable))
@@ -68,10 +67,6 @@ def list_models(context: typer.Context, words: Words = None) -> int:
             f"{files} left out that cannot generate text; --all shows them with the reason."
         )
     return 0
-
-
-def as_json(model: LocalModel) -> dict[str, Any]:
-    return dataclasses.asdict(model) | {"path": str(model.path)}
 
 
 def _matches(model: LocalModel, words: list[str] | tuple[()]) -> bool:

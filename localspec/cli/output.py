@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import io
 import json
@@ -89,9 +90,10 @@ class Console:
             raise lost(error) from None
 
     def answer_json(self, value: Any) -> None:
-        text = json.dumps(value, ensure_ascii=False)
+        """Print JSON values, and among them records and paths."""
+        text = json.dumps(value, ensure_ascii=False, default=_json_value)
         if not text.isprintable():  # what steers a terminal, or a file's name that is not UTF-8
-            text = json.dumps(value)
+            text = json.dumps(value, default=_json_value)
         self.answer(text + "\n")
 
     def result(self, record: Any, text: str) -> None:
@@ -213,6 +215,10 @@ def lost(error: OSError) -> OutputLost:
         f"Standard output cannot be written: {error.strerror} ({code}). "
         "Make room, or send it elsewhere."
     )
+
+
+def _json_value(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else dataclasses.asdict(value)
 
 
 def _discard(stream: TextIO) -> None:

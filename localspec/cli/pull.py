@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -91,9 +90,8 @@ def _draft(reference: str, console: Console) -> str | None:
 
 def _print(console: Console, pulled: list[Pulled]) -> None:
     if console.json:
-        records = [_record(one) for one in pulled]
-        result = {"model": records[0], "draft": records[1] if len(records) > 1 else None}
-        console.answer_json(result)
+        model, draft = (*pulled, None)[:2]
+        console.answer_json({"model": model, "draft": draft})
         return
     for one in pulled:
         console.answer(f"{one.path}\n")
@@ -103,11 +101,6 @@ def _print(console: Console, pulled: list[Pulled]) -> None:
             console.notice(f"{one.reference} is here, {gigabytes(one.size)} ({news}).")
     with_draft = f" -d {pulled[1].reference}" if len(pulled) > 1 else ""
     console.notice(f"Run it with 'localspec run -m {pulled[0].reference}{with_draft}'.")
-
-
-def _record(one: Pulled) -> dict[str, Any]:
-    values = dataclasses.asdict(one)
-    return values | {"path": str(one.path), "files": [str(path) for path in one.files]}
 
 
 _SECONDS_BETWEEN_LINES = 10.0

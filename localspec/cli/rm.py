@@ -47,8 +47,7 @@ def rm(context: typer.Context, reference: Reference) -> int:
         return 0
     planned.execute()
     if console.json:
-        result = {"removed": [str(path) for path in planned.files], "freed": planned.freed}
-        console.answer_json(result)
+        console.answer_json({"removed": planned.files, "freed": planned.freed})
     else:
         console.notice(f"{planned.what} is removed; {gigabytes(planned.freed)} are free again.")
     return 0

@@ -142,7 +142,7 @@ def _draft(candidate: DraftCandidate) -> dict[str, Any]:
     return {
         "reference": candidate.reference,
         "name": candidate.model.name,
-        "path": str(candidate.model.path),
+        "path": candidate.model.path,
         "usable": candidate.usable,
         "why_not": candidate.why_not,
         "warnings": [c.evidence for c in candidate.verdict.warnings] if candidate.verdict else [],
