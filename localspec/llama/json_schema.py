@@ -128,6 +128,8 @@ def _as_one(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
     objects = [beside, *(_named(one, root) for one in options)]
     names = [name for one in objects for name in one.get("properties", ())]
     plain = all(one.keys() - _ANNOTATIONS - _ROOT <= _MERGED for one in objects)
+    kinds = [one["type"] for one in objects if "type" in one]
+    plain = plain and all(kind == "object" for kind in kinds) and bool(kinds or names)
     if not plain or len({*names}) < len(names):
         return part
     properties = [one.get("properties", {}) for one in objects]

@@ -47,6 +47,8 @@ NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
         ),
         ({**NESTED, "$ref": "#/$defs/a~1b"}, ["3"], ["null"]),
         ({**NESTED, "$ref": "#/$defs/c~0d"}, ["null"], ["3"]),
+        ({**NESTED, "allOf": [{"$ref": "#/$defs/a~1b"}, {"title": "T"}]}, ["3"], ["{}", "null"]),
+        ({"allOf": [{"type": ["object", "null"]}, {"title": "T"}]}, ["null", "{}"], ["3"]),
         ({"properties": {"$ref": {"type": "string"}}}, ['{"$ref":"a"}'], ['{"$ref":1}']),
         ({"type": "string", "maxLength": 2000}, [f'"{"a" * 2000}"'], [f'"{"a" * 2001}"']),
         (
