@@ -16,7 +16,6 @@ from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import NativeError
 from localspec.prompting.prompt import Tokens
 from localspec.verify.checks import Deadline, Effort, Outcome, beyond, left_out
-from localspec.verify.greedy import PlainReference
 from localspec.verify.subject import Best, PlainAnswer, Subject
 
 MARGIN = 2.0
@@ -35,16 +34,14 @@ Found = tuple[str, float]
 """What happened to the cache, and how far a row after it is from the fresh one."""
 
 
-def check_cache_state(
-    subject: Subject, reference: PlainReference, effort: Effort, deadline: Deadline
-) -> Outcome:
+def check_cache_state(subject: Subject, effort: Effort, deadline: Deadline) -> Outcome:
     """Rejections, trees, cancelled answers, and prompts that begin like others."""
     found: dict[str, list[float]] = defaultdict(list)
     fresh, wrong = list[float](), list[float]()
     failed: dict[str, str] = {}  # by what was tried
     only_rounding = True
     # Each text is read a dozen times over for every way: short ones.
-    answers = sorted(reference.answers, key=lambda answer: len(answer.prompt))[: 1 + effort.answers]
+    answers = sorted(subject.answers, key=lambda answer: len(answer.prompt))[: 1 + effort.answers]
     ways, asked = list(subject.ways()), list[str]()
     for number, name in deadline.within(product(range(len(answers)), ways)):
         answer, where = answers[number], f"caches, text {number + 1} of {len(answers)}"
@@ -73,7 +70,7 @@ def check_cache_state(
         except NativeError as error:  # what is left in a cache may make llama.cpp refuse a pass
             failed[f"An answer by {name} ended in an error"] = str(error)
     subject.engine.clear()
-    rounding = MARGIN * max([reference.noise, *fresh])
+    rounding = MARGIN * max([subject.noise, *fresh])
     limits = dict.fromkeys(found, rounding)
     if wrong and only_rounding:
         # A committed branch leaves cells in another order, in which sums round otherwise. It has

@@ -14,16 +14,21 @@ from localspec.llama.options import ModelOptions
 from localspec.verify.cache_state import check_cache_state
 from localspec.verify.certificate import Certificate, adapters_of, files_of
 from localspec.verify.checks import Deadline, Effort, Outcome
-from localspec.verify.greedy import PlainReference, check_greedy
+from localspec.verify.greedy import check_greedy
 from localspec.verify.sampled import check_sampled
 from localspec.verify.subject import Subject
 from localspec.verify.under_grammar import check_grammar
 
-CHECKS = ("greedy", "sampled", "KV cache", "grammar")
+CHECKS: dict[str, tuple[Callable[[Subject, Effort, Deadline], Outcome], float]] = {
+    "greedy": (check_greedy, 0.45),
+    "sampled": (check_sampled, 0.7),
+    "KV cache": (check_cache_state, 0.9),
+    "grammar": (check_grammar, 1.0),
+}
+"""By name: a check, and when it should be over, as a share of all the time. The first one leaves
+in the `Subject` what the others go by."""
 LEAST_CONTEXT = 512
 """Tokens: a prompt has a quarter of it at most, an answer up to 128."""
-_UNTIL = {"greedy": 0.45, "sampled": 0.7, "KV cache": 0.9, "grammar": 1.0}
-"""When each check should be over, as a share of all the time."""
 
 
 def begun(engine: Engine, options: ModelOptions, effort: Effort, command: str) -> Certificate:
@@ -54,7 +59,7 @@ def begun(engine: Engine, options: ModelOptions, effort: Effort, command: str) -
             "lora": adapters_of(options.adapters),
             "lora_draft": adapters_of(options.draft_adapters),
         },
-        missing=CHECKS,
+        missing=tuple(CHECKS),
     )
 
 
@@ -64,27 +69,12 @@ def examine(
     """Do the checks, and note each in the certificate as soon as it is done. `tell` may raise
     KeyboardInterrupt; the certificate has what was done until then."""
     subject, started = Subject(engine, tell), perf_counter()
-    reference = PlainReference()
-
-    def deadline(check: str) -> Deadline:
-        if effort.seconds is None:
-            return Deadline(None)
-        return Deadline(_UNTIL[check] * effort.seconds - (perf_counter() - started))
-
-    def greedy() -> Outcome:
-        nonlocal reference
-        outcome, reference = check_greedy(subject, effort, deadline("greedy"))
-        return outcome
-
-    checks: dict[str, Callable[[], Outcome]] = {
-        "greedy": greedy,
-        "sampled": lambda: check_sampled(subject, reference.answers, effort, deadline("sampled")),
-        "KV cache": lambda: check_cache_state(subject, reference, effort, deadline("KV cache")),
-        "grammar": lambda: check_grammar(subject, effort, deadline("grammar"), reference.noise),
-    }
-    for name in CHECKS:
+    for name, (check, until) in CHECKS.items():
+        left = None
+        if effort.seconds is not None:
+            left = until * effort.seconds - (perf_counter() - started)
         try:
-            outcome = checks[name]()
+            outcome = check(subject, effort, Deadline(left))
         except Cancelled:
             raise KeyboardInterrupt from None
         except Exception as error:

@@ -35,25 +35,13 @@ class WayComparison:
     divergences: list[Divergence] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class PlainReference:
-    """What other checks go by: plain answers, and how far rounding moved rows, in logits."""
-
-    answers: tuple[PlainAnswer, ...] = ()
-    moved: tuple[float, ...] = ()
-
-    @property
-    def noise(self) -> float:
-        return max(self.moved, default=0.0)
-
-
-def check_greedy(
-    subject: Subject, effort: Effort, deadline: Deadline
-) -> tuple[Outcome, PlainReference]:
+def check_greedy(subject: Subject, effort: Effort, deadline: Deadline) -> Outcome:
     """Every prompt: plain decoding, its rounding, and every way beside it."""
     ways = subject.ways()
     compared = {name: WayComparison() for name in ways}
-    chunks, moved, answers = WayComparison(), list[float](), list[PlainAnswer]()
+    chunks, answers, moved = WayComparison(), subject.answers, subject.moved
+    answers.clear()
+    moved.clear()
     prompts = subject.prompts(effort.prompts)
     possible = [size for size in effort.sizes if size <= subject.limits.max_draft + 1]
     for number, name in deadline.within(product(range(len(prompts)), ways)):
@@ -73,8 +61,7 @@ def check_greedy(
         compared[name].tested += answer.tested
         compared[name].accepted += answer.accepted
     complete = all(one.answers == len(prompts) for one in compared.values())
-    reference = PlainReference(tuple(answers), tuple(moved))
-    return _outcome(subject, compared, chunks, reference, complete=complete), reference
+    return _outcome(subject, compared, chunks, complete=complete)
 
 
 def _add(
@@ -95,11 +82,10 @@ def _outcome(
     subject: Subject,
     compared: dict[str, WayComparison],
     chunks: WayComparison,
-    reference: PlainReference,
     *,
     complete: bool,
 ) -> Outcome:
-    noise, rows = reference.noise, len(reference.moved)
+    noise, rows = subject.noise, len(subject.moved)
     limit = subject.limit(noise)
     faults = [
         f"{name} differs from plain decoding at token {one.position} of prompt {one.prompt}, where "
@@ -108,7 +94,7 @@ def _outcome(
         for one in comparison.divergences
         if not one.gap <= limit
     ]
-    moved = sum(distance > 0.0 for distance in reference.moved)
+    moved = sum(distance > 0.0 for distance in subject.moved)
     if subject.same_bits and moved:
         faults.append(
             f"{moved} of {rows} rows differ in passes of other shapes, by {noise:.4f} at most: "

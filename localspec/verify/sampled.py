@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from itertools import product
+from itertools import count, islice, product
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from localspec.drafters.composition import compose, sources
 from localspec.drafters.options import Drafting
 from localspec.policy.profile import PairProfile
 from localspec.verify.checks import Deadline, Effort, Outcome, left_out
-from localspec.verify.subject import PlainAnswer, Subject
+from localspec.verify.subject import Subject
 
 SAMPLING = SamplingParams(temperature=0.8, top_k=6, top_p=0.95, min_p=0.0)
 """Few tokens can follow each, so that a small bias shows."""
@@ -43,10 +43,14 @@ Pair = tuple[int, int]
 
 
 @dataclass(slots=True)
-class PairSample:
-    """Pairs of tokens of one way behind one text."""
+class WaySample:
+    """What one way gave: pairs of tokens, by the text before them."""
 
-    seen: Counter[Pair] = field(default_factory=Counter)
+    drafting: Drafting
+    profile: PairProfile
+    seen: defaultdict[tuple[int, ...], Counter[Pair]] = field(
+        default_factory=lambda: defaultdict(Counter)
+    )
     tested: int = 0
     accepted: int = 0
 
@@ -100,69 +104,57 @@ def sampled_ways(subject: Subject) -> dict[str, Drafting]:
     return found
 
 
-def check_sampled(
-    subject: Subject, answers: Sequence[PlainAnswer], effort: Effort, deadline: Deadline
-) -> Outcome:
+def check_sampled(subject: Subject, effort: Effort, deadline: Deadline) -> Outcome:
     """Sample two tokens after many texts, in every way, and count."""
     sampler = Sampler(SAMPLING, subject.engine.model.vocabulary.size)
     looking = deadline.share(_LOOKING)
-    places = sampling_places(subject, answers, sampler, effort.places, looking)
-    ways = sampled_ways(subject)
-    profiles = {name: _profile(subject) for name in ways}
-    samples = {(name, place): PairSample() for name in ways for place in places}
+    places = sampling_places(subject, sampler, effort.places, looking)
+    ways = {
+        name: WaySample(each, _profile(subject)) for name, each in sampled_ways(subject).items()
+    }
     expected: dict[tuple[int, ...], dict[Pair, float]] = {}
     rounds = max(1, effort.samples // _ROUND)
     complete = bool(places) and (len(places) == effort.places or not looking.over)
-    for number, place in enumerate(deadline.within(places)):
+    seeds = count(SEED << 32)
+    for number, place in enumerate(deadline.within(places), 1):
         # A place at a time, for the rows behind it are kept while it lasts.
-        level = deadline.share(1.0 / (len(places) - number))
+        level = deadline.share(1.0 / (len(places) + 1 - number))
         target = PlainRows(subject, place)
         expected[place] = _expected(target, sampler)
         done = 0
-        for turn in level.within(range(rounds)):
-            for way, (name, drafting) in enumerate(ways.items()):
-                subject.tell(f"sampled, place {number + 1} of {len(places)}: {name}")
-                first = ((number * rounds + turn) * len(ways) + way) * _ROUND
-                sample = samples[name, place]
-                for seed in range(first, first + _ROUND):
-                    random = SeededRandom((SEED << 32) + seed)
-                    _draw(subject, target, place, sampler, drafting, profiles[name], random, sample)
+        for _ in level.within(range(rounds)):
+            for name, way in ways.items():
+                subject.tell(f"sampled, place {number} of {len(places)}: {name}")
+                for seed in islice(seeds, _ROUND):
+                    _draw(subject, target, sampler, way, SeededRandom(seed))
             done += 1
         complete = complete and done == rounds
     complete = complete and len(expected) == len(places)
     reject = REJECT / (2 * len(ways))
-    by_chance = {  # all ways have as many samples of a place
-        place: Place(found, samples[next(iter(ways)), place].seen.total(), int(_DRAWS / reject))
+    any_way = next(iter(ways.values()))  # all have as many samples of a place
+    by_chance = {
+        place: Place(found, any_way.seen[place].total(), int(_DRAWS / reject))
         for place, found in expected.items()
     }
-    judged = {
-        name: _judged([(samples[name, place], found) for place, found in by_chance.items()])
-        for name in ways
-    }
+    judged = {name: _judged(way, by_chance) for name, way in ways.items()}
     subject.engine.clear()
     return _outcome(judged, len(expected), reject, complete)
 
 
 def _draw(
-    subject: Subject,
-    target: PlainRows,
-    place: Sequence[int],
-    sampler: Sampler,
-    drafting: Drafting,
-    profile: PairProfile,
-    random: SeededRandom,
-    sample: PairSample,
+    subject: Subject, target: PlainRows, sampler: Sampler, way: WaySample, random: SeededRandom
 ) -> None:
     """Two tokens, as an answer of `Engine` begins, but with drafts in the first step."""
+    place = target.base
     limit = len(place) + 2 + DEPTH
     session = Session(place[:-1], sampler, random, limit=limit, ends=lambda token: False)
     session.extend([place[-1]], None)  # nothing is drafted before the first token of an answer
     session.limit = min(session.limit, subject.limits.capacity)
-    rule = acceptance_rule(drafting.rule, greedy=False)
+    rule = acceptance_rule(way.drafting.rule, greedy=False)
     planner, drafter = compose(
-        drafting,
+        way.drafting,
         subject.parts,
-        profile,
+        way.profile,
         subject.limits,
         greedy=False,
         trees=rule.trees,
@@ -174,10 +166,10 @@ def _draw(
     with closing(drive(session, requests, target)) as steps:
         while len(session.context) < len(place) + 2:
             step = next(steps)
-            sample.tested += len(step.tested_nodes)
-            sample.accepted += len(step.accepted_nodes)
+            way.tested += len(step.tested_nodes)
+            way.accepted += len(step.accepted_nodes)
     first, second = session.context[len(place) : len(place) + 2]
-    sample.seen[first, second] += 1
+    way.seen[place][first, second] += 1
 
 
 def _profile(subject: Subject) -> PairProfile:
@@ -200,24 +192,18 @@ def _expected(target: PlainRows, sampler: Sampler) -> dict[Pair, float]:
     return found
 
 
-def _judged(found: Sequence[tuple[PairSample, Place]]) -> Judged:
+def _judged(way: WaySample, places: Mapping[tuple[int, ...], Place]) -> Judged:
     chance, seen = np.zeros((2, 1)), np.zeros((2, 1))
-    impossible = 0
-    for sample, place in found:
-        counts = np.array([sample.seen[pair] for pair in place.pairs])
-        impossible += sample.seen.total() - int(counts.sum())
+    samples = impossible = 0
+    for text, place in places.items():
+        counts = np.array([way.seen[text][pair] for pair in place.pairs])
+        samples += way.seen[text].total()
+        impossible += way.seen[text].total() - int(counts.sum())
         chance = chance + place.chance
         seen[:, 0] += place.statistics(counts)
     # Monte Carlo p-values (Barnard 1963): exact for any number of draws.
     firsts, pairs = (1 + (chance >= seen).sum(axis=1)) / (1 + chance.shape[1])
-    return Judged(
-        sum(sample.seen.total() for sample, _ in found),
-        float(firsts),
-        float(pairs),
-        impossible,
-        sum(sample.tested for sample, _ in found),
-        sum(sample.accepted for sample, _ in found),
-    )
+    return Judged(samples, float(firsts), float(pairs), impossible, way.tested, way.accepted)
 
 
 def _outcome(judged: dict[str, Judged], places: int, reject: float, complete: bool) -> Outcome:
@@ -263,20 +249,16 @@ _STEP = 3
 
 
 def sampling_places(
-    subject: Subject,
-    answers: Sequence[PlainAnswer],
-    sampler: Sampler,
-    count: int,
-    deadline: Deadline,
+    subject: Subject, sampler: Sampler, most: int, deadline: Deadline
 ) -> list[tuple[int, ...]]:
     """Token ids of texts: a prompt with a plain answer, and a phrase of that answer once more.
     Chosen by the target's probabilities alone; those where the n-gram's proposal is unlikely come
     last."""
     found, spare = list[tuple[int, ...]](), list[tuple[int, ...]]()
     ends = subject.engine.model.vocabulary.ends
-    longest = max((len(answer.tokens) for answer in answers), default=0)
-    for start, answer in product(range(0, longest, _STEP), answers):
-        if len(found) == count or (found and deadline.over):
+    longest = max((len(answer.tokens) for answer in subject.answers), default=0)
+    for start, answer in product(range(0, longest, _STEP), subject.answers):
+        if len(found) == most or (found and deadline.over):
             break
         said = answer.tokens[:-1] if ends(answer.tokens[-1]) else answer.tokens
         if len(said) <= max(start + _PHRASE + 1, 2 * _PHRASE):
@@ -288,7 +270,7 @@ def sampling_places(
         p = sampler.distribution(subject.row(place))
         if p.probs.max() <= MOST:
             (found if p.prob(said[start + _PHRASE]) >= LEAST else spare).append(place)
-    return [*found, *spare][:count]
+    return [*found, *spare][:most]
 
 
 _PLAIN, _TOKEN = 1.0, 0.001
@@ -302,7 +284,7 @@ class PlainRows:
 
     def __init__(self, subject: Subject, base: Sequence[int]) -> None:
         self._subject = subject
-        self._base = list(base)
+        self.base = tuple(base)
         self._rows: dict[tuple[int, ...], Row] = {}
         self.clock = 0.0
         subject.engine.clear()
@@ -315,13 +297,13 @@ class PlainRows:
         if found is None:
             if key and key[:-1] not in self._rows:
                 self.row(key[:-1])  # so that the last pass is one over a single token
-            text = [*self._base, *key]
+            text = [*self.base, *key]
             self._subject.target.rollback(text[:-1])
             found = self._rows[key] = np.array(self._subject.row(text))
         return found
 
     def forward(self, request: PassRequest) -> PassResult:
-        tail, tree = tuple(request.context[len(self._base) :]), request.tree
+        tail, tree = tuple(request.context[len(self.base) :]), request.tree
         rows = [self.row(tail)]
         rows += [self.row((*tail, *tree.path_tokens(node))) for node in range(len(tree))]
         seconds = seconds_of(len(rows))

@@ -90,7 +90,8 @@ class SubjectAnswer:
 class Subject:
     """An engine under examination; no one else may use it meanwhile. `tell` is called with what is
     going on, and raises KeyboardInterrupt to stop. `same_bits`: whether every row has to have the
-    same bits as plain decoding's."""
+    same bits as plain decoding's; `answers`, `moved`: what the other checks go by, plain answers
+    and how far rounding moved rows, in logits."""
 
     def __init__(self, engine: Engine, tell: Callable[[str], None]) -> None:
         self.engine = engine
@@ -99,6 +100,8 @@ class Subject:
         self.learned = engine.learned  # looks for learned texts, which decide what can draft
         self.same_bits = engine.batch_invariant
         self.parts, self.limits = engine._parts, engine._limits
+        self.answers = list[PlainAnswer]()
+        self.moved = list[float]()
 
     def tell(self, text: str) -> None:
         """Say what is going on."""
@@ -108,6 +111,10 @@ class Subject:
     def go_on(self) -> None:
         """Called between two steps, as an answer may take minutes."""
         self._tell(self._told)
+
+    @property
+    def noise(self) -> float:
+        return max(self.moved, default=0.0)
 
     def limit(self, noise: float) -> float:
         """How far apart logits may be that rounding exchanged, where it moves them by `noise`."""

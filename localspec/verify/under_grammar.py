@@ -24,10 +24,9 @@ SEED = 11
 _TOKENS = 48
 
 
-def check_grammar(subject: Subject, effort: Effort, deadline: Deadline, noise: float) -> Outcome:
-    """Greedy answers against plain ones, and sampled ones, of every way. `noise`: logits that
-    rounding may move; see `Subject.limit`."""
-    faults, gaps, limit = list[str](), list[float](), subject.limit(noise)
+def check_grammar(subject: Subject, effort: Effort, deadline: Deadline) -> Outcome:
+    """Greedy answers against plain ones, and sampled ones, of every way."""
+    faults, gaps, limit = list[str](), list[float](), subject.limit(subject.noise)
     tested = accepted = 0
     ways, asked, plain = subject.ways(), list[str](), list[SubjectAnswer]()
     for number, name in deadline.within(product(range(effort.answers), ways)):

@@ -71,7 +71,7 @@ def test_a_certificate_is_written_and_compared(
 def test_a_broken_build_ends_with_1_and_says_where(
     cli: Cli, pair: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(examination, "CHECKS", ("greedy",))
+    monkeypatch.setattr(examination, "CHECKS", {"greedy": examination.CHECKS["greedy"]})
     monkeypatch.setattr("localspec.decoding.rules.GreedyMatch", AlwaysAccepts)
     result = cli("verify", *pair, "--quick", "--json")
     assert result.code == 1
@@ -88,13 +88,13 @@ def test_interrupted_keeps_what_was_done(
     def interrupted(*_: object) -> Outcome:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(examination, "check_sampled", interrupted)
+    monkeypatch.setitem(examination.CHECKS, "sampled", (interrupted, 0.7))
     result = cli("verify", *pair, "--quick", "--out", str(tmp_path))
     assert result.code == 130
     found = json.loads((tmp_path / "certificate.json").read_text())
     assert found["verdict"] == "incomplete"
     assert [check["check"] for check in found["checks"]] == ["greedy"]
-    assert found["missing"] == list(examination.CHECKS[1:])
+    assert found["missing"] == list(examination.CHECKS)[1:]
 
 
 @pytest.mark.usefixtures("_little")
@@ -104,8 +104,7 @@ def test_an_answer_that_ends_in_an_error_is_a_fault(
     def failing(*_: object) -> Outcome:
         raise ValueError("token 5 is not allowed here")
 
-    monkeypatch.setattr(examination, "CHECKS", ("grammar",))
-    monkeypatch.setattr(examination, "check_grammar", failing)
+    monkeypatch.setattr(examination, "CHECKS", {"grammar": (failing, 1.0)})
     result = cli("verify", *pair, "--quick")
     assert result.code == 1
     assert "token 5 is not allowed here" in result.out
