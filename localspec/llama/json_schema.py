@@ -41,6 +41,7 @@ _UNENFORCED_FORMATS = frozenset(
         "json-pointer", "relative-json-pointer", "regex"
     )
 )  # fmt: skip
+_FORMATS = _ENFORCED_FORMATS | _UNENFORCED_FORMATS
 _IDLE: dict[str, tuple[tuple[str, ...], tuple[bool, ...]]] = {
     "if": (("then", "else"), ()),
     "then": (("if",), ()),
@@ -126,20 +127,19 @@ def _as_one(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
     if len(options) == 1 and not options[0].keys() & beside.keys() - _ANNOTATIONS:
         return {**options[0], **beside}
     objects = [beside, *(_named(one, root) for one in options)]
-    names = [name for one in objects for name in one.get("properties", ())]
-    plain = all(one.keys() - _ANNOTATIONS - _ROOT <= _MERGED for one in objects)
     kinds = [one["type"] for one in objects if "type" in one]
-    plain = plain and all(kind == "object" for kind in kinds) and bool(kinds or names)
-    if not plain or len({*names}) < len(names):
-        return part
     properties = [one.get("properties", {}) for one in objects]
-    required = [name for one in objects for name in one.get("required", ())]
-    return {
-        **beside,
-        "type": "object",
-        "properties": {name: value for one in properties for name, value in one.items()},
-        **({"required": required} if required else {}),
-    }
+    required = [one.get("required", []) for one in objects]
+    plain = all(one.keys() - _ANNOTATIONS - _ROOT <= _MERGED for one in objects)
+    plain &= all(kind == "object" for kind in kinds) and bool(kinds or any(properties))
+    if not plain or {*map(type, properties), *map(type, required)} != {dict, list}:
+        return part
+    merged = {name: value for one in properties for name, value in one.items()}
+    if len(merged) < sum(map(len, properties)):
+        return part
+    names = [name for one in required for name in one]
+    more = {"required": names} if names else {}
+    return {**beside, "type": "object", "properties": merged, **more}
 
 
 def _told_apart(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
@@ -313,8 +313,7 @@ def _without_idle(part: dict[str, Any]) -> dict[str, Any]:
         beside, anything = _IDLE.get(key, ((), ()))
         if (beside and not part.keys() & set(beside)) or any(value is one for one in anything):
             continue
-        known = value in _ENFORCED_FORMATS | _UNENFORCED_FORMATS if key == "format" else True
-        if isinstance(value, str) and not known:
+        if key == "format" and isinstance(value, str) and value not in _FORMATS:
             continue
         counts = key.startswith(("min", "max")) and isinstance(value, float)
         found[key] = int(value) if counts and value.is_integer() else value
@@ -371,7 +370,7 @@ def _loosened(part: dict[str, Any], left_out: set[str]) -> dict[str, Any]:
         gone |= {"minProperties"}
     if _inexact(part) is not None:
         gone |= part.keys() & {"const", "enum"}
-    if part.get("format") in _UNENFORCED_FORMATS:
+    if str(part.get("format")) in _UNENFORCED_FORMATS:
         gone |= {"format"}
     for name in ("minProperties", "maxProperties", "pattern", "patternProperties", "multipleOf"):
         if name in part and _compiled({name: part[name], **_beside(name, part)})[1] is not None:
