@@ -170,7 +170,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "chat": (927, 58),
     "cli": (5_403, 183),  # options of three peers, of on-policy rounds, of --check
     "decoding": (2_380, 96),  # protocol of caches; values of any type; drafts without a way on
-    "distill": (2_858, 165),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
+    "distill": (2_742, 153),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (270, 13),
     "drafters": (2_875, 71),  # the same
     "engine": (545, 10),  # the same; token ids are checked before llama.cpp reads them

@@ -238,7 +238,7 @@ def _run(console: Console, request: DistillRequest, record_only: bool) -> int:
     console.done(
         {
             "path": str(made.path),
-            "parameters": made.making.parameters,
+            "parameters": made.kind.parameters,
             "new": made.new,
             "curve": [asdict(point) for point in made.curve],
         },
@@ -268,7 +268,7 @@ def _outcome(made: Distilled) -> str:
     ahead = f" ({depths}, the nearest token first)" if depths else ""
     done = "Made" if made.new else "Nothing is left to train:"
     return (
-        f"{done} {made.path}\n{made.making.description}. On held-back answers its best token is "
+        f"{done} {made.path}\n{made.kind.description}. On held-back answers its best token is "
         f"the target's at {last.agreement:.3f} of the places{ahead}, and a drawn token is accepted "
         f"with probability {last.acceptance:.3f}{before}; {last.seconds / 60:.0f} min of training."
     )

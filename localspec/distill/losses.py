@@ -19,7 +19,7 @@ PIECE = 1 << 24
 """Logits at once: 64 MiB, and as much for their gradients."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Measured:
     """Sums over tokens. `loss`: nats, as trained on; `agreed`: how often p and q have the same
     likeliest token; `overlap`: Σ min(p, q) over these (Leviathan et al. 2023, section 3)."""
@@ -29,11 +29,13 @@ class Measured:
     agreed: int = 0
     overlap: float = 0.0
 
-    def add(self, other: Measured) -> None:
-        self.tokens += other.tokens
-        self.loss += other.loss
-        self.agreed += other.agreed
-        self.overlap += other.overlap
+    def __add__(self, other: Measured) -> Measured:
+        return Measured(
+            self.tokens + other.tokens,
+            self.loss + other.loss,
+            self.agreed + other.agreed,
+            self.overlap + other.overlap,
+        )
 
     @property
     def mean_loss(self) -> float:
@@ -60,6 +62,15 @@ class Wanted(NamedTuple):
         return Wanted(*(each[places] for each in self))
 
 
+@dataclass(frozen=True, slots=True)
+class Output:
+    """States [n, width], the matrix [vocabulary, width] that they meet, and what is wanted."""
+
+    states: Tensor
+    matrix: Tensor
+    wanted: Wanted
+
+
 def distance(logits: Tensor, wanted: Wanted, hard: float) -> tuple[Tensor, Measured]:
     """KL(p ‖ q) plus `hard` × cross entropy of the token that followed, summed over n places;
     `logits` [n, vocabulary] are the draft's."""
@@ -83,22 +94,20 @@ def distance(logits: Tensor, wanted: Wanted, hard: float) -> tuple[Tensor, Measu
     return loss, measured
 
 
-def in_pieces(
-    states: Tensor, matrix: Tensor, wanted: Wanted, hard: float, *, backward: bool
-) -> tuple[Tensor | None, Measured]:
-    """`distance` of states [n, width], some at a time: all logits would take gigabytes. `matrix`
-    [vocabulary, width]: its gradient is added to where `backward`. Returns the gradient of the mean
-    loss by the states (None without `backward`), and measurements."""
+def in_pieces(output: Output, hard: float, *, backward: bool) -> tuple[Tensor | None, Measured]:
+    """`distance` of states, some at a time: all logits would take gigabytes. The matrix's gradient
+    is added to where `backward`. Returns the gradient of the mean loss by the states (None without
+    `backward`), and measurements."""
     torch = torch_package()
-    count, size = len(states), max(1, PIECE // len(matrix))
+    count, size = len(output.states), max(1, PIECE // len(output.matrix))
     measured, gradients = Measured(), []
     for start in range(0, max(1, count), size):  # without any place the gradients are zeros
         here = slice(start, start + size)
-        piece = states[here].detach().requires_grad_(backward)
+        piece = output.states[here].detach().requires_grad_(backward)
         with torch.set_grad_enabled(backward):
-            loss, found = distance(piece @ matrix.T, wanted.at(here), hard)
+            loss, found = distance(piece @ output.matrix.T, output.wanted.at(here), hard)
             if backward:
                 (loss / max(1, count)).backward()
                 gradients.append(piece.grad)
-        measured.add(found)
+        measured += found
     return (torch.cat(gradients) if backward else None), measured

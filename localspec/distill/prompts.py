@@ -9,6 +9,7 @@ from pathlib import Path
 from localspec.bench.suites import prompt_lines
 from localspec.distill.recording import RecordedQuestion
 from localspec.errors import UsageError
+from localspec.llama.vocabulary import Vocabulary
 from localspec.prompting.prompt import Prompt, PromptBuilder
 from localspec.retrieval.texts import SkippedFiles, texts_in
 
@@ -64,17 +65,14 @@ def questions(
                 yield RecordedQuestion(tuple(tokens), turn)
 
 
-def pieces(
-    path: Path, tokenize: Callable[[str], list[int]], begins: Sequence[int], skipped: SkippedFiles
-) -> Iterator[RecordedQuestion]:
-    """The texts of a file or folder, a piece at a time. `tokenize`: text, without control tokens;
-    `begins`: what every piece follows: a BOS, where the model has one. A UsageError if there is no
-    such path."""
+def pieces(path: Path, vocabulary: Vocabulary, skipped: SkippedFiles) -> Iterator[RecordedQuestion]:
+    """The texts of a file or folder, a piece at a time, after a BOS where the model has one. A
+    UsageError if there is no such path."""
+    begins = (vocabulary.bos,) if vocabulary.adds_bos and vocabulary.bos >= 0 else ()
     for text in texts_in(path, skipped):
-        tokens = tokenize(text)
+        tokens = vocabulary.tokenize(text, special=False, add_bos=False)
         for start in range(0, len(tokens), PIECE):
             piece = tokens[start : start + PIECE]
-            before = tuple(begins) or (piece[0],)
             given = tuple(piece if begins else piece[1:])
             if len(given) >= LEAST:
-                yield RecordedQuestion(before, 0, given)
+                yield RecordedQuestion(begins or (piece[0],), 0, given)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,12 @@ import numpy.typing as npt
 from localspec.decoding.sampling import Rows
 from localspec.distill.trace import TraceRecord
 from localspec.llama.batch import PassPart
+from localspec.llama.model import Model
+from localspec.llama.options import ModelOptions
 from localspec.llama.shared_context import SharedContext
 
+SEATS = 24
+"""Answers at once."""
 HELD_BACK_SHARE = 0.05
 """Of the prompts, by their hash."""
 TEMPERATURES = (0.0, 0.7, 1.0)
@@ -71,6 +77,16 @@ def drawn(rows: Rows, temperature: float, random: np.random.Generator) -> int:
     return int(min(np.searchsorted(np.cumsum(p), random.random() * p.sum()), len(rows) - 1))
 
 
+@contextmanager
+def opened(path: Path, threads: int, context: int) -> Iterator[SharedContext]:
+    """A model that answers many questions at once, with up to `context` tokens for each."""
+    options = ModelOptions(parallel=SEATS, threads=threads)
+    with Model(path, options) as model:
+        options = replace(options, context=min(context, model.trained_context))
+        with closing(SharedContext(model, options, each=True)) as shared:
+            yield shared
+
+
 @dataclass(slots=True)
 class _Answer:
     """`text`: prompt and answer so far, or all of a given one that is read; `read` of it are."""
@@ -87,116 +103,98 @@ class _Answer:
     def said(self) -> Sequence[int]:
         return self.question.given or self.text[len(self.question.tokens) :]
 
+    def record(self) -> TraceRecord:
+        question = self.question
+        ids, log_p, rest = (np.concatenate(each) for each in zip(*self.rows, strict=True))
+        return TraceRecord(
+            question.key,
+            np.asarray(question.tokens, np.int64),
+            np.asarray(self.said, np.int64),
+            ids,
+            log_p,
+            rest,
+            question.held_back,
+            bool(question.given),
+        )
 
-class Recorder:
-    """Answers many prompts at once, with a lot of `context` for each. `k`: likeliest tokens to
-    keep; `longest`: tokens of an answer at most; `progress`: called after each answer with tokens
-    recorded so far."""
 
-    def __init__(
-        self,
-        context: SharedContext,
-        k: int,
-        *,
-        longest: int,
-        seed: int = 0,
-        temperatures: Sequence[float] = TEMPERATURES,
-        progress: Callable[[int], None] = lambda _: None,
-    ) -> None:
-        self._context, self._k, self._longest = context, k, longest
-        self._seed, self._temperatures, self._progress = seed, temperatures, progress
-        self.tokens = 0
+def recorded(
+    context: SharedContext,
+    questions: Iterable[RecordedQuestion],
+    k: int,
+    *,
+    longest: int,
+    seed: int = 0,
+    temperatures: Sequence[float] = TEMPERATURES,
+    known: Container[bytes] = (),
+    most: int | None = None,
+) -> Iterator[TraceRecord]:
+    """The answers, as they are finished, each with its `k` likeliest tokens; many are given at
+    once. Left out are questions whose key is `known`, and those without room for an answer.
+    `longest`: tokens of an answer at most; none begins after `most` tokens. Raises as
+    `SharedContext`."""
+    tokens = 0
 
-    def record(
-        self,
-        questions: Iterable[RecordedQuestion],
-        keys: Container[bytes],
-        append: Callable[[TraceRecord], object],
-        most: int | None = None,
-    ) -> None:
-        """Have questions answered whose key is not there yet, and each answer appended; none begins
-        after `most` tokens. Raises what `append` does, and as `SharedContext`."""
-        waiting = self._due(questions, keys, most)
-        seats = [self._context.lot(i).first for i in range(self._context.answers)]
-        at_work: list[_Answer] = []
-        while True:
-            while seats and (question := next(waiting, None)) is not None:
-                at_work.append(self._begun(question, seats.pop()))
-            if not at_work:
-                return
-            self._pass(at_work)
-            for answer in [one for one in at_work if self._over(one)]:
-                at_work.remove(answer)
-                self._context.drop(answer.sequence)
-                seats.append(answer.sequence)
-                append(_record(answer))
-                self.tokens += len(answer.said)
-                self._progress(self.tokens)
-
-    def _due(
-        self, questions: Iterable[RecordedQuestion], keys: Container[bytes], most: int | None
-    ) -> Iterator[RecordedQuestion]:
+    def due() -> Iterator[RecordedQuestion]:
         begun: set[bytes] = set()
         for question in questions:
-            if most is not None and self.tokens >= most:
+            if most is not None and tokens >= most:
                 return
-            room = self._context.capacity - len(question.tokens) - len(question.given)
-            if room < 1 or question.key in keys or question.key in begun:
-                continue
-            begun.add(question.key)
-            yield question
+            room = context.capacity - len(question.tokens) - len(question.given)
+            if room > 0 and question.key not in known and question.key not in begun:
+                begun.add(question.key)
+                yield question
 
-    def _begun(self, question: RecordedQuestion, sequence: int) -> _Answer:
-        seed = np.random.SeedSequence([self._seed, *question.key])
-        which = (question.digest[1] + question.turn) % len(self._temperatures)
-        random = np.random.Generator(np.random.PCG64(seed))
+    def begun(question: RecordedQuestion, sequence: int) -> _Answer:
+        random = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *question.key])))
+        which = (question.digest[1] + question.turn) % len(temperatures)
         text = [*question.tokens, *question.given[:-1]]
-        return _Answer(question, sequence, self._temperatures[which], random, text)
+        return _Answer(question, sequence, temperatures[which], random, text)
 
-    def _pass(self, at_work: list[_Answer]) -> None:
-        context = self._context
-        room, rows = context.batch - len(at_work), context.rows - len(at_work)
-        parts = []
-        for answer in at_work:
-            part = self._part(answer, 1 + max(0, room), 1 + max(0, rows))
-            room, rows = room - len(part.tokens) + 1, rows - max(0, part.outputs - 1)
-            parts.append(part)
-        found = context.decode(parts)
-        giving = [(answer, rows) for answer, rows in zip(at_work, found, strict=True) if len(rows)]
-        if not giving:
-            return
-        told = likeliest(np.concatenate([rows for _, rows in giving]), self._k)
-        ends = np.cumsum([len(rows) for _, rows in giving])[:-1]
-        split = zip(*(np.split(each, ends) for each in told), strict=True)
-        for (answer, logits), (ids, log_p, rest) in zip(giving, split, strict=True):
-            answer.rows.append((ids, log_p, rest))
-            if not answer.question.given:
-                answer.text.append(drawn(logits[-1], answer.temperature, answer.random))
-
-    def _part(self, answer: _Answer, room: int, rows: int) -> PassPart:
-        start, last = answer.read, len(answer.question.tokens) - 1
-        end = min(len(answer.text), start + room, max(start, last) + rows)
-        answer.read = end
-        outputs = max(0, end - max(start, last))
-        return PassPart(answer.text[start:end], range(start, end), ((answer.sequence,),), outputs)
-
-    def _over(self, answer: _Answer) -> bool:
+    def over(answer: _Answer) -> bool:
         said = answer.said
         if answer.question.given:
             return answer.read == len(answer.text)
-        full = len(answer.text) >= self._context.capacity or len(said) >= self._longest
-        return bool(said) and (full or self._context.model.vocabulary.ends(said[-1]))
+        full = len(answer.text) >= context.capacity or len(said) >= longest
+        return bool(said) and (full or context.model.vocabulary.ends(said[-1]))
+
+    waiting, at_work = due(), list[_Answer]()
+    seats = [context.lot(i).first for i in range(context.answers)]
+    while True:
+        while seats and (question := next(waiting, None)) is not None:
+            at_work.append(begun(question, seats.pop()))
+        if not at_work:
+            return
+        _pass(context, at_work, k)
+        for answer in [one for one in at_work if over(one)]:
+            at_work.remove(answer)
+            context.drop(answer.sequence)
+            seats.append(answer.sequence)
+            tokens += len(answer.said)
+            yield answer.record()
 
 
-def _record(answer: _Answer) -> TraceRecord:
-    ids, log_p, rest = (np.concatenate(each) for each in zip(*answer.rows, strict=True))
-    return TraceRecord(
-        answer.question.key,
-        np.asarray(answer.question.tokens, np.int64),
-        np.asarray(answer.said, np.int64),
-        ids,
-        log_p,
-        rest,
-        answer.question.held_back,
-        bool(answer.question.given),
-    )
+def _pass(context: SharedContext, at_work: list[_Answer], k: int) -> None:
+    room, rows = context.batch - len(at_work), context.rows - len(at_work)
+    parts = []
+    for answer in at_work:
+        start, last = answer.read, len(answer.question.tokens) - 1
+        most = max(start, last) + 1 + max(0, rows)
+        end = answer.read = min(len(answer.text), start + 1 + max(0, room), most)
+        outputs = max(0, end - max(start, last))
+        tokens, positions = answer.text[start:end], range(start, end)
+        parts.append(PassPart(tokens, positions, ((answer.sequence,),), outputs))
+        room, rows = room - len(tokens) + 1, rows - max(0, outputs - 1)
+    found = context.decode(parts)
+    giving = [
+        (answer, logits) for answer, logits in zip(at_work, found, strict=True) if len(logits)
+    ]
+    if not giving:
+        return
+    told = likeliest(np.concatenate([logits for _, logits in giving]), k)
+    ends = np.cumsum([len(logits) for _, logits in giving])[:-1]
+    split = zip(*(np.split(each, ends) for each in told), strict=True)
+    for (answer, logits), (ids, log_p, rest) in zip(giving, split, strict=True):
+        answer.rows.append((ids, log_p, rest))
+        if not answer.question.given:
+            answer.text.append(drawn(logits[-1], answer.temperature, answer.random))

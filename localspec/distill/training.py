@@ -16,8 +16,8 @@ import numpy.typing as npt
 import psutil
 
 from localspec.bench.scaled_gguf import Shape
-from localspec.distill import batches, losses, torch_room
-from localspec.distill.learners import Learner, TrainingBatch
+from localspec.distill import losses, torch_room
+from localspec.distill.kinds import Kind, TrainingBatch
 from localspec.distill.losses import Measured, Wanted
 from localspec.distill.rounds import OWN
 from localspec.distill.trace import Answers, Trace, TraceRecord
@@ -27,6 +27,8 @@ from localspec.errors import LocalspecError, UsageError
 from localspec.text import gigabytes
 
 BETAS, EPSILON, DECAY, CLIP = (0.9, 0.95), 1e-8, 0.01, 1.0
+MEANS = {"first": "exp_avg", "second": "exp_avg_sq"}
+"""Parts of a checkpoint, and as torch's AdamW names them."""
 WARM_UP, LAST = 0.03, 0.1
 """Shares: of the steps until the learning rate is reached, and of it that is left at the end."""
 MEASURED, LEAST = 6000, 1000
@@ -35,6 +37,8 @@ POINTS = 24
 """Measurements in a training, besides the first."""
 PART = 5
 """Trained tokens for one that is measured with, at least, but for LEAST."""
+WINDOW = 64
+"""Batches whose answers are sorted by length among one another, against padding."""
 PAUSE = 30.0
 """Seconds between checkpoints."""
 Tensor = Any
@@ -53,26 +57,42 @@ class TrainingProgress:
 
 
 OnProgress = Callable[[TrainingProgress], None]
-OwnTexts = Callable[[int, Callable[[], Weights]], Trace]
-MakesLearner = Callable[[Callable[[Array], Tensor]], Learner]
-
-
-def memory_needed(shape: Shape, parameters: int, tokens: int) -> int:
-    """Bytes, about: weights, gradients and two means; activations of a step. `shape`: the draft's,
-    or a head's target's; `parameters` are trained."""
-    state = 16 * parameters + 4 * (shape.parameters if parameters != shape.parameters else 0)
-    kept = 4 * tokens * shape.layers * (10 * shape.width + 4 * shape.feed_forward)
-    return state + kept + 4 * 4 * losses.PIECE
+OwnTexts = Callable[[int, Weights], Trace]
 
 
 def require_memory(shape: Shape, parameters: int, tokens: int) -> None:
-    """Raise a LocalspecError where it would not fit: the system would end the process."""
-    needed, free = memory_needed(shape, parameters, tokens), psutil.virtual_memory().available
+    """Raise a LocalspecError where it would not fit: the system would end the process. It takes
+    weights, gradients and two means of the `parameters` that are trained, and activations of a
+    step; `shape`: the draft's, or a head's target's."""
+    needed = 16 * parameters + 4 * (shape.parameters if parameters != shape.parameters else 0)
+    needed += 4 * tokens * shape.layers * (10 * shape.width + 4 * shape.feed_forward)
+    needed, free = needed + 4 * 4 * losses.PIECE, psutil.virtual_memory().available
     if needed > free:
         raise LocalspecError(
             f"Training this draft takes about {gigabytes(needed)} of memory, and {gigabytes(free)} "
             "are free. Take a smaller --shape or --batch, or close other programs."
         )
+
+
+def batches(lengths: Sequence[int], most: int, seed: int, number: int) -> list[list[int]]:
+    """Every answer once, as batches of indices into `lengths`; the same seed gives the same ones. A
+    batch has at most `most` tokens, padding included; a longer answer is a batch alone."""
+    random = np.random.Generator(np.random.PCG64([seed, number]))
+    order = random.permutation(len(lengths))
+    mean = max(1.0, float(np.mean(lengths))) if len(lengths) else 1.0
+    window = max(1, int(WINDOW * most / mean))
+    found: list[list[int]] = []
+    for start in range(0, len(order), window):
+        here = sorted(order[start : start + window].tolist(), key=lambda i: (lengths[i], i))
+        batch: list[int] = []
+        for index in here:
+            if batch and lengths[index] * (len(batch) + 1) > most:
+                found.append(batch)
+                batch = []
+            batch.append(index)
+        if batch:
+            found.append(batch)
+    return [found[i] for i in random.permutation(len(found))]
 
 
 def plan_steps(trace: Answers, plan_tokens: int, longest: int, epochs: int, seed: int) -> int:
@@ -84,20 +104,18 @@ def plan_steps(trace: Answers, plan_tokens: int, longest: int, epochs: int, seed
             "more prompts (files with a prompt a line, or JSONL), --history, or --text, or chat on "
             "with /record on."
         )
-    return sum(len(batches.epoch(lengths, plan_tokens, seed, n)) for n in range(epochs))
+    return sum(len(batches(lengths, plan_tokens, seed, n)) for n in range(epochs))
 
 
 class Training:
-    """Does what is left of a run. `begun` gives the initial weights; `learner` what is trained,
-    from a function that puts arrays where it is trained; `own_texts` the draft's own texts for an
-    epoch, where the plan has rounds. A UsageError without torch, or such a device."""
+    """Does what is left of a run. `own_texts`: the draft's own texts for an epoch, given its
+    weights, where the plan has rounds. A UsageError without torch, or such a device."""
 
     def __init__(
         self,
         run: Run,
         trace: Answers,
-        begun: Callable[[], Weights],
-        learner: MakesLearner,
+        kind: Kind,
         progress: OnProgress,
         own_texts: OwnTexts,
     ) -> None:
@@ -108,9 +126,9 @@ class Training:
         self._device = torch_room.device(plan.device)
         torch.set_num_threads(plan.threads)
         torch.use_deterministic_algorithms(True, warn_only=True)
-        self._learner = learner(self._tensor)
-        known = run.state()
-        weights = begun() if known is None else known.weights
+        kind.begin(self._tensor)
+        self._kind, known = kind, run.state()
+        weights = kind.initial() if known is None else known.part("weights")
         self._weights = {name: self._tensor(values) for name, values in weights.items()}
         for tensor in self._weights.values():
             tensor.requires_grad_(True)
@@ -125,12 +143,10 @@ class Training:
             weight_decay=DECAY,
         )
         if known is not None:
-            for name, first in known.first.items():
-                self._adam.state[self._weights[name]] = {
-                    "step": torch.tensor(float(known.step)),
-                    "exp_avg": self._tensor(first),
-                    "exp_avg_sq": self._tensor(known.second[name]),
-                }
+            for part, mean in MEANS.items():
+                for name, values in known.part(part).items():
+                    state = self._adam.state[self._weights[name]]
+                    state |= {"step": torch.tensor(float(known.step)), mean: self._tensor(values)}
         self._began = perf_counter()
         self._point = next(iter(reversed(run.curve())), None)
         numbers = [n for n in trace.numbers(held_back=False) if n < plan.records]
@@ -145,7 +161,7 @@ class Training:
         seen, done_here = 0, 0
         for number in range(plan.epochs):
             own: list[list[TraceRecord]] | None = None
-            order = batches.epoch(self._lengths, plan.tokens, plan.seed, number)
+            order = batches(self._lengths, plan.tokens, plan.seed, number)
             for place, batch in enumerate(order):
                 if seen == self._step == 0 and self._point is None:
                     self._measure(0, None)
@@ -155,10 +171,10 @@ class Training:
                 if own is None and number >= plan.epochs - plan.rounds:
                     own = self._round(number)
                 if own and place % OWN:  # what was said there is not the target's word
-                    recent.add(self._do(seen, own[place // OWN % len(own)], 0.0))
+                    recent += self._do(seen, own[place // OWN % len(own)], 0.0)
                 else:
                     records = [self._trace.record(self._numbers[i]) for i in batch]
-                    recent.add(self._do(seen, records, plan.hard))
+                    recent += self._do(seen, records, plan.hard)
                 self._step, done_here = seen, done_here + 1
                 if seen % every == 0 or seen == plan.steps:
                     self._measure(seen, recent.mean_loss)
@@ -176,22 +192,18 @@ class Training:
     def _round(self, epoch: int) -> list[list[TraceRecord]]:
         """Texts of the draft's own, in batches; every second step is on one of them."""
         self._keep()
-        with self._own_texts(epoch, lambda: self._numpy(self._weights)) as trace:
+        with self._own_texts(epoch, self._numpy(self._weights)) as trace:
             texts = [trace.record(n) for n in range(len(trace))]
             lengths = _lengths(trace, range(len(trace)), self._plan.longest)
-        groups = batches.epoch(lengths, self._plan.tokens, self._plan.seed, epoch)
+        groups = batches(lengths, self._plan.tokens, self._plan.seed, epoch)
         return [[texts[n] for n in group] for group in groups]
 
     def _do(self, step: int, records: Sequence[TraceRecord], hard: float) -> Measured:
         torch = self._torch
-        batch = self._batch(records)
-        measured = Measured()
-        states, gradients = [], []
-        for output in self._learner.outputs(self._weights, batch):
-            gradient, found = losses.in_pieces(
-                output.states, output.matrix, output.wanted, hard, backward=True
-            )
-            measured.add(found)
+        measured, states, gradients = Measured(), [], []
+        for output in self._kind.outputs(self._weights, self._batch(records)):
+            gradient, found = losses.in_pieces(output, hard, backward=True)
+            measured += found
             states.append(output.states)
             gradients.append(gradient)
         torch.autograd.backward(states, gradients)
@@ -211,15 +223,12 @@ class Training:
         return plan.rate * (LAST + (1.0 - LAST) * 0.5 * (1.0 + math.cos(math.pi * way)))
 
     def _measure(self, step: int, loss: float | None) -> Point:
-        found, depths = Measured(), defaultdict[int, Measured](Measured)
+        depths = defaultdict[int, Measured](Measured)
         with self._torch.no_grad():
             for batch in self._held:
-                for depth, output in enumerate(self._learner.outputs(self._weights, batch)):
-                    _, measured = losses.in_pieces(
-                        output.states, output.matrix, output.wanted, self._plan.hard, backward=False
-                    )
-                    found.add(measured)
-                    depths[depth].add(measured)
+                for depth, output in enumerate(self._kind.outputs(self._weights, batch)):
+                    depths[depth] += losses.in_pieces(output, self._plan.hard, backward=False)[1]
+        found = sum(depths.values(), Measured())
         self._point = point = Point(
             step,
             self._tokens(step),
@@ -242,13 +251,11 @@ class Training:
         return self._before + perf_counter() - self._began
 
     def _keep(self) -> None:
-        state = {name: self._adam.state[tensor] for name, tensor in self._weights.items()}
-        first, second = (
-            self._numpy({name: one[which] for name, one in state.items() if one})
-            for which in ("exp_avg", "exp_avg_sq")
-        )
-        weights = self._numpy(self._weights)
-        self._run.keep(State(self._step, self._seconds, weights, first, second))
+        tensors = {f"weights/{name}": tensor for name, tensor in self._weights.items()}
+        for name, tensor in self._weights.items():
+            state = self._adam.state[tensor]  # empty before the first step
+            tensors |= {f"{part}/{name}": state[mean] for part, mean in MEANS.items() if state}
+        self._run.keep(State(self._step, self._seconds, self._numpy(tensors)))
 
     def _measured_with(self) -> list[TrainingBatch]:
         """Held-back answers in batches, the same ones every time."""
@@ -258,7 +265,7 @@ class Training:
         counts = np.cumsum([self._trace.lengths(number)[1] for number in numbers])
         found = numbers[: 1 + int(np.searchsorted(counts, most))]
         lengths = _lengths(self._trace, found, self._plan.longest)
-        groups = batches.epoch(lengths, self._plan.tokens, 0, 0)
+        groups = batches(lengths, self._plan.tokens, 0, 0)
         return [self._batch([self._trace.record(found[i]) for i in group]) for group in groups]
 
     def _batch(self, records: Sequence[TraceRecord]) -> TrainingBatch:

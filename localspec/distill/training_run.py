@@ -73,13 +73,18 @@ class TrainingPlan:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Weights and the optimizer's two means, by name, after `step` steps in `seconds`."""
+    """What there is after `step` steps in `seconds`. `tensors`: by part and name, "weights/a"; the
+    other parts are the optimizer's."""
 
     step: int
     seconds: float
-    weights: Mapping[str, Array]
-    first: Mapping[str, Array]
-    second: Mapping[str, Array]
+    tensors: Mapping[str, Array]
+
+    def part(self, name: str) -> dict[str, Array]:
+        """Its tensors by their own names; empty where there are none."""
+        begin = f"{name}/"
+        named = ((key, values) for key, values in self.tensors.items() if key.startswith(begin))
+        return {key.removeprefix(begin): values for key, values in named}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,34 +131,22 @@ class Run:
 
     def state(self) -> State | None:
         """The last checkpoint; None where there is none, or it is damaged."""
-        found: dict[str, dict[str, Array]] = {"weights": {}, "first": {}, "second": {}}
         try:
             with (
                 (self.folder / CHECKPOINT).open("rb") as file,
                 np.load(file, allow_pickle=False) as stored,
             ):
-                for name in stored.files:
-                    part, _, tensor = name.partition("/")
-                    if tensor:
-                        found[part][tensor] = stored[name]
-                return State(int(stored["step"]), float(stored["seconds"]), **found)
-        except FileNotFoundError:
-            return None
+                found = dict(stored)
+            return State(int(found.pop("step")), float(found.pop("seconds")), found)
         except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError):
             return None
 
     def keep(self, state: State) -> None:
         """Replace the checkpoint; where that raises TraceError, the one before stays."""
-        arrays: dict[str, Any] = {
-            f"{part}/{name}": values
-            for part in ("weights", "first", "second")
-            for name, values in getattr(state, part).items()
-        }
-        arrays |= {"step": np.int64(state.step), "seconds": np.float64(state.seconds)}
-        path = self.folder / CHECKPOINT
+        arrays: dict[str, Any] = {"step": state.step, "seconds": state.seconds, **state.tensors}
         with (
             written(self.folder),
-            replacing(path, private=True) as partial,
+            replacing(self.folder / CHECKPOINT, private=True) as partial,
             partial.open("wb") as file,
         ):
             np.savez(file, **arrays)

@@ -146,12 +146,10 @@ def write(
 ) -> None:
     """A GGUF of llama architecture. `kind`: of the matrices, "Q8_0", "Q4_0" or "F16"; `tokenizer`:
     its part of the metadata, None for the target's."""
-    made = {name: weights[name] for name, _ in shape.tensors()}
-    kinds = {name: kind if len(wanted) > 1 else F32 for name, wanted in shape.tensors()}
     tokens = tokenizer_of(target) if tokenizer is None else tokenizer
-    facts = [*shape_facts("llama", shape), *trained_facts(trained)]
-    facts += [(ACCEPTANCE, FLOAT, trained.acceptance), *quantized_as(kind), *tokens]
-    write_file(path, facts, made, kinds)
+    facts = [*shape_facts("llama", shape), (ACCEPTANCE, FLOAT, trained.acceptance), *tokens]
+    made = {name: weights[name] for name, _ in shape.tensors()}
+    write_file(path, facts, trained, made, kind)
 
 
 Fact = tuple[str, int, Value]
@@ -161,35 +159,37 @@ Fact = tuple[str, int, Value]
 def write_file(
     path: Path,
     facts: Sequence[Fact],
+    trained: Trained,
     made: Mapping[str, npt.NDArray[np.float32]],
-    kinds: Mapping[str, str],
+    kind: str,
     more: Sequence[NewTensor] = (),
 ) -> None:
-    """A GGUF, which appears when it is complete. `kinds`: of each tensor; rows that are no whole
+    """A GGUF, which appears when it is complete. `kind`: of the matrices; rows that are no whole
     blocks are written in F16."""
+    number = next(number for number, name in FILE_TYPES.items() if name == kind)
+    facts = [
+        *facts,
+        ("general.name", STRING, trained.name),
+        (TARGET, STRING, trained.target),
+        ("general.file_type", U32, number),
+        ("general.quantization_version", U32, QUANTIZATION_VERSION),
+    ]
     tensors = list(more)
-    for name, kind in kinds.items():
-        values = np.ascontiguousarray(made[name], np.float32)
-        kept = F16 if kind in (Q8_0, Q4_0) and values.shape[-1] % BLOCK else kind
+    for name, each in made.items():
+        values = np.ascontiguousarray(each, np.float32)
+        kept = kind if values.ndim > 1 else F32
+        if kept in (Q8_0, Q4_0) and values.shape[-1] % BLOCK:
+            kept = F16
         tensors.append(NewTensor(name, values.shape[::-1], kept, _bytes(values, kept)))
     metadata = {key: value for key, _, value in facts}
     try:
         with replacing(path) as partial:
-            write_gguf(partial, metadata, {key: kind for key, kind, _ in facts}, tensors)
+            write_gguf(partial, metadata, {key: type_ for key, type_, _ in facts}, tensors)
     except OSError as error:
         raise LocalspecError(
             f"{path} could not be written: {error.strerror or error}. What was trained is kept: "
             "free some space, and run the same command again."
         ) from None
-
-
-def quantized_as(kind: str) -> list[Fact]:
-    """The metadata that name the type of the matrices."""
-    number = next(number for number, name in FILE_TYPES.items() if name == kind)
-    return [
-        ("general.file_type", U32, number),
-        ("general.quantization_version", U32, QUANTIZATION_VERSION),
-    ]
 
 
 def tokenizer_of(target: GGUFFile) -> list[Fact]:
@@ -228,7 +228,3 @@ def shape_facts(architecture: str, shape: Shape) -> list[Fact]:
     found: list[Fact] = [("general.architecture", STRING, architecture)]
     found += [(f"{architecture}.{key}", U32, value) for key, value in numbers.items()]
     return found + [(f"{architecture}.{key}", FLOAT, value) for key, value in floats.items()]
-
-
-def trained_facts(trained: Trained) -> list[Fact]:
-    return [("general.name", STRING, trained.name), (TARGET, STRING, trained.target)]

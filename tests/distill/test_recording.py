@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from localspec import ModelOptions
 from localspec.distill.prompts import pieces, questions, read_prompts
-from localspec.distill.recording import RecordedQuestion, Recorder, drawn, likeliest, log_softmax
+from localspec.distill.recording import RecordedQuestion, drawn, likeliest, log_softmax
+from localspec.distill.recording import recorded as recorded_by
 from localspec.distill.trace import Trace, TraceHeader, TraceRecord
 from localspec.errors import UsageError
 from localspec.llama.context import Context
@@ -51,12 +53,16 @@ def recorded(
     trace: Trace,
     wanted: list[RecordedQuestion],
     most: int | None = None,
-    **how: object,
+    **how: Any,
 ) -> int:
     with closing(SharedContext(model, OPTIONS, each=True)) as context:
-        recorder = Recorder(context, K, longest=12, **how)  # type: ignore[arg-type]
-        recorder.record(wanted, trace.keys, trace.append, most)
-        return recorder.tokens
+        tokens = 0
+        for record in recorded_by(
+            context, wanted, K, longest=12, known=trace.keys, most=most, **how
+        ):
+            trace.append(record)
+            tokens += len(record.answer)
+        return tokens
 
 
 def alone(model: Model, record: TraceRecord) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
@@ -113,13 +119,10 @@ def test_a_text_is_read_not_answered(model: Model, trace: Trace, tmp_path: Path)
         "The fox ran to the house. It was a cold day, and he was sad. " * 3
     )
     vocabulary = model.vocabulary
-
-    def tokenize(text: str) -> list[int]:
-        return vocabulary.tokenize(text, special=False, add_bos=False)
-
-    wanted = list(pieces(tmp_path / "a.txt", tokenize, (vocabulary.bos,), SkippedFiles()))
+    wanted = list(pieces(tmp_path / "a.txt", vocabulary, SkippedFiles()))
     given = [token for question in wanted for token in question.given]
-    assert given == tokenize((tmp_path / "a.txt").read_text())
+    text = (tmp_path / "a.txt").read_text()
+    assert given == vocabulary.tokenize(text, special=False, add_bos=False)
     recorded(model, trace, wanted)
     record = trace.record(0)
     assert record.given

@@ -15,9 +15,9 @@ import pytest
 from localspec import ModelOptions
 from localspec.distill import rounds
 from localspec.distill.recording import log_softmax
-from localspec.distill.rounds import OnPolicyRounds
+from localspec.distill.rounds import own_texts
 from localspec.distill.trace import Trace, TraceHeader, TraceRecord
-from localspec.distill.training_run import ROUND
+from localspec.distill.training_run import ROUND, Run
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from tests.distill.test_training_run import PLAN
@@ -61,24 +61,24 @@ def test_the_draft_says_it_and_the_target_judges(
     told: list[str] = []
     with Trace(trace) as known:
         answers = [known.record(n).prompt.tolist() + known.record(n).answer.tolist() for n in (0,)]
-        of = OnPolicyRounds(
-            tmp_path,
-            plan,
-            known,
-            target_path,
-            lambda path: shutil.copyfile(draft_path, path),  # type: ignore[arg-type]
-            told.append,
-        )
-        with of.texts(1) as own:
+
+        def texts(epoch: int) -> Trace:
+            def write(path: Path) -> None:
+                shutil.copyfile(draft_path, path)
+
+            run = Run(tmp_path, plan)
+            return own_texts(run, known, target_path, epoch, write, told.append)
+
+        with texts(1) as own:
             records = [own.record(n) for n in range(len(own))]
         before = (tmp_path / f"{ROUND}1").read_bytes()
-        with of.texts(1) as again:  # it is there
+        with texts(1) as again:  # it is there
             assert len(again) == len(records)
         assert len(told) == 1
         (tmp_path / f"{ROUND}1").unlink()
-        of.texts(1).close()
+        texts(1).close()
         assert (tmp_path / f"{ROUND}1").read_bytes() == before, "the same weights say the same"
-        with of.texts(2) as later:
+        with texts(2) as later:
             assert {record.key for record in records} != later.keys
     assert told[0].startswith("On-policy round 1 of 2")
     assert len(records) > 3

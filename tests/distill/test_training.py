@@ -18,11 +18,14 @@ import pytest
 import localspec
 from localspec import ModelOptions
 from localspec.bench.scaled_gguf import Shape
-from localspec.distill import folders, losses, network, rounds, trained_heads, training, weights
+from localspec.distill import folders, losses, network, rounds, training, weights
 from localspec.distill.distill_request import DistillRequest
 from localspec.distill.distilling import distill
-from localspec.distill.learners import EagleLearner, MedusaLearner, TrainingBatch
-from localspec.distill.losses import Wanted
+from localspec.distill.eagle import EagleHead
+from localspec.distill.frequent import KeptTokens
+from localspec.distill.kinds import TrainingBatch
+from localspec.distill.losses import Output, Wanted
+from localspec.distill.medusa import MedusaHeads
 from localspec.distill.recording import likeliest, log_softmax
 from localspec.errors import LocalspecError
 from localspec.gguf.reader import read_gguf
@@ -109,7 +112,7 @@ def test_pieces_have_the_gradient_of_the_whole(monkeypatch: pytest.MonkeyPatch) 
             np.random.Generator(np.random.PCG64(2)).normal(size=(30, 8)).astype(np.float32)
         ).requires_grad_(True)
         asked = wanted(np.random.Generator(np.random.PCG64(3)).normal(size=(11, 30)), 4)
-        gradient, measured = losses.in_pieces(states, matrix, asked, 0.1, backward=True)
+        gradient, measured = losses.in_pieces(Output(states, matrix, asked), 0.1, backward=True)
         found.append((gradient, matrix.grad, measured.loss))
     for one, other in zip(found[0][:2], found[1][:2], strict=True):
         assert torch.allclose(one, other, atol=1e-6)
@@ -247,18 +250,15 @@ def test_heads_learn(
 
 
 def test_medusa_heads_begin_with_what_the_target_says(target_path: Path) -> None:
-    shape, values = weights.read(target_path)
-    given = {name: torch.from_numpy(value) for name, value in values.items()}
-    made = {
-        n: torch.from_numpy(v)
-        for n, v in trained_heads.initial_medusa(values, shape, heads=2).items()
-    }
+    heads = MedusaHeads(target_path, "", heads=2)
+    heads.begin(torch.from_numpy)
+    made = {name: torch.from_numpy(value) for name, value in heads.initial().items()}
     tokens = torch.tensor([[0, 300, 5, 77, 1200, 8]])
     asked = wanted(np.random.Generator(np.random.PCG64(0)).normal(size=(4, 50)), 3)
     batch = TrainingBatch(tokens, torch.arange(1, 5), torch.arange(3, -1, -1), asked)
     with torch.no_grad():
-        found = MedusaLearner(shape, given, 2).outputs(made, batch)
-        last = network.states(given, shape, tokens)[0]
+        found = heads.outputs(made, batch)
+        last = network.states(heads.frozen, heads.shape, tokens)[0]
     for head, output in enumerate(found):
         count = 4 - (head + 1)
         assert torch.allclose(output.states, last[1 : 1 + count], atol=1e-5)
@@ -272,13 +272,11 @@ def test_an_eagle_head_is_trained_as_it_drafts(
     """After drafted tokens it attends to the target's states of the text before them."""
     known, drafted = 41, 3
     text = np.random.default_rng(3).integers(300, 8000, known + drafted + 1).tolist()
-    shape, values = weights.read(target_path)
-    layers = trained_heads.target_layers(shape.layers)
-    made = trained_heads.initial_eagle(values, shape, 0, kept)
-    file, trained = tmp_path / "head.gguf", weights.Trained("", 0.0, "head")
-    trained_heads.write_eagle(
-        file, made, shape, layers, read_gguf(target_path), trained, weights.F16, kept
-    )
+    part = None if kept is None else KeptTokens(kept, np.zeros(8192))
+    eagle = EagleHead(read_gguf(target_path), part, weights.F16)
+    layers, made = eagle.layers, eagle.initial()
+    file = tmp_path / "head.gguf"
+    eagle.write(file, made, weights.Trained("", 0.0, "head"))
     with (
         Model(target_path, OPTIONS) as target,
         closing(Context(target, OPTIONS)) as context,
@@ -292,16 +290,13 @@ def test_an_eagle_head_is_trained_as_it_drafts(
         cache.feed(text[:known], np.concatenate([hidden[i] for i in layers], 1))
         theirs = [cache.extend(text[len(cache.tokens) : known])[-1].copy()]
         theirs += [cache.extend([token])[-1].copy() for token in text[known : known + drafted]]
-    given, tensors = (
-        {name: torch.from_numpy(each.copy()) for name, each in found.items()}
-        for found in (values, made)
-    )
-    learner = EagleLearner(shape, given, layers)
+    eagle.begin(torch.from_numpy)
+    tensors = {name: torch.from_numpy(each.copy()) for name, each in made.items()}
     asked = wanted(np.random.default_rng(0).normal(size=(drafted + 3, 50)), 3)
     places = torch.arange(known - 2, known + drafted + 1)
     batch = TrainingBatch(torch.tensor([text]), places, torch.arange(drafted + 2, -1, -1), asked)
     with torch.no_grad():
-        ours = [one.states[0] @ one.matrix.T for one in learner.outputs(tensors, batch)]
+        ours = [one.states[0] @ one.matrix.T for one in eagle.outputs(tensors, batch)]
     for row, logits in zip(theirs, ours, strict=True):
         said = row if kept is None else row[kept]
         assert np.corrcoef(said, logits.numpy())[0, 1] > 0.999

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from localspec.distill.batches import epoch
+from localspec.distill.training import batches
 from localspec.distill.training_run import CHECKPOINT, CURVE, Point, Run, State, TrainingPlan
 from localspec.errors import TraceError
 
@@ -32,9 +32,11 @@ PLAN = TrainingPlan(
 STATE = State(
     3,
     1.5,
-    {"a": np.arange(4, dtype=np.float32)},
-    {"a": np.ones(4, np.float32)},
-    {"a": np.zeros(4, np.float32)},
+    {
+        "weights/a": np.arange(4, dtype=np.float32),
+        "first/a": np.ones(4, np.float32),
+        "second/a": np.zeros(4, np.float32),
+    },
 )
 POINT = Point(0, 0, 0.1, None, 2.0, 0.25, 0.5)
 
@@ -48,8 +50,8 @@ def test_going_on_holds_to_the_plan(tmp_path: Path) -> None:
     found = again.state()
     assert found is not None
     assert (found.step, found.seconds) == (3, 1.5)
-    assert np.array_equal(found.weights["a"], STATE.weights["a"])
-    assert np.array_equal(found.first["a"], STATE.first["a"])
+    assert np.array_equal(found.part("weights")["a"], STATE.tensors["weights/a"])
+    assert np.array_equal(found.part("first")["a"], STATE.tensors["first/a"])
 
 
 def test_what_is_finished_is_not_done_again_unless_there_is_more(tmp_path: Path) -> None:
@@ -105,13 +107,13 @@ def test_the_curve_survives_a_torn_line_and_repeated_steps(tmp_path: Path) -> No
 def test_an_epoch_has_every_answer_once_in_batches_that_fit() -> None:
     random = np.random.Generator(np.random.PCG64(0))
     lengths = [int(n) for n in random.integers(1, 90, 500)]
-    first, second = (epoch(lengths, 256, 7, n) for n in range(2))
+    first, second = (batches(lengths, 256, 7, n) for n in range(2))
     for found in (first, second):
         assert sorted(i for batch in found for i in batch) == list(range(500))
         padded = [max(lengths[i] for i in batch) * len(batch) for batch in found]
         assert max(padded) <= 256
         assert sum(lengths) > 0.85 * sum(padded)  # little of it is padding
     assert first != second
-    assert first == epoch(lengths, 256, 7, 0)
-    assert first != epoch(lengths, 256, 8, 0)
-    assert epoch([300, 5], 256, 0, 0) in ([[0], [1]], [[1], [0]])
+    assert first == batches(lengths, 256, 7, 0)
+    assert first != batches(lengths, 256, 8, 0)
+    assert batches([300, 5], 256, 0, 0) in ([[0], [1]], [[1], [0]])
