@@ -179,16 +179,16 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "gguf": (2_205, 107),  # missing parts, told from hub; value types, from bench and distill
     "history": (1_720, 65),  # damage to the schema and the index is found, too
     "hub": (1_852, 79),  # what the client chokes on is told
-    "identity": (60, 10),
+    "identity": (56, 10),
     "kernels": (50, 10),
     "keywords": (159, 10),
-    "llama": (5_946, 233),  # drafts compute some outputs alone; closed models are told
+    "llama": (5_945, 233),  # drafts compute some outputs alone; closed models are told
     "llm_plugin": (105, 10),  # tells reasoning from answers
     "loading": (964, 28),
     "pairing": (1_076, 59),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     "policy": (2_274, 83),  # what steps cost is told apart from what busy spells do
-    "prompting": (1_738, 55),  # the readers of answers came from the server
+    "prompting": (1_704, 55),  # the readers of answers came from the server
     "quality": (393, 15),
     "race": (302, 18),
     "remote": (727, 21),
@@ -203,13 +203,13 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "stream": (214, 10),
     "text": (120, 10),  # counts of parameters, and finite JSON, of four rooms
     "tui": (5_193, 118),  # says from the start that the model is being opened
-    "typed": (80, 10),
+    "typed": (78, 10),
     "verify": (1_388, 64),  # compares a certificate with what is here
     "watched": (50, 10),
     "worker_threads": (50, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,
     # arguments of any type.
-    "tests": (44_756, None),  # chosen outputs, busy spells, drafts without a way on
+    "tests": (44_754, None),  # chosen outputs, busy spells, drafts without a way on
     "tools": (3_591, None),  # larger models on paper, an agent's session
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

@@ -28,11 +28,20 @@ from localspec.prompting.content import EXACT, Content, all_marked, all_plain, k
 SECONDS = 5.0
 LONGEST = 32 << 20
 _WIDEST = 10_000
+"""Bits of a number, and how wide or often a text is."""
 _WIDE = re.compile(r"\d{5,}")
 _NESTED = re.compile(r"\{[^{}]*\{")
 _ITEMS = 1 << 20
 """Of lists within lists, counted as often as they occur: what compares or prints visits each."""
+_PIECE = 64  # characters of a text that count as an item
 _DEEPEST = 200
+_MULTIPLYING = {
+    *("*", "join", "replace", "indent", "expandtabs", "center", "ljust", "rjust", "zfill"),
+    *("wordwrap", "batch", "slice", "tojson", "round", "to_bytes"),
+}
+"""What may make something as large as what it is given, times the largest argument."""
+_UNREAD = {"length", "count", "default", "d", "first", "last"}
+"""Filters that do not look into lists."""
 _PLAIN_FILTERS = {
     *("center", "e", "escape", "filesizeformat", "float", "forceescape", "indent", "int"),
     *("pprint", "striptags", "title", "truncate", "urlencode", "urlize", "wordcount"),
@@ -69,17 +78,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return tree
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        if operator == "*" and any(isinstance(one, str | list | tuple) for one in (left, right)):
-            text, times = (right, left) if isinstance(left, int) else (left, right)
-            if isinstance(times, int) and len(text) * times > LONGEST:
-                raise LimitError("it repeats a text too often")
-        elif operator == "**" and not _small_power(left, right):
-            raise LimitError("it makes too large a number")
+        if operator == "**" and isinstance(left, int) and isinstance(right, int):
+            if abs(right) * max(1, left.bit_length()) > _WIDEST:
+                raise LimitError("it makes too large a number")
         elif operator == "%" and isinstance(left, str):
-            _check_items(right)
             _check_format(left, "%", right if isinstance(right, tuple) else (right,))
-        elif operator == "+" and isinstance(left, str | list | tuple):
-            _check_length(left, right)
+        elif operator == "*" and any(isinstance(one, str | list | tuple) for one in (left, right)):
+            text, times = (right, left) if isinstance(left, int) else (left, right)
+            _check_growth(operator, text, [times])
         found = kept(super().call_binop(context, operator, left, right))
         _check_length(found)
         if isinstance(found, int) and found.bit_length() > _WIDEST:
@@ -87,7 +93,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return found
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        _check_items(argument)
+        _items(argument)
         return super().getitem(obj, argument)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
@@ -102,13 +108,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return formatted
 
     def call(self, context: Context, what: Any, /, *args: Any, **named: Any) -> Any:
-        owner = getattr(what, "__self__", None)
-        for arg in args:
-            _check_items(arg)
-        method = getattr(what, "__name__", "")
-        if isinstance(owner, str | bytes | int):
-            _check_width([*args, *named.values()])
-            _check_growth(method, owner, args)
+        owner, method = getattr(what, "__self__", None), getattr(what, "__name__", "")
+        text = owner if isinstance(owner, str | bytes) else ""
+        _check_growth(method, text, [*args, *named.values()])
         if isinstance(owner, str):
             marks = isinstance(owner, Content) or any(isinstance(arg, Content) for arg in args)
             if marks and method not in EXACT:
@@ -173,7 +175,7 @@ def _looked_at(node: nodes.Expr) -> nodes.Expr:
 
 
 def _is_in(value: Any, container: Any) -> bool:
-    _check_items([value, container])
+    _items([value, container])
     if isinstance(value, Content) and type(container) is str:
         container = Content(container)
     return value in container
@@ -184,7 +186,7 @@ def _checked_test(test: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _checked(value: Any) -> Any:
-    _check_items(value)
+    _items(value)
     return value
 
 
@@ -211,34 +213,17 @@ def _tick(_context: Context, value: Any) -> Any:
     return value
 
 
-def _small_power(left: Any, right: Any) -> bool:
-    if not (isinstance(left, int) and isinstance(right, int)):
-        return True
-    return abs(right) * max(1, left.bit_length()) <= _WIDEST
-
-
 def bounded(name: str, apply: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(apply)  # with the attributes by which jinja2 knows those that want the environment
     def within(*args: Any, **named: Any) -> Any:
-        values = [arg for arg in args if isinstance(arg, str | list | tuple | dict)]
-        if name in ("center", "indent", "wordwrap", "round", "batch", "slice", "tojson"):
-            _check_width([*args, *named.values()])
-        if name not in ("length", "count", "default", "d", "first", "last"):
-            _check_items(values)
-        if values and isinstance(values[0], str):
-            if name == "format":
-                _check_format(values[0], "%", [*args, *named.values()])
-            else:
-                _check_growth(
-                    name, values[0], [*args[args.index(values[0]) + 1 :], *named.values()]
-                )
-        elif values and name == "join":
-            glue = max(
-                (len(one) for one in [*args, *named.values()] if isinstance(one, str)), default=0
-            )
-            _check_items(values[0])
-            _check_length(*values[0], glue=glue)
-        if any(isinstance(one, Content) for one in [*args, *named.values()]):
+        values = [*args, *named.values()]
+        measured = [one for one in values if isinstance(one, str | int | list | tuple | dict)]
+        first, *others = measured or [""]
+        if name == "format" and isinstance(first, str):
+            _check_format(first, "%", others)
+        elif name not in _UNREAD:
+            _check_growth(name, first, others)
+        if any(isinstance(one, Content) for one in values):
             if name in _PLAIN_FILTERS:
                 args = tuple(all_plain(arg) if isinstance(arg, str) else arg for arg in args)
                 return all_marked(apply(*args, **all_plain(named)))
@@ -250,19 +235,46 @@ def bounded(name: str, apply: Callable[..., Any]) -> Callable[..., Any]:
     return within
 
 
-def _check_length(*found: Any, glue: int = 0) -> None:
-    """Of texts and lists that are one, or are to become one with `glue` characters between."""
-    length = sum(len(one) + glue for one in found if isinstance(one, str | bytes | list | tuple))
-    if length > LONGEST:
+def _check_length(found: Any) -> None:
+    if isinstance(found, str | bytes | list | tuple) and len(found) > LONGEST:
         raise LimitError("it makes too long a text")
 
 
-def _check_items(value: Any) -> None:
+def _check_growth(name: str, value: Any, others: Sequence[Any]) -> None:
+    """Before an operation on a text or a list: what it reads, and what it may make."""
+    if name == "translate":
+        raise LimitError("it translates a text")
+    sizes = [_size(one, counts=name in _MULTIPLYING) for one in (value, *others)]
+    if name in _MULTIPLYING and sizes[0] * max(sizes[1:], default=1) > LONGEST:
+        raise LimitError("it makes too long a text")
+
+
+def _check_format(form: str, opens: str, values: Sequence[Any]) -> None:
+    """Before values are put into a form, in which each place begins with `opens`."""
+    widths = bool("*" in form if opens == "%" else _NESTED.search(form))  # that are arguments
+    inside = [one for value in values if isinstance(value, dict) for one in value.values()]
+    longest = max((_size(one, counts=widths) for one in (*values, *inside)), default=0)
+    if _WIDE.search(form) or form.count(opens) * longest > LONGEST:
+        raise LimitError("it makes too long a text")
+
+
+def _size(value: Any, *, counts: bool) -> int:
+    """Most characters of a text, or of a list when it is written out; `counts`: a number is how
+    often, or how wide."""
+    if counts and isinstance(value, int) and abs(value) > _WIDEST:
+        raise LimitError("it pads a text too far")
+    if isinstance(value, str | bytes):
+        return len(value)
+    return abs(value) if counts and isinstance(value, int) else _PIECE * _items(value)
+
+
+def _items(value: Any) -> int:
+    """Of lists within lists, with a long text as several; a LimitError for too many."""
     seen: dict[int, int] = {}
 
     def count(one: Any, depth: int) -> int:
         if isinstance(one, str | bytes):
-            return 1 + len(one) // 64
+            return 1 + len(one) // _PIECE
         if not isinstance(one, list | tuple | dict):
             return 1
         if depth > _DEEPEST:
@@ -274,50 +286,4 @@ def _check_items(value: Any) -> None:
                 raise LimitError("it makes too long a list")
         return seen[id(one)]
 
-    if isinstance(value, list | tuple | dict):
-        count(value, 0)
-
-
-def _check_width(values: Iterable[Any]) -> None:
-    if any(isinstance(value, int) and abs(value) > _WIDEST for value in values):
-        raise LimitError("it pads a text too far")
-
-
-def _check_format(form: str, opens: str, values: Sequence[Any]) -> None:
-    """Before values are put into a form, in which each place begins with `opens`."""
-    if _WIDE.search(form):
-        raise LimitError("it pads a text too far")
-    if "*" in form if opens == "%" else _NESTED.search(form):  # a width that is an argument
-        _check_width(values)
-    texts = [
-        *values,
-        *(one for value in values if isinstance(value, dict) for one in value.values()),
-    ]
-    longest = max((len(one) for one in texts if isinstance(one, str | list | tuple)), default=0)
-    if form.count(opens) * longest > LONGEST:
-        raise LimitError("it makes too long a text")
-
-
-def _check_growth(name: str, owner: Any, args: Sequence[Any]) -> None:
-    """Before what may multiply a text: each place that is replaced, each gap that is filled."""
-    if not isinstance(owner, str):
-        return
-    most = 0
-    width = max(
-        (one if isinstance(one, int) else len(one) for one in args if isinstance(one, int | str)),
-        default=8,
-    )
-    if name == "replace" and args:
-        most = (len(owner) + 1) * max(len(arg) for arg in args if isinstance(arg, str))
-    elif name == "join" and args:
-        most = len(owner) * (len(args[0]) if hasattr(args[0], "__len__") else 1)
-        if isinstance(args[0], list | tuple):
-            _check_length(*args[0])
-    elif name == "indent":
-        most = owner.count("\n") * width
-    elif name == "expandtabs":
-        most = owner.count("\t") * width
-    elif name == "translate":
-        raise LimitError("it translates a text")
-    if most > LONGEST:
-        raise LimitError("it makes too long a text")
+    return count(value, 0)

@@ -74,6 +74,7 @@ DOUBLED = (
     "{% set n.t = (n.t,) %}{% endfor %}"
 )
 """Lists of two lists of two lists …: small to write, and endless to read."""
+GROWN = "{% set n = namespace(s='ab') %}{% for i in range(60) %}{% set n.s = "
 ENDS = [
     "{{ n.s }}",
     "{{ n.s | tojson }}",
@@ -103,6 +104,7 @@ ENDS = [
         "{{ '%9999999999d' % 1 }}",
         "{{ '{:9999999999d}'.format(1) }}",
         "{{ '{:{}}'.format('a', 9999999999) }}",
+        "{{ '{a:{b}}'.format_map({'a': 'a', 'b': 9999999999}) }}",
         "{{ 'a'.ljust(9999999999) }}",
         "{{ 'a' | center(9999999999) }}",
         "{{ '%9999999999d' | format(1) }}",
@@ -124,14 +126,10 @@ ENDS = [
         *(DOUBLED + end for end in ENDS),
         "{% set n = namespace(s=[1]) %}{% for i in range(99999) %}{% set n.s = [n.s] %}{% endfor %}"
         "{{ n.s }}",
-        "{% set n = namespace(s='ab') %}{% for i in range(60) %}{% set n.s = n.s ~ n.s %}"
-        "{% endfor %}",
-        "{% set n = namespace(s='ab') %}{% for i in range(60) %}{% set n.s = n.s + n.s %}"
-        "{% endfor %}",
-        "{% set n = namespace(s='ab') %}{% for i in range(60) %}"
-        "{% set n.s = n.s | replace('ab', 'abab') %}{% endfor %}",
-        "{% set n = namespace(s='ab') %}{% for i in range(60) %}"
-        "{% set n.s = n.s.replace('ab', 'abab') %}{% endfor %}",
+        GROWN + "n.s ~ n.s %}{% endfor %}",
+        GROWN + "n.s + n.s %}{% endfor %}",
+        GROWN + "n.s | replace('ab', 'abab') %}{% endfor %}",
+        GROWN + "n.s.replace('ab', 'abab') %}{% endfor %}",
     ],
 )
 def test_time_and_text_have_limits(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
