@@ -84,7 +84,7 @@ def _place(value: Any, error: ErrorDetails) -> list[str]:
         if isinstance(value, dict) and (part in value or error["type"] == "missing"):
             value = value.get(part)
         elif isinstance(value, list) and isinstance(part, int):
-            value = value[part]
+            value = value[part] if part < len(value) else None
         else:
             continue
         found.append(str(part))

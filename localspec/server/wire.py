@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -29,6 +28,8 @@ _SAME = ["temperature", "min_p", "presence_penalty", "frequency_penalty", "repea
 Finite = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
 Object = Annotated[dict[str, Any], BeforeValidator(lambda given: {} if given == [] else given)]
 """PHP writes an empty one as a list."""
+Bias = Annotated[tuple[int | str, Literal[False] | float], Field(strict=False)]
+"""A token or a text and its bias; False is llama.cpp's "never"."""
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
@@ -57,34 +58,29 @@ class BiasedSampling(Sampling):
 
     biased_texts: ClassVar[bool] = False
 
-    logit_bias: dict[str, float] | list[list[int | float | str | bool]] | None = None
+    logit_bias: dict[str, float] | list[Bias] | None = None
     ignore_eos: bool | None = None
 
     def bias(self, engine: Engine) -> dict[int, float]:
         vocabulary = engine.model.vocabulary
         found: dict[int, float] = {}
         given = self.logit_bias or ()
-        pairs: list[Any] = list(given.items() if isinstance(given, dict) else given)
+        named = isinstance(given, dict)
+        pairs = [*given.items()] if isinstance(given, dict) else given
         if len(pairs) > _MOST_BIASED:
             raise _invalid_bias(f"names more than {_MOST_BIASED:,} tokens")
-        for pair in pairs:
-            if len(pair) != 2:
-                raise _invalid_bias("consists of pairs")
-            token, bias = pair
-            bias = NEVER if bias is False else bias  # llama.cpp's "never"
-            if isinstance(bias, bool | str) or math.isnan(bias):
-                raise _invalid_bias("has a bias that is not a number")
-            if isinstance(given, dict) and token.isascii() and token.isdigit() and len(token) < 10:
-                tokens = [int(token)]
-            elif isinstance(token, str) and (self.biased_texts or not isinstance(given, dict)):
-                tokens = vocabulary.tokenize(token, special=True, add_bos=False)
-            elif isinstance(token, int) and not isinstance(token, bool):
+        for token, bias in pairs:
+            if isinstance(token, int):
                 tokens = [token]
+            elif named and token.isascii() and token.isdigit() and len(token) < 10:
+                tokens = [int(token)]
+            elif self.biased_texts or not named:
+                tokens = vocabulary.tokenize(token, special=True, add_bos=False)
             else:
                 raise _invalid_bias("has a token that is not an id")
             if any(not 0 <= one < vocabulary.size for one in tokens):
                 raise _invalid_bias(f"names a token id outside 0 … {vocabulary.size - 1}")
-            found |= dict.fromkeys(tokens, max(NEVER, float(bias)))
+            found |= dict.fromkeys(tokens, NEVER if bias is False else max(NEVER, bias))
         if self.ignore_eos:
             found |= {t: NEVER for t in range(vocabulary.size) if vocabulary.ends(t)}
         return found
