@@ -192,7 +192,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "quality": (393, 15),
     "race": (302, 18),
     "remote": (727, 21),
-    "retrieval": (755, 41),
+    "retrieval": (717, 40),
     "scheduling": (1_476, 23),  # the seats of three rooms; streams that nobody holds
     "self_draft": (521, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,

@@ -11,7 +11,7 @@ from pathlib import Path
 from localspec.errors import DatastoreError
 from localspec.retrieval import manifest as manifests
 from localspec.retrieval.manifest import Manifest, SegmentRecord
-from localspec.retrieval.segment import Segment, SegmentMatch, encoded
+from localspec.retrieval.segment import Segment, encoded
 
 LONGEST = 32
 """Tokens of an ending that are looked for."""
@@ -69,25 +69,20 @@ class Snapshot:
             return
         width = self.segments[0].width
         wanted = encoded([ending[-LONGEST:]], width)[width:].tobytes()
-        found = [(segment, segment.find(wanted)) for segment in self.segments]
-        length = max(place.length for _, place in found)
+        found = [(segment, segment.longest(wanted)) for segment in self.segments]
+        length = max(known for _, known in found)
         total = 0
         while length:
-            occurrences = _occurrences(found, wanted[: length * width], length)
+            there = [segment for segment, known in found if known >= length]
+            occurrences = _occurrences(there, wanted[: length * width], length)
             if occurrences.total > total:
                 total = occurrences.total
                 yield occurrences
             length //= 2
 
 
-def _occurrences(
-    found: Sequence[tuple[Segment, SegmentMatch]], beginning: bytes, length: int
-) -> StoredOccurrences:
-    intervals = [
-        (segment, *segment.interval(place.low, beginning))
-        for segment, place in found
-        if place.length >= length
-    ]
+def _occurrences(segments: Sequence[Segment], beginning: bytes, length: int) -> StoredOccurrences:
+    intervals = [(segment, *segment.interval(beginning)) for segment in segments]
     total = sum(high - low for _, low, high in intervals)
     step = max(1.0, total / LOOKED_AT)
     places: list[tuple[Segment, int]] = []
@@ -121,17 +116,15 @@ class Datastore:
         folder = manifests.root() / self._name
         try:
             status = (folder / manifests.FILE).stat()
+            seen = status.st_mtime_ns, status.st_ino
         except OSError:
-            self._seen, self.now = None, Snapshot()
-            return []
-        seen = status.st_mtime_ns, status.st_ino
+            seen = None
         if seen == self._seen:
             return []
-        self._seen = seen
-        return self._open(folder)
+        self._seen, self.now = seen, Snapshot()
+        return [] if seen is None else self._open(folder)
 
     def _open(self, folder: Path) -> list[str]:
-        self.now = Snapshot()
         try:
             manifest = manifests.read(folder)
             for _ in range(3):

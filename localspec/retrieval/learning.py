@@ -6,7 +6,7 @@ nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,14 +62,7 @@ def learn(
         if manifest is None:
             width = width_for(vocabulary.size)
             manifest = Manifest(vocabulary.fingerprint, vocabulary.model, width)
-        new: list[tuple[str, Bytes]] = []
-        learned = {name: each for name, each in manifest.learned.items() if name not in texts}
-        for name, known in texts.items():
-            known = [text for text in known if len(text)]
-            if known:
-                new.append((name, encoded(known, manifest.width)))
-                learned[name] = Learned(len(known), sum(map(len, known)))
-        return _rewritten(folder, manifest, frozenset(texts), new, learned)
+        return _rewritten(folder, manifest, texts.keys(), texts)
 
 
 def forget(folder: Path, names: Iterable[str]) -> Manifest:
@@ -80,10 +73,7 @@ def forget(folder: Path, names: Iterable[str]) -> Manifest:
         if manifest is None:
             raise DatastoreError(f"There is no datastore in {folder}.")
         gone = frozenset(names) & manifest.learned.keys()
-        if not gone:
-            return manifest
-        learned = {name: each for name, each in manifest.learned.items() if name not in gone}
-        return _rewritten(folder, manifest, gone, [], learned)
+        return _rewritten(folder, manifest, gone, {}) if gone else manifest
 
 
 def forget_conversations(ids: Iterable[str]) -> None:
@@ -95,28 +85,30 @@ def forget_conversations(ids: Iterable[str]) -> None:
 
 
 def _rewritten(
-    folder: Path,
-    manifest: Manifest,
-    gone: frozenset[str],
-    new: list[tuple[str, Bytes]],
-    learned: dict[str, Learned],
+    folder: Path, manifest: Manifest, gone: Collection[str], new: Mapping[str, Texts]
 ) -> Manifest:
-    """Segments that lose something, or are small beside what comes, are sorted anew with it."""
-    width = manifest.width
-    touched = [s for s in manifest.segments if any(name in gone for name, _ in s.parts)]
-    kept = [s for s in manifest.segments if s not in touched]
-    loose = list(new)
-    for record in touched:
-        loose += [(n, text) for n, text in _parts(folder, record, width) if n not in gone]
-    count = sum(len(text) for _, text in loose) // width
-    while loose and kept:
-        least = min(kept, key=lambda record: record.count)
-        together = count + least.count
-        if least.count > max(FACTOR * count, SMALL) or together * width > MOST_BYTES:
-            break
-        loose += _parts(folder, least, width)
-        kept.remove(least)
-        count = together
+    """Without what is `gone`, and with what is new. Segments that lose something, or are small
+    beside what comes, are sorted again with it."""
+    width, kept = manifest.width, list[SegmentRecord]()
+    learned = {name: each for name, each in manifest.learned.items() if name not in gone}
+    loose: list[tuple[str, Bytes]] = []
+    for name, texts in new.items():
+        texts = [text for text in texts if len(text)]
+        if texts:
+            loose.append((name, encoded(texts, width)))
+            learned[name] = Learned(len(texts), sum(map(len, texts)))
+
+    def loses(record: SegmentRecord) -> bool:
+        return any(name in gone for name, _ in record.parts)
+
+    for record in sorted(manifest.segments, key=lambda each: (not loses(each), each.count)):
+        count = sum(len(text) for _, text in loose) // width
+        small = record.count <= max(FACTOR * count, SMALL)
+        fits = (count + record.count) * width <= MOST_BYTES
+        if loses(record) or (loose and small and fits):
+            loose += [(n, text) for n, text in _parts(folder, record, width) if n not in gone]
+        else:
+            kept.append(record)
     number = manifest.next
     if loose:
         text = np.concatenate([part for _, part in loose])

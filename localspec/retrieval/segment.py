@@ -15,10 +15,10 @@ from __future__ import annotations
 import mmap
 import zlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,15 +47,6 @@ def encoded(texts: Sequence[Sequence[int] | npt.NDArray[np.int32]], width: int) 
     return np.ascontiguousarray(wide[:, 4 - width :]).reshape(-1)
 
 
-class SegmentMatch(NamedTuple):
-    """Where an ending stands in a segment. `low`: the place in the suffix array before which
-    everything is smaller; `length`: tokens of the (reversed) ending's longest beginning that stands
-    in the text."""
-
-    low: int
-    length: int
-
-
 class Segment:
     """A segment's file, mapped, of `count` tokens, the ends of texts included. Damage inside makes
     proposals that are not accepted. A DatastoreError if the file is none, or not of this size; a
@@ -82,36 +73,27 @@ class Segment:
     def text(self) -> Bytes:
         return np.frombuffer(self._bytes[self._base :], np.uint8)
 
-    def find(self, ending: bytes) -> SegmentMatch:
-        """Where an ending, the newest token first, stands best."""
+    def longest(self, ending: bytes) -> int:
+        """Tokens of an ending, the newest first, as far as they stand in the text."""
+        low = bisect_left(range(self.count), ending, key=self._suffix(len(ending)))
+        beside = (place for place in (low - 1, low) if 0 <= place < self.count)
+        return max((self._shared(place, ending) for place in beside), default=0)
+
+    def interval(self, beginning: bytes) -> tuple[int, int]:
+        """The places of the suffix array whose suffixes have a beginning: from, to."""
+        places, suffix = range(self.count), self._suffix(len(beginning))
+        low = bisect_left(places, beginning, key=suffix)
+        return low, bisect_right(places, beginning, low, key=suffix)
+
+    def _suffix(self, size: int) -> Callable[[int], bytes]:
+        """The beginning, of so many bytes, of the suffix at a place."""
         text, order, base, width = self._bytes, self._order, self._base, self.width
-        low, high, size = 0, self.count, len(ending)
-        while low < high:
-            middle = (low + high) >> 1
-            start = base + order[middle] * width
-            if text[start : start + size] < ending:
-                low = middle + 1
-            else:
-                high = middle
-        length = self._shared(low, ending) if low < self.count else 0
-        if low:
-            length = max(length, self._shared(low - 1, ending))
-        return SegmentMatch(low, length)
 
-    def interval(self, low: int, beginning: bytes) -> tuple[int, int]:
-        """The places around `low`, which `find` gave, whose suffixes have a beginning: from, to."""
-        text, order, size = self._bytes, self._order, len(beginning)
-        base, width = self._base, self.width
-
-        def suffix(place: int) -> bytes:
+        def found(place: int) -> bytes:
             start = base + order[place] * width
             return text[start : start + size]
 
-        places = range(self.count)
-        return (
-            bisect_left(places, beginning, 0, low, key=suffix),
-            bisect_right(places, beginning, low, key=suffix),
-        )
+        return found
 
     def position(self, place: int) -> int:
         """Where the suffix at a place of the suffix array begins, in bytes of the file."""
@@ -127,14 +109,9 @@ class Segment:
         return b"" if token == self._end else token
 
     def _shared(self, place: int, ending: bytes) -> int:
-        start, width = self.position(place), self.width
-        suffix = self._bytes[start : start + len(ending)]
-        if suffix == ending:
-            return len(ending) // width
-        differing = next(
-            (i for i, (a, b) in enumerate(zip(suffix, ending, strict=False)) if a != b), len(suffix)
-        )
-        return differing // width
+        suffix = self._suffix(len(ending))(place)
+        pairs = enumerate(zip(suffix, ending, strict=False))
+        return next((i for i, (a, b) in pairs if a != b), len(suffix)) // self.width
 
 
 def write_segment(path: Path, text: Bytes, width: int) -> int:
