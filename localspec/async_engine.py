@@ -20,6 +20,7 @@ from localspec.loading.draft import Reference
 from localspec.loading.load import load
 from localspec.prompting.prompt import Prompt
 from localspec.prompting.template import Message
+from localspec.scheduling.task import NOT_HERE
 from localspec.sessions.sessions import OpenedSession
 from localspec.stream import Completion
 from localspec.worker_threads import call, in_a_thread, off_the_loop
@@ -47,7 +48,7 @@ class AsyncEngine:
         self._threads = ThreadPoolExecutor(1, "localspec-async")
         self._state = threading.Lock()
         self._answers = weakref.WeakSet[AsyncStream]()
-        self._closed = False
+        self._closed, self._process = False, os.getpid()
 
     async def __aenter__(self) -> AsyncEngine:
         return self
@@ -127,6 +128,8 @@ class AsyncEngine:
         return await asyncio.wrap_future(done)
 
     def _check_open(self) -> None:
+        if self._process != os.getpid():
+            raise UsageError(NOT_HERE)  # its thread was not copied
         if self._closed:
             raise UsageError("The engine is closed. Load the model again.")
 

@@ -150,6 +150,8 @@ class Engine(Generating):
         except EngineBusy:
             self._closed = False
             raise
+        if self._scheduler.orphaned:
+            return  # another process computes with it, or Python ends
         self._sessions.close()
         self._free()
 

@@ -59,7 +59,7 @@ class ContextOverflow(LocalspecError):
 
     exit_code = 6
 
-    def __init__(self, message: str, *, needed: int, available: int) -> None:
+    def __init__(self, message: str = "", *, needed: int = 0, available: int = 0) -> None:
         super().__init__(message)
         self.needed = needed
         self.available = available

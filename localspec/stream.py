@@ -179,7 +179,7 @@ class Stream(Iterator[Chunk]):
 
     def _end(self) -> None:
         task = self._task
-        if task is None or task.over or not compute_thread.runs():
+        if task is None or task.over:
             return
         self._cancel(task)
         if not compute_thread.is_current():

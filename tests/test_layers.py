@@ -164,7 +164,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "__main__": (50, 0),
     "answer_line": (50, 10),
     "answering": (218, 10),  # stops of any type are judged in words
-    "async_engine": (212, 10),  # takes token ids of any sequence
+    "async_engine": (215, 10),  # takes token ids of any sequence; is told after a fork
     "async_stream": (135, 10),  # a stream that is left ends at once
     "bench": (2_548, 94),  # three peers, shapes
     "chat": (927, 58),
@@ -173,7 +173,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "distill": (2_742, 153),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (270, 13),
     "drafters": (2_875, 71),  # the same
-    "engine": (545, 10),  # the same; token ids are checked before llama.cpp reads them
+    "engine": (547, 10),  # the same; token ids are checked before llama.cpp reads them
     "errors": (113, 20),  # wrong types are TypeErrors, too
     "files": (123, 10),  # what is in place of a GGUF; TOML, from two rooms
     "gguf": (2_205, 107),  # missing parts, told from hub; value types, from bench and distill
@@ -182,7 +182,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "identity": (56, 10),
     "kernels": (50, 10),
     "keywords": (159, 10),
-    "llama": (5_945, 233),  # drafts compute some outputs alone; closed models are told
+    "llama": (5_940, 232),  # drafts compute some outputs alone; closed models are told
     "llm_plugin": (105, 10),  # tells reasoning from answers
     "loading": (964, 28),
     "pairing": (1_076, 59),  # forecasts know experts and instruction sets
@@ -193,7 +193,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "race": (302, 18),
     "remote": (727, 21),
     "retrieval": (717, 40),
-    "scheduling": (1_476, 23),  # the seats of three rooms; streams that nobody holds
+    "scheduling": (1_518, 24),  # the seats of three rooms; ends of Python, and forks
     "self_draft": (521, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of ten further families.
@@ -209,7 +209,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "worker_threads": (50, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,
     # arguments of any type.
-    "tests": (44_754, None),  # chosen outputs, busy spells, drafts without a way on
+    "tests": (44_783, None),  # chosen outputs, busy spells, drafts without a way on
     "tools": (3_591, None),  # larger models on paper, an agent's session
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

@@ -22,11 +22,6 @@ def is_current() -> bool:
     return _thread is not None and threading.get_ident() == _thread.ident
 
 
-def runs() -> bool:
-    """Whether it may be waited for: not while Python ends, nor in a child that has begun none."""
-    return _thread is not None and not sys.is_finalizing()
-
-
 def others_wait() -> bool:
     """Whether something is queued behind what runs now."""
     return _thread is not None and not _thread.calls.empty()
@@ -85,8 +80,8 @@ _beginning = threading.RLock()
 
 
 def _forget() -> None:
-    global _thread
-    _thread = None
+    global _thread, _beginning
+    _thread, _beginning = None, threading.RLock()  # another thread may have held it
 
 
 if hasattr(os, "register_at_fork"):  # the threads of a parent do not go on in its child

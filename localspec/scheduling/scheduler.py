@@ -7,8 +7,11 @@ cancelled unwinds like any other code.
 
 from __future__ import annotations
 
+import atexit
 import gc
+import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from time import perf_counter
@@ -16,9 +19,21 @@ from typing import Any
 
 import greenlet
 
-from localspec.errors import Cancelled, EngineBusy
+from localspec.errors import Cancelled, EngineBusy, UsageError
 from localspec.llama import compute_thread
-from localspec.scheduling.task import AHEAD, Request, Task, Wait
+from localspec.scheduling.task import AHEAD, NOT_HERE, Request, Task, Wait
+
+_all = weakref.WeakSet["Scheduler"]()
+_python_ends = threading.Event()
+
+
+@atexit.register
+def _end_tasks() -> None:
+    """Python ends a daemon thread by unwinding its stack. In a greenlet that frees objects without
+    the GIL, and crashes."""
+    _python_ends.set()
+    for scheduler in [*_all]:
+        scheduler.close(2.0)
 
 
 class Scheduler:
@@ -54,6 +69,7 @@ class Scheduler:
         self._awake = False
         # Held while it is told, or asked, who runs: else the next task might be interrupted.
         self._changing = threading.RLock()
+        _all.add(self)
 
     # From any thread.
 
@@ -78,6 +94,10 @@ class Scheduler:
         Raises:
             EngineBusy: the owner would wait for itself.
         """
+        if self.orphaned:
+            raise UsageError(NOT_HERE)
+        if _python_ends.is_set() and threading.current_thread() is not threading.main_thread():
+            threading.Event().wait()  # a daemon thread, which ends with Python
         task = Task(
             tokens, work, wait=wait, owner=owner, ahead=self.ahead, wake=self.wake, told=told
         )
@@ -106,13 +126,20 @@ class Scheduler:
     def cancel(self, task: Task) -> None:
         """End a task where it waits, or the pass made for it alone. A finalizer may call it."""
         task.cancelled = True
+        if task.orphaned:
+            return
         with self._changing:
             if task in self.tasks:
                 self._interrupt(task)
         self.wake()
 
-    def close(self) -> None:
-        """Cancel all tasks, and wait for their ends. Raises EngineBusy in a task."""
+    @property
+    def orphaned(self) -> bool:
+        """Whether the thread that runs them is missing: after a fork, and while Python ends."""
+        return sys.is_finalizing() or any(task.orphaned for task in [*self.tasks, *self.waiting])
+
+    def close(self, seconds: float | None = None) -> None:
+        """Cancel all tasks, and wait for their ends, or so long. Raises EngineBusy in a task."""
         if compute_thread.is_current():
             raise EngineBusy(
                 "A callback of an answer cannot close the engine. Cancel the answer, and close the "
@@ -122,7 +149,7 @@ class Scheduler:
         for task in tasks:
             self.cancel(task)
         for task in tasks:
-            task.wait()
+            task.wait(seconds)
 
     def wake(self) -> None:
         """Have the scheduler look for something to do. From any thread."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from enum import Enum
@@ -9,7 +11,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from localspec.decoding.sampling import Rows
-from localspec.errors import LocalspecError
+from localspec.errors import LocalspecError, UsageError
 from localspec.llama.batch import PassPart
 from localspec.policy.worth import Bid
 
@@ -73,6 +75,10 @@ class Request:
 
 
 _END = object()
+NOT_HERE = (
+    "A forked process cannot continue an answer, nor can Python while it ends. Load the model in "
+    "the process that uses it."
+)
 
 
 class Task:
@@ -116,12 +122,15 @@ class Task:
         self._wanted = False
         self.error: BaseException | None = None
         self._ended = threading.Event()
+        self._process = os.getpid()
 
     # In the thread of whoever asked.
 
     def items(self) -> Iterator[Any]:
         """What it puts, up to its end. Raises Cancelled, or whatever ended it."""
         while True:
+            if self.orphaned and not self.ready:
+                raise UsageError(NOT_HERE)
             if not self._ahead and self._items.empty():
                 self._wanted = True
                 self._look()
@@ -139,9 +148,15 @@ class Task:
         if request is not None and request.wait is Wait.READER:
             self._wake()
 
-    def wait(self) -> None:
-        """Until it has ended."""
-        self._ended.wait()
+    def wait(self, seconds: float | None = None) -> None:
+        """Until it has ended, or so long."""
+        if not self.orphaned:
+            self._ended.wait(seconds)
+
+    @property
+    def orphaned(self) -> bool:
+        """Whether the thread that runs it is missing: after a fork, and while Python ends."""
+        return self._process != os.getpid() or sys.is_finalizing()
 
     @property
     def ready(self) -> bool:

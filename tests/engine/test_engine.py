@@ -206,15 +206,42 @@ def test_a_stream_that_nobody_holds_holds_up_nobody(engine: Engine) -> None:
         gc.enable()
 
 
+BEGUN = """
+import atexit, os, sys
+here = os.getpid()  # after all that localspec registers:
+atexit.register(lambda: os.getpid() == here and print(stream.runs))
+import localspec
+engine = localspec.load(context=512)
+stream = engine.stream("Once", max_tokens=400)
+next(stream)
+"""
+FORKED = """
+child = os.fork()
+if not child:
+    try:
+        {}
+    except localspec.UsageError:
+        pass
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+stream.completion()
+"""
+
+
 @pytest.mark.nightly
-@pytest.mark.parametrize("last", ["", "os.fork()", "engine.me = engine", "del engine"])
-def test_a_program_ends_that_leaves_a_stream_half_read(last: str) -> None:
-    program = (
-        "import os, localspec\nengine = localspec.load(context=512)\n"
-        f"stream = engine.stream('Once', max_tokens=400)\nnext(stream)\n{last}"
+@pytest.mark.parametrize(
+    "last",
+    [
+        *("", "engine.me = engine", "del engine", FORKED.format("sys.exit()")),
+        *map(FORKED.format, ("list(stream)", "engine.clear()", "engine.close()")),
+    ],
+)
+def test_no_answer_outlives_its_thread(last: str) -> None:
+    """Neither in a forked process, which lacks that thread, nor while Python ends it."""
+    ended = subprocess.run(
+        [sys.executable, "-c", BEGUN + last], capture_output=True, timeout=120, check=False
     )
-    ended = subprocess.run([sys.executable, "-c", program], timeout=120, check=False)
-    assert ended.returncode == 0
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"False\n", b"")
 
 
 def test_second_stream_in_the_same_thread_is_refused(engine: Engine) -> None:
@@ -279,6 +306,8 @@ def test_prompt_longer_than_the_context(small: Engine) -> None:
         small.generate("a fox " * 200)
     assert caught.value.available == 128
     assert caught.value.needed > 128
+    sent = pickle.loads(pickle.dumps(caught.value))  # as a pool of processes does
+    assert (str(sent), sent.needed) == (str(caught.value), caught.value.needed)
     with pytest.raises(ContextOverflow):
         small.chat([{"role": "user", "content": "a fox " * 200}], overflow="drop_oldest")
 
