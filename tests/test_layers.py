@@ -204,7 +204,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "text": (120, 10),  # counts of parameters, and finite JSON, of four rooms
     "tui": (5_193, 118),  # says from the start that the model is being opened
     "typed": (78, 10),
-    "verify": (1_388, 64),  # compares a certificate with what is here
+    "verify": (1_377, 64),  # compares a certificate with what is here
     "watched": (50, 10),
     "worker_threads": (50, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,

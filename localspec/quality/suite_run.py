@@ -121,8 +121,8 @@ def examine(
         for name, answer in found.items():
             way = outcome.ways[name]
             way.right.append(right[name])
-            way.tokens += sum(len(step.tokens) for step in answer.steps[1:])
-            way.seconds += sum(step.seconds for step in answer.steps[1:])
+            way.tokens += answer.stats.generated_tokens - 1
+            way.seconds += answer.stats.decode_seconds
             if sampling.greedy and answer.tokens != plain:
                 place, gap = subject.parting(prompt, plain, answer.tokens)
                 way.differences.append(

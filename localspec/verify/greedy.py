@@ -58,8 +58,8 @@ def check_greedy(subject: Subject, effort: Effort, deadline: Deadline) -> Outcom
         subject.tell(f"{where}: {name}")
         answer = subject.answer(prompts[number], effort.tokens, ways[name])
         _add(compared[name], subject, number, answers[number], answer.tokens)
-        compared[name].tested += answer.tested
-        compared[name].accepted += answer.accepted
+        compared[name].tested += answer.stats.tested
+        compared[name].accepted += answer.stats.accepted
     complete = all(one.answers == len(prompts) for one in compared.values())
     return _outcome(subject, compared, chunks, complete=complete)
 

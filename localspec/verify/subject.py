@@ -13,7 +13,7 @@ import numpy.typing as npt
 from localspec.bench.prompt_texts import prompt_for
 from localspec.bench.suites import SETS, load_suites
 from localspec.decoding.distribution import Ids
-from localspec.decoding.interfaces import PassRequest, Step, Target
+from localspec.decoding.interfaces import PassRequest, Target
 from localspec.decoding.params import SamplingParams
 from localspec.decoding.sampling import Row, top_ids
 from localspec.decoding.stats import GenerationStats
@@ -76,15 +76,7 @@ class SubjectAnswer:
     tokens: tuple[int, ...]
     context: tuple[int, ...]
     text: str
-    steps: tuple[Step, ...]
-
-    @property
-    def tested(self) -> int:
-        return sum(step.tested for step in self.steps)
-
-    @property
-    def accepted(self) -> int:
-        return sum(step.accepted for step in self.steps)
+    stats: GenerationStats
 
 
 class Subject:
@@ -201,14 +193,11 @@ class Subject:
             reuse=reuse,
         )
         tokens: list[int] = []
-        steps: list[Step] = []
         with stream:
             for chunk in stream:
                 tokens += chunk.token_ids
-                if chunk.step is not None:
-                    steps.append(chunk.step)
                 self.go_on()
-        return SubjectAnswer(tuple(tokens), tuple(stream.context), stream.text, tuple(steps))
+        return SubjectAnswer(tuple(tokens), tuple(stream.context), stream.text, stream.stats)
 
     def parting(
         self, prompt: Sequence[int], plain: Sequence[int], other: Sequence[int]

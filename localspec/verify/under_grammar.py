@@ -48,8 +48,8 @@ def check_grammar(subject: Subject, effort: Effort, deadline: Deadline) -> Outco
                     f"{gaps[-1]:.4f} apart: {beyond(limit)}."
                 )
         for one in (greedy, drawn):
-            tested += one.tested
-            accepted += one.accepted
+            tested += one.stats.tested
+            accepted += one.stats.accepted
             at = _broken_at(subject, one.tokens)
             if at is not None:
                 faults.append(f"{name} breaks the grammar at token {at}: {one.text[:60]!r}.")
