@@ -131,6 +131,7 @@ async def _vectors(
             )
 
     def work(left: Callable[[], bool]) -> list[Vector]:
-        return [embedder.embed(text[: embedder.longest], left) for text in texts]
+        return [embedder.embed(text, left) for text in texts]
 
+    texts = [text[: embedder.longest] for text in texts]
     return await service.in_turn(work), sum(map(len, texts))

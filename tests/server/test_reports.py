@@ -793,8 +793,10 @@ def test_fields_that_llama_cpps_endpoints_share(families: Running) -> None:
     reply = chat(families, "llama2", n_probs=2, max_tokens=3)
     told = reply.json["choices"][0]["logprobs"]["content"]
     assert [len(one["top_logprobs"]) for one in told] == [2] * 3
-    body = {"model": "llama2", "prompt": "A fox", "n": 2, "n_predict": 2}
-    assert [one["index"] for one in families.post("/completion", body).json] == [0, 1]
+    body = {"model": "llama2", "prompt": "A fox", "n_predict": 2}
+    for name in ("n", "n_cmpl"):
+        found = families.post("/completion", {**body, name: 2}).json
+        assert [one["index"] for one in found] == [0, 1]
 
 
 def test_thoughts_are_left_in_the_text_where_that_is_asked_for(families: Running) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import AliasChoices, ConfigDict, Field
 
 from localspec import Engine
 from localspec.decoding.logprobs import TokenLogprob
@@ -71,6 +71,10 @@ _OFF: dict[str, tuple[Any, ...]] = {
 """Samplers and the like that localspec does not have; values that change nothing, besides 0."""
 
 
+_COUNT = Field(ge=1, le=MOST_CHOICES, validation_alias=AliasChoices("n", "n_cmpl"))
+"""llama.cpp has another name besides."""
+
+
 class Prediction(Record):
     type: Literal["content"] = "content"
     content: Content
@@ -83,7 +87,7 @@ class AnswerFields(BiasedSampling):
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
     stop: str | list[str] | None = None
-    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    n: Annotated[int | None, _COUNT] = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     n_predict: int | None = None
