@@ -172,7 +172,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "decoding": (2_380, 96),  # protocol of caches; values of any type; drafts without a way on
     "distill": (2_742, 153),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (270, 13),
-    "drafters": (2_875, 71),  # the same
+    "drafters": (2_853, 71),  # the same
     "engine": (547, 10),  # the same; token ids are checked before llama.cpp reads them
     "errors": (113, 20),  # wrong types are TypeErrors, too
     "files": (123, 10),  # what is in place of a GGUF; TOML, from two rooms

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 OPENS, CLOSES = b"\xff\xfe", b"\xfe\xff"
 """Around the name of a control token; neither occurs in UTF-8."""
@@ -74,42 +74,40 @@ class ByteVocabulary:
 
     def encode(self, text: bytes) -> list[Piece]:
         """The tokens that this model writes a text with, as far as it can."""
-        found: list[Piece] = []
-        done = 0
-        for match in _CONTROL.finditer(text):
-            token = self.ids.get(match.group())
-            self._plain(text[done : match.start()], done, found)
-            if token is not None:  # there is no other way to say it
-                found.append((token, match.end()))
-            done = match.end()
-        self._plain(text[done:], done, found)
-        return found
+        return list(self._pieces(text))
 
     def first(self, text: bytes) -> int:
-        pieces = self.encode(text)
-        return pieces[0][0] if pieces else -1
+        return next((token for token, _ in self._pieces(text)), -1)
 
-    def _plain(self, text: bytes, start: int, found: list[Piece]) -> None:
-        """Encode text without control tokens, which begins at byte `start` of the whole."""
+    def _pieces(self, text: bytes) -> Iterator[Piece]:
+        done = 0
+        for match in _CONTROL.finditer(text):
+            yield from self._plain(text[done : match.start()], done)
+            done = match.end()
+            token = self.ids.get(match.group())
+            if token is not None:  # there is no other way to say it
+                yield token, done
+        yield from self._plain(text[done:], done)
+
+    def _plain(self, text: bytes, start: int) -> Iterator[Piece]:
+        """Text without control tokens, which begins at byte `start` of the whole."""
         while text:
             try:
                 text.decode()
                 end, bad = len(text), len(text)
             except UnicodeDecodeError as error:
                 end, bad = error.start, error.end
-            self._valid(text[:end], start, found)
+            yield from self._valid(text[:end], start)
             # Half a character, or none: only tokens for single bytes can say it.
-            self._longest_first(text[end:bad], start + end, found)
+            yield from self._longest_first(text[end:bad], start + end)
             text, start = text[bad:], start + bad
 
-    def _valid(self, text: bytes, start: int, found: list[Piece]) -> None:
-        if not text:
-            return
-        if self._tokenize is None:
-            self._longest_first(text, start, found)
-            return
-        for lead in (b"", _LEAD):
-            tokens = self._tokenize(lead + text)
+    def _valid(self, text: bytes, start: int) -> Iterable[Piece]:
+        tokenize = self._tokenize
+        if tokenize is None:
+            return self._longest_first(text, start)
+        for lead in (b"", _LEAD) if text else ():
+            tokens = tokenize(lead + text)
             at, pieces = start + len(text), list[Piece]()
             # From the end, as a tokenizer may have put a space in front.
             for token in reversed(tokens):
@@ -120,18 +118,17 @@ class ByteVocabulary:
             pieces.reverse()
             said = b"".join(self.spelled[token] for token, _ in pieces)
             if at == start and said == text and (lead or len(pieces) == len(tokens)):
-                found += pieces
-                return
-        self._longest_first(text, start, found)  # the tokenizer changes what it reads
+                return pieces
+        return self._longest_first(text, start)  # the tokenizer changes what it reads
 
-    def _longest_first(self, text: bytes, start: int, found: list[Piece]) -> None:
+    def _longest_first(self, text: bytes, start: int) -> Iterator[Piece]:
         at = 0
         while at < len(text):
             for size in range(min(self._longest, len(text) - at), 0, -1):
                 token = self.ids.get(text[at : at + size])
                 if token is not None:
                     at += size
-                    found.append((token, start + at))
+                    yield token, start + at
                     break
             else:
                 at += 1  # there is no word for it

@@ -51,8 +51,8 @@ class MappedCache:
         self.said: dict[int, tuple[int, int]] = {}
         self.recurrent = recurrent
         self._text = bytearray()
-        self._ends: list[int] = []  # bytes of text up to each of `tokens`
-        self._stops: list[int] = []  # the same for each of `inner.tokens`
+        self._ends = [0]  # bytes of text up to each of `tokens`, behind a zero
+        self._stops = [0]  # the same for each of `inner.tokens`
         self._kept: dict[int, Row] = {}  # rows by the number of `inner.tokens` before them
         self._full = False
         self._own = 0.0
@@ -95,7 +95,7 @@ class MappedCache:
             return
         self._forget(length)
         self._full = False
-        self._cut(bisect_right(self._stops, len(self._text)))
+        self._cut(bisect_right(self._stops, len(self._text)) - 1)
 
     def checkpoint(self) -> None:
         self.inner.checkpoint()
@@ -108,51 +108,46 @@ class MappedCache:
     def alignment(self) -> tuple[list[int], list[int]]:
         """The tokens, and where in their text each of `inner.tokens` ends: for `align`."""
         self._settle()
-        return list(self.tokens), list(self._stops)
+        return list(self.tokens), self._stops[1:]
 
     def align(self, tokens: Sequence[int], stops: Sequence[int]) -> None:
         """Hold these tokens, `inner` being what it was when `alignment` said so; rows are lost."""
         self._forget(0)
         self._kept.clear()
+        self._append(tokens)
+        self._stops[1:] = stops
+
+    def _append(self, tokens: Sequence[int]) -> None:
         for token in tokens:
             self._text += self.mapping.written(token)
             self._ends.append(len(self._text))
         self.tokens += tokens
-        self._stops[:] = stops
 
     def _extend(self, tokens: Sequence[int], outputs: int) -> Rows:
         self._settle()
         before = len(self._text)
-        for token in tokens:
-            self._text += self.mapping.written(token)
-            self._ends.append(len(self._text))
-        self.tokens += tokens
+        self._append(tokens)
         wanted = self._ends[len(self._ends) - outputs :]
-        if outputs == 1 and not self._full:
-            row = self._without_a_pass(wanted[0])
-            if row is not None:
-                return self._result([row])
+        row = self._without_a_pass() if outputs == 1 and not self._full else None
+        if row is not None:
+            return row[None]
+        rows = np.zeros((outputs, len(self.mapping.same)), np.float32)
         unread = self._rewritten(before)
-        places = self._places(wanted, unread)
-        if not self._read(unread, places):
-            return self._result([self._nothing()] * outputs)
-        rows = []
-        first = len(self.tokens) - outputs + 1
-        for number, (place, inside) in enumerate(places, first):
-            rows.append(self._row(place, inside, number))
-        return self._result(rows)
-
-    def _result(self, rows: list[Row]) -> Rows:
-        return np.stack(rows) if rows else np.empty((0, len(self.mapping.same)), np.float32)
+        ends = [*self._stops, *(end for _, end in unread)]
+        places = [bisect_right(ends, end) - 1 for end in wanted]
+        if self._read(unread, places):
+            first = len(self.tokens) - outputs + 1
+            for number, (place, end) in enumerate(zip(places, wanted, strict=True), first):
+                row = self._row(place, end, number)
+                if row is not None:
+                    rows[number - first] = row
+        return rows
 
     # The draft model's tokens.
 
     def _settle(self) -> None:
         """Take note of what an interrupted pass, or a recurrent memory, left behind."""
-        held = len(self.inner.tokens)
-        if held > len(self._stops):
-            self._cut(len(self._stops))
-        self._note(len(self.inner.tokens))
+        self._cut(min(len(self.inner.tokens), len(self._stops) - 1))
 
     def _cut(self, count: int) -> None:
         """Keep so many of the draft model's tokens; fewer where its memory is recurrent."""
@@ -160,23 +155,22 @@ class MappedCache:
         self._note(len(self.inner.tokens))
 
     def _note(self, count: int) -> None:
-        del self._stops[count:]
+        del self._stops[count + 1 :]
         self._kept = {place: row for place, row in self._kept.items() if place <= count}
 
     def _forget(self, length: int) -> None:
         del self.tokens[length:]
-        del self._ends[length:]
-        del self._text[self._ends[-1] if length else 0 :]
+        del self._ends[length + 1 :]
+        del self._text[self._ends[-1] :]
         self.said = {at: said for at, said in self.said.items() if at <= length}
 
     def _agreeing(self, before: int) -> int:
         """How many of the draft model's tokens the text bears out. Up to `before` it does; beyond
         that the draft model went on by itself."""
-        count = bisect_right(self._stops, before)
+        count = bisect_right(self._stops, before) - 1
         spelled, text = self.mapping.draft.spelled, self._text
-        while count < len(self._stops):
-            start = self._stops[count - 1] if count else 0
-            here = spelled[self.inner.tokens[count]]
+        while count < len(self._stops) - 1:
+            start, here = self._stops[count], spelled[self.inner.tokens[count]]
             there = text[start : start + len(here)]
             if not there or not here.startswith(there):
                 break
@@ -186,12 +180,11 @@ class MappedCache:
     def _rewritten(self, before: int) -> list[tuple[int, int]]:
         """Cut the draft model's tokens to those that stay; returns those to be read, with ends."""
         kept = self._agreeing(before)
-        covered = self._stops[kept - 1] if kept else 0
-        if covered >= len(self._text) and kept:
+        if kept and self._stops[kept] >= len(self._text):
             self._cut(kept)
             return []
         start = self._beginning_of_word(kept)
-        at = self._stops[start - 1] if start else 0
+        at = self._stops[start]
         pieces = [
             (token, at + end) for token, end in self.mapping.draft.encode(bytes(self._text[at:]))
         ]
@@ -199,8 +192,8 @@ class MappedCache:
         if start == 0 and bos >= 0 and (not pieces or pieces[0][0] != bos):
             pieces.insert(0, (bos, 0))
         same = 0
-        for token, end in zip(self.inner.tokens[start:kept], self._stops[start:kept], strict=True):
-            if same == len(pieces) or pieces[same] != (token, end):
+        for known in self._read_tokens(start, kept):
+            if same == len(pieces) or pieces[same] != known:
                 break
             same += 1
         self._cut(start + same)
@@ -213,48 +206,39 @@ class MappedCache:
         """From which of the draft model's tokens on the text is written anew."""
         if self.recurrent or kept == 0:
             return kept
-        covered = self._stops[kept - 1]
+        covered = self._stops[kept]
         starts_word = self._text[covered] in _SPACE or self._text.startswith(OPENS, covered)
         if starts_word and covered and self._text[covered - 1] not in _SPACE:
             return kept
         for start in range(kept - 1, max(-1, kept - 1 - WORD), -1):
-            at = self._stops[start - 1] if start else 0
-            if self._text.endswith(CLOSES, 0, self._stops[start]):
+            at = self._stops[start]
+            if self._text.endswith(CLOSES, 0, self._stops[start + 1]):
                 return start + 1
             if at == 0 or (self._text[at] in _SPACE and self._text[at - 1] not in _SPACE):
                 return start
         return kept - WORD // 3  # no spaces: a few tokens make it right again, if not at once
 
-    def _places(
-        self, wanted: Sequence[int], unread: list[tuple[int, int]]
-    ) -> list[tuple[int, int]]:
-        """For each end of a wanted token: the draft model's tokens before it, and bytes beyond."""
-        read, beyond = len(self._stops), [end for _, end in unread]
-        places = []
-        for end in wanted:
-            place = bisect_right(self._stops, end)
-            if place == read:
-                place += bisect_right(beyond, end)
-            stop = 0
-            if place:
-                stop = beyond[place - read - 1] if place > read else self._stops[place - 1]
-            places.append((place, end - stop))
-        return places
+    def _read_tokens(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Some of the draft model's tokens, and where in the text they end."""
+        return list(
+            zip(self.inner.tokens[start:end], self._stops[start + 1 : end + 1], strict=True)
+        )
 
-    def _read(self, unread: list[tuple[int, int]], places: list[tuple[int, int]]) -> bool:
-        """Read tokens, and keep the rows at the places; False where there is no room for them."""
+    def _read(self, unread: list[tuple[int, int]], places: Sequence[int]) -> bool:
+        """Read tokens, and keep the rows behind so many of them each; False where there is no room
+        for them."""
         held = len(self.inner.tokens)
         if held + len(unread) > self.inner.capacity or self._full:
             self._full = True
             return False
-        missing = [place for place, _ in places if place <= held and place not in self._kept]
+        missing = [place for place in places if place <= held and place not in self._kept]
         if missing and min(missing) > 0 and not self.recurrent:
             # Its row is gone: the token before it is read once more.
             first = min(missing) - 1
-            again = list(zip(self.inner.tokens[first:held], self._stops[first:held], strict=True))
+            unread = [*self._read_tokens(first, held), *unread]
             self._cut(first)
-            unread, held = [*again, *unread], len(self.inner.tokens)
-        least = min((place for place, _ in places), default=held + len(unread) + 1)
+            held = len(self.inner.tokens)
+        least = min(places, default=held + len(unread) + 1)
         while unread:
             # Without rows as many at once as there are, with rows as many as there may be.
             quiet = max(0, min(len(unread), least - held - 1))
@@ -272,31 +256,29 @@ class MappedCache:
 
     # What they say.
 
-    def _nothing(self) -> Row:
-        return np.zeros(len(self.mapping.same), np.float32)
-
-    def _without_a_pass(self, end: int) -> Row | None:
+    def _without_a_pass(self) -> Row | None:
         """The row behind the text if it likely stopped inside a longer draft token."""
-        place = len(self._stops)
-        row = self._kept.get(place)
-        start = self._stops[-1] if place else 0
-        if row is None or start >= end:
-            return None
-        found = self.mapping.inside(row, bytes(self._text[start:end]))
+        found = self._inside(len(self._stops) - 1, len(self._text))
         if found is None or found[1] <= 1.0:
             return None
         self.said[len(self.tokens)] = int(found[0].argmax()), -1
         return found[0]
 
-    def _row(self, place: int, inside: int, number: int) -> Row:
-        """What follows the first `number` tokens, which end so many bytes beyond a place."""
+    def _inside(self, place: int, end: int) -> tuple[Row, float] | None:
+        """As `VocabularyMap.inside`, for a text that ends beyond a place."""
+        row, start = self._kept.get(place), self._stops[place]
+        if row is None or start >= end:
+            return None
+        return self.mapping.inside(row, bytes(self._text[start:end]))
+
+    def _row(self, place: int, end: int, number: int) -> Row | None:
+        """What follows the first `number` tokens, which end there; None where nothing is known."""
         row = self._kept.get(place)
         if row is None:
-            return self._nothing()
-        if inside:
-            start = self._stops[place - 1] if place else 0
-            found = self.mapping.inside(row, bytes(self._text[start : start + inside]))
-            return self._nothing() if found is None else found[0]
+            return None
+        if end > self._stops[place]:
+            found = self._inside(place, end)
+            return None if found is None else found[0]
         base, written, chance = self.mapping.on_shared(row), -1, 0.0
         if self.by_text and not self.recurrent:
             written, chance = self._write(place, last=number == len(self.tokens))
@@ -333,8 +315,7 @@ class MappedCache:
                     break
             elif last and place < inner.capacity:
                 self._kept[place + 1] = inner.extend((token,), 1)[0].copy()
-                start = self._stops[-1] if self._stops else 0
-                self._stops.append(start + len(mapping.draft.spelled[token]))
+                self._stops.append(self._stops[-1] + len(mapping.draft.spelled[token]))
             else:
                 break
             place += 1
