@@ -168,7 +168,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "async_stream": (135, 10),  # a stream that is left ends at once
     "bench": (2_548, 94),  # three peers, shapes
     "chat": (927, 58),
-    "cli": (5_403, 183),  # options of three peers, of on-policy rounds, of --check
+    "cli": (5_397, 183),  # options of three peers, of on-policy rounds, of --check
     "decoding": (2_380, 96),  # protocol of caches; values of any type; drafts without a way on
     "distill": (2_742, 153),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (270, 13),

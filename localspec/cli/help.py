@@ -12,8 +12,6 @@ from typer.models import ParamMeta
 from localspec.cli.option_groups import of_verb
 
 ARGUMENTS, OPTIONS = "Arguments", "Options"
-_ALL = "localspec.help_all"
-"""Key of a context's `meta`: show hidden options too."""
 
 
 class Command(TyperCommand):
@@ -28,6 +26,7 @@ class Command(TyperCommand):
             typer.main.get_click_param(ParamMeta(name=name, default=info, annotation=kind))[0]
             for name, (kind, info) in options.items()
         ]
+        self._hides = any(getattr(param, "hidden", False) for param in self.params)
 
     def invoke(self, ctx: Any) -> Any:
         assert self.callback is not None
@@ -37,10 +36,7 @@ class Command(TyperCommand):
         return ctx.invoke(self.callback, **own)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        params: list[Any] = super().get_params(ctx)
-        if any(getattr(param, "hidden", False) for param in params):
-            params.append(_help_all())
-        return params
+        return [*super().get_params(ctx), *([_help_all()] if self._hides else [])]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         write_options(self, ctx, formatter)
@@ -54,15 +50,12 @@ class Group(TyperGroup):
 
 def write_options(command: Any, ctx: Any, formatter: Any) -> None:
     """Arguments, titled groups of options, then those without a title."""
-    everything = bool(ctx.meta.get(_ALL))
     sections: dict[str, list[tuple[str, str]]] = {ARGUMENTS: []}
     untitled: list[tuple[str, str]] = []
     for param in command.get_params(ctx):
-        if getattr(param, "hidden", False):
-            if not everything:
-                continue
-            param.hidden = False  # the process ends after its help text
         record = param.get_help_record(ctx)
+        if record is None:  # it is hidden
+            continue
         title = ARGUMENTS if param.param_type_name == "argument" else param.rich_help_panel
         rows = untitled if title is None else sections.setdefault(title, [])
         rows.append(record)
@@ -97,6 +90,7 @@ def _help_all() -> Any:
 
 def _show_all(ctx: Any, param: Any, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        ctx.meta[_ALL] = True
+        for one in ctx.command.params:
+            one.hidden = False
         typer.echo(ctx.get_help())
         raise typer.Exit
