@@ -455,18 +455,15 @@ def test_parallel_calls_of_responses_are_one_turn(families: Running) -> None:
     assert number == usage["prompt_tokens"]
 
 
+TOOL_G = {"type": "function", "function": {"name": "g"}}
+
+
 @pytest.mark.parametrize(
     "choice",
     [
         {"type": "auto"},
         {"type": "function", "name": "g"},
-        {
-            "type": "allowed_tools",
-            "allowed_tools": {
-                "mode": "required",
-                "tools": [{"type": "function", "function": {"name": "g"}}],
-            },
-        },
+        {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [TOOL_G]}},
         {"type": "allowed_tools", "mode": "required", "tools": [{"name": "g"}]},
     ],
     ids=str,

@@ -18,25 +18,19 @@ HARD = {"type": "object", "properties": {"n": {"not": {"type": "null"}, "pattern
 
 def asked(server: Running, protocol: str, schema: Any, **more: Any) -> Reply:
     """The reply to one question in a protocol, whose answer has to match a schema."""
-    chat = {"model": "any", "messages": ASK, "temperature": 0, **more}
     form = {"type": "json_schema", "schema": schema}
-    body: dict[str, Any]
-    if protocol == "openai":
-        told = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-        return server.post(
-            "/v1/chat/completions", {**chat, "max_tokens": 40, "response_format": told}
-        )
-    if protocol == "responses":
-        body = {"model": "any", "input": "A fox.", "text": {"format": {**form, "name": "x"}}}
-        return server.post("/v1/responses", {**body, "max_output_tokens": 40})
-    if protocol == "anthropic":
-        config: Any = {"output_config": {"format": form}}
-        return server.post("/v1/messages", {**chat, "max_tokens": 40, **config})
-    if protocol == "ollama":
-        body = {"messages": ASK, "stream": False, "options": {"temperature": 0, "num_predict": 40}}
-        return server.post("/api/chat", {**body, "format": schema})
-    body = {"prompt": "A fox.", "json_schema": schema, "n_predict": 40, "temperature": 0, **more}
-    return server.post("/completion", body)
+    told = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    options = {"stream": False, "options": {"temperature": 0, "num_predict": 40}}
+    bodies: dict[str, tuple[str, dict[str, Any]]] = {
+        "openai": ("/v1/chat/completions", {"response_format": told}),
+        "responses": ("/v1/responses", {"text": {"format": {**form, "name": "x"}}}),
+        "anthropic": ("/v1/messages", {"output_config": {"format": form}}),
+        "ollama": ("/api/chat", {**options, "format": schema}),
+        "llama.cpp": ("/completion", {"prompt": "A fox.", "json_schema": schema}),
+    }
+    path, body = bodies[protocol]
+    body |= {"messages": ASK, "input": "A fox.", "max_tokens": 40, "max_output_tokens": 40}
+    return server.post(path, {"temperature": 0, **body, **more})
 
 
 def said(protocol: str, reply: Any) -> str:

@@ -97,7 +97,6 @@ def messages_of(messages: Sequence[Message], *, sees_images: bool = False) -> li
             one["tool_calls"] = [_call(call) for call in calls]
         if role in ("tool", "function"):
             one |= {"name": message.name, "tool_call_id": message.tool_call_id}
-        parts = message.content if isinstance(message.content, list) else []
         thoughts = "\n".join(text_of(part.thinking) for part in parts if part.thinking)
         if thought := message.reasoning_content or message.reasoning or thoughts:
             one["reasoning_content"] = thought
