@@ -106,15 +106,14 @@ def race(context: typer.Context, prompt: Prompt = None) -> int:
 
 
 def _tell(console: Console, found: Raced, asked: Sequence[str]) -> None:
-    from localspec.race import race_line
-    from localspec.race.race_outcome import speed_up
+    from localspec.race import race_outcome
 
     outcomes = found.outcomes
     # The same may befall several answers.
     console.notices(
         dict.fromkeys(n for each in outcomes for n in each.localspec.stream.stats.notices)
     )
-    summary = race_line.summary(outcomes, found.calibration_seconds)
+    summary = race_outcome.summary(outcomes, found.calibration_seconds)
     if console.json:
         result = {
             "prompt": asked[0],
@@ -128,7 +127,7 @@ def _tell(console: Console, found: Raced, asked: Sequence[str]) -> None:
                 {"prompt": question, **outcome.as_dict()}
                 for question, outcome in zip(asked, outcomes, strict=False)
             ]
-            result["speed_up_of_all"] = speed_up(outcomes)
+            result["speed_up_of_all"] = race_outcome.speed_up(outcomes)
         console.answer_json(result)
     else:
-        console.answer(f"{race_line.texts(outcomes, asked[1:])}\n{summary}\n")
+        console.answer(f"{race_outcome.texts(outcomes, asked[1:])}\n{summary}\n")

@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from localspec.race.race_line import figures, summary
-from localspec.race.race_outcome import Parting, Proof, parting
+from localspec.race.race_outcome import Parting, Proof, figures, parting, summary
 from tests.race.laps import lane, outcome
 
 
