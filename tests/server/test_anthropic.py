@@ -126,6 +126,8 @@ def test_structured_output(claude: anthropic.Anthropic) -> None:
 
 
 def test_counting(claude: anthropic.Anthropic) -> None:
+    (model,) = claude.models.list()
+    assert type(model).model_validate(model.to_dict()).id == "tale-13m-q8_0"
     counted = claude.messages.count_tokens(model="any", messages=ASK).input_tokens
     answer = claude.messages.create(model="any", max_tokens=1, messages=ASK)
     assert counted == answer.usage.input_tokens + (answer.usage.cache_read_input_tokens or 0)

@@ -35,6 +35,7 @@ def _described(host: ModelHost) -> dict[str, Any]:
         # As Anthropic's clients know a model.
         "type": "model",
         "display_name": host.name,
+        "lifecycle": "active",
         "created_at": datetime.fromtimestamp(host.loaded_at, timezone.utc).isoformat(),
         "aliases": list(host.offer.aliases),
         "tags": list(host.offer.tags),

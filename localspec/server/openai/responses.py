@@ -289,7 +289,7 @@ class ResponseReply(NamedEvents):
         cut = status is None and self.stream.finish_reason == "length"
         usage = {
             "input_tokens": stats.prompt_tokens,
-            "input_tokens_details": {"cached_tokens": stats.cached_tokens},
+            "input_tokens_details": {"cached_tokens": stats.cached_tokens, "cache_write_tokens": 0},
             "output_tokens": stats.generated_tokens,
             "output_tokens_details": {"reasoning_tokens": self.answers.thought_tokens(0)},
             "total_tokens": stats.prompt_tokens + stats.generated_tokens,
