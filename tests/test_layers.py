@@ -202,7 +202,10 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "settings": (158, 10),
     "stream": (214, 10),
     "text": (120, 10),  # counts of parameters, and finite JSON, of four rooms
-    "tui": (5_193, 118),  # says from the start that the model is being opened
+    "tui": (
+        5_195,
+        118,
+    ),  # takes the size of the terminal; says from the start that the model is being opened
     "typed": (78, 10),
     "verify": (1_377, 64),  # compares a certificate with what is here
     "watched": (50, 10),

@@ -67,6 +67,8 @@ def running_in_terminal() -> Iterator[list[str]]:
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         mark.write_text(this_process(), encoding="utf-8")
+    for size in ("COLUMNS", "LINES"):  # exported once, they would hold for every later size
+        os.environ.pop(size, None)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH)
     try:

@@ -38,8 +38,10 @@ def restored(terminal: Terminal) -> bool:
 
 def test_a_message_is_answered(tmp_path: Path) -> None:
     # Short: the beginning of a long one would be out of sight.
-    with chat("--temp", "0", "-n", "40", home=tmp_path) as terminal:
+    size = {"COLUMNS": "40", "LINES": "8"}  # as some shells export; the terminal knows better
+    with chat("--temp", "0", "-n", "40", home=tmp_path, **size) as terminal:
         terminal.until("tale-13m-q8_0 + tale-3m-q8_0")
+        assert terminal.display[-1].strip()
         assert terminal.alternate
         terminal.type(ASK)
         terminal.until(lambda: "■" in terminal.text and "tok/s" in terminal.text)
