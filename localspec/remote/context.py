@@ -11,12 +11,12 @@ from typing import Any, NoReturn
 
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
-from localspec.errors import Cancelled, ServerUnreachable, UsageError
+from localspec.errors import Cancelled, LocalspecError, ServerUnreachable, UsageError
 from localspec.llama.context import Context
 from localspec.llama.options import ModelOptions
 from localspec.llama.sequence_state import State
 from localspec.remote.model import RemoteModel
-from localspec.remote.process import ChildLost, ChildProcess
+from localspec.remote.process import ChildProcess
 
 logger = logging.getLogger("localspec.remote")
 
@@ -52,8 +52,9 @@ class RemoteContext(Context):
     def close(self) -> None:
         child, self._child = self._child, None
         if child is not None:
-            with suppress(ChildLost):
-                child.call(self._number, "close")
+            if not child.lost:
+                with suppress(LocalspecError):
+                    child.call(self._number, "close")
             self.model.release(self._number)
 
     def cancel(self) -> None:
@@ -192,15 +193,13 @@ class RemoteContext(Context):
         return child
 
     def _open(self, child: ChildProcess) -> None:
-        limits = self.model.ask(child, None, "context", self._number, self._options)
+        limits = child.call(None, "context", self._number, self._options)
         self._child = child
         for name, value in limits.items():
             setattr(self, name, value)
 
     def _change(self, child: ChildProcess, name: str, *arguments: Any, progress: Any = None) -> Any:
-        value, (same, rest) = self.model.ask(
-            child, self._number, name, *arguments, progress=progress
-        )
+        value, (same, rest) = child.call(self._number, name, *arguments, progress=progress)
         self.tokens[same:] = rest
         return value
 

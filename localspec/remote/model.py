@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from localspec.errors import UsageError
 from localspec.llama.adapters import Adapter
@@ -13,9 +12,7 @@ from localspec.llama.devices import Device
 from localspec.llama.model import Model, Progress
 from localspec.llama.options import ModelOptions
 from localspec.remote import servers
-from localspec.remote.process import MOST_CONTEXTS, ChildLost, ChildProcess, SharedRows
-
-_CHILD = "localspec.remote.child"
+from localspec.remote.process import MOST_CONTEXTS, ChildProcess, SharedRows
 
 
 class RemoteModel(Model):
@@ -65,32 +62,18 @@ class RemoteModel(Model):
         if self._child is not None and not self._child.lost:
             return self._child
         servers.require_answering(self._servers)
-        child = self._child = ChildProcess(_CHILD, self.shared)
+        child = self._child = ChildProcess(self._servers, self.shared)
         try:
-            self._require_room(self.ask(child, None, "connect", self._servers))
+            self._require_room(child.call(None, "connect", self._servers))
             reports = progress is not None
             opened = (self.path, self._options, self.adapters, reports)
-            facts = self.ask(child, None, "open", *opened, progress=progress)
+            facts = child.call(None, "open", *opened, progress=progress)
         except BaseException:
             child.close()
             raise
         for name, value in facts.items():
             setattr(self, name, value)
         return child
-
-    def ask(
-        self,
-        child: ChildProcess,
-        number: int | None,
-        name: str,
-        *arguments: Any,
-        progress: Callable[..., object] | None = None,
-    ) -> Any:
-        """`ChildProcess.call`; a ServerUnreachable or NativeError where the child is dead."""
-        try:
-            return child.call(number, name, *arguments, progress=progress)
-        except ChildLost as died:
-            raise servers.lost(self._servers, str(died)) from None
 
     def number(self) -> int:
         free = set(range(MOST_CONTEXTS)) - self._numbers

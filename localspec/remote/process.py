@@ -15,7 +15,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Lock, Timer
 from typing import IO, Any
@@ -25,16 +25,13 @@ import numpy as np
 from localspec.decoding.sampling import Rows
 from localspec.llama import child_process
 from localspec.llama.context_params import MAX_TREE
+from localspec.remote.servers import lost
 
 MOST_CONTEXTS = 8
 FLAG = 2
 """Bytes of a context's flag: a string of one character, or none."""
 _HEAD = 64
 _FLOAT = 4
-
-
-class ChildLost(Exception):
-    """The child is no more; what llama.cpp said last, or nothing."""
 
 
 class SharedRows:
@@ -78,12 +75,13 @@ class SharedRows:
 
 
 class ChildProcess:
-    """Runs `module`; `lost` is whether it is no more."""
+    """Has a target on these servers; `lost` is whether it is no more."""
 
-    def __init__(self, module: str, shared: SharedRows) -> None:
+    def __init__(self, servers: Sequence[str], shared: SharedRows) -> None:
+        self._servers = servers
         level = logging.getLogger("localspec").getEffectiveLevel()
         self._process = child_process.start(
-            module,
+            "localspec.remote.child",
             *(shared.reference, str(shared.width), str(level)),
             pipe=subprocess.PIPE,
             keep=shared.keep,
@@ -104,34 +102,34 @@ class ChildProcess:
         progress: Callable[..., object] | None = None,
     ) -> Any:
         """Have something done, and wait for it; whatever the child raised comes out. What
-        `progress` raises ends the child, and comes out. A ChildLost if the child died of it, or was
-        dead before."""
+        `progress` raises ends the child, and comes out. A ServerUnreachable or NativeError if the
+        child died of it, or was dead before."""
         words = ""
-        with self._lock:
-            if self.lost:
-                raise ChildLost("")
-            self._asked += 1
-            self._waiting = True
-            try:
-                pickle.dump((number, name, arguments), self._requests)
-                self._requests.flush()
-                while (answer := pickle.load(self._answers))[0] not in ("done", "error"):
-                    kind, *values = answer
-                    if kind == "last words":
-                        (words,) = values
-                    elif kind == "log":
-                        name, level, text = values
-                        logging.getLogger(name).log(level, "%s", text)
-                    elif progress is not None:
-                        progress(*values)
-            except (EOFError, BrokenPipeError, pickle.UnpicklingError):
-                self._end()
-                raise ChildLost(words) from None
-            except BaseException:  # what it would still say belongs to no later call
-                self._end()
-                raise
-            finally:
-                self._waiting = False
+        try:
+            with self._lock:
+                if self.lost:
+                    raise EOFError
+                self._asked += 1
+                self._waiting = True
+                try:
+                    pickle.dump((number, name, arguments), self._requests)
+                    self._requests.flush()
+                    while (answer := pickle.load(self._answers))[0] not in ("done", "error"):
+                        kind, *values = answer
+                        if kind == "last words":
+                            (words,) = values
+                        elif kind == "log":
+                            name, level, text = values
+                            logging.getLogger(name).log(level, "%s", text)
+                        elif progress is not None:
+                            progress(*values)
+                except BaseException:  # what it would still say belongs to no later call
+                    self._end()
+                    raise
+                finally:
+                    self._waiting = False
+        except (EOFError, BrokenPipeError, pickle.UnpicklingError):
+            raise lost(self._servers, words) from None
         if answer[0] == "error":
             raise answer[1]
         return answer[1]
