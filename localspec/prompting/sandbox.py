@@ -12,6 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
+from operator import length_hint
+from types import GeneratorType
 from typing import Any, cast
 
 import jinja2
@@ -37,9 +39,10 @@ _PIECE = 64  # characters of a text that count as an item
 _DEEPEST = 200
 _MULTIPLYING = {
     *("*", "join", "replace", "indent", "expandtabs", "center", "ljust", "rjust", "zfill"),
-    *("wordwrap", "batch", "slice", "tojson", "round", "to_bytes"),
+    *("wordwrap", "batch", "slice", "tojson", "round", "to_bytes", "urlize"),
 }
 """What may make something as large as what it is given, times the largest argument."""
+_OF_JINJA = jinja2.Environment | nodes.EvalContext | Context
 _UNREAD = {"length", "count", "default", "d", "first", "last"}
 """Filters that do not look into lists."""
 _PLAIN_FILTERS = {
@@ -109,6 +112,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def call(self, context: Context, what: Any, /, *args: Any, **named: Any) -> Any:
         owner, method = getattr(what, "__self__", None), getattr(what, "__name__", "")
+        args = tuple(map(_listed, args))
         text = owner if isinstance(owner, str | bytes) else ""
         _check_growth(method, text, [*args, *named.values()])
         if isinstance(owner, str):
@@ -216,9 +220,9 @@ def _tick(_context: Context, value: Any) -> Any:
 def bounded(name: str, apply: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(apply)  # with the attributes by which jinja2 knows those that want the environment
     def within(*args: Any, **named: Any) -> Any:
+        args = tuple(map(_listed, args))
         values = [*args, *named.values()]
-        measured = [one for one in values if isinstance(one, str | int | list | tuple | dict)]
-        first, *others = measured or [""]
+        first, *others = [one for one in values if not isinstance(one, _OF_JINJA)]
         if name == "format" and isinstance(first, str):
             _check_format(first, "%", others)
         elif name not in _UNREAD:
@@ -235,6 +239,11 @@ def bounded(name: str, apply: Callable[..., Any]) -> Callable[..., Any]:
     return within
 
 
+def _listed(value: Any) -> Any:
+    """A list in place of a generator, whose length nobody knows."""
+    return list(value) if isinstance(value, GeneratorType) else value
+
+
 def _check_length(found: Any) -> None:
     if isinstance(found, str | bytes | list | tuple) and len(found) > LONGEST:
         raise LimitError("it makes too long a text")
@@ -244,8 +253,9 @@ def _check_growth(name: str, value: Any, others: Sequence[Any]) -> None:
     """Before an operation on a text or a list: what it reads, and what it may make."""
     if name == "translate":
         raise LimitError("it translates a text")
-    sizes = [_size(one, counts=name in _MULTIPLYING) for one in (value, *others)]
-    if name in _MULTIPLYING and sizes[0] * max(sizes[1:], default=1) > LONGEST:
+    size, multiplies = _size(value, counts=False), name in _MULTIPLYING
+    times = max((_size(one, counts=multiplies) for one in others), default=1)
+    if multiplies and size * times > LONGEST:
         raise LimitError("it makes too long a text")
 
 
@@ -265,7 +275,9 @@ def _size(value: Any, *, counts: bool) -> int:
         raise LimitError("it pads a text too far")
     if isinstance(value, str | bytes):
         return len(value)
-    return abs(value) if counts and isinstance(value, int) else _PIECE * _items(value)
+    if counts and isinstance(value, int):
+        return abs(value)
+    return _PIECE * max(_items(value), length_hint(value, 1))
 
 
 def _items(value: Any) -> int:

@@ -39,6 +39,7 @@ def test_white_space_of_block_lines_is_trimmed_as_in_transformers() -> None:
 def test_helpers_that_templates_use() -> None:
     assert render("{{ messages[0] | tojson }}") == '{"role": "user", "content": "Hi & <you>"}'
     assert render("{% for m in messages %}{% break %}{% endfor %}ok") == "ok"
+    assert render("{{ 123456 | tojson }}") == "123456"
     assert len(render("{{ strftime_now('%Y') }}")) == 4
     assert render("{{ functions }}{{ datetime | length }}{{ date_string | length }}") == "1111"
     # One for calls alone does not ask whether there are any.
@@ -120,6 +121,8 @@ ENDS = [
         "{{ ('\\t' * 9000000).expandtabs(9000) }}",
         "{{ (['a' * 9999999] * 9999) | join }}",
         "{{ ''.join(['a' * 9999999] * 9999) }}",
+        "{{ ('a' * 9999 * 9).join(range(99999) | map('string')) }}",
+        "{{ range(99999) | map('string') | join('a' * 9999 * 9) }}",
         "{{ ('%s' * 9999) % ((['a' * 9999999] * 9999) | list) }}",
         "{{ ('%(a)s' * 9999) % {'a': 'a' * 9999999} }}",
         "{{ ('{0}' * 9999).format('a' * 9999999) }}",
@@ -153,9 +156,8 @@ def test_tools_and_other_variables_reach_a_template_that_knows_them() -> None:
     source = "{% if tools %}{{ tools | tojson }}{% endif %}{{ enable_thinking }}"
     template = ChatTemplate(source, bos="", eos="")
     assert template.knows_tools
-    assert template.render(USER, tools=[{"type": "function"}], more={"enable_thinking": 1}) == (
-        '[{"type": "function"}]1'
-    )
+    found = template.render(USER, tools=[{"type": "function"}], more={"enable_thinking": 1})
+    assert found == '[{"type": "function"}]1'
     assert template.render(USER) == ""
     assert not ChatTemplate("{{ messages }}", bos="", eos="").knows_tools
 
