@@ -41,10 +41,8 @@ PROMPT = list(range(40, 60))
 
 @pytest.fixture(scope="module")
 def here(target_path: Path) -> Iterator[Context]:
-    with Model(target_path, OPTIONS) as model:
-        context = Context(model, OPTIONS)
+    with Model(target_path, OPTIONS) as model, closing(Context(model, OPTIONS)) as context:
         yield context
-        context.close()
 
 
 @pytest.fixture(scope="module")
