@@ -188,7 +188,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "pairing": (1_076, 59),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     "policy": (2_274, 83),  # what steps cost is told apart from what busy spells do
-    "prompting": (1_704, 55),  # the readers of answers came from the server
+    "prompting": (1_716, 55),  # readers of answers; generators are measured
     "quality": (393, 15),
     "race": (295, 18),
     "remote": (707, 20),
@@ -212,7 +212,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "worker_threads": (50, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,
     # arguments of any type.
-    "tests": (44_776, None),  # chosen outputs, busy spells, drafts without a way on
+    "tests": (44_780, None),  # chosen outputs, busy spells, drafts without a way on
     "tools": (3_591, None),  # larger models on paper, an agent's session
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.
