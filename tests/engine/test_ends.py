@@ -123,20 +123,11 @@ def test_ends_are_those_of_plain_decoding(engine: Engine, prompt: str, drafter: 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_ends_of_a_grammar_are_those_of_plain_decoding(engine: Engine, drafter: str) -> None:
+    whole = "Once upon a time, there was a little girl. She liked to play"
     for cap, stop in itertools.product((3, LENGTH), ((), ("upon a time, there", "time"))):
-        plain = answered(
-            engine, PROMPTS[0], Drafting(drafter="none"), cap=cap, stop=stop, grammar=GRAMMAR
-        )
-        whole = "Once upon a time, there was a little girl. She liked to play"
-        found = answered(
-            engine,
-            PROMPTS[0],
-            DRAFTERS[drafter],
-            cap=cap,
-            stop=stop,
-            grammar=GRAMMAR,
-            prediction=whole,
-        )
+        asked: Any = {"cap": cap, "stop": stop, "grammar": GRAMMAR}
+        plain = answered(engine, PROMPTS[0], Drafting(drafter="none"), **asked)
+        found = answered(engine, PROMPTS[0], DRAFTERS[drafter], prediction=whole, **asked)
         assert found == plain
 
 
