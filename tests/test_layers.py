@@ -197,7 +197,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "self_draft": (521, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of ten further families.
-    "server": (5_426, 192),
+    "server": (5_285, 185),
     "sessions": (591, 19),
     "settings": (158, 10),
     "stream": (214, 10),

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from localspec import Engine, GenerationStats, Stream
+from localspec import Engine, GenerationStats
 from localspec.decoding.logprobs import TokenLogprob
 
 _LEAST = -9999.0
@@ -115,11 +115,7 @@ def text_logprobs(
     }
 
 
-def text_of_tokens(tokens: list[int], engine: Engine) -> str:
-    tokens = engine.model.vocabulary.checked(tokens)
-    piece = engine.model.vocabulary.piece
-    return b"".join(piece(token, special=True) for token in tokens).decode("utf-8", "replace")
-
-
-def prompt_of(stream: Stream, engine: Engine) -> str:
-    return text_of_tokens(list(stream.prompt), engine)
+def text_of_tokens(tokens: Sequence[int], engine: Engine, *, special: bool = True) -> str:
+    """`special`: with the names of control tokens."""
+    checked, piece = engine.model.vocabulary.checked(tokens), engine.model.vocabulary.piece
+    return b"".join(piece(token, special=special) for token in checked).decode("utf-8", "replace")

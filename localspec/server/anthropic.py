@@ -2,40 +2,46 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from localspec import Engine
-from localspec.prompting.pieces import CallArguments, CallBegins, Piece, Text, Thought
-from localspec.server.answers import Answers, Ask, Part
-from localspec.server.chat_prompt import Chat, begin, prompt_length
+from localspec.prompting.pieces import CallArguments, CallBegins, Text, Thought
+from localspec.server.answers import Answers, Part
 from localspec.server.failures import ApiError
+from localspec.server.openai.chat import ChatRequest, CountRequest, begin, prompt_length
 from localspec.server.openai.messages import (
     Content,
     ContentPart,
     FunctionCall,
+    FunctionTool,
     Message,
     ToolCall,
-    messages_of,
 )
 from localspec.server.reply import Event, NamedEvents
 from localspec.server.service import Service
-from localspec.server.tools import Tool, ToolChoice, chosen, without_hosted
-from localspec.server.wire import Object, Record, Sampling, sampling_of, schema_of, stops_of
+from localspec.server.wire import Object, Record, Sampling, schema_of
 
 _BILLING = "x-anthropic-billing-header:"
+
+
+def _as_blocks(given: Any) -> Any:
+    if isinstance(given, str):
+        return [{"type": "text", "text": given}]
+    return [given] if isinstance(given, dict) else given
+
+
+Blocks = Annotated["list[Block]", BeforeValidator(_as_blocks)]
+"""Also a text, or one block alone."""
 
 
 class Source(Record):
     type: str
     media_type: str = ""
     data: str = ""
-    content: str | list[Block] = ""
+    content: Blocks = Field(default_factory=list)
 
 
 class Block(Record):
@@ -49,7 +55,7 @@ class Block(Record):
     tool_name: str | None = None
     input: Object | None = None
     tool_use_id: str | None = None
-    content: str | list[Block] | Block | None = None
+    content: Blocks | None = None
 
     @property
     def hosted(self) -> bool:
@@ -60,57 +66,40 @@ class Block(Record):
 
 class AnthropicMessage(Record):
     role: str
-    content: str | list[Block]
-
-
-class AnthropicTool(Record):
-    type: str | None = None
-    name: Annotated[str, Field(min_length=1, max_length=128)]
-    description: str | None = None
-    input_schema: Object | None = None
+    content: Blocks
 
 
 class Conversation(Record):
     model: str | None = None
     messages: Annotated[list[AnthropicMessage], Field(min_length=1)]
-    system: str | list[Block] | None = None
-    tools: list[AnthropicTool] | None = None
+    system: Blocks | None = None
+    tools: list[FunctionTool] | None = None
     tool_choice: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
     output_config: dict[str, Any] | None = None
 
     def openai_messages(self) -> list[Message]:
-        found = []
-        system = self.system
-        if system and not isinstance(system, str):  # Claude Code's differs with each request
-            system = [one for one in system if not (one.text or "").startswith(_BILLING)]
-        if system:
-            found.append(Message(role="system", content=_text(system)))
+        # The first of Claude Code's differs with each request.
+        system = [one for one in self.system or () if not (one.text or "").startswith(_BILLING)]
+        text = _text(system)
+        found = [Message(role="system", content=text)] if text else []
         for message in self.messages:
-            if isinstance(message.content, str):
-                found.append(Message(role=message.role, content=message.content))
-            else:
-                blocks = [block for block in message.content if not block.hosted]
-                found += _messages(message.role, blocks)
+            blocks = [block for block in message.content if not block.hosted]
+            found += _messages(message.role, blocks)
         return found
 
-    def chat(self, service: Service, engine: Engine) -> Chat:
-        thinks = self.thinking and self.thinking.get("type") != "disabled"
-        return Chat(
-            messages=messages_of(self.openai_messages(), sees_images=engine.prompts.sees_images),
-            tools=self.choice(),
-            variables=service.variables(None, (self.output_config or {}).get("effort"), thinks),
-        )
-
-    def choice(self) -> ToolChoice:
-        own = [one for one in self.tools or () if one.type in (None, "custom")]
-        tools = [Tool.of(one.name, one.description, one.input_schema) for one in own]
-        hosted = [one.type for one in self.tools or () if one.type and one.type != "custom"]
-        tools = without_hosted(tools, hosted)
-        choice = self.tool_choice or {"type": "auto"}
-        single = choice.get("disable_parallel_tool_use")
-        several = not single if isinstance(single, bool) else None
-        return chosen(tools, choice, several=several)
+    def fields(self) -> dict[str, Any]:
+        """Those of a `CountRequest` that are others here."""
+        single = (self.tool_choice or {}).get("disable_parallel_tool_use")
+        return {
+            "messages": self.openai_messages(),
+            "tools": [
+                one.model_copy(update={"type": "function"}) if one.type == "custom" else one
+                for one in self.tools or ()
+            ],
+            "parallel_tool_calls": not single if isinstance(single, bool) else None,
+            "reasoning": {"effort": (self.output_config or {}).get("effort")},
+        }
 
 
 class MessagesRequest(Conversation, Sampling):
@@ -121,29 +110,31 @@ class MessagesRequest(Conversation, Sampling):
     output_format: dict[str, Any] | None = None
     stream: bool | None = None
 
-    def chat(self, service: Service, engine: Engine) -> Chat:
+    def fields(self) -> dict[str, Any]:
+        """Those of a `ChatRequest`."""
         form = (self.output_config or {}).get("format") or self.output_format
-        ask = Ask(
-            max_tokens=service.longest(self.max_tokens),
-            stop=stops_of(self.stop_sequences),
-            sampling=sampling_of(self, service.defaults, engine),
-            json_schema=schema_of(form, "output_config.format"),
-            shift=service.shift(),
-        )
-        return replace(super().chat(service, engine), ask=ask)
+        return {
+            **super().fields(),
+            "stop": self.stop_sequences,
+            "json_schema": schema_of(form, "output_config.format"),
+        }
 
 
 def _messages(role: str, blocks: Sequence[Block]) -> list[Message]:
     found, shown = list[Message](), list[Block]()
     for block in blocks:
         if block.type == "tool_result":
-            parts = block.content if isinstance(block.content, list) else []
-            images = [part for part in parts if part.type == "image"]  # which only users show
-            content = [p for p in parts if p.type != "image"] if images else block.content or ""
-            said = _text(content)
+            images = [part for part in block.content or () if part.type == "image"]
+            said = _text([part for part in block.content or () if part.type != "image"])
             found.append(Message(role="tool", content=said, tool_call_id=block.tool_use_id))
-            shown += images
-    calls = [_call(block) for block in blocks if block.type == "tool_use"]
+            shown += images  # which only users show
+    calls = [
+        ToolCall(
+            id=block.id, function=FunctionCall(name=block.name or "", arguments=block.input or {})
+        )
+        for block in blocks
+        if block.type == "tool_use"
+    ]
     rest = [block for block in blocks if block.type not in ("tool_use", "tool_result")]
     rest = [*shown, *rest]
     if rest or calls or not found:
@@ -159,30 +150,23 @@ def _messages(role: str, blocks: Sequence[Block]) -> list[Message]:
 def _content(blocks: Sequence[Block]) -> Content:
     if all(block.type != "image" for block in blocks):
         return _text(blocks)
+    return [
+        _image(block) if block.type == "image" else ContentPart(type="text", text=_text([block]))
+        for block in blocks
+    ]
+
+
+def _image(block: Block) -> ContentPart:
+    source = block.source
+    if not isinstance(source, Source) or not source.data:
+        why = "The server fetches nothing: send the image, in a source of type base64."
+        raise ApiError(400, f"An image has no data. {why}")
+    return ContentPart(type="image", image_url=f"data:{source.media_type};base64,{source.data}")
+
+
+def _text(blocks: Sequence[Block]) -> str:
     found = []
     for block in blocks:
-        if block.type == "image":
-            source = block.source if isinstance(block.source, Source) else None
-            if source is None or not source.data:
-                why = "The server fetches nothing: send the image, in a source of type base64."
-                raise ApiError(400, f"An image has no data. {why}")
-            data = f"data:{source.media_type};base64,{source.data}"
-            found.append(ContentPart(type="image", image_url=data))
-        else:
-            found.append(ContentPart(type="text", text=_text([block])))
-    return found
-
-
-def _call(block: Block) -> ToolCall:
-    arguments = json.dumps(block.input or {}, ensure_ascii=False)
-    return ToolCall(id=block.id, function=FunctionCall(name=block.name or "", arguments=arguments))
-
-
-def _text(content: str | Sequence[Block] | Block) -> str:
-    if isinstance(content, str):
-        return content
-    found = []
-    for block in [content] if isinstance(content, Block) else content:
         if block.type in ("thinking", "redacted_thinking"):
             continue
         source = block.source
@@ -191,7 +175,7 @@ def _text(content: str | Sequence[Block] | Block) -> str:
         elif block.type == "document" and isinstance(source, Source) and source.type == "content":
             found.append(_text(source.content))
         elif block.type in ("search_result", "compaction"):
-            found += [*filter(None, [block.title]), _text(block.content or "")]
+            found += [*filter(None, [block.title]), _text(block.content or ())]
         elif block.type in ("text", "tool_reference"):
             found.append(block.text or block.tool_name or "")
         else:
@@ -202,11 +186,13 @@ def _text(content: str | Sequence[Block] | Block) -> str:
 
 
 async def messages(service: Service, wanted: MessagesRequest) -> NamedEvents:
-    return MessageReply(await begin(service, wanted.model, wanted.chat), streamed=wanted.stream)
+    answers = await begin(service, ChatRequest.of(wanted, **wanted.fields()))
+    return MessageReply(answers, streamed=wanted.stream)
 
 
 async def count_tokens(service: Service, wanted: Conversation) -> Any:
-    return {"input_tokens": await prompt_length(service, wanted.model, wanted.chat)}
+    counted = CountRequest.of(wanted, **wanted.fields())
+    return {"input_tokens": await prompt_length(service, counted)}
 
 
 class MessageReply(NamedEvents):
@@ -229,15 +215,15 @@ class MessageReply(NamedEvents):
             empty: Event = {"content": [], "stop_reason": None, "stop_sequence": None}
             usage = {**self._usage(), "output_tokens": 0}
             yield _event("message_start", message={**self._head, **empty, "usage": usage})
-        yield from super().events_of(part)
-
-    def events_of_piece(self, piece: Piece) -> Iterable[Event]:
+        piece = part.piece
+        if piece is None:
+            return
         kind = _TEXTS[type(piece)][0]
         if isinstance(piece, CallBegins) or not self._blocks or self._blocks[-1]["type"] != kind:
             yield from self._close()
             block: dict[str, Any] = {"type": kind, kind: ""}
             if isinstance(piece, CallBegins):
-                block = {"type": kind, "id": self.message.calls[-1].id, "name": piece.name}
+                block = {"type": kind, "id": self.answer.calls[-1].id, "name": piece.name}
                 block["input"] = {}
             elif kind == "thinking":
                 block["signature"] = ""
@@ -256,7 +242,7 @@ class MessageReply(NamedEvents):
 
     def whole(self) -> Any:
         used = [block for block in self._blocks if block["type"] == "tool_use"]
-        for block, call in zip(used, self.message.calls, strict=True):
+        for block, call in zip(used, self.answer.calls, strict=True):
             block["input"] = call.as_object()
         return {**self._head, "content": self._blocks, **self._ending(), "usage": self._usage()}
 
@@ -273,15 +259,15 @@ class MessageReply(NamedEvents):
         return _event(kind, index=len(self._blocks) - 1, **members)
 
     def _ending(self) -> dict[str, Any]:
-        reason = "tool_use" if self.calls() else "end_turn"
-        if self.stream.finish_reason == "length":
+        reason = "tool_use" if self.answer.called else "end_turn"
+        if self.answer.stream.finish_reason == "length":
             reason = "max_tokens"
-        elif reason == "end_turn" and self.stream.stopped is not None:
+        elif reason == "end_turn" and self.answer.stream.stopped is not None:
             reason = "stop_sequence"
-        return {"stop_reason": reason, "stop_sequence": self.stream.stopped}
+        return {"stop_reason": reason, "stop_sequence": self.answer.stream.stopped}
 
     def _usage(self) -> dict[str, Any]:
-        stats = self.stream.stats
+        stats = self.answer.stream.stats
         return {
             "input_tokens": stats.prompt_tokens - stats.cached_tokens,
             "cache_read_input_tokens": stats.cached_tokens,

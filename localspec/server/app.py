@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, get_type_hints
 
 from starlette.applications import Starlette
@@ -11,11 +12,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from localspec.server import anthropic, embeddings, ollama, page
+from localspec.server import about, anthropic, embeddings, ollama, page
 from localspec.server.failures import ApiError, as_api_error, error_body
 from localspec.server.guard import Guard
-from localspec.server.llama_cpp import completion, metrics, slots, tokenize
-from localspec.server.openai import chat, completions, model_list, responses
+from localspec.server.llama_cpp import completion, slots, tokenize
+from localspec.server.openai import chat, completions, responses
 from localspec.server.reply import ClientGone, Reply, json_response
 from localspec.server.service import Common, Service
 from localspec.server.wire import Record
@@ -27,11 +28,11 @@ Handler = Callable[..., Awaitable[Any]]
 ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/", page.page),
     ("GET", "/events", page.events),
-    ("GET", "/health", model_list.health),
-    ("GET", "/v1/health", model_list.health),
-    ("GET", "/v1/models", model_list.models),
-    ("GET", "/models", model_list.models),
-    ("GET", "/v1/models/{name:path}", model_list.model),
+    ("GET", "/health", about.health),
+    ("GET", "/v1/health", about.health),
+    ("GET", "/v1/models", about.models),
+    ("GET", "/models", about.models),
+    ("GET", "/v1/models/{name:path}", about.model),
     ("POST", "/v1/chat/completions", chat.chat_completions),
     ("POST", "/chat/completions", chat.chat_completions),
     ("POST", "/v1/chat/completions/input_tokens", chat.input_tokens),
@@ -62,9 +63,9 @@ ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/tokenizer_info", tokenize.tokenizer_info),
     ("POST", "/apply-template", tokenize.apply_template),
     ("GET", "/props", tokenize.props),
-    ("GET", "/slots", metrics.slots),
+    ("GET", "/slots", about.slots),
     ("POST", "/slots/{number:int}", slots.act),
-    ("GET", "/metrics", metrics.metrics),
+    ("GET", "/metrics", about.metrics),
 )
 
 _RANKING = "Ranking needs a model made for it, and localspec serves none. Use llama-server for it."
@@ -98,10 +99,9 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service = Service(self._common, Request(scope, receive))
         try:
-            response = await self._response(service)
-            await response(scope, receive, send)
-        except ClientGone:
-            return
+            with suppress(ClientGone):
+                response = await self._response(service)
+                await response(scope, receive, send)
         finally:
             service.leave()
 

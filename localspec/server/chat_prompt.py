@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,9 +14,8 @@ from localspec.prompting.pieces import Reader
 from localspec.prompting.prompt import Tokens
 from localspec.prompting.reasoning import ends_thinking, reasoning_reader, reasons
 from localspec.prompting.template import check_messages
-from localspec.server.answers import Answers, Ask
+from localspec.server.answers import Ask
 from localspec.server.failures import ApiError
-from localspec.server.service import Service
 from localspec.server.tool_readers import CONTROL
 from localspec.server.tools import ToolChoice, explained, reader_for, schema_of_calls
 
@@ -37,20 +35,10 @@ class Chat:
     goes_on: bool | None = None
     apart: bool = True
 
-
-_Asked = Callable[[Service, Engine], Chat]
-"""A request of a chat protocol."""
-
-
-async def begin(service: Service, model: str | None, asked: _Asked, choices: int = 1) -> Answers:
-    engine = await service.open(model)
-    ask = await ask_of(engine, asked(service, engine))
-    return await service.begin(engine, *map(ask.nth, range(choices)))
-
-
-async def prompt_length(service: Service, model: str | None, asked: _Asked) -> int:
-    engine = await service.open(model)
-    return len((await ask_of(engine, asked(service, engine))).prompt)
+    @property
+    def schema(self) -> Any:
+        """What the answer has to be, where it is no call."""
+        return self.ask.options.get("json_schema")
 
 
 def marked_chat(engine: Engine, chat: Chat) -> tuple[Chat, Mapping[str, bytes]]:
@@ -58,7 +46,7 @@ def marked_chat(engine: Engine, chat: Chat) -> tuple[Chat, Mapping[str, bytes]]:
     template has no place for them. And the images by their marks."""
     messages, images = pictures.marked(chat.messages)
     if chat.tools.tools and not engine.prompts.knows_tools:
-        system = {"role": "system", "content": explained(chat.tools, chat.ask.json_schema)}
+        system = {"role": "system", "content": explained(chat.tools, chat.schema)}
         if messages[0]["role"] == "system":
             first, *messages = messages
             system = {**first, "content": f"{first['content']}\n\n{system['content']}"}
@@ -97,8 +85,8 @@ def chat_text(engine: Engine, chat: Chat) -> str:
 async def ask_of(engine: Engine, chat: Chat) -> Ask:
     """What a conversation asks of the engine; raises what `chat_text` does."""
     ask, tools, knows = chat.ask, chat.tools, engine.prompts.knows_tools
-    formed = ask.json_schema is not None
-    constrained = formed or ask.grammar is not None or ask.regex is not None
+    formed = chat.schema is not None
+    constrained = formed or any(ask.options.get(one) for one in ("grammar", "regex"))
     if constrained and tools.must:
         raise ApiError(400, "An output format and a required call of a tool exclude each other.")
     if constrained and not formed and not knows:
@@ -114,10 +102,10 @@ async def ask_of(engine: Engine, chat: Chat) -> Ask:
     source = (model.tool_template if tools.tools else model.chat_template) or ""
     guided = bool(tools.tools) and (tools.must or formed or not knows)
     if tools.must:
-        ask = replace(ask, stop=())  # they are for text, and there is none
+        ask = ask.having(stop=())  # they are for text, and there is none
     if guided:
-        schema = await asyncio.to_thread(schema_of_calls, tools, ask.json_schema)
-        ask = replace(ask, json_schema=json.dumps(schema))
+        schema = await asyncio.to_thread(schema_of_calls, tools, chat.schema)
+        ask = ask.having(json_schema=schema)
     thinking = ends_thinking(text, chat.messages[-1])
     thinks = thinking if reasons(source) and (thinking or not (guided or constrained)) else None
 
@@ -127,7 +115,8 @@ async def ask_of(engine: Engine, chat: Chat) -> Ask:
             return inner
         return reasoning_reader(source, inner, thinks=thinks)
 
-    return replace(ask, prompt=prompt, messages=chat.messages, reader=reader, thinks=thinks)
+    ask = ask.having(thinks=thinks)
+    return replace(ask, prompt=prompt, messages=chat.messages, reader=reader)
 
 
 def _begun(text: str, last: Mapping[str, Any], opens: str, closes: str) -> str:

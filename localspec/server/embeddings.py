@@ -22,29 +22,20 @@ Input = str | list[str] | list[int] | list[list[int]]
 
 
 class EmbeddingsRequest(Record):
-    input: Input
+    """Texts are the `input`; older endpoints have names of their own for it."""
+
     model: str | None = None
+    input: Input | None = None
+    content: Input | None = None
+    prompt: Input | None = None
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = None
-
-
-class LlamaRequest(Record):
-    model: str | None = None
-    content: Input | None = None
-    input: Input | None = None
-
-
-class OllamaRequest(Record):
-    model: str | None = None
-    input: str | list[str] = ""
-    prompt: str = ""
     truncate: bool | None = None
-    dimensions: int | None = None
 
 
 async def openai(service: Service, wanted: EmbeddingsRequest) -> Any:
     model = await _model(service, wanted)
-    vectors, count = await _vectors(service, model, wanted.input)
+    vectors, count = await _vectors(service, model, wanted.input, "input")
     encoded: list[Any] = [vector.tolist() for vector in vectors]
     if wanted.encoding_format == "base64":
         raw = [vector.astype(np.dtype("<f4")).tobytes() for vector in vectors]
@@ -57,20 +48,18 @@ async def openai(service: Service, wanted: EmbeddingsRequest) -> Any:
     return {"object": "list", "data": data, "model": service.host.name, "usage": usage}
 
 
-async def llama_cpp(service: Service, wanted: LlamaRequest) -> Any:
+async def llama_cpp(service: Service, wanted: EmbeddingsRequest) -> Any:
     model = await service.open_model(wanted.model)
     given = wanted.input if wanted.content is None else wanted.content
-    if given is None:
-        raise ApiError(400, "content is missing. Give a text, or several.", param="content")
-    vectors, _ = await _vectors(service, model, given)
+    vectors, _ = await _vectors(service, model, given, "content")
     return [{"index": n, "embedding": [one.tolist()]} for n, one in enumerate(vectors)]
 
 
-async def ollama(service: Service, wanted: OllamaRequest) -> Any:
+async def ollama(service: Service, wanted: EmbeddingsRequest) -> Any:
     started = time.monotonic()
     model = await _model(service, wanted)
     cut = wanted.truncate is not False
-    vectors, count = await _vectors(service, model, wanted.input or [], cut=cut)
+    vectors, count = await _vectors(service, model, wanted.input or [], "input", cut=cut)
     return {
         "model": service.host.name,
         "embeddings": [vector.tolist() for vector in vectors],
@@ -80,15 +69,15 @@ async def ollama(service: Service, wanted: OllamaRequest) -> Any:
     }
 
 
-async def ollama_single(service: Service, wanted: OllamaRequest) -> Any:
+async def ollama_single(service: Service, wanted: EmbeddingsRequest) -> Any:
     model = await service.open_model(wanted.model)
     if not wanted.prompt:  # which loads the model
         return {"embedding": []}
-    (vector,), _ = await _vectors(service, model, wanted.prompt, cut=True)
+    (vector,), _ = await _vectors(service, model, wanted.prompt, "prompt", cut=True)
     return {"embedding": vector.tolist()}
 
 
-async def _model(service: Service, wanted: EmbeddingsRequest | OllamaRequest) -> Model:
+async def _model(service: Service, wanted: EmbeddingsRequest) -> Model:
     model = await service.open_model(wanted.model)
     if wanted.dimensions not in (None, model.output_width):
         raise ApiError(
@@ -100,10 +89,12 @@ async def _model(service: Service, wanted: EmbeddingsRequest | OllamaRequest) ->
 
 
 async def _vectors(
-    service: Service, model: Model, given: Input, *, cut: bool = False
+    service: Service, model: Model, given: Input | None, name: str, *, cut: bool = False
 ) -> tuple[list[Vector], int]:
-    """A vector for each text, made when it is this request's turn, and how many tokens they
-    have."""
+    """A vector for each text of that name, made when it is this request's turn, and how many tokens
+    they have."""
+    if given is None:
+        raise ApiError(400, f"{name} is missing. Give a text, or several.", param=name)
     several = isinstance(given, list) and not (given and isinstance(given[0], int))
     found: Any = given if several else [given]
     if len(found) > _MOST:

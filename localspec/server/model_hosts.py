@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -101,6 +101,7 @@ class ModelHost:
 
     def __init__(self, offer: Offer, max_queue: int) -> None:
         self.offer = offer
+        self.name, self.path = offer.name or "", offer.path
         self.opened: Opened | None = None
         self.gate = Gate(1, max_queue)
         self.activity = Activity()
@@ -145,16 +146,6 @@ class ModelHost:
         more = {"progress": round(self.progress, 3)}
         raise ApiError(503, "Loading model", retry_after=1, more=more)
 
-    @property
-    def name(self) -> str:
-        if self.offer.name is not None:
-            return self.offer.name
-        return "" if self.model is None else self.model.name
-
-    @property
-    def path(self) -> Path | None:
-        return self.offer.path if self.model is None else self.model.path
-
     def goes_by(self, name: str) -> bool:
         name = name.removesuffix(":latest")  # ollama's clients may add it
         file = () if self.path is None or self.offer.aliases else (self.path.stem,)
@@ -173,7 +164,7 @@ class ModelHost:
         except BaseException:
             self.failed = True
             raise
-        self.offer = replace(self.offer, name=self.name, path=self.path)
+        self.name, self.path = self.name or self.opened.model.name, self.opened.model.path
         self.loaded_at = int(time.time())
         slots = 1 if isinstance(self.opened, EmbeddingModel) else self.opened.parallel
         self.gate = Gate(slots, self._max_queue)

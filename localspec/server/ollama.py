@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -14,31 +13,23 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from localspec import Engine
+from localspec.decoding.logprobs import TokenLogprob
 from localspec.gguf.names import quant_of
 from localspec.gguf.reader import read_gguf
 from localspec.prompting.pieces import Text, Thought
 from localspec.prompting.prompt import Tokens
 from localspec.prompting.reasoning import reasons
 from localspec.server.answer_figures import chat_logprobs
-from localspec.server.answers import Answers, Ask, Part
-from localspec.server.chat_prompt import Chat, ask_of
+from localspec.server.answers import Answers, Call, Part
+from localspec.server.chat_prompt import ask_of
 from localspec.server.failures import ApiError
 from localspec.server.llama_cpp.tokenize import settings_of
 from localspec.server.model_hosts import ModelHost
-from localspec.server.openai.messages import (
-    Content,
-    ContentPart,
-    FunctionTool,
-    Message,
-    ToolCall,
-    messages_of,
-    tools_of,
-)
-from localspec.server.pieces import AnswerMessage
+from localspec.server.openai import chat as openai
+from localspec.server.openai.messages import FunctionTool, Message
 from localspec.server.reply import Event, Reply, as_json
 from localspec.server.service import Service
-from localspec.server.tools import chosen
-from localspec.server.wire import Record, Sampling, sampling_of, stops_of
+from localspec.server.wire import Record, Sampling
 
 VERSION = "0.12.0"
 _NO_JSON = ("nan", "inf", "-inf")
@@ -48,26 +39,6 @@ class Options(Sampling):
     stop: str | list[str] | None = None
     num_predict: int | None = None
     num_keep: int | None = None
-
-
-class OllamaMessage(Record):
-    role: str
-    content: str | None = None
-    images: list[str] | None = None
-    tool_calls: list[ToolCall] | None = None
-    tool_name: str | None = None
-    tool_call_id: str | None = None
-    thinking: str | None = None
-
-    def as_openai(self) -> Message:
-        return Message(
-            role=self.role,
-            content=_with_images(self.content or "", self.images),
-            name=self.tool_name,
-            tool_calls=self.tool_calls or None,
-            tool_call_id=self.tool_call_id,
-            reasoning_content=self.thinking,
-        )
 
 
 class OllamaRequest(Record):
@@ -81,41 +52,23 @@ class OllamaRequest(Record):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 
-    @property
-    def unloads(self) -> bool:
-        """Whether the model is to go, which is asked for without a prompt."""
-        return self.keep_alive is not None and str(self.keep_alive).rstrip("hms") == "0"
-
-    def ask(self, service: Service, engine: Engine, prompt: str = "") -> Ask:
+    def as_chat(
+        self, messages: list[Message], tools: list[FunctionTool] | None = None
+    ) -> openai.ChatRequest:
         options = self.options or Options()
-        return Ask(
-            prompt=prompt,
-            max_tokens=service.longest(options.num_predict or None),  # 0 sets no limit here
-            stop=stops_of(options.stop),
-            sampling=sampling_of(options, service.defaults, engine),
+        return openai.ChatRequest.of(
+            self,
+            options,
+            messages=messages,
+            tools=tools,
+            max_tokens=options.num_predict or None,  # 0 sets no limit here
+            n_keep=options.num_keep,
             json_schema=_schema(self.format),
-            shift=service.shift(options.num_keep),
-            logprobs=(self.top_logprobs or 0) if self.logprobs else None,
-        )
-
-    def of(
-        self,
-        messages: Sequence[OllamaMessage],
-        service: Service,
-        engine: Engine,
-        tools: Sequence[FunctionTool] | None = None,
-    ) -> Chat:
-        openai = [message.as_openai() for message in messages]
-        return Chat(
-            messages=messages_of(openai, sees_images=engine.prompts.sees_images),
-            ask=self.ask(service, engine),
-            tools=chosen(tools_of(tools), "auto", several=None),
-            variables=service.variables(None, self.think),
         )
 
 
 class ChatRequest(OllamaRequest):
-    messages: list[OllamaMessage] = Field(default_factory=list)
+    messages: list[Message] = Field(default_factory=list)
     tools: list[FunctionTool] | None = None
 
 
@@ -128,58 +81,46 @@ class GenerateRequest(OllamaRequest):
     raw: bool | None = None
 
 
-def _schema(form: str | dict[str, Any] | None) -> str | None:
+def _schema(form: str | dict[str, Any] | None) -> dict[str, Any] | None:
     if isinstance(form, dict):
-        return json.dumps(form)
+        return form
     if form not in (None, "", "json"):
         raise ApiError(400, "format is neither json nor a JSON schema.")
-    return '{"type": "object"}' if form else None
-
-
-def _with_images(text: str, images: Sequence[str] | None) -> Content:
-    if not images:
-        return text
-    urls = [f"data:image/*;base64,{one}" for one in images]
-    shown = [ContentPart(type="images", image_url=url) for url in urls]
-    return [*shown, ContentPart(type="text", text=text)]
+    return {"type": "object"} if form else None
 
 
 async def chat(service: Service, wanted: ChatRequest) -> Any:
-    if wanted.unloads and not wanted.messages:
-        return await _unloaded(service, wanted, "message")
-    engine = await service.open(wanted.model)
     if not wanted.messages:
-        return _empty(service.host, "message", "load")
+        return await _without_prompt(service, wanted, "message")
     if wanted.images:
         raise ApiError(400, "Images go with a message. Put them into one.")
-    ask = await ask_of(engine, wanted.of(wanted.messages, service, engine, wanted.tools))
-    return OllamaReply(await service.begin(engine, ask), wanted, "message")
+    answers = await openai.begin(service, wanted.as_chat(wanted.messages, wanted.tools))
+    return OllamaReply(answers, wanted, "message")
 
 
 async def generate(service: Service, wanted: GenerateRequest) -> Any:
     """Answer a prompt, through the template unless it is raw."""
-    if wanted.unloads and not wanted.prompt:
-        return await _unloaded(service, wanted, "response")
-    engine = await service.open(wanted.model)
     if wanted.suffix:
         raise ApiError(400, "suffix is not supported here. Use /infill.")
     if not wanted.prompt:
-        return _empty(service.host, "response", "load")
+        return await _without_prompt(service, wanted, "response")
+    engine = await service.open(wanted.model)
     if wanted.raw and (wanted.template or wanted.system or wanted.context):
         raise ApiError(400, "A raw prompt has no template, system or context. Leave them out.")
     if wanted.context and wanted.images:
         raise ApiError(400, "Images and a context exclude each other. Ask at /api/chat.")
     if wanted.template:
         raise ApiError(400, "The model's own template is used. Leave template out, or send raw.")
+    messages = [Message(role="user", content=wanted.prompt, images=wanted.images)]
+    if wanted.system:
+        messages.insert(0, Message(role="system", content=wanted.system))
+    asked = wanted.as_chat(messages)
     if wanted.raw or engine.model.chat_template is None:
         if wanted.images:
             raise ApiError(400, "Images need the model's chat template. Leave raw out.")
-        ask = wanted.ask(service, engine, wanted.prompt)
+        ask = asked.ask(service, engine, wanted.prompt)
     else:
-        messages = [OllamaMessage(role="user", content=wanted.prompt, images=wanted.images)]
-        if wanted.system:
-            messages.insert(0, OllamaMessage(role="system", content=wanted.system))
-        ask = await ask_of(engine, wanted.of(messages, service, engine))
+        ask = await ask_of(engine, asked.chat(service, engine))
         if wanted.context:
             assert isinstance(ask.prompt, Tokens)
             ask = replace(ask, prompt=_behind(wanted.context, ask.prompt, engine))
@@ -195,15 +136,17 @@ def _behind(context: Sequence[int], prompt: Tokens, engine: Engine) -> Tokens:
     return found
 
 
-async def _unloaded(service: Service, wanted: OllamaRequest, member: str) -> dict[str, Any]:
-    host = service.common.models.find(wanted.model)
-    await service.common.models.unload(host)
-    return _empty(host, member, "unload")
-
-
-def _empty(host: ModelHost, member: str, reason: str) -> dict[str, Any]:
-    head = {"model": host.name, "created_at": _now()}
-    return {**head, **_content(member, AnswerMessage()), "done": True, "done_reason": reason}
+async def _without_prompt(service: Service, wanted: OllamaRequest, member: str) -> dict[str, Any]:
+    """Load the model, or unload it."""
+    unloads = wanted.keep_alive is not None and str(wanted.keep_alive).rstrip("hms") == "0"
+    if unloads:
+        host = service.common.models.find(wanted.model)
+        await service.common.models.unload(host)
+    else:
+        await service.open(wanted.model)
+        host = service.host
+    head = {"model": host.name, "created_at": _now(), **_content(member)}
+    return {**head, "done": True, "done_reason": "unload" if unloads else "load"}
 
 
 class OllamaReply(Reply):
@@ -218,45 +161,50 @@ class OllamaReply(Reply):
         self._continues = isinstance(wanted, GenerateRequest) and not wanted.raw
 
     def events_of(self, part: Part) -> Iterable[Event]:
-        message = AnswerMessage(logprobs=[*part.logprobs])
-        for piece in part.pieces:
-            self.message.add(piece)
-            if isinstance(piece, Text | Thought):
-                message.add(piece)
-        if message.text or message.thought or message.logprobs:
-            yield self._line(message)
-        if part.complete and self.message.calls:  # which come when they are complete
-            yield self._line(AnswerMessage(calls=self.message.calls))
+        piece, calls = part.piece, self.answer.calls
+        text = piece.text if isinstance(piece, Text) else ""
+        thought = piece.text if isinstance(piece, Thought) else ""
+        if text or thought or part.logprobs:
+            yield self._line(text, thought, logprobs=part.logprobs)
+        if part.complete and calls:  # which come when they are complete
+            yield self._line(calls=calls)
 
     def end(self) -> Iterable[Event]:
-        yield {**self._line(AnswerMessage()), **self._ending()}
+        yield {**self._line(), **self._ending()}
 
     def whole(self) -> Any:
-        return {**self._line(self.message), **self._ending()}
+        one = self.answer
+        return {**self._line(one.text, one.thought, one.calls, one.logprobs), **self._ending()}
 
     def encoded(self, value: Event) -> bytes:
         return as_json(value) + b"\n"
 
-    def _line(self, message: AnswerMessage) -> Event:
-        head = {"model": self.answers.model, "created_at": _now()}
-        told = chat_logprobs(message.logprobs, self.answers.engine)
-        logprobs = {"logprobs": told} if self._wanted.logprobs and told else {}
-        return {**head, **_content(self._member, message), "done": False, **logprobs}
+    def _line(
+        self,
+        text: str = "",
+        thought: str = "",
+        calls: Sequence[Call] = (),
+        logprobs: Sequence[TokenLogprob] = (),
+    ) -> Event:
+        head = {"model": self.model, "created_at": _now()}
+        told = chat_logprobs(logprobs, self.engine)
+        more = {"logprobs": told} if self._wanted.logprobs and told else {}
+        return {**head, **_content(self._member, text, thought, calls), "done": False, **more}
 
     def _ending(self) -> Event:
-        stats = self.stream.stats
+        stats = self.answer.stream.stats
         load = round(stats.calibration_seconds * 1e9)  # once, as loading is
         prompt, decode = round(stats.prompt_seconds * 1e9), round(stats.decode_seconds * 1e9)
         return {
             "done": True,
-            "done_reason": "length" if self.stream.finish_reason == "length" else "stop",
+            "done_reason": "length" if self.answer.stream.finish_reason == "length" else "stop",
             "total_duration": load + prompt + decode,
             "load_duration": load,
             "prompt_eval_count": stats.prompt_tokens,
             "prompt_eval_duration": prompt,
             "eval_count": stats.generated_tokens,
             "eval_duration": decode,
-            **({"context": [*self.stream.context]} if self._continues else {}),
+            **({"context": [*self.answer.stream.context]} if self._continues else {}),
         }
 
 
@@ -264,15 +212,17 @@ def _now() -> str:
     return datetime.now(timezone.utc).isoformat()
 
 
-def _content(member: str, message: AnswerMessage) -> dict[str, Any]:
-    thinking = {"thinking": message.thought} if message.thought else {}
+def _content(
+    member: str, text: str = "", thought: str = "", calls: Sequence[Call] = ()
+) -> dict[str, Any]:
+    thinking = {"thinking": thought} if thought else {}
     if member == "response":
-        return {"response": message.text, **thinking}
-    content: dict[str, Any] = {"role": "assistant", "content": message.text, **thinking}
-    if message.calls:
+        return {"response": text, **thinking}
+    content: dict[str, Any] = {"role": "assistant", "content": text, **thinking}
+    if calls:
         content["tool_calls"] = [
             {"id": call.id, "function": {"name": call.name, "arguments": call.as_object()}}
-            for call in message.calls
+            for call in calls
         ]
     return {"message": content}
 

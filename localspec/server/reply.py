@@ -11,8 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from localspec.prompting.pieces import Piece
-from localspec.server.answers import Answers, Part
+from localspec.server.answers import Answer, Answers, Part
 from localspec.server.failures import ApiError, as_api_error, error_body
 
 Value = TypeVar("Value")
@@ -54,26 +53,16 @@ class Reply:
     last: ClassVar[bytes] = b""
 
     def __init__(self, answers: Answers, *, streamed: bool | None) -> None:
-        self.answers = answers
+        self.engine, self.model = answers.engine, answers.model
+        self.answers, self.answer = answers.all, answers.all[0]
         self.streamed = bool(streamed)
-        self.message, self.stream = answers.messages[0], answers.streams[0]
-
-    def calls(self, number: int = 0) -> bool:
-        """Whether an answer that is not cut off ends with calls; a stop string may end it within
-        one."""
-        message, stream = self.answers.messages[number], self.answers.streams[number]
-        return message.called if stream.stopped is not None else bool(message.calls)
+        self._parts = answers.parts
 
     def begin(self) -> Iterable[Event]:
         return ()
 
     def events_of(self, part: Part) -> Iterable[Event]:
-        for piece in part.pieces:
-            self.answers.messages[part.number].add(piece)
-            yield from self.events_of_piece(piece)
-
-    def events_of_piece(self, piece: Piece) -> Iterable[Event]:
-        return ()
+        raise NotImplementedError
 
     def end(self) -> Iterable[Event]:
         return ()
@@ -86,6 +75,11 @@ class Reply:
 
     def encoded(self, value: Event) -> bytes:
         return event(value)
+
+    def thought_tokens(self, answer: Answer) -> int:
+        """Tokens of the thoughts in an answer, whatever it was drafted by."""
+        tokenize = self.engine.model.vocabulary.tokenize
+        return len(tokenize(answer.thought, special=False, add_bos=False))
 
     async def response(self, request: Request) -> Response:
         """The reply as the client wants it; ClientGone where it disconnected."""
@@ -103,7 +97,7 @@ class Reply:
     async def _events(self) -> AsyncGenerator[Event | None, None]:
         for one in self.begin():
             yield one
-        async for part in self.answers.parts():
+        async for part in self._parts():
             if part is None:
                 yield None
                 continue

@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from starlette.requests import Request
 
 from localspec import Engine, SamplingParams, __version__
-from localspec.decoding.session import ContextShift
 from localspec.llama.model import Model
+from localspec.server.answer_figures import text_of_tokens
 from localspec.server.answers import Answers, Ask
-from localspec.server.bodies import Wire, parsed, read_body
 from localspec.server.failures import ApiError, logger
 from localspec.server.model_hosts import ModelHost, Models
 from localspec.server.reply import while_connected
 from localspec.server.server_options import ServerOptions
+from localspec.server.wire import Wire, parsed, read_body
 
 Value = TypeVar("Value")
 
@@ -101,47 +101,14 @@ class Service:
         body = await read_body(self.request, most=most, timeout=options.body_timeout)
         return await asyncio.to_thread(parsed, body or b"{}", record)
 
-    def variables(self, given: Mapping[str, Any] | None = None, *wishes: Any) -> dict[str, Any]:
-        """Variables for a template: the request's, and whether to think by the names that families
-        have for it. `wishes`: what its other fields have of that, texts (how much) and booleans.
-        The others are given only where somebody decides, as their models think less by
-        themselves."""
-        effort = next((one for one in wishes if one and isinstance(one, str)), None)
-        thinks = next((one for one in wishes if isinstance(one, bool)), None)
-        said = {**({} if thinks is None else {"enable_thinking": thinks}), **(given or {})}
-        thinks = effort != "none" if effort else self.options.thinking
-        found = {"enable_thinking": thinks, **said}
-        if effort and effort != "none":
-            found.setdefault("reasoning_effort", effort)
-        if effort or "enable_thinking" in said or not thinks:
-            thinks = bool(found["enable_thinking"])
-            budget = {} if thinks else {"thinking_budget": 0}
-            found = {"thinking": thinks, "reasoning": thinks, **budget, **found}
-        return found
-
-    def longest(self, asked: int | None, name: str = "max_tokens") -> int | None:
-        """The longest answer to a request for so many tokens, which the client calls `name`; None
-        or less than 0 sets no limit."""
-        if asked is None or asked < 0:
-            return self.options.max_tokens
-        if asked == 0:
-            raise ApiError(400, f"{name} is 0. Give 1 or more.", param=name)
-        return min(asked, 1 << 30)
-
-    def shift(self, keep: int | None = None, discard: int | None = None) -> ContextShift | None:
-        """By llama.cpp's n_keep and n_discard; None without `--context-shift`."""
-        if not self.options.context_shift:
-            return None
-        return ContextShift(max(-1, keep or 0), max(0, discard or 0))
-
     async def begin(self, engine: Engine, *asks: Ask) -> Answers:
         answers = Answers(self.host, engine, asks)
         self._answers.append(answers)
         await answers.begin()
         if self.options.log_prompts:
-            for stream in answers.streams:
-                pieces = b"".join(engine.token_bytes(token) for token in stream.prompt)
-                logger.info("prompt: %s", json.dumps(pieces.decode("utf-8", "replace")))
+            for answer in answers.all:
+                prompt = text_of_tokens(answer.stream.prompt, engine, special=False)
+                logger.info("prompt: %s", json.dumps(prompt))
         return answers
 
     async def in_turn(self, work: Callable[[Callable[[], bool]], Value]) -> Value:

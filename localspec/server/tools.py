@@ -28,10 +28,6 @@ class Tool:
     description: str
     parameters: Mapping[str, Any]
 
-    @classmethod
-    def of(cls, name: str, description: str | None, parameters: Mapping[str, Any] | None) -> Tool:
-        return cls(name, description or "", parameters or NO_PARAMETERS)
-
     def as_openai(self) -> dict[str, Any]:
         function = {
             "name": self.name,
@@ -39,17 +35,6 @@ class Tool:
             "parameters": dict(self.parameters),
         }
         return {"type": "function", "function": function}
-
-
-def without_hosted(tools: list[Tool], hosted: Sequence[str]) -> list[Tool]:
-    """The client's own tools. Types of those that its usual provider runs are logged; an ApiError
-    where there are no others."""
-    if hosted and not tools:
-        why = f"Tools of type '{hosted[0][:40]}' are not known here, and there are no others."
-        raise ApiError(400, why, param="tools")
-    if hosted:
-        logger.warning("tools are left out, of type %s", ", ".join(hosted))
-    return tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,35 +54,32 @@ def chosen(
         raise ApiError(400, f"There are {len(tools)} tools. Offer {MOST_TOOLS} at most.")
     if len({tool.name for tool in tools}) < len(tools):
         raise ApiError(400, "Two tools have the same name. Rename one of them.", param="tools")
-    offered, mode = tuple(tools), choice
+    mode: Any = "auto" if choice is None else choice
+    names = [tool.name for tool in tools]
     if isinstance(choice, Mapping):
         mode = choice.get("type")
         if mode == "allowed_tools":
             allowed = choice.get("allowed_tools")
             told = allowed if isinstance(allowed, Mapping) else choice
-            listed = told.get("tools")
+            mode, listed = str(told.get("mode") or "auto"), told.get("tools")
             listed = listed if isinstance(listed, list) else []
             names = [_name_in(one) for one in listed if isinstance(one, Mapping)]
-            some = [tool for tool in tools if tool.name in names]
-            return chosen(some, str(told.get("mode") or "auto"), several=several)
-        if mode not in ("none", "auto", "required", "any"):
-            mode = "required"
-            offered = tuple(tool for tool in tools if tool.name == _name_in(choice))
-            if not offered:
+        elif mode not in ("none", "auto", "required", "any"):
+            mode, names = "required", [_name_in(choice)]
+            if not any(tool.name in names for tool in tools):
                 raise ApiError(
                     400, "tool_choice names a function that is not in tools.", param="tool_choice"
                 )
-    if mode in (None, "auto"):
-        return ToolChoice(offered, several=several)
+    offered = tuple(tool for tool in tools if tool.name in names)
     if mode == "none":
         return ToolChoice()
-    if mode not in ("required", "any"):
+    if mode not in ("auto", "required", "any"):
         raise ApiError(
             400, "tool_choice is none of none, auto, required and a function.", param="tool_choice"
         )
-    if not offered:
+    if mode != "auto" and not offered:
         raise ApiError(400, "tool_choice asks for a call, and there are no tools.")
-    return ToolChoice(offered, must=True, several=several)
+    return ToolChoice(offered, must=mode != "auto", several=several)
 
 
 def _name_in(said: Mapping[str, Any]) -> Any:
@@ -106,7 +88,7 @@ def _name_in(said: Mapping[str, Any]) -> Any:
     return function.get("name") if isinstance(function, Mapping) else said.get("name")
 
 
-def schema_of_calls(choice: ToolChoice, answer: str | None) -> dict[str, Any]:
+def schema_of_calls(choice: ToolChoice, answer: Mapping[str, Any] | None) -> dict[str, Any]:
     """The JSON schema of an answer: calls, or where none is required what the schema `answer` says,
     a response without one. Keywords that cannot be enforced in arguments are left out, and logged:
     clients check them."""
@@ -127,7 +109,7 @@ def schema_of_calls(choice: ToolChoice, answer: str | None) -> dict[str, Any]:
         call = calls[0] if len(calls) == 1 else {"anyOf": calls}
         options = [{"type": "array", "items": call, "minItems": 1, "maxItems": _SEVERAL}]
     if answer is not None:
-        options = [*options, {"$id": "urn:answer", **json.loads(answer)}]
+        options = [*options, {"$id": "urn:answer", **answer}]
     elif not choice.must:
         text = {"type": "object", "properties": {"response": {"type": "string"}}}
         options = [*options, {**text, "required": ["response"]}]
@@ -143,7 +125,7 @@ def _parameters_of(tool: Tool) -> dict[str, Any]:
     return found
 
 
-def explained(choice: ToolChoice, schema: str | None) -> str:
+def explained(choice: ToolChoice, schema: Mapping[str, Any] | None) -> str:
     """For the system message of a model whose template has no place for tools."""
     described = "\n".join(
         json.dumps(tool.as_openai()["function"], ensure_ascii=False) for tool in choice.tools
@@ -153,7 +135,7 @@ def explained(choice: ToolChoice, schema: str | None) -> str:
         call = f"[{call}, …]"
     answer = "" if choice.must else ', or in your own words with {"response": "…"}'
     if schema is not None:
-        answer = f", or with JSON by this schema: {schema}"
+        answer = f", or with JSON by this schema: {json.dumps(schema)}"
     return f"You can call these functions:\n{described}\nAnswer with {call}{answer}."
 
 

@@ -1,16 +1,20 @@
-"""Fields that several protocols share, and what they mean to the engine.
+"""Bodies of requests: read within limits, parsed, validated; and fields that protocols share.
 
 Values are not converted: "5" is not a number. Unknown fields are ignored, as clients expect.
 """
 
 from __future__ import annotations
 
+import asyncio
+import codecs
 import dataclasses
-import json
+import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails, from_json
+from starlette.requests import ClientDisconnect, Request
 
 from localspec import Engine, SamplingParams
 from localspec.server.failures import ApiError
@@ -19,6 +23,10 @@ MOST_STOPS = 32
 LONGEST_STOP = 500
 MOST_CHOICES = 16
 _MOST_BIASED = 10_000
+MOST_VALUES = 200_000
+"""Values in a body, token ids of a prompt included."""
+_READ = 8
+"""How many times the limit is read: a client that is still sending would not see the refusal."""
 _TINY = 1e-9
 NEVER = -1e9
 """The bias of tokens that are not wanted: a grammar that leaves nothing else has them all the same,
@@ -37,6 +45,19 @@ class Record(BaseModel):
     """A request, or a part of one."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _counted(cls, given: Any) -> Any:
+        """With 40 for 40.0, as clients write it whose language has one type of number, and without
+        null, which others write for what they leave out."""
+        if not isinstance(given, dict):
+            return given
+        return {
+            name: int(one) if isinstance(one, float) and one.is_integer() else one
+            for name, one in given.items()
+            if one is not None
+        }
 
 
 class Sampling(Record):
@@ -60,6 +81,22 @@ class BiasedSampling(Sampling):
 
     logit_bias: dict[str, float] | list[Bias] | None = None
     ignore_eos: bool | None = None
+
+    def sampling(self, defaults: SamplingParams, engine: Engine) -> SamplingParams:
+        options = {name: getattr(self, name) for name in _SAME}
+        options["penalty_last_n"] = self.repeat_last_n
+        if self.repetition_penalty is not None and self.repeat_penalty is None:
+            options |= {"repeat_penalty": self.repetition_penalty, "penalty_last_n": -1}
+        if self.top_p is not None:
+            options["top_p"] = max(self.top_p, _TINY)
+        if self.top_k is not None:
+            options["top_k"] = max(self.top_k, 0)
+        if self.seed is not None and self.seed >= 0:  # llama.cpp's -1 draws one
+            options["seed"] = self.seed % (1 << 64)
+        options["logit_bias"] = {**defaults.logit_bias, **self.bias(engine)}
+        return dataclasses.replace(
+            defaults, **{name: value for name, value in options.items() if value is not None}
+        )
 
     def bias(self, engine: Engine) -> dict[int, float]:
         vocabulary = engine.model.vocabulary
@@ -90,25 +127,7 @@ def _invalid_bias(why: str) -> ApiError:
     return ApiError(400, f"logit_bias {why}.", param="logit_bias")
 
 
-def sampling_of(fields: Sampling, defaults: SamplingParams, engine: Engine) -> SamplingParams:
-    options = {name: getattr(fields, name) for name in _SAME}
-    options["penalty_last_n"] = fields.repeat_last_n
-    if fields.repetition_penalty is not None and fields.repeat_penalty is None:
-        options |= {"repeat_penalty": fields.repetition_penalty, "penalty_last_n": -1}
-    if fields.top_p is not None:
-        options["top_p"] = max(fields.top_p, _TINY)
-    if fields.top_k is not None:
-        options["top_k"] = max(fields.top_k, 0)
-    if fields.seed is not None and fields.seed >= 0:  # llama.cpp's -1 draws one
-        options["seed"] = fields.seed % (1 << 64)
-    if isinstance(fields, BiasedSampling):
-        options["logit_bias"] = {**defaults.logit_bias, **fields.bias(engine)}
-    return dataclasses.replace(
-        defaults, **{name: value for name, value in options.items() if value is not None}
-    )
-
-
-def schema_of(form: Any, name: str) -> str | None:
+def schema_of(form: Any, name: str) -> dict[str, Any] | None:
     """The JSON schema that an output format of OpenAI or Anthropic asks for; `name` for errors."""
     if form is None:
         return None
@@ -122,7 +141,7 @@ def schema_of(form: Any, name: str) -> str | None:
     if kind not in ("json_object", "json_schema") or not isinstance(schema, Mapping):
         why = f"{name} is none of text, json_object, and json_schema with a schema."
         raise ApiError(400, why, param=name)
-    return json.dumps(schema)
+    return dict(schema)
 
 
 def stops_of(stop: str | list[str] | None) -> tuple[str, ...]:
@@ -134,3 +153,82 @@ def stops_of(stop: str | list[str] | None) -> tuple[str, ...]:
             param="stop",
         )
     return tuple(text for text in stops if text)
+
+
+Wire = TypeVar("Wire", bound=Record)
+
+
+async def read_body(request: Request, *, most: int, timeout: float) -> bytes:
+    too_large = ApiError(
+        413, f"The request is larger than {most:,} bytes. Send less.", code="request_too_large"
+    )
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise ApiError(415, "The body is compressed. Send it without Content-Encoding.")
+    if int(request.headers.get("content-length") or 0) > _READ * most:
+        raise too_large
+
+    async def whole() -> bytes:
+        body, size = bytearray(), 0
+        async for part in request.stream():
+            size += len(part)
+            if size <= most:
+                body += part
+            elif size > _READ * most:
+                break
+        if size > most:
+            raise too_large
+        return bytes(body)
+
+    try:
+        return await asyncio.wait_for(whole(), timeout)
+    except asyncio.TimeoutError:
+        raise ApiError(408, f"The request did not arrive within {timeout:g} seconds.") from None
+    except ClientDisconnect:
+        raise ApiError(400, "The client disconnected before its request was complete.") from None
+
+
+def parsed(body: bytes, record: type[Wire]) -> Wire:
+    try:
+        value = from_json(body.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
+    except ValueError as error:
+        why = f"is not JSON: {error}."
+        if "surrogate" in why or "hex escape" in why:
+            why = "has half a surrogate pair, such as \\ud800, alone. Send whole characters."
+        raise ApiError(400, f"The body {why}") from None
+    if not isinstance(value, dict):
+        raise ApiError(400, "The body is not a JSON object. Wrap it in { }.")
+    if _count(value) > MOST_VALUES:
+        raise ApiError(400, f"The body has more than {MOST_VALUES:,} values. Send less.")
+    try:
+        return record.model_validate(value)
+    except ValidationError as error:
+        errors = error.errors(include_url=False, include_input=False, include_context=False)
+        places = [_place(value, one) for one in errors]
+        # Of the forms that a field may have, the one that fits best.
+        best = max(
+            range(len(places)), key=lambda n: (places[n][:1] == places[0][:1], len(places[n]))
+        )
+        name = ".".join(places[best])[:200]
+        why = f"{name or 'The body'}: {errors[best]['msg'].partition(' or instance of')[0]}."
+        raise ApiError(400, why, param=name or None) from None
+
+
+def _place(value: Any, error: ErrorDetails) -> list[str]:
+    """Names and numbers on the way to it, without pydantic's names of the forms of a field."""
+    found = []
+    for part in error["loc"]:
+        if isinstance(value, dict) and (part in value or error["type"] == "missing"):
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int):
+            value = value[part] if part < len(value) else None
+        else:
+            continue
+        found.append(str(part))
+    return found
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, float) and not math.isfinite(value):  # 1e999
+        raise ApiError(400, "The body has a number that is too large.")
+    inner = value.values() if isinstance(value, dict) else value
+    return 1 + (sum(map(_count, inner)) if isinstance(value, dict | list) else 0)

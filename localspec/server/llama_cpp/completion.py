@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -11,8 +10,8 @@ from pydantic import Field
 from localspec import Engine
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.prompting.prompt import Tokens
-from localspec.server.answer_figures import chat_logprobs, prompt_of, sampled_probs, timings
-from localspec.server.answers import Answers, Ask, Part
+from localspec.server.answer_figures import chat_logprobs, sampled_probs, text_of_tokens, timings
+from localspec.server.answers import Answer, Answers, Part
 from localspec.server.failures import ApiError
 from localspec.server.llama_cpp.tokenize import settings_of
 from localspec.server.openai.completions import Prompts, RawFields
@@ -42,82 +41,76 @@ async def completion(service: Service, wanted: Completion) -> Reply:
     prompts = [one for one in wanted.prompts(wanted.prompt, engine) for _ in each]
     if not 0 < len(prompts) <= MOST_CHOICES:
         raise ApiError(400, f"Give 1 to {MOST_CHOICES} prompts.", param="prompt")
+    silent, sampled = wanted.limit[1] == 0, bool(wanted.post_sampling_probs)
+    found = [wanted.ask(service, engine, prompt, silent=silent) for prompt in prompts]
     asks = [
-        replace(
-            wanted.ask(service, engine, prompt, logprobs=wanted.n_probs or None).nth(number),
-            as_sampled=bool(wanted.post_sampling_probs),
-        )
-        for number, prompt in enumerate(prompts)
+        ask.nth(number).having(logprobs=wanted.n_probs or None, as_sampled=sampled)
+        for number, ask in enumerate(found)
     ]
-    return CompletionReply(await service.begin(engine, *asks), wanted, asks)
+    return CompletionReply(await service.begin(engine, *asks), wanted)
 
 
 class CompletionReply(Reply):
-    def __init__(self, answers: Answers, wanted: Completion, asks: Sequence[Ask]) -> None:
+    def __init__(self, answers: Answers, wanted: Completion) -> None:
         super().__init__(answers, streamed=wanted.stream)
         self._wanted = wanted
-        self._asks = asks
-        self._tokens: list[list[int]] = [[] for _ in asks]
 
     def events_of(self, part: Part) -> Iterable[Event]:
-        number, chunk = part.number, part.chunk
+        answer, chunk = part.answer, part.chunk
         if part.complete:
-            yield self._final(number)
+            yield self._final(answer)
         elif part.reading is not None:
-            yield {**self._part(part), "prompt_progress": part.reading}
-        elif chunk is not None and not self._wanted.silent:
-            yield from super().events_of(part)
-            self._tokens[number] += chunk.token_ids
-            found = self._part(part)
+            yield {**self._part(answer), "prompt_progress": part.reading}
+        elif chunk is not None:
+            found = self._part(answer, chunk.text, chunk.token_ids)
             if part.logprobs:
                 found["completion_probabilities"] = self._probabilities(part.logprobs)
             if self._wanted.timings_per_token:
-                found["timings"] = timings(self.answers.streams[number].stats)
+                found["timings"] = timings(answer.stream.stats)
             if chunk.text or chunk.token_ids:
                 yield found
-            self._end_if_late(number)
+            self._end_if_late(answer)
 
     def whole(self) -> Any:
-        found = [self._final(number) for number in range(len(self._asks))]
+        found = [self._final(answer) for answer in self.answers]
         return found[0] if len(found) == 1 else found
 
-    def _part(self, part: Part) -> dict[str, Any]:
+    def _part(self, answer: Answer, text: str = "", tokens: Sequence[int] = ()) -> dict[str, Any]:
         return {
-            "index": part.number,
-            "content": "" if part.chunk is None else part.chunk.text,
-            "tokens": [] if part.chunk is None else list(part.chunk.token_ids),
+            "index": answer.number,
+            "content": text,
+            "tokens": list(tokens),
             "stop": False,
             "id_slot": 0,
-            "tokens_predicted": len(self._tokens[part.number]),
-            "tokens_evaluated": self.answers.streams[part.number].stats.prompt_tokens,
+            "tokens_predicted": len(answer.tokens),
+            "tokens_evaluated": answer.stream.stats.prompt_tokens,
         }
 
     def _probabilities(self, logprobs: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
         form = sampled_probs if self._wanted.post_sampling_probs else chat_logprobs
-        return form(logprobs, self.answers.engine)
+        return form(logprobs, self.engine)
 
-    def _end_if_late(self, number: int) -> None:
-        most, stream = self._wanted.t_max_predict_ms or 0.0, self.answers.streams[number]
-        begun = most > 0 and "\n" in self.answers.messages[number].text
-        if begun and stream.stats.decode_seconds * 1e3 > most:
-            stream.cancel()
+    def _end_if_late(self, answer: Answer) -> None:
+        most = self._wanted.t_max_predict_ms or 0.0
+        begun = most > 0 and "\n" in answer.text
+        if begun and answer.stream.stats.decode_seconds * 1e3 > most:
+            answer.stream.cancel()
 
-    def _final(self, number: int) -> Event:
-        stream, ask, wanted = self.answers.streams[number], self._asks[number], self._wanted
-        stats, message = stream.stats, self.answers.messages[number]
+    def _final(self, answer: Answer) -> Event:
+        stream, ask, wanted = answer.stream, answer.ask, self._wanted
+        stats = stream.stats
         kind = "eos" if stream.finish_reason == "stop" else "limit"
         if stream.stopped is not None:
             kind = "word"
-        keeps = wanted.return_tokens and not self.streamed
-        longest = 0 if self._wanted.silent else ask.max_tokens or -1
+        longest = 0 if ask.silent else ask.options["max_tokens"] or -1
         found: dict[str, Any] = {
-            "index": number,
-            "content": "" if self.streamed else message.text,
-            "tokens": self._tokens[number] if keeps else [],
+            "index": answer.number,
+            "content": "" if self.streamed else answer.text,
+            "tokens": answer.tokens if wanted.return_tokens and not self.streamed else [],
             "id_slot": 0,
             "stop": True,
-            "model": self.answers.model,
-            "tokens_predicted": 0 if self._wanted.silent else stats.generated_tokens,
+            "model": self.model,
+            "tokens_predicted": 0 if ask.silent else stats.generated_tokens,
             "tokens_evaluated": stats.prompt_tokens,
             "generation_settings": {
                 **settings_of(ask.sampling),
@@ -126,24 +119,24 @@ class CompletionReply(Reply):
                 "n_discard": wanted.n_discard or 0,
                 "n_predict": longest,
                 "max_tokens": longest,
-                "stop": list(ask.stop),
+                "stop": list(ask.options["stop"] or ()),
                 "stream": self.streamed,
                 "n_probs": wanted.n_probs or 0,
                 "post_sampling_probs": bool(wanted.post_sampling_probs),
-                "grammar": ask.grammar or "",
+                "grammar": ask.options["grammar"] or "",
                 "ignore_eos": bool(wanted.ignore_eos),
                 "timings_per_token": bool(wanted.timings_per_token),
             },
-            "prompt": prompt_of(stream, self.answers.engine),
-            "has_new_line": "\n" in message.text,
+            "prompt": text_of_tokens(stream.prompt, self.engine),
+            "has_new_line": "\n" in answer.text,
             "truncated": stream.truncated,
             "stop_type": kind,
             "stopping_word": stream.stopped or "",
             "tokens_cached": stats.prompt_tokens + stats.generated_tokens - 1,
             "timings": timings(stats),
         }
-        if message.logprobs and not self.streamed and not self._wanted.silent:
-            found["completion_probabilities"] = self._probabilities(message.logprobs)
+        if answer.logprobs and not self.streamed:
+            found["completion_probabilities"] = self._probabilities(answer.logprobs)
         return _picked(found, wanted.response_fields)
 
 
@@ -194,7 +187,8 @@ def _between(wanted: Infill, engine: Engine) -> Tokens:
     def tokens(text: str) -> list[int]:
         return vocabulary.tokenize(text, special=False, add_bos=False)
 
-    answer = wanted.longest if wanted.longest and wanted.longest > 0 else _LONGEST
+    _, longest = wanted.limit
+    answer = longest if longest and longest > 0 else _LONGEST
     room = max(16, engine.context_length - min(answer, engine.context_length // 2) - 8)
     prefix, suffix = tokens(wanted.input_prefix), tokens(wanted.input_suffix)
     begun = tokens(wanted.prompt)[-room // 4 :]

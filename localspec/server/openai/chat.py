@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AliasChoices, ConfigDict, Field
 
 from localspec import Engine
 from localspec.decoding.logprobs import TokenLogprob
+from localspec.decoding.session import ContextShift
+from localspec.keywords import AnswerKeywords
 from localspec.prompting.pieces import CallBegins, Piece, Text, Thought
 from localspec.prompting.prompt import Tokens
-from localspec.server.answer_figures import chat_logprobs, prompt_of, timings, usage
-from localspec.server.answers import Answers, Ask, Part
-from localspec.server.chat_prompt import Chat, begin, prompt_length
+from localspec.server.answer_figures import chat_logprobs, text_of_tokens, timings, usage
+from localspec.server.answers import Answer, Answers, Ask, Call, Part
+from localspec.server.chat_prompt import Chat, ask_of
 from localspec.server.failures import ApiError
 from localspec.server.openai.messages import (
     Content,
@@ -27,7 +28,6 @@ from localspec.server.openai.messages import (
     text_of,
     tools_of,
 )
-from localspec.server.pieces import Call
 from localspec.server.reply import Event, Reply
 from localspec.server.service import FINGERPRINT, Service
 from localspec.server.speculation import Speculation
@@ -36,10 +36,12 @@ from localspec.server.wire import (
     MOST_CHOICES,
     BiasedSampling,
     Record,
-    sampling_of,
     schema_of,
     stops_of,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # of Python itself from 3.11 on
 
 DONE = b"data: [DONE]\n\n"
 _FORMS = "response_format, regex or grammar"
@@ -90,6 +92,7 @@ class AnswerFields(BiasedSampling):
     n: Annotated[int | None, _COUNT] = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
+    max_output_tokens: int | None = None
     n_predict: int | None = None
     grammar: str | None = None
     json_schema: dict[str, Any] | None = None
@@ -103,29 +106,17 @@ class AnswerFields(BiasedSampling):
     n_discard: int | None = None
 
     @property
-    def longest(self) -> int | None:
-        found: int | None = getattr(self, self.limit)
-        return found
-
-    @property
-    def limit(self) -> str:
-        """The name of the field that limits the answer."""
-        names = ("max_completion_tokens", "n_predict")
-        return next((name for name in names if getattr(self, name) is not None), "max_tokens")
-
-    @property
-    def silent(self) -> bool:
-        """Whether only the prompt is read, into the cache: so does an answer of one token."""
-        return False
+    def limit(self) -> tuple[str, int | None]:
+        """The field that limits the answer, and its value."""
+        for name in ("max_completion_tokens", "max_output_tokens", "n_predict"):
+            if (value := getattr(self, name)) is not None:
+                return name, value
+        return "max_tokens", self.max_tokens
 
     def ask(
-        self,
-        service: Service,
-        engine: Engine,
-        prompt: str | Tokens = "",
-        *,
-        logprobs: int | None = None,
+        self, service: Service, engine: Engine, prompt: str | Tokens = "", *, silent: bool = False
     ) -> Ask:
+        """`silent` as for `Ask`: an answer of one token reads the prompt, too."""
         extra = self.model_extra or {}
         for name, instead in _REFUSED.items():
             if extra.get(name):
@@ -134,79 +125,119 @@ class AnswerFields(BiasedSampling):
         for name, values in {**_OFF, "best_of": (1, self.n)}.items():
             if (value := extra.get(name)) and value not in values:
                 raise ApiError(400, f"{name} is not supported. Leave it out.", param=name)
-        schema = None if self.json_schema is None else json.dumps(self.json_schema)
-        return Ask(
-            prompt=prompt,
-            max_tokens=1 if self.silent else service.longest(self.longest, self.limit),
+        name, longest = self.limit
+        if longest == 0 and not silent:
+            raise ApiError(400, f"{name} is 0. Give 1 or more.", param=name)
+        if longest is None or longest < 0:
+            longest = service.options.max_tokens
+        schema = schema_of(self.response_format, "response_format")
+        shift = ContextShift(max(-1, self.n_keep or 0), max(0, self.n_discard or 0))
+        options = AnswerKeywords(
+            max_tokens=1 if silent else longest and min(longest, 1 << 30),
             stop=stops_of(self.stop),
-            sampling=sampling_of(self, service.defaults, engine),
+            sampling=self.sampling(service.defaults, engine),
             grammar=self.grammar if self.grammar and self.grammar.strip() else None,
-            json_schema=schema_of(self.response_format, "response_format") or schema,
+            json_schema=self.json_schema if schema is None else schema,
             regex=self.regex or None,
-            logprobs=logprobs,
             prediction=text_of(self.prediction.content) if self.prediction else "",
             reuse=self.cache_prompt is not False,
-            shift=service.shift(self.n_keep, self.n_discard),
-            reports=bool(self.stream and self.return_progress),
+            shift=shift if service.options.context_shift else None,
         )
+        reports = bool(self.stream and self.return_progress)
+        return Ask(prompt=prompt, options=options, silent=silent, reports=reports)
 
 
 class CountRequest(Record):
+    """A conversation whose next message is wanted. The other chat protocols make one of theirs."""
+
     model: str | None = None
     messages: Annotated[list[Message], Field(min_length=1)]
     tools: list[FunctionTool] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
+    reasoning_effort: str | None = None
+    reasoning: dict[str, Any] | None = None  # OpenRouter's
+    think: bool | str | None = None  # ollama's
+    enable_thinking: bool | None = None  # of Qwen's provider
+    thinking: dict[str, Any] | None = None  # Anthropic's, DeepSeek's, GLM's and Kimi's
+    reasoning_format: str | None = None
+
+    @classmethod
+    def of(cls, *others: Record, **more: Any) -> Self:
+        """One of another protocol, by its fields of the same names and by more."""
+        same = {name: value for one in others for name, value in one if name in cls.model_fields}
+        return cls(**same | more)
 
     def chat(self, service: Service, engine: Engine) -> Chat:
+        tools = tools_of(self.tools)
         return Chat(
             messages=messages_of(self.messages, sees_images=engine.prompts.sees_images),
-            tools=chosen(tools_of(self.tools), "auto", several=None),
-            variables=service.variables(self.chat_template_kwargs),
+            tools=chosen(tools, self.tool_choice, several=self.parallel_tool_calls),
+            variables=self.variables(service.options.thinking),
             begins=self.add_generation_prompt,
             goes_on=self.continue_final_message,
+            apart=self.reasoning_format != "none",
         )
+
+    def variables(self, thinks: bool) -> dict[str, Any]:
+        """Variables for a template: the request's, and whether to think by the names that families
+        have for it. The others are given only where somebody decides, as their models think less by
+        themselves."""
+        reasoning, thinking = self.reasoning or {}, (self.thinking or {}).get("type")
+        wishes = [self.reasoning_effort, reasoning.get("effort"), self.think, self.enable_thinking]
+        wishes += [reasoning.get("enabled"), thinking and thinking != "disabled"]
+        effort = next((one for one in wishes if one and isinstance(one, str)), None)
+        wish = next((one for one in wishes if isinstance(one, bool)), None)
+        if wish is None and effort:
+            wish = effort != "none"
+        given = self.chat_template_kwargs or {}
+        found = {"enable_thinking": thinks if wish is None else wish, **given}
+        if effort and effort != "none":
+            found.setdefault("reasoning_effort", effort)
+        if wish is not None or "enable_thinking" in given or not thinks:
+            thinks = bool(found["enable_thinking"])
+            budget = {} if thinks else {"thinking_budget": 0}
+            found = {"thinking": thinks, "reasoning": thinks, **budget, **found}
+        return found
 
 
 class ChatRequest(CountRequest, AnswerFields):
-    tool_choice: str | dict[str, Any] | None = None
-    parallel_tool_calls: bool | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     n_probs: Annotated[int, Field(ge=0, le=20)] | None = None  # llama.cpp's name of both
     verbose: bool | None = None
     speculation: bool | None = None
-    reasoning_effort: str | None = None
-    reasoning: dict[str, Any] | None = None  # OpenRouter's
-    think: bool | str | None = None  # ollama's
-    enable_thinking: bool | None = None  # of Qwen's provider
-    thinking: dict[str, Any] | None = None  # of DeepSeek's, GLM's and Kimi's
-    reasoning_format: str | None = None
+
+    def ask(self, service: Service, engine: Engine, *given: Any, **more: Any) -> Ask:
+        logprobs = (self.top_logprobs or 0) if self.logprobs else self.n_probs or None
+        return super().ask(service, engine, *given, **more).having(logprobs=logprobs)
 
     def chat(self, service: Service, engine: Engine) -> Chat:
-        several = self.parallel_tool_calls
-        logprobs = (self.top_logprobs or 0) if self.logprobs else self.n_probs or None
-        reasoning, thinking = self.reasoning or {}, (self.thinking or {}).get("type")
-        wishes = [self.reasoning_effort, reasoning.get("effort"), self.think, self.enable_thinking]
-        wishes += [reasoning.get("enabled"), thinking and thinking != "disabled"]
-        return replace(
-            super().chat(service, engine),
-            ask=self.ask(service, engine, logprobs=logprobs),
-            tools=chosen(tools_of(self.tools), self.tool_choice, several=several),
-            variables=service.variables(self.chat_template_kwargs, *wishes),
-            apart=self.reasoning_format != "none",
-        )
+        return replace(super().chat(service, engine), ask=self.ask(service, engine))
+
+
+async def begin(service: Service, wanted: ChatRequest) -> Answers:
+    engine = await service.open(wanted.model)
+    ask = await ask_of(engine, wanted.chat(service, engine))
+    return await service.begin(engine, *map(ask.nth, range(wanted.n or 1)))
+
+
+async def prompt_length(service: Service, wanted: CountRequest) -> int:
+    engine = await service.open(wanted.model)
+    return len((await ask_of(engine, wanted.chat(service, engine))).prompt)
 
 
 async def chat_completions(service: Service, wanted: ChatRequest) -> Reply:
     if wanted.top_logprobs and not wanted.logprobs:
         raise ApiError(400, "top_logprobs needs logprobs.", param="top_logprobs")
-    return ChatReply(await begin(service, wanted.model, wanted.chat, wanted.n or 1), wanted)
+    return ChatReply(await begin(service, wanted), wanted)
 
 
 async def input_tokens(service: Service, wanted: CountRequest) -> Any:
-    length = await prompt_length(service, wanted.model, wanted.chat)
+    length = await prompt_length(service, wanted)
     return {"object": "response.input_tokens", "input_tokens": length}
 
 
@@ -228,7 +259,7 @@ class OpenaiReply(Reply):
 
     def end(self) -> Iterable[Event]:
         if self._usage_wanted:
-            figures = {"usage": self._usage(), "timings": timings(self.stream.stats)}
+            figures = {"usage": self._usage(), "timings": timings(self.answer.stream.stats)}
             yield {**self._head, "choices": [], **figures}
 
     def _event(self, choice: dict[str, Any], **more: Any) -> Event:
@@ -236,55 +267,52 @@ class OpenaiReply(Reply):
         return {**self._head, "choices": [choice], **nothing, **more}
 
     def _usage(self) -> dict[str, Any]:
-        return usage([stream.stats for stream in self.answers.streams])
+        return usage([answer.stream.stats for answer in self.answers])
 
 
 class ChatReply(OpenaiReply):
     def __init__(self, answers: Answers, wanted: ChatRequest) -> None:
         super().__init__(answers, wanted, "chat.completion.chunk", "chatcmpl")
-        self._wanted = wanted
-        followed = answers.streams if wanted.speculation else []
-        self._speculation = [Speculation(answers.engine, stream) for stream in followed]
+        self._wanted, self._told = wanted, bool(wanted.logprobs or wanted.n_probs)
+        followed = self.answers if wanted.speculation else []
+        self._speculation = [Speculation(self.engine, answer.stream) for answer in followed]
 
     def begin(self) -> Iterable[Event]:
-        for number in range(len(self.answers.streams)):
-            yield self._chunk(number, {"role": "assistant", "content": ""})
+        for answer in self.answers:
+            yield self._chunk(answer, {"role": "assistant", "content": ""})
 
     def events_of(self, part: Part) -> Iterable[Event]:
-        number, stream = part.number, self.answers.streams[part.number]
+        answer, delta, more = part.answer, dict[str, Any](), dict[str, Any]()
         if part.reading is not None:
-            yield self._chunk(number, {}, prompt_progress=part.reading)
-        more: dict[str, Any] = {}
+            more["prompt_progress"] = part.reading
         if self._speculation and part.chunk is not None:
-            more["speculation"] = self._speculation[number].step(part.chunk)
-        logprobs = part.logprobs
-        for piece in part.pieces or ([Text("")] if logprobs or more else []):
-            message = self.answers.messages[number]
-            message.add(piece)
+            more["speculation"] = self._speculation[answer.number].step(part.chunk)
+        if part.piece is not None or part.logprobs or "speculation" in more:
+            delta = _delta(part.piece or Text(""), answer.calls)
             if self._wanted.timings_per_token:
-                more["timings"] = timings(stream.stats)
-            yield self._chunk(number, _delta(piece, message.calls), logprobs=logprobs, **more)
-            logprobs, more = (), {}
+                more["timings"] = timings(answer.stream.stats)
         if part.complete:
-            more = {"timings": timings(stream.stats)}
+            more["timings"] = timings(answer.stream.stats)
             if self._speculation:
-                more["speculation"] = self._speculation[number].figures()
-            yield self._chunk(number, {}, finish=self._finish(number), **more)
+                more["speculation"] = self._speculation[answer.number].figures()
+        if delta or more:
+            finish = self._finish(answer) if part.complete else None
+            yield self._chunk(answer, delta, finish=finish, logprobs=part.logprobs, **more)
 
     def whole(self) -> Any:
-        verbose = {"__verbose": {"prompt": prompt_of(self.stream, self.answers.engine)}}
+        verbose = {"__verbose": {"prompt": text_of_tokens(self.answer.stream.prompt, self.engine)}}
         return {
             **self._head,
             "object": "chat.completion",
-            "choices": [self._choice(number) for number in range(len(self.answers.streams))],
+            "choices": [self._choice(answer) for answer in self.answers],
             "usage": self._usage(),
-            "timings": timings(self.stream.stats),
+            "timings": timings(self.answer.stream.stats),
             **(verbose if self._wanted.verbose else {}),
         }
 
     def _chunk(
         self,
-        number: int,
+        answer: Answer,
         delta: dict[str, Any],
         *,
         finish: str | None = None,
@@ -292,15 +320,14 @@ class ChatReply(OpenaiReply):
         **more: Any,
     ) -> Event:
         choice = {
-            "index": number,
+            "index": answer.number,
             "delta": delta,
             "logprobs": self._logprobs(logprobs) if logprobs else None,
             "finish_reason": finish,
         }
         return self._event(choice, **more)
 
-    def _choice(self, number: int) -> dict[str, Any]:
-        answer, wanted = self.answers.messages[number], self._wanted
+    def _choice(self, answer: Answer) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": answer.text, "refusal": None}
         if answer.thought:
             message["reasoning_content"] = answer.thought
@@ -308,25 +335,23 @@ class ChatReply(OpenaiReply):
             message["tool_calls"] = [call.as_openai() for call in answer.calls]
             message["content"] = answer.text or None
         return {
-            "index": number,
+            "index": answer.number,
             "message": message,
-            "logprobs": self._logprobs(answer.logprobs)
-            if wanted.logprobs or wanted.n_probs
-            else None,
-            "finish_reason": self._finish(number),
+            "logprobs": self._logprobs(answer.logprobs) if self._told else None,
+            "finish_reason": self._finish(answer),
         }
 
     def _logprobs(self, logprobs: Sequence[TokenLogprob]) -> dict[str, Any]:
-        return {"content": chat_logprobs(logprobs, self.answers.engine), "refusal": None}
+        return {"content": chat_logprobs(logprobs, self.engine), "refusal": None}
 
-    def _finish(self, number: int) -> str:
-        if self.answers.streams[number].finish_reason == "length":
+    def _finish(self, answer: Answer) -> str:
+        if answer.stream.finish_reason == "length":
             return "length"
-        return "tool_calls" if self.calls(number) else "stop"
+        return "tool_calls" if answer.called else "stop"
 
     def _usage(self) -> dict[str, Any]:
         found = super()._usage()
-        thoughts = sum(map(self.answers.thought_tokens, range(len(self.answers.streams))))
+        thoughts = sum(map(self.thought_tokens, self.answers))
         found["completion_tokens_details"]["reasoning_tokens"] = thoughts
         return found
 

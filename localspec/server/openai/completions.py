@@ -11,9 +11,10 @@ from pydantic import Field
 from localspec import Engine, GenerationStats
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.prompting.content import marked, plain
+from localspec.prompting.pieces import Text
 from localspec.prompting.prompt import Tokens
-from localspec.server.answer_figures import TextOffsets, text_logprobs, timings
-from localspec.server.answers import Answers, Part
+from localspec.server.answer_figures import TextOffsets, text_logprobs, text_of_tokens, timings
+from localspec.server.answers import Answer, Answers, Part
 from localspec.server.failures import ApiError
 from localspec.server.openai.chat import AnswerFields, OpenaiReply
 from localspec.server.reply import Event, Reply
@@ -34,10 +35,6 @@ class RawFields(AnswerFields):
     """Fields of requests that continue a text, which may spell special tokens, as for llama.cpp."""
 
     parse_special: bool = True
-
-    @property
-    def silent(self) -> bool:
-        return self.longest == 0
 
     def prompts(self, given: Any, engine: Engine) -> list[str | Tokens]:
         several = isinstance(given, list) and not any(isinstance(part, int) for part in given)
@@ -66,10 +63,6 @@ class CompletionRequest(RawFields):
     echo: bool | None = None
     suffix: str | None = None
 
-    @property
-    def silent(self) -> bool:
-        return bool(self.echo) and super().silent
-
 
 async def completions(service: Service, wanted: CompletionRequest) -> Reply:
     engine = await service.open(wanted.model)
@@ -80,15 +73,15 @@ async def completions(service: Service, wanted: CompletionRequest) -> Reply:
         raise ApiError(400, "The prompt is empty. Give some text to continue.", param="prompt")
     if len(prompts) * each > MOST_CHOICES:
         raise ApiError(400, f"Ask for {MOST_CHOICES} answers at most.", param="prompt")
+    silent = bool(wanted.echo) and wanted.limit[1] == 0
+    found = [wanted.ask(service, engine, prompt, silent=silent) for prompt in prompts]
     asks = [
-        wanted.ask(service, engine, prompt, logprobs=wanted.logprobs).nth(number)
-        for prompt in prompts
-        for number in range(each)
+        ask.nth(number).having(logprobs=wanted.logprobs) for ask in found for number in range(each)
     ]
     echoes = [Echo()] * len(asks)
     if wanted.echo:
-        found = [await _echo(service, engine, one, wanted.logprobs) for one in prompts]
-        echoes = [one for one in found for _ in range(each)]
+        told = [await _echo(service, engine, one, wanted.logprobs) for one in prompts]
+        echoes = [one for one in told for _ in range(each)]
     return CompletionReply(await service.begin(engine, *asks), wanted, echoes)
 
 
@@ -103,7 +96,11 @@ async def _echo(
 ) -> Echo:
     """Alternatives to each token are as many as asked; None for the text alone. An ApiError where
     the queue is full, a LocalspecError where the prompt leaves no room for an answer."""
-    text = str(plain(prompt)) if isinstance(prompt, str) else _text(prompt, engine)
+    text = (
+        str(plain(prompt))
+        if isinstance(prompt, str)
+        else text_of_tokens(prompt, engine, special=False)
+    )
     if alternatives is None:
         return Echo(text)
     tokens = engine.prompts.tokens(prompt, None, "error", GenerationStats())
@@ -115,15 +112,11 @@ async def _echo(
     first = [] if added else tokens[:1]
     found = text_logprobs(logprobs, engine)
     if first:  # nothing precedes it
-        found["tokens"].insert(0, _text(first, engine))
+        found["tokens"].insert(0, text_of_tokens(first, engine, special=False))
         found["token_logprobs"].insert(0, None)
         found["top_logprobs"].insert(0, None)
     found["text_offset"] = TextOffsets(engine).of([*first, *(one.token for one in logprobs)])
     return Echo(text, found)
-
-
-def _text(prompt: Sequence[int], engine: Engine) -> str:
-    return b"".join(map(engine.token_bytes, prompt)).decode("utf-8", "replace")
 
 
 class CompletionReply(OpenaiReply):
@@ -131,70 +124,63 @@ class CompletionReply(OpenaiReply):
         super().__init__(answers, wanted, "text_completion", "cmpl")
         self._wanted = wanted
         self._echoes = echoes
-        self._offsets = [TextOffsets(answers.engine, len(echo.text)) for echo in echoes]
-        self._choices: list[dict[str, Any]] = [{} for _ in echoes]
+        self._offsets = [TextOffsets(self.engine, len(echo.text)) for echo in echoes]
+        self._choices = [self._choice(answer) for answer in self.answers]
 
     def begin(self) -> Iterable[Event]:
-        for number, echo in enumerate(self._echoes):
-            choice = self._choice(number, echo.text)
-            if echo.logprobs is not None:
-                choice["logprobs"] = echo.logprobs
-            self._choices[number] = choice
+        for echo, choice in zip(self._echoes, self._choices, strict=True):
+            choice["text"] = echo.text
+            choice["logprobs"] = echo.logprobs or choice["logprobs"]
             if echo.text:
                 yield self._event(choice)
 
     def events_of(self, part: Part) -> Iterable[Event]:
-        number, stream = part.number, self.answers.streams[part.number]
+        answer, whole = part.answer, self._choices[part.answer.number]
         if part.reading is not None:
-            yield self._event(self._choice(number), prompt_progress=part.reading)
+            yield self._event(self._choice(answer), prompt_progress=part.reading)
         elif part.complete:
-            reason = stream.finish_reason
+            reason = answer.stream.finish_reason
             finish = "stop" if reason == "cancelled" else reason
-            finish = "length" if self._wanted.silent else finish
-            self._choices[number]["finish_reason"] = finish
-            yield self._event(self._choice(number, finish=finish), timings=timings(stream.stats))
-        elif self._wanted.silent:
-            return
-        elif part.chunk is not None and (part.chunk.text or part.logprobs):
-            choice = self._choice(number, part.chunk.text, part.logprobs)
-            whole = self._choices[number]
-            whole["text"] += choice["text"]
-            if choice["logprobs"] is not None:
-                before = whole["logprobs"]
-                both = {name: before[name] + new for name, new in choice["logprobs"].items()}
-                whole["logprobs"] = both
+            whole["finish_reason"] = finish = "length" if answer.ask.silent else finish
+            figures = timings(answer.stream.stats)
+            yield self._event(self._choice(answer, finish=finish), timings=figures)
+        elif part.piece is not None or part.logprobs:
+            text = part.piece.text if isinstance(part.piece, Text) else ""
+            choice = self._choice(answer, text, part.logprobs)
+            whole["text"] += text
+            for name, more in (choice["logprobs"] or {}).items():
+                whole["logprobs"][name] += more
             yield self._event(choice)
 
     def whole(self) -> Any:
-        figures = {"usage": self._usage(), "timings": timings(self.stream.stats)}
+        figures = {"usage": self._usage(), "timings": timings(self.answer.stream.stats)}
         return {**self._head, "choices": self._choices, **figures}
 
     def _choice(
         self,
-        number: int,
+        answer: Answer,
         text: str = "",
         logprobs: Sequence[TokenLogprob] = (),
         finish: str | None = None,
     ) -> dict[str, Any]:
-        if self._echoes[number].logprobs is None:
+        if self._echoes[answer.number].logprobs is None:
             # After a prompt's tokens all are listed: lm-evaluation-harness takes one off.
-            ends = self.answers.engine.model.vocabulary.ends
+            ends = self.engine.model.vocabulary.ends
             logprobs = [one for one in logprobs if not ends(one.token)]
         wants = self._wanted.logprobs is not None
-        offsets = self._offsets[number]
+        offsets = self._offsets[answer.number]
         return {
-            "index": number,
+            "index": answer.number,
             "text": text,
-            "logprobs": text_logprobs(logprobs, self.answers.engine, offsets) if wants else None,
+            "logprobs": text_logprobs(logprobs, self.engine, offsets) if wants else None,
             "finish_reason": finish,
         }
 
     def _usage(self) -> dict[str, Any]:
-        streams = self.answers.streams
         found = super()._usage()
-        each = self._wanted.n or 1
-        found["prompt_tokens"] = sum(s.stats.prompt_tokens for s in streams[::each])
-        if self._wanted.silent:
+        firsts = self.answers[:: self._wanted.n or 1]
+        found["prompt_tokens"] = sum(one.stream.stats.prompt_tokens for one in firsts)
+        if self.answer.ask.silent:
             found["completion_tokens"] = 0
         found["total_tokens"] = found["prompt_tokens"] + found["completion_tokens"]
         return found

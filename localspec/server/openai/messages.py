@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from localspec.server.failures import ApiError
-from localspec.server.tools import Tool, without_hosted
+from localspec.server.failures import ApiError, logger
+from localspec.server.tools import NO_PARAMETERS, Tool
 from localspec.server.wire import Object, Record
 
 TEXTS = ("text", "input_text", "output_text", "refusal")
@@ -50,6 +50,19 @@ class Message(Record):
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None  # vLLM's name of it
+    # ollama's names of what others have in the content, or by other names.
+    thinking: str | None = None
+    images: list[str] | None = None
+    tool_name: str | None = None
+
+    @property
+    def shown(self) -> Content | None:
+        """The content, with images that are beside it."""
+        if not self.images:
+            return self.content
+        urls = [f"data:image/*;base64,{one}" for one in self.images]
+        text = ContentPart(type="text", text=text_of(self.content))
+        return [*(ContentPart(type="images", image_url=url) for url in urls), text]
 
 
 class Function(Record):
@@ -59,8 +72,14 @@ class Function(Record):
 
 
 class FunctionTool(Record):
+    """The function is apart, or its fields are here, as in newer protocols."""
+
     type: str = "function"
     function: Function | None = None
+    name: Annotated[str, Field(max_length=128)] | None = None
+    description: str | None = None
+    parameters: Object | None = None
+    input_schema: Object | None = None  # Anthropic's name of them
 
 
 def text_of(content: Content | None, *, between: str = "\n") -> str:
@@ -83,7 +102,8 @@ def messages_of(messages: Sequence[Message], *, sees_images: bool = False) -> li
     found: list[dict[str, Any]] = []
     for message in messages:
         role = "system" if message.role == "developer" else message.role
-        parts = message.content if isinstance(message.content, list) else []
+        content = message.shown
+        parts = content if isinstance(content, list) else []
         if sees_images and role == "user" and any(part.type in IMAGES for part in parts):
             found.append({"role": role, "content": _with_images(parts)})
             continue
@@ -91,14 +111,16 @@ def messages_of(messages: Sequence[Message], *, sees_images: bool = False) -> li
         former = message.function_call
         calls = message.tool_calls or ([ToolCall(function=former)] if former else [])
         begun = message is messages[-1] and role == "assistant" and not calls
-        text = text_of(message.content, between="\n\n" if begun else "\n")
+        text = text_of(content, between="\n\n" if begun else "\n")
         one: dict[str, Any] = {"role": role, "content": text}
         if calls:
             one["tool_calls"] = [_call(call) for call in calls]
         if role in ("tool", "function"):
-            one |= {"name": message.name, "tool_call_id": message.tool_call_id}
+            name = message.name or message.tool_name
+            one |= {"name": name, "tool_call_id": message.tool_call_id}
         thoughts = "\n".join(text_of(part.thinking) for part in parts if part.thinking)
-        if thought := message.reasoning_content or message.reasoning or thoughts:
+        named = message.reasoning_content or message.reasoning or message.thinking
+        if thought := named or thoughts:
             one["reasoning_content"] = thought
         found.append(one)
     return found
@@ -140,14 +162,26 @@ def _image(url: str) -> bytes:
 
 
 def tools_of(tools: Iterable[FunctionTool] | None) -> list[Tool]:
-    found, others = [], []
+    """The client's own tools. Types of those that its usual provider runs are logged; an ApiError
+    where there are no others."""
+    found, hosted = [], []
     for number, tool in enumerate(tools or ()):
-        function = tool.function
+        one = tool.function or tool
+        flat = tool.parameters or tool.input_schema
         if tool.type != "function":
-            others.append(tool.type)
-        elif function is None:
+            hosted.append(tool.type)
+        elif one.name:
+            found.append(
+                Tool(one.name, one.description or "", one.parameters or flat or NO_PARAMETERS)
+            )
+        elif flat or tool.description:
+            raise ApiError(400, "A function has no name.", param="tools")
+        else:
             name = f"tools.{number}.function"
             raise ApiError(400, f"{name} is missing.", param=name)
-        else:
-            found.append(Tool.of(function.name, function.description, function.parameters))
-    return without_hosted(found, others)
+    if hosted and not found:
+        why = f"Tools of type '{hosted[0][:40]}' are not known here, and there are no others."
+        raise ApiError(400, why, param="tools")
+    if hosted:
+        logger.warning("tools are left out, of type %s", ", ".join(hosted))
+    return found

@@ -11,24 +11,22 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from localspec import Engine
-from localspec.prompting.pieces import CallArguments, CallBegins, Piece, Text, Thought
+from localspec.prompting.pieces import CallArguments, CallBegins, Text, Thought
 from localspec.server.answer_figures import chat_logprobs
-from localspec.server.answers import Answers, Ask, Part
-from localspec.server.chat_prompt import Chat, begin, prompt_length
+from localspec.server.answers import Answers, Part
 from localspec.server.failures import ApiError, logger
+from localspec.server.openai.chat import ChatRequest, begin, prompt_length
 from localspec.server.openai.messages import (
     Content,
     ContentPart,
     FunctionCall,
+    FunctionTool,
     Message,
     ToolCall,
-    messages_of,
 )
 from localspec.server.reply import Event, NamedEvents
 from localspec.server.service import Service
-from localspec.server.tools import Tool, chosen, without_hosted
-from localspec.server.wire import Object, Record, Sampling, sampling_of, schema_of
+from localspec.server.wire import Record, Sampling, schema_of
 
 _HOSTED = (
     *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"),
@@ -36,6 +34,7 @@ _HOSTED = (
     *("mcp_approval_response", "compaction"),
 )
 """Items about tools that the usual provider runs, which tell this model nothing."""
+_TOLD = {"type", "name", "description", "parameters"}
 _LOGPROBS = "message.output_text.logprobs"
 
 
@@ -53,20 +52,13 @@ class Item(Record):
     output: Annotated[Content | list[Any] | None, Field(union_mode="left_to_right")] = None
 
 
-class ResponseTool(Record):
-    type: str
-    name: str | None = None
-    description: str | None = None
-    parameters: Object | None = None
-
-
 class ResponsesRequest(Sampling):
     model: str | None = None
     input: str | list[Item]
     instructions: str | None = None
     max_output_tokens: int | None = None
     stream: bool | None = None
-    tools: list[ResponseTool] | None = None
+    tools: list[FunctionTool] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     text: dict[str, Any] | None = None
@@ -79,21 +71,12 @@ class ResponsesRequest(Sampling):
     prompt: dict[str, Any] | None = None
     metadata: dict[str, Any] | None = None
 
-    def chat(self, service: Service, engine: Engine) -> Chat:
-        several = self.parallel_tool_calls
-        logprobs = _LOGPROBS in (self.include or ())
-        ask = Ask(
-            max_tokens=service.longest(self.max_output_tokens, "max_output_tokens"),
-            sampling=sampling_of(self, service.defaults, engine),
+    def as_chat(self) -> ChatRequest:
+        return ChatRequest.of(
+            self,
+            messages=self.messages(),
             json_schema=schema_of((self.text or {}).get("format"), "text.format"),
-            shift=service.shift(),
-            logprobs=(self.top_logprobs or 0) if logprobs else None,
-        )
-        return Chat(
-            messages=messages_of(self.messages(), sees_images=engine.prompts.sees_images),
-            ask=ask,
-            tools=chosen(self.functions(), self.tool_choice, several=several),
-            variables=service.variables(None, (self.reasoning or {}).get("effort")),
+            logprobs=_LOGPROBS in (self.include or ()),
         )
 
     def messages(self) -> list[Message]:
@@ -125,14 +108,6 @@ class ResponsesRequest(Sampling):
             found.insert(0, Message(role="system", content=self.instructions))
         return found
 
-    def functions(self) -> list[Tool]:
-        own = [tool for tool in self.tools or () if tool.type == "function"]
-        if not all(tool.name for tool in own):
-            raise ApiError(400, "A function has no name.", param="tools")
-        found = [Tool.of(tool.name or "", tool.description, tool.parameters) for tool in own]
-        hosted = [tool.type for tool in self.tools or () if tool.type != "function"]
-        return without_hosted(found, hosted)
-
 
 def _message(item: Item) -> Message:
     kind = item.type or "message"
@@ -161,11 +136,11 @@ def _is_thought(message: Message) -> bool:
 
 
 async def responses(service: Service, wanted: ResponsesRequest) -> NamedEvents:
-    return ResponseReply(await begin(service, wanted.model, wanted.chat), wanted)
+    return ResponseReply(await begin(service, wanted.as_chat()), wanted)
 
 
 async def input_tokens(service: Service, wanted: ResponsesRequest) -> Any:
-    length = await prompt_length(service, wanted.model, wanted.chat)
+    length = await prompt_length(service, wanted.as_chat())
     return {"object": "response.input_tokens", "input_tokens": length}
 
 
@@ -176,6 +151,7 @@ class ResponseReply(NamedEvents):
         self._done: list[dict[str, Any]] = []
         self._item: dict[str, Any] | None = None
         self._logprobs: list[dict[str, Any]] = []  # of text that is not told yet
+        tools = wanted.tools or ()
         self._head = {
             "id": f"resp_{secrets.token_hex(12)}",
             "object": "response",
@@ -187,7 +163,7 @@ class ResponseReply(NamedEvents):
             "temperature": wanted.temperature,
             "top_p": wanted.top_p,
             "tool_choice": wanted.tool_choice or "auto",
-            "tools": [{**tool.model_dump(), "strict": False} for tool in wanted.tools or ()],
+            "tools": [{**tool.model_dump(include=_TOLD), "strict": False} for tool in tools],
             "error": None,
         }
 
@@ -196,11 +172,10 @@ class ResponseReply(NamedEvents):
             yield self._event(kind, response=self._response(status="in_progress"))
 
     def events_of(self, part: Part) -> Iterable[Event]:
-        self._logprobs += chat_logprobs(part.logprobs, self.answers.engine)
-        yield from super().events_of(part)
-
-    def events_of_piece(self, piece: Piece) -> Iterable[Event]:
-        kind = "function_call"
+        self._logprobs += chat_logprobs(part.logprobs, self.engine)
+        piece, kind = part.piece, "function_call"
+        if piece is None:
+            return
         if isinstance(piece, Text | Thought):
             kind = "message" if isinstance(piece, Text) else "reasoning"
         if self._item is None or kind != self._item["type"] or isinstance(piece, CallBegins):
@@ -211,17 +186,17 @@ class ResponseReply(NamedEvents):
             self._item["arguments"] += piece.text
             yield self._of_item("response.function_call_arguments.delta", delta=piece.text)
         elif isinstance(piece, Text | Thought):
-            (part,) = self._item["content"]
-            part["text"] += piece.text
+            (content,) = self._item["content"]
+            content["text"] += piece.text
             logprobs, self._logprobs = self._logprobs, []
             more: dict[str, Any] = {}
             if isinstance(piece, Text):
-                part["logprobs"] += logprobs
+                content["logprobs"] += logprobs
                 more = {"logprobs": logprobs}
-            yield self._of_part(f"response.{part['type']}.delta", delta=piece.text, **more)
+            yield self._of_part(f"response.{content['type']}.delta", delta=piece.text, **more)
 
     def end(self) -> Iterable[Event]:
-        cut = self.stream.finish_reason == "length"
+        cut = self.answer.stream.finish_reason == "length"
         yield from self._close("incomplete" if cut else "completed")
         response = self._response()
         yield self._event(f"response.{response['status']}", response=response)
@@ -238,7 +213,7 @@ class ResponseReply(NamedEvents):
         item: dict[str, Any] = {"type": kind, "status": "in_progress"}
         part: dict[str, Any] | None = None
         if kind == "function_call":
-            call = self.message.calls[-1]
+            call = self.answer.calls[-1]
             item |= {"id": f"fc_{secrets.token_hex(12)}", "call_id": call.id}
             item |= {"name": call.name, "arguments": ""}
         elif kind == "reasoning":
@@ -285,13 +260,13 @@ class ResponseReply(NamedEvents):
         return {"type": kind, "sequence_number": next(self._numbers), **members}
 
     def _response(self, status: str | None = None) -> dict[str, Any]:
-        stats = self.stream.stats
-        cut = status is None and self.stream.finish_reason == "length"
+        stats = self.answer.stream.stats
+        cut = status is None and self.answer.stream.finish_reason == "length"
         usage = {
             "input_tokens": stats.prompt_tokens,
             "input_tokens_details": {"cached_tokens": stats.cached_tokens, "cache_write_tokens": 0},
             "output_tokens": stats.generated_tokens,
-            "output_tokens_details": {"reasoning_tokens": self.answers.thought_tokens(0)},
+            "output_tokens_details": {"reasoning_tokens": self.thought_tokens(self.answer)},
             "total_tokens": stats.prompt_tokens + stats.generated_tokens,
         }
         return {
