@@ -172,7 +172,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "decoding": (2_380, 96),  # protocol of caches; values of any type; drafts without a way on
     "distill": (2_742, 153),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (270, 13),
-    "drafters": (2_853, 71),  # the same
+    "drafters": (2_832, 71),  # the same
     "engine": (547, 10),  # the same; token ids are checked before llama.cpp reads them
     "errors": (113, 20),  # wrong types are TypeErrors, too
     "files": (123, 10),  # what is in place of a GGUF; TOML, from two rooms
@@ -192,7 +192,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "quality": (393, 15),
     "race": (295, 18),
     "remote": (707, 20),
-    "retrieval": (717, 40),
+    "retrieval": (715, 40),
     "scheduling": (1_518, 24),  # the seats of three rooms; ends of Python, and forks
     "self_draft": (521, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,

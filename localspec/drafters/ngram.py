@@ -137,10 +137,8 @@ class _Place:
 
     def followed(self, token: int) -> _Place:
         automaton = self._automaton
-        match, first = (
-            automaton.follow(self.match, token),
-            next(self.chain.behind(self.passed), None),
-        )
+        match = automaton.follow(self.match, token)
+        first = next(self.chain.behind(self.passed), None)
         if first is None or first.token != token:
             return _Place(automaton, match, Chain(_predictions(automaton, match, 0)))
         return _Place(automaton, match, self.chain, self.passed + 1)

@@ -45,16 +45,13 @@ class _Place:
         self.chain = Chain(self._predictions())
 
     @cached_property
-    def best(self) -> tuple[StoredOccurrences, dict[int, StoredOccurrences]] | None:
-        for occurrences in chain(self._known, self._endings.behind(0)):
-            if followers := occurrences.followers():
-                return occurrences, followers
-        return None
+    def best(self) -> StoredOccurrences | None:
+        return next((o for o in chain(self._known, self._endings.behind(0)) if o.followers), None)
 
     def followed(self, token: int) -> _Place:
         known, streak = None, 0
         if self.best is not None:
-            followers = self.best[1]
+            followers = self.best.followers
             known = followers.get(token)
             streak = self._streak + 1 if token == next(iter(followers)) else 0
         tail = [*self.tail[1 - LONGEST :], token]
@@ -62,24 +59,21 @@ class _Place:
 
     def others(self) -> Iterator[tuple[int, float]]:
         for occurrences in self._endings.behind(0):
-            for token, following in occurrences.followers().items():
+            for token, following in occurrences.followers.items():
                 if token < self._size:
                     yield token, min(0.5, following.total / (max(2, occurrences.total) + 1))
 
     def _predictions(self) -> Iterator[Prediction]:
-        best, streak = self.best, self._streak
-        while best is not None:
-            occurrences, followers = best
-            token, following = next(iter(followers.items()))
+        occurrences, streak = self.best, self._streak
+        while occurrences is not None and occurrences.followers:
+            token, following = next(iter(occurrences.followers.items()))
             if token >= self._size:  # damage on disk must not reach the model
                 return
             length, times = occurrences.length, following.total
             common = features_of(length, times, occurrences.total, min(streak, 31))
             features = (*common, min(1.0, math.log2(times) / 10))
             yield Prediction(token, features, min(4.0, float(length.bit_length())))
-            followers = following.followers()
-            best = (following, followers) if followers else None
-            streak += 1
+            occurrences, streak = following, streak + 1
 
 
 class RetrievalSource(CopyingSource):

@@ -77,30 +77,23 @@ class VocabularyMap:
         self.target = target
         self.draft = draft
         self.bos = bos
-        size = len(target.spelled)
-        self.same: npt.NDArray[np.int32] = np.full(size, -1, np.int32)
+        self.same: npt.NDArray[np.int32] = np.array(
+            [draft.ids.get(spelled, -1) for spelled in target.spelled], np.int32
+        )
+        self.shared = float((self.same >= 0).sum()) / max(1, sum(map(bool, target.spelled)))
         # A token that merely repeats what another one spells is read, and never proposed.
-        theirs: list[int] = []
-        ours: list[int] = []
-        for token, spelled in enumerate(target.spelled):
-            other = draft.ids.get(spelled, -1) if spelled else -1
-            self.same[token] = other
-            if other >= 0 and target.ids[spelled] == token:
-                ours.append(token)
-                theirs.append(other)
-        self._ours = np.array(ours, np.int64)
-        self._theirs = np.array(theirs, np.int64)
-        spelling = sum(map(bool, target.spelled))
-        self.shared = float((self.same >= 0).sum()) / max(1, spelling)
+        proposed = np.array([*target.ids.values()], np.int64)
+        met = self.same[proposed] >= 0
+        self._ours, lacking = proposed[met], proposed[~met]
+        self._theirs = self.same[self._ours]
         self._written = [
             self._for_draft(token, spelled, dropped) for token, spelled in enumerate(target.spelled)
         ]
-        met = set(theirs)
-        loose = [token for token, s in enumerate(draft.spelled) if s and token not in met]
+        theirs = set(self._theirs.tolist())
+        loose = [token for token, s in enumerate(draft.spelled) if s and token not in theirs]
         self._loose = Sorted(loose, draft.spelled)
         self._loose_ids = np.array(self._loose.tokens, np.int64)
-        lacking = [t for t in target.ids.values() if self.same[t] < 0]
-        self._lacking = Sorted(lacking, target.spelled)
+        self._lacking = Sorted(lacking.tolist(), target.spelled)
         self._nexts: dict[tuple[int, int], int] = {}
         self.sample = [token for token, _ in target.encode(sample)]
         theirs_of_it = draft.encode(sample)
@@ -185,19 +178,13 @@ class VocabularyMap:
 
     def _next(self, draft: int, start: int) -> int:
         key = (draft, start)
-        found = self._nexts.get(key)
-        if found is None:
+        if key not in self._nexts:
             spelled = self.draft.spelled[draft]
-            before = 0
-            for token, end in self.target.encode(spelled):
-                if before == start:
-                    found = token
-                    break
-                before = end
-            else:
-                found = self.target.first(spelled[start:])
+            pieces = self.target.encode(spelled)
+            begins = dict(zip((0, *(end for _, end in pieces)), pieces, strict=False))
+            found = begins[start][0] if start in begins else self.target.first(spelled[start:])
             self._nexts[key] = found
-        return found
+        return self._nexts[key]
 
 
 def _floored(row: Row) -> Row:

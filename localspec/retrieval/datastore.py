@@ -21,7 +21,7 @@ LOOKED_AT = 48
 logger = logging.getLogger("localspec.retrieval")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StoredOccurrences:
     """Where an ending of `length` tokens stands, `total` times. `places`: segments and positions in
     them, as far as they are looked at; `ahead`: tokens behind the ending that all of these places
@@ -32,6 +32,7 @@ class StoredOccurrences:
     places: Sequence[tuple[Segment, int]]
     ahead: int = 0
 
+    @cached_property
     def followers(self) -> dict[int, StoredOccurrences]:
         """By each token that followed, its occurrences; the most frequent first."""
         groups: dict[bytes, list[tuple[Segment, int]]] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -109,20 +109,17 @@ def _rewritten(
             loose += [(n, text) for n, text in _parts(folder, record, width) if n not in gone]
         else:
             kept.append(record)
-    number = manifest.next
     if loose:
         text = np.concatenate([part for _, part in loose])
         if len(text) > MOST_BYTES:
             raise UsageError("This is too much text to sort. Learn its folders one by one.")
-        file = f"{number:08d}.segment"
+        file = f"{manifest.next:08d}.segment"
         checksum = write_segment(folder / file, text, width)
         parts = tuple((name, len(part) // width) for name, part in loose)
         kept.append(SegmentRecord(file, len(text) // width, checksum, parts))
-        number += 1
     kept.sort(key=lambda record: -record.count)
-    changed = Manifest(
-        manifest.vocabulary, manifest.model, width, tuple(kept), learned, next=number
-    )
+    number = manifest.next + bool(loose)
+    changed = replace(manifest, segments=tuple(kept), learned=learned, next=number)
     changed.write(folder)
     _clean(folder, changed)
     return changed

@@ -63,7 +63,7 @@ def test_it_finds_what_counting_finds(
         places = occurrences(texts, ending[-each.length :])
         assert each.total == len(places)
         followed = Counter(text[end] for text, end in places if end < len(text))
-        assert {t: f.total for t, f in each.followers().items()} == dict(followed)
+        assert {t: f.total for t, f in each.followers.items()} == dict(followed)
 
 
 def occurrences(texts: list[list[int]], wanted: list[int]) -> list[tuple[list[int], int]]:
@@ -246,7 +246,7 @@ def test_damage_inside_a_segment_raises_nothing_and_is_not_carried_on() -> None:
         for damage in (0x00, 0x7F, 0xFF):
             path.write_bytes(whole[:at] + bytes([damage]) + whole[at + 1 :])
             for each in opened().longest([1, 2]):
-                each.followers()
+                assert isinstance(each.followers, dict)
     path.write_bytes(whole[:20] + bytes([whole[20] ^ 1]) + whole[21:])
     with pytest.raises(DatastoreError, match="its checksum is another one"):
         learn(FACTS, {"b": [[4]]})
