@@ -169,29 +169,29 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "bench": (2_548, 94),  # three peers, shapes
     "chat": (927, 58),
     "cli": (5_396, 183),  # options of three peers, of on-policy rounds, of --check
-    "decoding": (2_380, 96),  # protocol of caches; values of any type; drafts without a way on
+    "decoding": (2_371, 96),  # protocol of caches; values of any type; drafts without a way on
     "distill": (2_742, 153),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (270, 13),
-    "drafters": (2_832, 71),  # the same
+    "drafters": (2_718, 69),  # the same
     "engine": (547, 10),  # the same; token ids are checked before llama.cpp reads them
     "errors": (113, 20),  # wrong types are TypeErrors, too
     "files": (123, 10),  # what is in place of a GGUF; TOML, from two rooms
     "gguf": (2_205, 107),  # missing parts, told from hub; value types, from bench and distill
     "history": (1_720, 65),  # damage to the schema and the index is found, too
-    "hub": (1_852, 79),  # what the client chokes on is told
+    "hub": (1_849, 79),  # what the client chokes on is told
     "identity": (56, 10),
     "kernels": (50, 10),
     "keywords": (159, 10),
-    "llama": (5_940, 232),  # drafts compute some outputs alone; closed models are told
-    "llm_plugin": (105, 10),  # tells reasoning from answers
+    "llama": (5_774, 231),  # drafts compute some outputs alone; closed models are told
+    "llm_plugin": (104, 10),  # tells reasoning from answers
     "loading": (964, 28),
     "pairing": (1_076, 59),  # forecasts know experts and instruction sets
     "paths": (50, 10),
-    "policy": (2_274, 83),  # what steps cost is told apart from what busy spells do
+    "policy": (2_246, 82),  # what steps cost is told apart from what busy spells do
     "prompting": (1_716, 55),  # readers of answers; generators are measured
     "quality": (393, 15),
     "race": (295, 18),
-    "remote": (707, 20),
+    "remote": (699, 20),
     "retrieval": (715, 40),
     "scheduling": (1_518, 24),  # the seats of three rooms; ends of Python, and forks
     "self_draft": (521, 17),  # the texts of trials came from pairing
@@ -212,7 +212,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "worker_threads": (50, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,
     # arguments of any type.
-    "tests": (44_776, None),  # chosen outputs, busy spells, drafts without a way on
+    "tests": (44_576, None),  # chosen outputs, busy spells, drafts without a way on
     "tools": (3_591, None),  # larger models on paper, an agent's session
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

@@ -9,8 +9,7 @@ from localspec.decoding.sampling import Rows
 
 
 class Cache(Protocol):
-    """One behind whose tokens a tree can grow also has `max_leaves`, `grow` and `settle`, as a
-    `Context`.
+    """A `localspec.llama.context.Context`, as drafters see it.
 
     Attributes:
         tokens: what the cache holds.

@@ -104,9 +104,6 @@ class Drafted(Protocol):
         """Longest path, in tokens."""
         ...
 
-    @property
-    def branching(self) -> bool: ...
-
     def token(self, node: int) -> int: ...
 
     def parent(self, node: int) -> int: ...
@@ -128,9 +125,9 @@ class DraftPasses(Protocol):
         """Whether the row behind one of the latest candidates needs no other pass."""
         ...
 
-    def read(self, draft: Drafted, nodes: Sequence[int]) -> None:
-        """One pass for the rows behind candidates whose parents' are known. Without room for some
-        of them theirs stay unknown."""
+    def read(self, draft: Drafted, node: int) -> None:
+        """One pass for the row behind a candidate whose parent's is known. Without room for it that
+        stays unknown."""
         ...
 
     def row(self, node: int) -> Row: ...
@@ -170,11 +167,6 @@ class ModelSource(Source, ABC):
     @abstractmethod
     def room(self, context: Sequence[int]) -> int:
         """Most tokens that it can propose behind the committed text."""
-
-    @property
-    @abstractmethod
-    def branches(self) -> int:
-        """Branches of a draft that it can read in one pass; 1 for a chain."""
 
     @abstractmethod
     def start(self, draft: Drafted) -> DraftPasses:

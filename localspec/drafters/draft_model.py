@@ -83,10 +83,8 @@ class DraftModel(ModelSource):
         self.cache = cache
         self._window = window
         self._left_out = 0
-        self._branching: Any = cache if hasattr(cache, "grow") else None
         self.vocabulary = vocabulary
         self._agreed = 0
-        self._grown: list[tuple[int, int]] = []  # parent and token of each node
 
     @property
     def native_seconds(self) -> float:
@@ -104,16 +102,7 @@ class DraftModel(ModelSource):
             return "chosen"
         return "coupled" if session.coupled else "sampled"
 
-    @property
-    def branches(self) -> int:
-        if self.reader is not None or self._branching is None:  # the reader goes on from a chain
-            return 1
-        leaves: int = self._branching.max_leaves
-        return leaves
-
     def start(self, draft: Drafted) -> DraftPasses:
-        if draft.branching and self.branches > 1:
-            return TreePasses(self)
         ahead = None if self.reader is None else self.reader.take(draft.session.context)
         return ChainPasses(self, ahead)
 
@@ -159,8 +148,6 @@ class DraftModel(ModelSource):
             whole: the row after the last token is known.
         """
         context = _excerpt(context, self._left_out)
-        if self._grown:
-            self._settle(context)
         held, known = self.cache.tokens, len(context)
         most = min(len(held), known + len(beyond) - (0 if whole else 1))
         agreed = min(self._agreed, most)
@@ -173,7 +160,6 @@ class DraftModel(ModelSource):
 
     def forget(self) -> None:
         """Drop the whole text, between two drafts."""
-        self._grown.clear()
         self._left_out = 0
         self.cache.truncate(0)
 
@@ -211,30 +197,6 @@ class DraftModel(ModelSource):
         rows = self.cache.extend(tokens, outputs)
         return rows if rows.shape[1] == self.vocabulary else self._cut(rows)
 
-    def grow(
-        self, tokens: Sequence[int], parents: Sequence[int], pending: Sequence[int] = ()
-    ) -> Rows:
-        assert self._branching is not None, "it has a single branch"
-        rows: Rows = self._branching.grow(tokens, parents, pending)
-        self._grown += zip(parents, tokens, strict=True)
-        return self._cut(rows)
-
-    @property
-    def grown(self) -> int:
-        return len(self._grown)
-
-    def _settle(self, context: Sequence[int]) -> None:
-        path: list[int] = []
-        parent, at = ROOT, len(self.cache.tokens)
-        for node, (above, token) in enumerate(self._grown):
-            # Children come behind their parents, and siblings differ.
-            if above == parent and at < len(context) and token == context[at]:
-                path.append(node)
-                parent, at = node, at + 1
-        self._grown.clear()
-        assert self._branching is not None
-        self._branching.settle(path)
-
     def _cut(self, rows: Rows) -> Rows:
         lacking = self.vocabulary - rows.shape[1]
         if lacking > 0:
@@ -262,8 +224,7 @@ class ChainPasses:
         self._rows, self._expected, self._at = self._rows[1:], expected[1:], node
         return True
 
-    def read(self, draft: Drafted, nodes: Sequence[int]) -> None:
-        (node,) = nodes
+    def read(self, draft: Drafted, node: int) -> None:
         model, cache = self._model, self._model.cache
         if self._read == len(cache.tokens) and draft.parent(node) == self._at:
             unread = [draft.token(node)]
@@ -285,69 +246,6 @@ class ChainPasses:
         assert self._rows is not None
         row: Row = self._rows[0]
         return row
-
-
-class TreePasses:
-    """Those over a tree, which grows behind the committed text, level by level; nothing in it is
-    read twice."""
-
-    def __init__(self, model: DraftModel) -> None:
-        self._model = model
-        self._grown: dict[int, int] = {ROOT: ROOT}  # nodes of the model's tree, by candidate
-        self._rows: dict[int, Row] = {}
-        self._primed: dict[int, tuple[Rows, list[int], int]] = {}
-        self._continued: set[int] = set()
-        self._leaves = 1
-
-    def knows(self, draft: Drafted, node: int) -> bool:
-        if node in self._rows:
-            return True
-        if node == ROOT or not self._primed:
-            return False
-        primed = self._primed.get(draft.parent(node))
-        if primed is None:
-            return False
-        # The parent's pass read on with what was expected behind it.
-        rows, expected, grown = primed
-        if not expected or expected[0] != draft.token(node):
-            return False
-        self._grown[node], self._rows[node] = grown, rows[0]
-        self._primed[node] = rows[1:], expected[1:], grown + 1
-        return True
-
-    def read(self, draft: Drafted, nodes: Sequence[int]) -> None:
-        model, context = self._model, draft.session.context
-        self._rows, self._primed = {}, {}  # they stood where this pass writes
-        if nodes[0] == ROOT:
-            pending = model.to_read(context)[len(model.cache.tokens) :]
-            primes = _primes(model, draft, ROOT, len(pending)) if model.reads_along else []
-            rows = model.grow(primes, range(ROOT, len(primes) - 1), pending)
-            draft.read(len(pending) + len(primes))
-            self._rows[ROOT] = rows[0]
-            if primes:
-                self._primed[ROOT] = rows[1:], primes, 0
-            self._continued.update(range(ROOT, len(primes) - 1))
-            return
-        first, taken = model.grown, list[tuple[int, int]]()
-        for node in nodes:
-            parent = self._grown[draft.parent(node)]
-            # The first child of a node goes on in its branch, others begin one.
-            begins = parent in self._continued
-            if first + len(taken) >= model.room(context) or self._leaves + begins > model.branches:
-                continue
-            self._continued.add(parent)
-            self._leaves += begins
-            taken.append((node, parent))
-        if not taken:
-            return
-        rows = model.grow([draft.token(node) for node, _ in taken], [p for _, p in taken])
-        draft.read(len(taken))
-        for number, (node, _) in enumerate(taken):
-            self._grown[node] = first + number
-            self._rows[node] = rows[number]
-
-    def row(self, node: int) -> Row:
-        return self._rows[node]
 
 
 def _primes(model: DraftModel, draft: Drafted, node: int, unread: int) -> list[int]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
 from localspec.decoding.sampling import Row, Rows
-from localspec.drafters.trained_head import MAX_LEAVES, DepthHead
+from localspec.drafters.trained_head import DepthHead
 
 Matrix = npt.NDArray[np.float32]
 
@@ -66,7 +66,6 @@ class MedusaCache:
     """
 
     recurrent = False
-    max_leaves = MAX_LEAVES
     max_draft = 64
 
     def __init__(self, weights: MedusaWeights, vocabulary: int, capacity: int) -> None:

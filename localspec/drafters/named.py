@@ -65,8 +65,6 @@ class NamedDrafter(Drafter):
         UsageError: it needs more.
     """
 
-    branching = False
-
     def __init__(self, source: Source, limits: Limits | None = None, columns: int = 0) -> None:
         self._staged = source if isinstance(source, Staged) else Staged(source.name, source)
         self._nothing = f"drafter '{source.name}' had nothing to propose"
@@ -145,7 +143,7 @@ class NamedDrafter(Drafter):
             if not sampler.open:
                 break
             if not passes.knows(self, node):
-                passes.read(self, (node,))
+                passes.read(self, node)
             row = passes.row(node)
             if least:
                 # Before a token is drawn: to drop it because of what it is would bias the text.

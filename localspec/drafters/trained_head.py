@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from localspec.llama.block_cache import BlockCache
     from localspec.llama.eagle_cache import EagleCache
 
-MAX_LEAVES = 16
-
 
 class TrainedHead(DraftModel, ABC):
     """A head, kept in step with a session.
@@ -89,10 +87,6 @@ class DepthHead(TrainedHead):
     def unread(self, context: Sequence[int]) -> int:
         return 1  # a draft takes the same however long ago the last one was
 
-    @property
-    def branches(self) -> int:
-        return MAX_LEAVES
-
     def start(self, draft: Drafted) -> DraftPasses:
         self.open(draft.session.context, draft.depth)
         return _Depths(self)
@@ -120,12 +114,11 @@ class _Depths:
         depth = self._depths[node] = len(draft.path(node))
         return self._head.has(depth)
 
-    def read(self, draft: Drafted, nodes: Sequence[int]) -> None:
-        for node in nodes:
-            depth = self._depths[node]
-            if depth < self._head.room(draft.session.context) and not self._head.has(depth):
-                self._head.at(depth)
-                draft.read(1)
+    def read(self, draft: Drafted, node: int) -> None:
+        depth = self._depths[node]
+        if depth < self._head.room(draft.session.context):
+            self._head.at(depth)
+            draft.read(1)
 
     def row(self, node: int) -> Row:
         return self._head.at(self._depths[node])
@@ -140,8 +133,6 @@ class EagleHead(FedHead):
     def sync(
         self, context: Sequence[int], beyond: Sequence[int] = (), *, whole: bool = False
     ) -> None:
-        if self._grown:
-            self._settle(context)
         self.cache.drop_drafted()
         super().sync(context, beyond, whole=whole)
 

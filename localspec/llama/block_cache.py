@@ -45,7 +45,6 @@ class BlockShape:
 class BlockCache(HeadCache):
     """See `HeadCache`. `extend` and `truncate` also serve `policy.calibration`."""
 
-    sequences = 1
     max_draft = 64
 
     def __init__(self, model: Model, target: Any, options: ModelOptions, shape: BlockShape) -> None:

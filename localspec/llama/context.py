@@ -9,7 +9,7 @@ import numpy as np
 
 from localspec.decoding.interfaces import HIDDEN_BEFORE
 from localspec.decoding.sampling import Rows
-from localspec.decoding.tree import ROOT, TokenTree
+from localspec.decoding.tree import TokenTree
 from localspec.errors import NativeError, UsageError
 from localspec.llama import sequence_state
 from localspec.llama.batch import PassPart, chain
@@ -19,7 +19,7 @@ from localspec.llama.native_context import CacheFull, NativeCache
 from localspec.llama.options import LEAST_CHUNK, ModelOptions
 from localspec.llama.pictures import PicturePart
 from localspec.llama.sequence_state import SavedStates, State
-from localspec.llama.sequences import GrownTree, Sequences
+from localspec.llama.sequences import Sequences
 from localspec.llama.shared_context import SharedContext
 
 Passes: TypeAlias = Callable[[PassPart], tuple[Rows, float]]
@@ -31,8 +31,8 @@ class Context(NativeCache):
     """The KV cache of one text and of a draft tree behind it: all of a native context, or one
     answer's `lot` of sequence ids in a shared one (`of`).
 
-    A tree is decoded in one pass (`branch`, then `keep`) or grows level by level (`grow`, then
-    `settle`). `flag`: two characters that outlive the context, set by `cancel`.
+    A tree is decoded in one pass (`branch`, then `keep`). `flag`: two characters that outlive the
+    context, set by `cancel`.
 
     Attributes:
         max_leaves, max_draft: most branches and tokens of a tree.
@@ -98,7 +98,6 @@ class Context(NativeCache):
         # Tokens that the last pass left snapshots for; a snapshot serves once.
         self._undoable = 0
         self._saved = SavedStates(shared.handle)
-        self._grown = GrownTree()
         self._leaves: tuple[list[list[int]], int] = [], 1  # of the tree that `branch` decoded last
         self._layers: tuple[int, ...] = ()  # whose hidden states are wanted
         self._states: dict[int, Rows] = {}  # of the last pass
@@ -174,8 +173,6 @@ class Context(NativeCache):
         most MAX_TREE + 1: float32 [outputs, vocabulary], a view that the next pass overwrites.
         `progress` is called after each chunk with tokens done and total. Where it raises Cancelled,
         CacheFull or NativeError, earlier chunks are in the cache, this one is not."""
-        if self._grown.tokens:
-            self.settle()
         total, start = len(tokens), 0
         if total > LEAST_CHUNK:
             # A short rest joins the last chunk: by itself it would cost more, and other bits.
@@ -205,8 +202,6 @@ class Context(NativeCache):
             rows = self.extend([*pending, *tree.tokens], 1 + nodes)
             del self.tokens[len(self.tokens) - nodes :]
             return rows
-        if self._grown:
-            self.settle()
         if len(pending) > 1:
             self.extend(pending[:-1], 0)
             pending = pending[-1:]
@@ -240,56 +235,9 @@ class Context(NativeCache):
         self.lot.keep(winner, held, kept, count)
         self.tokens += [tree.tokens[node] for node in path]
 
-    def grow(
-        self, tokens: Sequence[int], parents: Sequence[int], pending: Sequence[int] = ()
-    ) -> Rows:
-        """Decode the next nodes of a draft tree behind `tokens` in one pass; logits as `extend`.
-
-        `settle` ends the tree. Any other pass, any cut and a pass that fails drop its nodes.
-
-        Args:
-            tokens: of 1 … MAX_TREE new nodes; nodes are numbered over all calls from 0.
-            parents: the earlier node that each hangs from, or ROOT. A ValueError for others, or
-                more branches than `max_leaves`.
-            pending: tokens to append before, with one row more; the new nodes are then the first
-                ones, and a chain.
-        """
-        grown, held = self._grown, len(self.tokens)
-        if pending:
-            if grown or list(parents) != list(range(ROOT, len(tokens) - 1)):
-                raise ValueError("pending tokens come before a tree that begins with a chain")
-            rows = self.extend([*pending, *tokens], 1 + len(tokens))
-            del self.tokens[len(self.tokens) - len(tokens) :]
-            grown.chain(tokens)
-        else:
-            positions, numbers = grown.grow(tokens, parents, behind=held, sequences=self.lot)
-            ids = [(self.lot.first + number,) for number in numbers]
-            rows = self._decode_part(PassPart(tokens, positions, ids, len(tokens)))
-        self._undoable = 0
-        return rows
-
-    def settle(self, path: Sequence[int] = ()) -> None:
-        """End a tree that `grow` began. A path of nodes from ROOT down stays, as if `extend` had
-        read it; a ValueError if it is none. A recurrent memory may lose more, as in `truncate`."""
-        grown, held = self._grown, len(self.tokens)
-        if not grown.is_path(path):
-            raise ValueError(f"not a path from the root: {list(path)}")
-        if not grown:
-            return
-        self._grown = GrownTree()
-        if self.recurrent:  # a chain
-            self.tokens += grown.tokens
-            self.truncate(held + len(path))
-            return
-        winner = grown.sequences[path[-1]] if path else 0
-        self.lot.keep(winner, held, held + len(path), grown.leaves)
-        self.tokens += [grown.tokens[node] for node in path]
-
     def show(self, part: PicturePart) -> None:
         """Append an image's positions by their ids. Raises as `extend`, or NativeError where a part
         that must share one pass is too long for it."""
-        if self._grown.tokens:
-            self.settle()
         ids, most = part.ids, self._native.batch
         if not part.causal and len(ids) > most:
             raise NativeError(
@@ -310,11 +258,8 @@ class Context(NativeCache):
     # Going back.
 
     def truncate(self, length: int) -> None:
-        """Drop the tokens from `length` on, and a grown tree. A recurrent memory that cannot go
-        back so far is restored from a state (`checkpoint`), or cleared: `tokens` may then be
-        shorter."""
-        if self._grown.tokens:
-            self.settle()
+        """Drop the tokens from `length` on. A recurrent memory that cannot go back so far is
+        restored from a state (`checkpoint`), or cleared: `tokens` may then be shorter."""
         drop = len(self.tokens) - length
         if drop <= 0:
             return
@@ -335,8 +280,7 @@ class Context(NativeCache):
             self._saved.save(len(self.tokens))
 
     def discard_branches(self) -> None:
-        """Drop what an interrupted pass left behind `tokens`, and a grown tree."""
-        self._grown = GrownTree()
+        """Drop what an interrupted pass left behind `tokens`."""
         if not self.recurrent:
             self.lot.cut(len(self.tokens))
         elif self._native.length(0) != len(self.tokens):
@@ -364,7 +308,6 @@ class Context(NativeCache):
         self.lot.clear()
         self.tokens.clear()
         self.common = 0
-        self._grown = GrownTree()
         self._undoable = 0
         self._saved.forget()
 

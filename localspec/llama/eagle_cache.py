@@ -13,17 +13,13 @@ from typing import Any
 
 import llama_cpp
 import numpy as np
-import numpy.typing as npt
 from llama_cpp import llama_cpp_ext
 
 from localspec.decoding.sampling import Rows
-from localspec.decoding.tree import ROOT
-from localspec.llama.batch import Batch, PassPart, chain
-from localspec.llama.context_params import MAX_LEAVES
+from localspec.llama.batch import Batch, chain
 from localspec.llama.head_cache import PIECE, HeadCache
 from localspec.llama.hidden import nextn_rows
 from localspec.llama.native_context import failure
-from localspec.llama.sequences import GrownTree
 
 _MTP = 1  # LLAMA_CONTEXT_TYPE_MTP
 
@@ -44,8 +40,6 @@ class EagleCache(HeadCache):
         self._batch = Batch(PIECE, 1, self.width)
         self._states = np.empty((self.capacity, self.width), np.float32)  # by place; sparse memory
         self._own = np.zeros(self.width, np.float32)  # what the head made of the last pair
-        self._grown = GrownTree()
-        self._nodes: list[npt.NDArray[np.float32]] = []  # the same, of each node of the tree
 
     def _forget(self) -> None:
         super()._forget()
@@ -60,10 +54,6 @@ class EagleCache(HeadCache):
         super()._begin_at(context, place)
         self._true = len(self.tokens)
 
-    def _empty(self) -> None:
-        super()._empty()
-        self._grown, self._nodes = GrownTree(), []
-
     def _take(self, inputs: Rows) -> None:
         batch = self._batch.rows(inputs, outputs=True)
         status = llama_cpp.llama_encode(self._native.handle, batch)
@@ -73,8 +63,6 @@ class EagleCache(HeadCache):
 
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
         """As `Context.extend`."""
-        if self._grown.tokens:
-            self.settle()
         start, total = 0, len(tokens)
         while total - start > PIECE:
             size = min(PIECE, total - start - outputs)
@@ -96,33 +84,10 @@ class EagleCache(HeadCache):
         self.tokens += tokens
         return rows[-outputs:] if outputs else rows
 
-    def grow(
-        self, tokens: Sequence[int], parents: Sequence[int], pending: Sequence[int] = ()
-    ) -> Rows:
-        """As `Context.grow`; a pass with pending tokens has no nodes, whose states come from it."""
-        grown, count = self._grown, len(tokens)
-        if pending:
-            if grown or tokens:
-                raise ValueError("a head reads pending tokens before anything that is drafted")
-            return self.extend(pending)
-        behind = len(self.tokens) - self._base
-        positions, ids = grown.grow(tokens, parents, behind=behind, sequences=self._sequences)
-        states = [self._own if parent == ROOT else self._nodes[parent] for parent in parents]
-        part = PassPart(tokens, positions, [(i,) for i in ids], count, states=np.stack(states))
-        rows = self._decode(self._batch.fill([part]), count)
-        self._nodes += list(self._own_rows(count))
-        return rows
-
-    def settle(self, path: Sequence[int] = ()) -> None:
-        """End the tree. All of it goes: accepted tokens are read again with the target's states."""
-        if self._grown.tokens:
-            self._drop_failed()
-
     def drop_drafted(self) -> None:
         self.truncate(self._true)
 
     def truncate(self, length: int) -> None:
-        self.settle()
         if length >= len(self.tokens):
             return
         if length >= self._base:
@@ -151,10 +116,6 @@ class EagleCache(HeadCache):
         states[known:] = self._own
         return states, known
 
-    def _drop_failed(self) -> None:
-        self._grown, self._nodes = GrownTree(), []
-        super()._drop_failed()
-
     def _own_rows(self, count: int) -> Rows:
         return nextn_rows(self._native.handle, count, self.width)
 
@@ -168,9 +129,7 @@ class MtpCache(EagleCache):
 
     def _configure(self, params: Any, target: Any) -> None:
         params.ctx_type = _MTP
-        # The layer attends, whatever the others do.
-        params.n_seq_max = MAX_LEAVES
-        params.n_rs_seq = 0
+        params.n_rs_seq = 0  # the layer attends, whatever the others do
 
     def _take(self, inputs: Rows) -> None:
         self._states[self._made : self._made + len(inputs)] = inputs

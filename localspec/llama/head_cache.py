@@ -11,7 +11,7 @@ import numpy as np
 from localspec.decoding.interfaces import HIDDEN_BEFORE
 from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, NativeError
-from localspec.llama.context_params import MAX_LEAVES, context_params
+from localspec.llama.context_params import context_params
 from localspec.llama.model import Model
 from localspec.llama.native_context import NativeCache, NativeContext
 from localspec.llama.options import ModelOptions
@@ -31,8 +31,6 @@ class HeadCache(NativeCache, ABC):
     """
 
     recurrent = False
-    max_leaves = MAX_LEAVES
-    sequences = MAX_LEAVES
     behind = 0
     """Distance of the first token that can be read from the first known state."""
 
@@ -43,13 +41,13 @@ class HeadCache(NativeCache, ABC):
         self.watch = None
         self.beside: Sequence[HeadCache] = ()
         stop = ctypes.create_string_buffer(2)
-        params = context_params(model, options, stop, sequences=self.sequences, rows=PIECE)
+        params = context_params(model, options, stop, sequences=1, rows=PIECE)
         params.n_batch = params.n_ubatch = PIECE
         self._configure(params, target)
         wanted = f"{options.context or 'default'} tokens"
         self._native = NativeContext(model, params, stop, wanted)
         self.capacity = min(self._native.cells, options.context or self._native.cells)
-        self._sequences = Sequences(self._native.memory, self.sequences)
+        self._sequences = Sequences(self._native.memory, 1)
         self._queue: list[Rows] = []  # layers' inputs that are not taken in yet
         self._set_up()
         self._forget()

@@ -7,13 +7,9 @@ of a tree is a sequence that shares the cells up to where it parts.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from typing import Any
 
 import llama_cpp
-
-from localspec.decoding.tree import ROOT
-from localspec.llama.context_params import MAX_TREE
 
 
 def quick(name: str, result: Any, *arguments: Any) -> Any:
@@ -91,64 +87,3 @@ class Sequences:
             self._shared = [0] * self.count
         else:
             self.cut(0)
-
-
-class GrownTree:
-    """Sequences of the nodes of a tree that grows behind the committed tokens: a first child
-    continues its parent's, each further child begins one; `leaves` are used."""
-
-    def __init__(self) -> None:
-        self.tokens: list[int] = []
-        self.sequences: list[int] = []
-        self.leaves = 1
-        self._depths: list[int] = []  # 1 for a node that hangs from the committed tokens
-        self._parents: list[int] = []
-        self._continued: set[int] = set()
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def grow(
-        self,
-        tokens: Sequence[int],
-        parents: Sequence[int],
-        *,
-        behind: int,
-        sequences: Sequences,
-    ) -> tuple[list[int], list[int]]:
-        """Append nodes behind `behind` tokens, see `Context.grow`, and have new sequences share
-        their beginning; each node's position and sequence."""
-        known = len(self)
-        if not 0 < len(tokens) == len(parents) <= MAX_TREE:
-            raise ValueError(f"{len(tokens)} nodes with {len(parents)} parents")
-        if not all(ROOT <= parent < known for parent in parents):
-            raise ValueError(f"a parent that was not decoded before: {[*parents]} of {known}")
-        if self.leaves + len(parents) - len({*parents} - self._continued) > sequences.count:
-            raise ValueError(f"more than {sequences.count} branches")
-        for token, parent in zip(tokens, parents, strict=True):
-            source = 0 if parent == ROOT else self.sequences[parent]
-            depth = 0 if parent == ROOT else self._depths[parent]
-            if parent in self._continued:
-                sequences.share(self.leaves, behind)
-                sequences.copy(source, self.leaves, behind, behind + depth)
-                source = self.leaves
-                self.leaves += 1
-            self._add(token, parent, source, depth + 1)
-        positions = [behind + depth - 1 for depth in self._depths[known:]]
-        return positions, self.sequences[known:]
-
-    def chain(self, tokens: Sequence[int]) -> None:
-        """Begin with nodes already decoded in sequence 0."""
-        for depth, token in enumerate(tokens, 1):
-            self._add(token, depth - 2, 0, depth)
-
-    def _add(self, token: int, parent: int, sequence: int, depth: int) -> None:
-        self._continued.add(parent)
-        self.tokens.append(token)
-        self.sequences.append(sequence)
-        self._parents.append(parent)
-        self._depths.append(depth)
-
-    def is_path(self, nodes: Sequence[int]) -> bool:
-        """Whether each node hangs from the one before, the first from the root."""
-        return [self._parents[node] for node in nodes] == [ROOT, *nodes[:-1]][: len(nodes)]

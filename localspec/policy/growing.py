@@ -1,8 +1,9 @@
 """The draft tree of one step while it grows.
 
 Greedy text gets a tree, whose most probable nodes are verified (EAGLE-2: Li et al. 2024, section
-4). Sampled text gets a chain, drawn from the draft model, which ends before a token is drawn that
-is not expected to pay, and goes on with what is looked up.
+4). A draft model reads one path of it; further choices are leaves, which cost no pass. Sampled text
+gets a chain, drawn from the draft model, which ends before a token is drawn that is not expected to
+pay, and goes on with what is looked up.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ SECOND = "second"
 """Kind of estimator of further choices; one of that name and the kind of the first is preferred."""
 PRIMES, FAINT = 7, 0.05
 """Most expected tokens that a draft model reads along, and their least probability."""
-AT_ONCE = 4  # most candidates that one pass of a draft model reads
 ALTERNATIVES = 4  # candidates of a lookup source at one place
 
 
@@ -90,25 +90,19 @@ class Growing(Candidates):
         it."""
         self._asked, source = asked, asked.source
         most = min(self.depth, source.room(self.session.context))
-        # A chain is followed at its end; of a tree all ends are kept in mind.
-        returns = self.branching and source.branches > 1
-        ends, newest = [ROOT] if most > 0 else [], ROOT
+        ends = [ROOT] if most > 0 else []
         self._samplers = {ROOT: DraftSampler(self.session, (), greedy=source.greedy)}
         passes = source.start(self)
         while ends:
-            # What was offered earlier was asked for then.
-            fresh = [node for node in (ends if returns else ends[:1]) if node >= newest]
-            nodes = [node for node in fresh if passes.knows(self, node)]
-            if not nodes:
+            if not passes.knows(self, ends[0]):
                 if ends[0] != ROOT and not self._goes_on(ends[0]):
                     break
-                nodes = self._worth_reading(ends, source)
-                passes.read(self, nodes)
-            self._offered, newest = [], len(self.candidates)
-            for node in nodes:
-                self._offer(node, passes)
-            left = [node for node in ends if node not in nodes] if returns else []
-            ends = self._likeliest([*left, *self._offered], most)
+                passes.read(self, ends[0])
+            self._offered = []
+            for node in ends:
+                if passes.knows(self, node):
+                    self._offer(node, passes)
+            ends = self._likeliest(self._offered, most)
             if self._offered:
                 self._tip = ends[0] if ends else self._offered[0]
         self._go_on(self.depth - self._depth_of(self._tip))
@@ -147,7 +141,7 @@ class Growing(Candidates):
         """Add what the model would say after a candidate."""
         assert self._asked is not None
         sampler = self._sampler(node)
-        if not sampler.open or not passes.knows(self, node):
+        if not sampler.open:
             return
         row, hinted, estimator = passes.row(node), self._hint(node), self._asked.first
         try:
@@ -262,28 +256,6 @@ class Growing(Candidates):
             return False
         room, onward = self.depth - depth, self._asked.onward
         return worth.grows(now, self._reaches, known, reach, onward, one, room)
-
-    def _worth_reading(self, nodes: list[int], source: ModelSource) -> list[int]:
-        """The best candidate, and those whose reading along in the same pass pays."""
-        assert self._asked is not None
-        seconds, onward, worth = self._asked.seconds, self._asked.onward, self._worth
-        taken = nodes[:1]
-        if len(nodes) == 1:
-            return taken
-        reaches = [self._reach(nodes[0]) * onward]
-        value = worth.of(self._reaches, reaches)
-        for node in nodes[1 : min(AT_ONCE, source.branches)]:
-            longer, reach = seconds(len(taken) + 1), self._reach(node) * onward
-            price = worth.rate * (longer - seconds(len(taken)))
-            if reach <= price or not worth.affords(longer, 1):
-                break
-            with_it = worth.of(self._reaches, [*reaches, reach])
-            if with_it - value <= price:
-                break
-            taken.append(node)
-            reaches.append(reach)
-            value = with_it
-        return taken
 
 
 def features_of(logits: RankedLogits, hint: Prediction | None) -> tuple[float, ...]:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
 from time import monotonic, perf_counter, sleep
-from typing import Any, NoReturn
+from typing import Any
 
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
-from localspec.errors import Cancelled, LocalspecError, ServerUnreachable, UsageError
+from localspec.errors import Cancelled, LocalspecError, ServerUnreachable
 from localspec.llama.context import Context
 from localspec.llama.options import ModelOptions
 from localspec.llama.sequence_state import State
@@ -115,14 +115,6 @@ class RemoteContext(Context):
 
     def set_state(self, tokens: Sequence[int], state: State) -> None:
         self._ask("set_state", list(tokens), state)
-
-    def grow(
-        self, tokens: Sequence[int], parents: Sequence[int], pending: Sequence[int] = ()
-    ) -> NoReturn:
-        raise UsageError("A model on RPC servers verifies drafts, and makes none. Leave out --rpc.")
-
-    def settle(self, path: Sequence[int] = ()) -> None:
-        """Nothing: no tree grows here."""
 
     def _pass(self, name: str, *arguments: Any, progress: Any = None) -> Rows:
         """The rows of a pass, made again where a server was lost in it and comes back in time."""

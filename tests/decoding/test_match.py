@@ -125,7 +125,6 @@ def test_text_is_plain_decodings_behind_any_tree(
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("branching", [False, True], ids=["chains", "trees"])
 @examples(8)
 @given(
     model=models(),
@@ -136,7 +135,6 @@ def test_text_is_plain_decodings_behind_any_tree(
 )
 def test_text_is_plain_decodings_with_auto(
     shape: str,
-    branching: bool,
     model: ToyModel,
     draft: ToyModel,
     sampled: bool,
@@ -144,7 +142,7 @@ def test_text_is_plain_decodings_with_auto(
     seed: int,
 ) -> None:
     """Whatever passes cost."""
-    pair = Pair(draft, shape=shape, price=price, sampled=sampled, branching=branching)
+    pair = Pair(draft, shape=shape, price=price, sampled=sampled)
     random = SeededRandom(seed)
     text, _ = run(random, model, pair, SampleMatch(), prompt=PROMPT, count=COUNT)
     assert text == said(model, seed)
@@ -153,7 +151,7 @@ def test_text_is_plain_decodings_with_auto(
 def test_auto_drafts_coupled_trees_and_they_are_right() -> None:
     accepted, trees = 0, list[TokenTree]()
     for seed in range(20):
-        pair = Pair(LIVELY, shape="flat", price=0.01, branching=True)
+        pair = Pair(LIVELY, shape="flat", price=0.01)
         _, seen = run(SeededRandom(seed), LIVELY, pair, SampleMatch(), prompt=PROMPT, count=COUNT)
         trees += seen
         accepted += COUNT - len(seen)

@@ -19,7 +19,6 @@ from localspec.decoding.interfaces import Plan
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.sampling import Sampler, SamplingParams
 from localspec.decoding.session import Session
-from localspec.decoding.tree import ROOT
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.named import Staged
 from tests.decoding.steps import CYCLE, LIVELY, OTHER, run
@@ -28,7 +27,6 @@ from tests.support.toys import (
     AS_IS,
     GREEDY,
     START,
-    BranchingToyCache,
     EnumeratingSource,
     ToyCache,
     ToyModel,
@@ -227,7 +225,7 @@ def test_draft_model_with_fewer_tokens_proposes_those_it_has(
     assert len(tree) == 2
 
 
-# Trees behind the text.
+# What is read behind the text.
 
 PAIRS = started(
     [[[5, 3, 2], [1, 5, 4], [4, 1, 5]], [[2, 3, 5]] * 3, [[6, 1, 2], [1, 2, 6], [1, 1, 1]]]
@@ -235,42 +233,31 @@ PAIRS = started(
 """What follows depends on two tokens."""
 tokens = st.integers(0, 2)
 rounds = st.lists(
-    st.tuples(
-        st.lists(st.tuples(st.integers(0, 7), tokens), max_size=8),
-        st.lists(tokens, min_size=1, max_size=4),
-    ),
-    max_size=6,
+    st.tuples(st.lists(tokens, max_size=8), st.lists(tokens, min_size=1, max_size=4)), max_size=6
 )
 
 
 @examples(150)
 @given(rounds=rounds)
-def test_nothing_that_is_kept_is_decoded_again(
-    rounds: list[tuple[list[tuple[int, int]], list[int]]],
-) -> None:
-    """Whatever grows, and whatever comes: a pass reads what the cache lacks, and each node once.
+def test_nothing_that_is_kept_is_decoded_again(rounds: list[tuple[list[int], list[int]]]) -> None:
+    """Whatever is drafted, and whatever comes: a pass reads what the cache lacks, each token once.
 
-    The last token is dropped even if it was grown: the row behind it is gone.
+    The last token is dropped even if it was drafted: the row behind it is gone.
     """
-    cache = BranchingToyCache(PAIRS, max_leaves=64)
+    cache = ToyCache(PAIRS)
     model, context = DraftModel(cache, START + 1), [0, 1, 2]
     model.begin(context)
-    for growth, came in rounds:
+    for drafted, came in rounds:
         kept, before = len(cache.tokens), len(cache.decoded)
-        row = model.grow([], [], context[len(cache.tokens) :])
+        row = model.read(context[kept:])
         assert row.tolist() == PAIRS.logits([context]).tolist()
-        paths: list[tuple[int, ...]] = []
-        for choice, token in growth:
-            parent = choice % (len(paths) + 1) - 1
-            path = (*(() if parent == ROOT else paths[parent]), token)
-            if path not in paths:
-                row = model.grow([token], [parent])
-                assert row.tolist() == PAIRS.logits([[*context, *path]]).tolist()
-                paths.append(path)
+        for n, token in enumerate(drafted, 1):
+            row = model.read([token])
+            assert row.tolist() == PAIRS.logits([[*context, *drafted[:n]]]).tolist()
         read = cache.decoded[before:]
-        assert len(read) == len(set(read)) == len(context) - kept + len(paths)
-        borne_out = [len(path) for path in paths if path == tuple(came[: len(path)])]
-        held = len(context) + max(borne_out, default=0)
+        assert len(read) == len(set(read)) == len(context) - kept + len(drafted)
+        borne_out = [n for n in range(len(drafted) + 1) if drafted[:n] == came[:n]]
+        held = len(context) + borne_out[-1]
         context += came
         model.sync(context)
         assert cache.tokens == context[: min(held, len(context) - 1)]

@@ -13,7 +13,6 @@ from localspec.decoding.interfaces import Plan
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.sources import Source
-from localspec.decoding.tree import ROOT
 from localspec.drafters.draft_model import SINKS, DraftModel
 from localspec.drafters.named import Staged
 from tests.decoding.steps import run
@@ -21,7 +20,6 @@ from tests.support.drafting import cascade_of
 from tests.support.toys import (
     AS_IS,
     GREEDY,
-    BranchingToyCache,
     ToyCache,
     ToyModel,
     ToyTarget,
@@ -69,10 +67,9 @@ def test_of_a_short_one_everything_is(count: int) -> None:
     assert cache.tokens == text[:-1]
 
 
-@pytest.mark.parametrize("branching", [False, True])
-def test_text_that_came_without_it_is_read_from_its_end(branching: bool) -> None:
+def test_text_that_came_without_it_is_read_from_its_end() -> None:
     """As a copy of hundreds of tokens, which the n-gram drafted."""
-    cache = (BranchingToyCache if branching else ToyCache)(NEXT, capacity=300)
+    cache = ToyCache(NEXT, capacity=300)
     model, text = model_of(cache), words(20)
     model.begin(text)
     text += words(150, 1)
@@ -80,11 +77,7 @@ def test_text_that_came_without_it_is_read_from_its_end(branching: bool) -> None
     model.sync(text)
     assert model.unread(text) == WINDOW
     assert model.held(text) == SINKS + WINDOW
-    pending = model.to_read(text)[len(cache.tokens) :]
-    if branching:
-        assert model.grow([1, 2], [ROOT, 0], pending)[0].tolist() == NEXT.logits([text])[0].tolist()
-    else:
-        model.read(pending)
+    model.read(model.to_read(text)[len(cache.tokens) :])
     assert cache.tokens == [*text[:SINKS], *text[-WINDOW:]]
     text.append(3)
     model.sync(text)

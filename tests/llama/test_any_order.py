@@ -49,45 +49,26 @@ def change(cache: Context, text: list[int], dice: random.Random, reference: Cont
     tree = random_tree(dice)
     node = dice.randint(ROOT, len(tree) - 1)
     path, behind = tree.path(node), tree.path_tokens(node)
-    what = dice.choice(("branch", "settle", "truncate", "shorten", "discard", "extend", "clear"))
-    if what == "branch":
-        row = cache.branch([42, 43], tree)[node + 1].copy()
-        assert distance(row, fresh(reference, [*text, 42, 43, *behind])) < NOISE
-        cache.keep(tree, path)
-        text += [42, 43, *behind]
+    what = dice.choice(("keep", "truncate", "discard", "extend", "clear"))
+    row = cache.branch([42, 43], tree)[node + 1].copy()
+    text += [42, 43]
+    assert distance(row, fresh(reference, [*text, *behind])) < NOISE
+    if what == "discard":
+        cache.discard_branches()
         return
-    order = grown_order(tree)
-    for depth in range(1, 1 + max(tree.depths)):  # numbered by level, as they grow
-        level = [node for node in range(len(tree)) if tree.depths[node] == depth]
-        parents = [order.get(tree.parents[node], ROOT) for node in level]
-        rows = cache.grow([tree.tokens[node] for node in level], parents)
-        if node in level:
-            row = rows[level.index(node)].copy()
-            assert distance(row, fresh(reference, [*text, *behind])) < NOISE
-    if what == "settle":
-        cache.settle([order[node] for node in path])
-        text += behind
-    elif what == "truncate":
-        cache.truncate(len(text))
-    elif what == "shorten":
+    cache.keep(tree, path)
+    text += behind
+    if what == "truncate":
         del text[dice.randint(1, len(text)) :]
         cache.truncate(len(text))
-    elif what == "discard":
-        cache.discard_branches()
     elif what == "extend":
         more = [dice.randint(100, 8000) for _ in range(dice.randint(1, 5))]
         cache.extend(more)
         text += more
-    else:
+    elif what == "clear":
         cache.clear()
         text[:] = [1, dice.randint(100, 8000)]
         cache.extend(text)
-
-
-def grown_order(tree: TokenTree) -> dict[int, int]:
-    """What `grow` calls the nodes."""
-    by_level = sorted(range(len(tree)), key=lambda node: tree.depths[node])
-    return {node: number for number, node in enumerate(by_level)}
 
 
 @pytest.mark.parametrize("seed", range(2))

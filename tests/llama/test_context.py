@@ -6,9 +6,8 @@ import pytest
 
 from localspec import NativeError
 from localspec.decoding.sampling import Rows
-from localspec.decoding.tree import ROOT
+from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.context import Context
-from localspec.llama.context_params import MAX_LEAVES, MAX_TREE
 from tests.llama.rows import NOISE, distance, fresh
 
 
@@ -40,35 +39,15 @@ def test_a_full_cache_is_an_error_that_changes_nothing(context: Context, tokens:
     assert distance(context.extend([5])[-1], reference) < NOISE
 
 
-def test_misuse_is_refused_before_llama_cpp_sees_it(context: Context, tokens: list[int]) -> None:
-    context.extend(tokens)
-    for level, parents in (
-        ([], []),
-        ([5], []),
-        ([5], [0]),
-        ([5], [-2]),
-        ([5] * (MAX_LEAVES + 1), [ROOT] * (MAX_LEAVES + 1)),
-        ([5] * (MAX_TREE + 1), [ROOT] * (MAX_TREE + 1)),
-    ):
-        with pytest.raises(ValueError):
-            context.grow(level, parents)
-    context.grow([5, 6], [ROOT, ROOT])
-    with pytest.raises(ValueError):
-        context.grow([5] * MAX_LEAVES, [0] * MAX_LEAVES)
-    with pytest.raises(ValueError):
-        context.settle([0, 1])
-    context.grow([7], [1])
-    context.settle([1, 2])
-    assert context.tokens == [*tokens, 6, 7]
-
-
 def test_a_full_cache_drops_the_tree_and_nothing_else(
     context: Context, reference: Context, tokens: list[int]
 ) -> None:
     full = (tokens * 40)[:508]
     context.extend(full)
-    context.grow([5, 6], [ROOT, ROOT])
+    tree = TokenTree()
+    for token, parent in ((5, ROOT), (6, ROOT), (7, 0), (8, 1), (9, 1)):
+        tree.add(token, parent, "test")
     with pytest.raises(NativeError, match=r"512 tokens is full"):
-        context.grow([7, 8, 9], [0, 1, 1])
+        context.branch([4], tree)
     assert context.tokens == full
     assert distance(context.extend([42])[-1].copy(), fresh(reference, [*full, 42])) < NOISE

@@ -13,7 +13,6 @@ import pytest
 from localspec import ModelOptions, NativeError
 from localspec.decoding.interfaces import NEXTN
 from localspec.decoding.sampling import Rows
-from localspec.decoding.tree import ROOT
 from localspec.errors import Cancelled
 from localspec.llama.block_cache import BlockCache, BlockShape
 from localspec.llama.context import Context
@@ -152,9 +151,7 @@ def test_rows_do_not_depend_on_the_way_of_feeding(random: Bench, length: int) ->
     cache.feed(text[:-3], states[: length - 4])
     behind(cache, text[:-3])
     if isinstance(cache, EagleCache):
-        cache.grow([1, 2], [ROOT, ROOT])
-        cache.grow([4, 3], [1, 0])
-        cache.settle([1])
+        cache.extend([1])
         cache.extend([9, 8])
     for end in (length - 2, length - 1, length):
         if isinstance(cache, EagleCache):
@@ -205,32 +202,14 @@ def test_a_token_is_read_with_the_targets_state_of_the_one_before(lens: Bench) -
 
 @of_serial
 def test_behind_what_is_drafted_the_state_is_the_heads_own(lens: Bench) -> None:
-    """Which a lens passes on as it is, along every branch."""
+    """Which a lens passes on as it is."""
     cache, expected = lens.fed(TEXT, lens.states[:-1]), lens.said[-2]
-    assert np.abs(cache.grow([], [], TEXT[1:])[0] - expected).max() < lens.noise
-    for tokens, parents in (([5, 6, 7], [ROOT] * 3), ([8, 9], [1, 1]), ([3], [4])):
-        rows = cache.grow(tokens, parents)
-        assert rows.shape == (len(tokens), expected.size)
-        assert np.abs(rows - expected).max() < lens.noise
-    cache.settle([1])
+    assert np.abs(cache.extend(TEXT[1:])[0] - expected).max() < lens.noise
+    for token in (5, 8, 3):
+        assert np.abs(cache.extend([token])[0] - expected).max() < lens.noise
+    cache.drop_drafted()
     assert cache.tokens == TEXT, "accepted tokens are read again"
     assert np.abs(cache.extend([8])[0] - expected).max() < lens.noise
-
-
-@of_serial
-def test_branches_of_a_tree_are_read_like_chains(random: Bench) -> None:
-    text, states = TEXT[:41], random.states[:40]
-    cache = random.fed(text, states)
-    cache.grow([], [], text[1:])
-    first = cache.grow([5, 6], [ROOT, ROOT]).copy()
-    second = cache.grow([7, 8, 9], [0, 1, 1]).copy()
-    third = cache.grow([10], [4]).copy()
-    for path, rows in {(5, 7): second[0], (6, 8): second[1], (6, 9, 10): third[0]}.items():
-        chain = random.fed(text, states)
-        behind(chain, text)
-        found = [chain.extend([token])[0].copy() for token in path]
-        assert np.abs(found[0] - first[path[0] - 5]).max() < ALIKE
-        assert np.abs(found[-1] - rows).max() < ALIKE
 
 
 def test_states_of_every_token_come_beside_few_logits(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_final_rows_make_the_logits_of_a_tree(
     found = context.hidden(1 + len(tree))[model.layers]
     assert agree(found @ output.T, rows, NOISE)
     context.keep(tree, [1, 4, 5])
-    again = context.grow([7, 8], [ROOT, ROOT]).copy()
+    again = context.extend([7, 8], 2).copy()
     assert agree(context.hidden(2)[model.layers] @ output.T, again, NOISE)
 
 

@@ -22,7 +22,7 @@ from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.ngram import NgramIndex, NgramSource
 from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
-from tests.policy.timed import OWN, Clock, TimedBranchingCache, TimedCache, TimedTarget
+from tests.policy.timed import OWN, Clock, TimedCache, TimedTarget
 from tests.support.toys import AS_IS, GREEDY, Follows, session_of
 
 CALIBRATED = (1, 2, 3, 4, 5, 6, 8, 12, 16, 32)  # sizes of a pass that are measured beforehand
@@ -207,7 +207,7 @@ def answers(
     *,
     lengths: Sequence[int] = (400,),
     greedy: bool = True,
-    model: str | None = "chain",
+    model: bool = True,
     calibrated: bool = True,
     seed: int = 1,
     sure: float = 0.9,
@@ -222,9 +222,8 @@ def answers(
     figures, index = Figures(), NgramIndex()
     drafts = Follows({token: (natural(token), sure) for token in range(WORDS)}, WORDS)
     cache = None
-    if model is not None:
-        kind = TimedBranchingCache if model == "tree" else TimedCache
-        cache = DraftModel(kind(drafts, machine.clock, machine.draft), WORDS)
+    if model:
+        cache = DraftModel(TimedCache(drafts, machine.clock, machine.draft), WORDS)
     target = Writer(machine, text, profile, seed)
     random = np.random.default_rng(seed)
     for length in lengths:

@@ -21,7 +21,6 @@ from tests.policy.measuring import SHAPES, Clockless, profile_of
 from tests.support.drafting import as_source
 from tests.support.toys import (
     START,
-    BranchingToyCache,
     ToyCache,
     ToyModel,
     ToyTarget,
@@ -37,8 +36,6 @@ class Pair:
         draft: the draft model, None without one.
         shape: of the target's curve, see SHAPES.
         price: of a pass of the draft model over any number of tokens, in passes of the target.
-        branching: whether the draft model's cache takes trees.
-        apart: whether a pass over n tokens costs as much as n passes.
         sampled: whether the draft model's tokens are drawn where the text is sampled.
         most_leaves: of a tree.
         crosses: makes a draft model with a vocabulary of its own of the cache.
@@ -50,14 +47,12 @@ class Pair:
     draft: ToyModel | None
     shape: str
     price: float = 0.05
-    apart: bool = False
     sampled: bool = True
     recurrent: bool = False
     draft_capacity: int = 64
     max_draft: int = 16
     capacity: int = 64
     most_leaves: int = 8
-    branching: bool = False
     crosses: Callable[[ToyCache], DraftModel] | None = None
     ahead: Callable[[DraftModel], ParallelReader] | None = None
     cache: ToyCache | None = field(default=None, init=False)
@@ -71,20 +66,15 @@ class Pair:
         """A planner that knows nothing but what passes cost, and its drafter."""
         model, self.cache, self.reader = None, None, None
         if self.draft is not None:
-            if self.branching:
-                self.cache = BranchingToyCache(self.draft, capacity=self.draft_capacity)
-            else:
-                self.cache = ToyCache(
-                    self.draft, capacity=self.draft_capacity, recurrent=self.recurrent
-                )
+            self.cache = ToyCache(
+                self.draft, capacity=self.draft_capacity, recurrent=self.recurrent
+            )
             make = self.crosses or (lambda cache: DraftModel(cache, cache.model.size))
             model = make(self.cache)
             self.reader = model.reader = None if self.ahead is None else self.ahead(model)
         self.profile = profile = profile_of(
             SHAPES[self.shape],
-            None
-            if model is None
-            else [self.price * (n if self.apart else 1) for n in range(1, 17)],
+            None if model is None else [self.price] * 16,
         )
         lookups, models = [NgramSource(NgramIndex())], []
         if model is not None:

@@ -23,7 +23,7 @@ from localspec.policy.source_profile import SITUATIONS, Gain
 from tests.policy.adversaries import WORDS, natural
 from tests.policy.lookups import ListedSource, expects
 from tests.policy.measuring import MODEL, UNIT, profile_of
-from tests.policy.timed import Clock, TimedBranchingCache, TimedCache
+from tests.policy.timed import Clock, TimedCache
 from tests.support.toys import (
     AS_IS,
     GREEDY,
@@ -155,14 +155,13 @@ def hopeful(profile: PairProfile, source: DraftModel) -> DraftModel:
     return source
 
 
-@given(shapes, funds, chances, st.booleans(), st.booleans(), st.floats(0.02, 1.2))
+@given(shapes, funds, chances, st.booleans(), st.floats(0.02, 1.2))
 @examples(300)
 def test_no_draft_risks_more_than_the_fund_has(
     shape: Sequence[float],
     fund: float,
     listed: Sequence[float],
     greedy: bool,
-    branching: bool,
     price: float,
 ) -> None:
     """Trees and chains, chosen and drawn, looked up and asked for. Whatever was drawn is verified,
@@ -171,8 +170,7 @@ def test_no_draft_risks_more_than_the_fund_has(
     profile.budget.fund = fund * UNIT
     costs, target = profile.source(MODEL).costs, profile.target
     says = Follows({token: (natural(token), 0.9) for token in range(WORDS)}, WORDS)
-    kind = TimedBranchingCache if branching else TimedCache
-    cache = kind(says, clock, lambda n: costs.seconds(n, 10))
+    cache = TimedCache(says, clock, lambda n: costs.seconds(n, 10))
     source = Watched(cache, WORDS)
     hopeful(profile, source)
     lookup = ListedSource([expects(5 + n, chance) for n, chance in enumerate(listed)])

@@ -15,11 +15,11 @@ SHAPE = [1.0 + 0.5 * n for n in range(16)]
 
 
 @pytest.mark.parametrize(
-    ("model", "levels"), [(None, 0), ("chain", 99), ("chain", 0)], ids=["alone", "good", "poor"]
+    ("model", "levels"), [(False, 0), (True, 99), (True, 0)], ids=["alone", "good", "poor"]
 )
 @pytest.mark.parametrize("length", [2, 6])
 def test_the_prompts_pass_is_not_taken_for_one_over_a_token(
-    model: str | None, levels: int, length: int
+    model: bool, levels: int, length: int
 ) -> None:
     """It drags what is known of T(1) along, answer by answer; short ones feel it most."""
     machine, text = Machine(SHAPE), Text(lambda at: levels)

@@ -30,7 +30,6 @@ from tests.policy.measuring import SHAPES
 from tests.support.toys import (
     GREEDY,
     START,
-    BranchingToyCache,
     Forbids,
     ToyCache,
     ToyModel,
@@ -138,8 +137,6 @@ def test_ends_and_grammars_of_sampled_text_hold(
 
 COUNT = 24
 MODELS = 15
-for_caches = pytest.mark.parametrize("branching", [False, True], ids=["chain", "tree"])
-"""Whether the draft model's cache takes a single branch or several."""
 
 
 def some_models(seed: int) -> tuple[ToyModel, ToyModel]:
@@ -197,13 +194,12 @@ def random_prompt(seed: int) -> list[int]:
     return [*rng.integers(0, 3, size=rng.integers(2, 12)).tolist(), START]
 
 
-@for_caches
 @pytest.mark.parametrize("kind", PAIRS)
-def test_greedy_text_is_what_the_target_picks(kind: str, branching: bool) -> None:
+def test_greedy_text_is_what_the_target_picks(kind: str) -> None:
     branches = beside = 0
     for seed in range(MODELS):
         (model, draft), prompt = some_models(seed), random_prompt(seed)
-        pair = Pair(draft, branching=branching, **PAIRS[kind])
+        pair = Pair(draft, **PAIRS[kind])
         if "max_draft" in PAIRS[kind]:
             pair.capacity = len(prompt) + COUNT + pair.max_draft % 2
         text, steps = generated(model, pair, prompt)
@@ -219,16 +215,13 @@ def test_greedy_text_is_what_the_target_picks(kind: str, branching: bool) -> Non
         assert beside > MODELS // 4, "second choices are there to be accepted"
 
 
-@for_caches
 @pytest.mark.parametrize("end", [None, 0, 1, 2])
 @pytest.mark.parametrize("shape", ["flat", "tiles"])
-def test_ends_and_grammars_of_greedy_text_hold(
-    shape: str, end: int | None, branching: bool
-) -> None:
+def test_ends_and_grammars_of_greedy_text_hold(shape: str, end: int | None) -> None:
     proposed = 0
     for seed in range(MODELS):
         (model, draft), prompt = some_models(seed), random_prompt(seed)
-        pair = Pair(draft, shape=shape, branching=branching)
+        pair = Pair(draft, shape=shape)
         if end is not None:
             text, _ = generated(model, pair, prompt, ends=lambda t: t == end)
             assert text == by_hand(model, prompt, lambda t: t == end)
@@ -250,21 +243,6 @@ def test_rule_for_chains_gets_chains() -> None:
         pair = Pair(draft, shape="flat", most_leaves=1)
         text, _ = generated(model, pair, prompt, rule=BlockVerification())
         assert text == by_hand(model, prompt)
-
-
-def test_candidates_of_several_branches_share_a_pass_where_that_costs_no_more() -> None:
-    widest: dict[bool, int] = {}
-    for apart in (False, True):
-        widest[apart] = 0
-        for seed in range(MODELS):
-            (model, draft), prompt = some_models(seed), random_prompt(seed)
-            pair = Pair(draft, shape="flat", price=0.2, branching=True, apart=apart)
-            text, _ = generated(model, pair, prompt)
-            assert text == by_hand(model, prompt)
-            assert isinstance(pair.cache, BranchingToyCache)
-            widest[apart] = max(widest[apart], pair.cache.widest)
-    assert widest[False] > 2
-    assert widest[True] <= 2, "of a copy that the draft model is asked about"
 
 
 @for_shapes
@@ -290,12 +268,11 @@ def test_the_prompt_is_read_before_the_answer() -> None:
     assert drafter.native_seconds == 1.0
 
 
-@for_caches
-def test_what_the_draft_model_read_is_not_read_again(branching: bool) -> None:
+def test_what_the_draft_model_read_is_not_read_again() -> None:
     """Where drafts are accepted, a token of the text is decoded once."""
     model, _ = some_models(3)
     prompt = [0, START]
-    pair = Pair(model, shape="flat", most_leaves=1, branching=branching)
+    pair = Pair(model, shape="flat", most_leaves=1)
     text, steps = generated(model, pair, prompt)
     assert text == by_hand(model, prompt)
     assert sum(step.accepted for step in steps) > COUNT // 2

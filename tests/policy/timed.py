@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from localspec.decoding.interfaces import PassRequest, PassResult
 from localspec.decoding.sampling import Rows
-from tests.support.toys import BranchingToyCache, ToyCache, ToyModel, ToyTarget
+from tests.support.toys import ToyCache, ToyModel, ToyTarget
 
 OWN = 50e-6  # seconds of localspec's own between two looks at the clock
 CAPACITY = 8192
@@ -55,14 +55,3 @@ class TimedCache(ToyCache):
         spent = self._cost(tokens)
         self.native_seconds += spent - 1.0
         self._clock.now += spent
-
-
-class TimedBranchingCache(TimedCache, BranchingToyCache):
-    """One that takes trees."""
-
-    def grow(
-        self, tokens: Sequence[int], parents: Sequence[int], pending: Sequence[int] = ()
-    ) -> Rows:
-        rows = super().grow(tokens, parents, pending)
-        self._spend(len(tokens) + len(pending))
-        return rows

@@ -11,12 +11,12 @@ import numpy as np
 from localspec.decoding.sampling import Rows
 from localspec.drafters.medusa import Medusa, MedusaCache, MedusaWeights
 from localspec.drafters.trained_head import BlockHead, EagleHead, TrainedHead
-from tests.support.toys import BranchingToyCache, ToyModel
+from tests.support.toys import ToyCache, ToyModel
 
 LAYERS = (4, 1, 6)  # that the toy head reads, in its order
 
 
-class ToyStates(BranchingToyCache):
+class ToyStates(ToyCache):
     """As `localspec.llama.eagle_cache.EagleCache`; it insists on being told the right states.
 
     Attributes:
@@ -66,20 +66,9 @@ class ToyStates(BranchingToyCache):
             self._true = max(held, min(len(self.tokens), len(self._text) + 1))
         return rows
 
-    def grow(
-        self, tokens: Sequence[int], parents: Sequence[int], pending: Sequence[int] = ()
-    ) -> Rows:
-        if not pending:
-            return super().grow(tokens, parents)
-        assert not tokens, "their states come from this pass"
-        return self.extend(pending)
-
     def truncate(self, length: int) -> None:
         super().truncate(length)
         self._true = min(self._true, len(self.tokens))
-
-    def settle(self, path: Sequence[int] = ()) -> None:
-        super().settle()
 
     def drop_drafted(self) -> None:
         self.truncate(self._true)

@@ -269,65 +269,6 @@ class ToyCache:
         self._checkpoint = 0
 
 
-class BranchingToyCache(ToyCache):
-    """A `Cache` with trees over a toy model.
-
-    Attributes:
-        widest: most nodes that one pass decoded.
-    """
-
-    def __init__(self, model: ToyModel, *, capacity: int = 64, max_leaves: int = 8) -> None:
-        super().__init__(model, capacity=capacity)
-        self.max_leaves = max_leaves
-        self.widest = 0
-        self._nodes: list[tuple[int, ...]] = []  # the path of each
-
-    def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
-        assert not self._nodes, "a tree stands behind the tokens"
-        return super().extend(tokens, outputs)
-
-    def truncate(self, length: int) -> None:
-        assert not self._nodes, "a tree stands behind the tokens"
-        super().truncate(length)
-
-    def grow(
-        self, tokens: Sequence[int], parents: Sequence[int], pending: Sequence[int] = ()
-    ) -> Rows:
-        assert len(tokens) == len(parents)
-        assert tokens or pending, "a pass needs a token"
-        held = len(self.tokens) + len(pending)
-        assert held + len(self._nodes) + len(tokens) <= self.capacity
-        if pending:
-            assert not self._nodes, "pending tokens come before a tree"
-            assert list(parents) == list(range(ROOT, len(tokens) - 1)), "and before a chain"
-            for token in pending:
-                self.tokens.append(token)
-                self.decoded.append(tuple(self.tokens))
-        known = len(self._nodes)
-        for token, parent in zip(tokens, parents, strict=True):
-            assert parent < known or pending, "its parent was not decoded before"
-            path = (*(() if parent == ROOT else self._nodes[parent]), token)
-            assert path not in self._nodes, "it stands there already"
-            self._nodes.append(path)
-            self.decoded.append((*self.tokens, *path))
-        ends = {path[:n] for path in self._nodes for n in range(len(path))}
-        assert sum(path not in ends for path in self._nodes) <= self.max_leaves, "branches"
-        self.widest = max(self.widest, len(tokens))
-        self.native_seconds += 1.0
-        self._rows.fill(np.nan)
-        texts = [[*self.tokens, *path] for path in self._nodes[known:]]
-        self._rows = self.model.logits([list(self.tokens), *texts] if pending else texts)
-        return self._rows
-
-    def settle(self, path: Sequence[int] = ()) -> None:
-        tokens: tuple[int, ...] = ()
-        for node in path:
-            assert self._nodes[node][:-1] == tokens, "no path"
-            tokens = self._nodes[node]
-        self.tokens += tokens
-        self._nodes.clear()
-
-
 def session_of(
     context: Sequence[int],
     *,
