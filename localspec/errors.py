@@ -109,5 +109,11 @@ def describe(error: BaseException) -> tuple[str, int]:
             "There is not enough memory. Take a smaller model, or a shorter context with --ctx.",
             1,
         )
+    if isinstance(error, PermissionError) and error.filename is not None:
+        return (
+            f"{error.filename} cannot be opened: {error.strerror}. Check the permissions of its "
+            "folders. LOCALSPEC_HOME names another folder for localspec's own files.",
+            1,
+        )
     name = type(error).__name__
     return f"Internal error, {name}: {error}. Run it again with -v, and report the output.", 1

@@ -88,6 +88,9 @@ def _whole(path: Path) -> Path:
     parts = [path.with_name(name) for name in parts_of(path.name)]
     if path.exists() and not path.is_file():
         raise ModelNotFound(f"{_shown(path)} is a pipe or a device. Name a .gguf file.")
+    if path.is_symlink() and not path.exists():
+        what = f"{_shown(path)} is a link to {_shown(path.readlink())}"
+        raise ModelNotFound(f"{what}, which is missing. Download the file again.")
     if not any(part.is_file() for part in parts):
         raise ModelNotFound(
             f"There is no file {_shown(path)}. Check the path, or choose one from 'localspec list'."

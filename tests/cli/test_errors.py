@@ -232,6 +232,7 @@ def test_an_error_in_the_middle_of_an_answer_ends_its_line(
     [
         (ZeroDivisionError("division by zero"), "Internal error, ZeroDivisionError: division by"),
         (MemoryError(), "There is not enough memory"),
+        (PermissionError(13, "Not allowed", "a/b"), "a/b cannot be opened: Not allowed. Check the"),
     ],
 )
 def test_errors_nobody_foresaw(

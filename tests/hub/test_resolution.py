@@ -32,6 +32,9 @@ def test_a_path_that_is_none(tmp_path: Path) -> None:
             resolve(missing)
     with pytest.raises(ModelNotFound, match="is a folder"):
         resolve(str(tmp_path))
+    (tmp_path / "link.gguf").symlink_to("../blobs/gone")
+    with pytest.raises(ModelNotFound, match=r"is a link to ../blobs/gone, which is missing\. Down"):
+        resolve(tmp_path / "link.gguf")
 
 
 def test_a_file_wins_over_the_repository_of_that_name(
