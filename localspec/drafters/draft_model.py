@@ -72,8 +72,8 @@ class DraftModel(ModelSource):
     reads_along = True
     WINDOW = 256
     """If more tokens than this are unread, only the latest ones are read."""
-    LONGEST = 2048
-    """Tokens that it holds at most; passes after more of them are slow."""
+    LONGEST, ROOM = 2048, 2048 + 128
+    """Tokens that it holds at most, as passes after more are slow; the same with two trees."""
 
     def __init__(self, cache: Cache, vocabulary: int, *, window: int | None = WINDOW) -> None:
         """Args:

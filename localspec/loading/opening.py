@@ -19,7 +19,6 @@ from localspec.gguf.projectors import require_projector
 from localspec.gguf.vocabularies import difference, require_shared
 from localspec.llama import library
 from localspec.llama.context import Context
-from localspec.llama.context_params import MAX_TREE
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.projector import Projector
@@ -138,7 +137,7 @@ def _open_draft_model(
         # Answers of several are shorter, and a draft model does with the latest of a text.
         most = max(_LEAST, -(-3 * options.context // options.parallel))
         if vocabulary_map is None:
-            most = min(most, DraftModel.LONGEST + 2 * MAX_TREE)
+            most = min(most, DraftModel.ROOM)
         options = replace(options, context=min(options.context, most))
         cache = own.enter_context(closing(open_cache(model, options, each=True)))
         (cache.shared if isinstance(cache, Context) else cache).choose_outputs()

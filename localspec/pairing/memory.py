@@ -11,18 +11,20 @@ file's pages stay until the system wants them back (`reclaimable`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 
+from localspec.drafters.draft_model import DraftModel
 from localspec.errors import LocalspecError, NativeError
 from localspec.gguf.dimensions import NO_EXTRAS, Dimensions, Extras, Use, default_context, n_layers
 from localspec.gguf.file import GGUFFile, TensorInfo
 from localspec.gguf.projectors import image_besides, image_compute
 from localspec.gguf.reader import read_gguf
-from localspec.llama.options import ModelOptions
+from localspec.gguf.vocabularies import VocabularyFacts, compare
+from localspec.llama.options import HEADS, ModelOptions
 from localspec.text import gibibytes
 
 if TYPE_CHECKING:  # it loads llama.cpp
@@ -54,12 +56,8 @@ class MemoryNeed:
         return self.total - self.reclaimable
 
     def __add__(self, other: MemoryNeed) -> MemoryNeed:
-        return MemoryNeed(
-            self.weights + other.weights,
-            self.kv + other.kv,
-            self.compute + other.compute,
-            self.reclaimable + other.reclaimable,
-        )
+        both = zip(astuple(self), astuple(other), strict=True)
+        return MemoryNeed(*(mine + theirs for mine, theirs in both))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,19 +165,23 @@ ANY_USE = PairUse()
 def memory_of_pair(
     target: GGUFFile, draft: GGUFFile, use: PairUse
 ) -> tuple[MemoryNeed, MemoryNeed]:
-    """In main memory, as if the draft's cache were as long as the target's. With `remote`, only the
-    target's token embeddings stay."""
+    """In main memory; with `remote`, only the target's token embeddings stay."""
     tokens = default_context(target, use.context or 0)
     mine = Use(context=tokens, kv_type_k=use.kv_type, kv_type_v=use.kv_type, extras=use.extras)
     layers = (-1 if use.remote else 0), 0
     if use.device_free and not use.remote:
         fit = layers_that_fit(target, draft, mine, use.device_free)
         layers = fit.target, fit.draft
-    return place(target, mine, layers[0]).host, place(draft, _drafts(mine), layers[1]).host
+    drafts = _drafts(target, draft, mine)
+    return place(target, mine, layers[0]).host, place(draft, drafts, layers[1]).host
 
 
-def _drafts(use: Use) -> Use:
-    return replace(use, extras=use.extras.of_draft())
+def _drafts(target: GGUFFile, draft: GGUFFile, use: Use) -> Use:
+    """How the draft is opened, as `localspec.loading.opening` does; `use` is of the target."""
+    other = compare(VocabularyFacts(target), VocabularyFacts(draft), reads_all=True).different
+    whole = other is not None or draft.architecture in HEADS
+    most = use.context if whole else min(use.context, DraftModel.ROOM)
+    return replace(use, context=most, extras=use.extras.of_draft())
 
 
 def available() -> tuple[int, int]:
@@ -209,7 +211,7 @@ def layers_that_fit(target: GGUFFile, draft: GGUFFile | None, use: Use, free: in
     """Distribute a pair between main memory and one device with `free` bytes left. `use` is of the
     target; its extras are of both."""
     use = replace(use, context=default_context(target, use.context))
-    drafts = _drafts(use)
+    drafts = use if draft is None else _drafts(target, draft, use)
     draft_need = place(draft, drafts, -1).device.total if draft is not None else 0
     whole = place(target, use, -1).device.total
     if whole + draft_need <= free * (1.0 - SPARE):

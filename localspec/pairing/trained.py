@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from localspec.errors import LocalspecError
@@ -39,10 +40,8 @@ def best_for(target: Path) -> Path | None:
     except LocalspecError:
         return None
     for path in drafts:
-        try:
+        with suppress(LocalspecError):
             right = acceptance(file, read_gguf(path, tensors=False))
-        except LocalspecError:
-            continue
-        if right is not None:
-            found.append((right, str(path), path))
+            if right is not None:
+                found.append((right, str(path), path))
     return max(found)[2] if found else None

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import localspec
 from localspec.gguf.dimensions import Dimensions, Use, n_layers
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
@@ -215,6 +216,18 @@ def test_absurd_metadata_give_a_number_all_the_same(tmp_path: Path) -> None:
     path.write_bytes(data)
     assert place(read_gguf(path), Use(), 0).host.total > 0
     assert most_layers(read_gguf(path), Use(), 1 << 60).layers >= 0
+
+
+def test_a_draft_model_holds_the_latest_of_a_long_text(
+    tmp_path: Path, target_path: Path, draft_path: Path
+) -> None:
+    use, target = PairUse(context=8192), read_gguf(target_path)
+    with localspec.load(target_path, draft=draft_path, context=8192) as engine:
+        held = engine._seats.contexts[1].capacity
+    other = read_gguf(model(tmp_path / "other.gguf"))
+    for draft, tokens in ((read_gguf(draft_path), held), (other, 8192)):  # whose tokens are others
+        assert memory_of_pair(target, draft, use)[1] == place(draft, Use(context=tokens), 0).host
+    assert held == 2176
 
 
 def test_of_a_target_on_other_machines_little_stays(target_path: Path, draft_path: Path) -> None:
