@@ -81,14 +81,14 @@ endure: $(SET_UP)
 
 # ggml with its RPC backend, in build/rpc, and the tests that need it (dev/machines.md).
 rpc: $(SET_UP)
-	$(BIN)/python -m tools.rpc_build
+	$(BIN)/python -m tools.native_build rpc
 	PYTHONPATH=build/rpc/python $(BIN)/pytest tests/remote
 
 # ggml with its Vulkan backend, in build/vulkan, and the tests that a device changes, on Mesa's
 # software driver unless VULKAN_DEVICE says otherwise; HEADERS=folder has newer ones (dev/gpu.md).
 VULKAN_DEVICE ?= 0
 vulkan: $(SET_UP)
-	$(BIN)/python -m tools.vulkan_build $(if $(HEADERS),--headers $(HEADERS))
+	$(BIN)/python -m tools.native_build vulkan $(if $(HEADERS),--headers $(HEADERS))
 	GGML_VK_VISIBLE_DEVICES=$(VULKAN_DEVICE) GGML_VK_DISABLE_FUSION=1 \
 		PYTHONPATH=build/vulkan/python $(BIN)/pytest tests/devices
 

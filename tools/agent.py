@@ -12,20 +12,20 @@ machine; figures are medians of the rounds. `localspec, off` has llama.cpp's ker
 from __future__ import annotations
 
 import argparse
-import http.client
 import json
 import os
-import socket
-import subprocess
 import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
+
+from localspec.bench.child import HOST, Child, free_port, wait_until_healthy
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 1800.0
@@ -53,40 +53,29 @@ class Said(NamedTuple):
     text: str
 
 
-class Server:
-    def __init__(self, name: str, command: Sequence[str], port: int, **environment: str) -> None:
-        self.name, self._command, self._port = name, command, port
-        self._environment = os.environ | environment
-        self.saves = "--slot-save-path" in command
+class Server(NamedTuple):
+    name: str
+    command: Sequence[str]
+    port: int
+    environment: Mapping[str, str] = {}
+
+    @property
+    def saves(self) -> bool:
+        return "--slot-save-path" in self.command
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        with subprocess.Popen(
-            self._command,
-            env=self._environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        ) as process:
-            try:
-                while process.poll() is None and not self._healthy():
-                    time.sleep(0.1)
-                yield
-            finally:
-                process.terminate()
+        with closing(
+            Child(self.name, self.command, environment=os.environ | self.environment)
+        ) as child:
+            wait_until_healthy(child, f"http://{HOST}:{self.port}", PATIENCE)
+            yield
 
-    def _healthy(self) -> bool:
-        try:
-            with closing(self._connection()) as connection:
-                connection.request("GET", "/health")
-                return connection.getresponse().status == 200
-        except OSError:
-            return False
-
-    def _connection(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE)
+    def _connection(self) -> closing[HTTPConnection]:
+        return closing(HTTPConnection(HOST, self.port, timeout=PATIENCE))
 
     def slot(self, action: str) -> None:
-        with closing(self._connection()) as connection:
+        with self._connection() as connection:
             connection.request("POST", f"/slots/0?action={action}", '{"filename": "slot"}')
             assert connection.getresponse().status == 200, f"{self.name} cannot {action} its slot"
 
@@ -94,7 +83,7 @@ class Server:
         body = {"messages": messages, "max_tokens": most, "temperature": 0, "stream": True}
         body |= {"stream_options": {"include_usage": True}, "cache_prompt": True}
         text, first, last, usage = "", 0.0, 0.0, {"prompt_tokens": 0, "completion_tokens": 0}
-        with closing(self._connection()) as connection:
+        with self._connection() as connection:
             began = time.perf_counter()
             connection.request("POST", "/v1/chat/completions", json.dumps(body))
             reply = connection.getresponse()
@@ -145,20 +134,13 @@ def session(server: Server, characters: int) -> dict[str, Said]:
 
 
 def servers(said: argparse.Namespace, folder: Path) -> Iterator[Server]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     models = ["-m", said.target, "-c", str(said.tokens + 2500)]
     draft = ["-d", said.draft or "none"]
     own = [sys.executable, "-m", "localspec", "serve", *models, *draft, "--port", str(port)]
     for name, kernels in (("localspec", "auto"), ("localspec, off", "off")):
-        home = folder / kernels
-        yield Server(
-            name,
-            [*own, "--prompt-cache", "4GB"],
-            port,
-            LOCALSPEC_KERNELS=kernels,
-            LOCALSPEC_HOME=str(home),
-        )
+        home = {"LOCALSPEC_KERNELS": kernels, "LOCALSPEC_HOME": str(folder / kernels)}
+        yield Server(name, [*own, "--prompt-cache", "4GB"], port, home)
     if said.llama_server:
         (folder / "slots").mkdir()
         theirs = [said.llama_server, *models, "--port", str(port), "-np", "1", "-t"]

@@ -1,14 +1,20 @@
-"""llama-cpp-python with a backend that its packages come without, for `rpc_build`, `vulkan_build`.
+"""llama-cpp-python with a backend that its packages come without.
+
+    python -m tools.native_build rpc [--jobs N]                       # and ggml-rpc-server
+    python -m tools.native_build vulkan [--jobs N] [--headers FOLDER]
+    GGML_VK_VISIBLE_DEVICES=0 PYTHONPATH=build/vulkan/python python -m localspec doctor
 
 ggml is built from the source archive of the installed version, and put into
 
-    FOLDER/python/llama_cpp            a copy of the installed package, with these libraries
-    FOLDER/python/llama_cpp/lib        its libraries, ggml's exchanged, and programs of that build
+    build/BACKEND/python/llama_cpp       a copy of the installed package, with these libraries
+    build/BACKEND/python/llama_cpp/lib   its libraries, ggml's exchanged, and programs of that build
 
-for programs with FOLDER/python first on PYTHONPATH. LLAMA_CPP_LIB_PATH would not do: the package
-loads its own libggml all the same, and two copies of ggml have two registries of devices.
+for programs with build/BACKEND/python first on PYTHONPATH. LLAMA_CPP_LIB_PATH would not do: the
+package loads its own libggml all the same, and two copies of ggml have two registries of devices.
 
-Needs cmake and a C++ compiler.
+Needs cmake and a C++ compiler; Vulkan also mesa-vulkan-drivers, glslc, libvulkan-dev and
+spirv-headers of Debian 13 (dev/gpu.md). Mesa's driver llvmpipe computes on the processor, and is a
+GPU to llama.cpp where GGML_VK_VISIBLE_DEVICES=0 takes it.
 """
 
 from __future__ import annotations
@@ -20,13 +26,18 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-PACKAGE = "llama-cpp-python"
+PACKAGE, RPC_SERVER = "llama-cpp-python", "ggml-rpc-server"
 PLACE = Path(__file__).parents[1] / "build"
+BACKENDS = {
+    "rpc": ("-DGGML_RPC=ON", "-DLLAMA_BUILD_TOOLS=ON"),
+    "vulkan": ("-DGGML_VULKAN=ON", "-DLLAMA_BUILD_TOOLS=OFF", "-DLLAMA_BUILD_COMMON=OFF"),
+}
+PROGRAMS = {"rpc": (RPC_SERVER,)}
+"""Targets of the build besides ggml."""
 _FLAGS = (
     "-DCMAKE_BUILD_TYPE=Release",
     "-DBUILD_SHARED_LIBS=ON",
@@ -37,47 +48,67 @@ _FLAGS = (
     "-DCMAKE_INSTALL_RPATH=$ORIGIN",
     "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON",
 )
+_NEEDED = "VkLayerSettingEXT"
+"""What the backend uses that Vulkan's headers of 2023 do not have."""
 
 
-def options(description: str, folder: Path) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=description.splitlines()[0])
-    parser.add_argument("folder", type=Path, nargs="?", default=folder)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    return parser
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("backend", choices=BACKENDS)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="compilers at a time")
+    parser.add_argument("--headers", type=Path, help="has include/vulkan and SPIRV-Headers's cmake")
+    said = parser.parse_args()
+    folder = PLACE / said.backend
+    if is_built(said.backend):
+        print(f"{folder} has it already; remove it to build it again.")
+        return
+    flags = [*_FLAGS, *BACKENDS[said.backend]]
+    if said.backend == "vulkan":
+        flags += _headers(said.headers)
+    make(said.backend, flags, said.jobs)
+    print(f"Built. Use it with PYTHONPATH={folder / 'python'}")
+    for name in PROGRAMS.get(said.backend, ()):
+        print(f"Start servers with\n  {program(name)} --host 0.0.0.0 --port 50052")
 
 
-def is_built(folder: Path) -> bool:
-    """Whether a folder has the build of the installed version."""
-    marker = folder / "version"
+def is_built(backend: str) -> bool:
+    """Whether there is a build of the installed version."""
+    marker = PLACE / backend / "version"
     return marker.is_file() and marker.read_text(encoding="utf-8") == version(PACKAGE)
 
 
-def make(folder: Path, flags: Sequence[str], jobs: int, programs: Sequence[str] = ()) -> None:
-    """Build what the folder has not yet; SystemExit where a command fails.
+def program(name: str, backend: str = "rpc") -> Path:
+    return PLACE / backend / "python" / "llama_cpp" / "lib" / name
 
-    Args:
-        flags: for cmake, those that choose the backend.
-        jobs: compilers at a time.
-        programs: targets beside the libraries.
-    """
-    folder = folder.resolve()
-    if is_built(folder):
-        print(f"{folder} has it already; remove it to build it anew.")
-        return
+
+def _headers(folder: Path | None) -> list[str]:
+    """Flags for headers other than those installed. SystemExit where Vulkan's are too old, as a
+    compiler would say after minutes."""
+    core = (folder or Path("/usr")) / "include" / "vulkan" / "vulkan_core.h"
+    if core.is_file() and _NEEDED not in core.read_text(encoding="utf-8"):
+        raise SystemExit(
+            f"The Vulkan headers in {core.parent} are too old for llama.cpp. Unpack newer ones "
+            "beside them, and name them with --headers: dev/gpu.md says how."
+        )
+    if folder is None:
+        return []
+    where = folder.resolve()
+    return [f"-DVulkan_INCLUDE_DIR={where / 'include'}", f"-DCMAKE_PREFIX_PATH={where}"]
+
+
+def make(backend: str, flags: list[str], jobs: int) -> None:
+    """Build and install; SystemExit where a command fails."""
+    programs = PROGRAMS.get(backend, ())
     with tempfile.TemporaryDirectory(prefix="localspec-build-") as place:
         archive = fetch(Path(place))
         with tarfile.open(archive) as packed:
             packed.extractall(place, filter="data")
         source = Path(place, archive.name.removesuffix(".tar.gz"), "vendor", "llama.cpp")
         built = Path(place) / "build"
-        _run("cmake", "-S", str(source), "-B", str(built), *_FLAGS, *flags)
+        _run("cmake", "-S", str(source), "-B", str(built), *flags)
         _run("cmake", "--build", str(built), "-j", str(jobs), "--target", "ggml", *programs)
-        _install(built / "bin", folder, programs)
-    print(f"Built. Use it with PYTHONPATH={folder / 'python'}")
-
-
-def program(folder: Path, name: str) -> Path:
-    return folder / "python" / "llama_cpp" / "lib" / name
+        files = [*(built / "bin").glob("libggml*"), *(built / "bin" / name for name in programs)]
+        _install(files, PLACE / backend)
 
 
 def fetch(place: Path) -> Path:
@@ -89,7 +120,7 @@ def fetch(place: Path) -> Path:
     return archive
 
 
-def _install(built: Path, folder: Path, programs: Sequence[str]) -> None:
+def _install(built: list[Path], folder: Path) -> None:
     """Copy the installed package, and exchange what was built."""
     installed = find_spec("llama_cpp")
     assert installed is not None
@@ -98,7 +129,7 @@ def _install(built: Path, folder: Path, programs: Sequence[str]) -> None:
     shutil.rmtree(package, ignore_errors=True)
     bytecode = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(installed.origin).parent, package, ignore=bytecode)
-    for file in [*built.glob("libggml*"), *(built / name for name in programs)]:
+    for file in built:
         place = package / "lib" / file.name
         place.unlink(missing_ok=True)  # a link is copied as one, and would not replace a file
         shutil.copy2(file, place, follow_symlinks=False)
@@ -111,3 +142,7 @@ def _run(*command: str) -> None:
     status = subprocess.run(command, check=False).returncode
     if status:
         raise SystemExit(f"{command[0]} ended with {status}; what it said stands above.")
+
+
+if __name__ == "__main__":
+    main()

@@ -17,7 +17,6 @@ import argparse
 import ctypes
 import json
 import os
-import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -25,19 +24,25 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from statistics import median, quantiles
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
-from localspec import LocalspecError
+from localspec import LocalspecError, ModelOptions
+from localspec.bench.child import Child
 from localspec.bench.machine import this_machine
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.hub.resolution import resolve
+from localspec.llama import kernels
+from localspec.llama.context import Context
+from localspec.llama.model import Model
 from localspec.pairing.forecast import active_bytes
 
 STOCK = "off"
 VARIABLE = "LOCALSPEC_KERNELS"
 HAD_CORES = 0.9
+EACH = 3
+"""Passes of a turn that are counted; one goes before them."""
 SHORT = 600
 """Tokens of a prompt that is read with every count of threads and in every round; longer ones with
 the first count alone, twice.
@@ -67,7 +72,11 @@ def main() -> None:
     options.add_argument("--contexts", type=_numbers, default=[300, 2000, 6000])
     options.add_argument("--rounds", type=int, default=7)
     options.add_argument("--loads", type=int, default=3, help="fresh processes of each arm")
+    options.add_argument("--room", type=int, help=argparse.SUPPRESS)
     said = options.parse_args()
+    if said.room is not None:
+        answer(Path(said.models[0]), said.room, said.threads[0])
+        return
     if len(said.prompts) != len(said.contexts):
         options.error("Give as many --contexts as --prompts: passes are measured behind each.")
     machine = this_machine(said.threads[0])
@@ -221,24 +230,65 @@ class Reader:
 @contextmanager
 def arm(name: str, path: Path, room: int, threads: int) -> Iterator[Callable[..., Any]]:
     """A process with these kernels that has the model open; asks it."""
-    command = [sys.executable, "-m", "tools.passes_child", str(path), str(room), str(threads)]
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {VARIABLE: name},
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        told, hear = process.stdin, process.stdout
+    command = [sys.executable, "-m", "tools.passes", str(path), "--room", str(room)]
+    command += ["--threads", str(threads)]
+    environment = os.environ | {VARIABLE: name}
+    with closing(Child(name, command, environment=environment, talks=True)) as child:
 
         def ask(*what: Any) -> Any:
-            print(json.dumps(what), file=told, flush=True)
-            return json.loads(hear.readline())
+            child.say(what)
+            return child.hear("measured")
 
-        with closing(told):
-            yield ask
+        yield ask
+
+
+def answer(path: Path, room: int, threads: int) -> None:
+    """The child: has a model open, and measures what stdin asks for."""
+    options = ModelOptions(context=room, threads=threads, gpu_layers=0)
+    began = perf_counter()
+    with Model(path, options) as model, closing(Context(model, options)) as context:
+        load = perf_counter() - began
+        for line in sys.stdin:
+            what, *numbers = json.loads(line)
+            if what == "memory":
+                found: Any = {"load": load, "ran": kernels.status().words, **memory()}
+            elif what == "cut":
+                context.truncate(*numbers)
+                found = None
+            else:
+                found = (prompt if what == "prompt" else passes)(context, *numbers)
+            print(json.dumps(found), flush=True)
+
+
+def prompt(context: Context, length: int, threads: int) -> list[Sample]:
+    """Read so many tokens, which stay."""
+    context.clear()
+    context.set_threads(threads)
+    return [timed(context, threads, lambda: context.extend(context.filler(length), 1))]
+
+
+def passes(context: Context, size: int, threads: int) -> list[Sample]:
+    """Passes over so many tokens after what is held."""
+    held, found = len(context.tokens), []
+    tokens = context.filler(size)
+    context.set_threads(threads)
+    for _ in range(EACH + 1):
+        found.append(timed(context, threads, lambda: context.extend(tokens, size)))
+        context.truncate(held)
+    return found[1:]
+
+
+def timed(context: Context, threads: int, do: Callable[[], object]) -> Sample:
+    native, wall, processor = context.native_seconds, perf_counter(), process_time()
+    do()
+    share = (process_time() - processor) / (perf_counter() - wall) / threads
+    return Sample(context.native_seconds - native, share)
+
+
+def memory() -> dict[str, float]:
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    sizes = dict(line.split(":", 1) for line in lines)
+    return {key: int(sizes[key].split()[0]) * 1024 / 1e6 for key in ("VmRSS", "VmHWM")}
 
 
 def _numbers(text: str) -> list[int]:

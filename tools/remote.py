@@ -2,17 +2,16 @@
 
     PYTHONPATH=build/rpc/python python -m tools.remote [MODEL.gguf | --scale A] [--ms 0 2]
 
-Starts `ggml-rpc-server` processes on this machine (`python -m tools.rpc_build` makes them), each
-behind a link with so many milliseconds in each direction, and splits the target over them. Prints
-what passes cost there, T(n) ÷ T(1), and for arms that take turns, after one round that is not
-counted: tokens per second and × plain.
+Starts `ggml-rpc-server` processes on this machine (`python -m tools.native_build rpc` makes them),
+each behind a link with so many milliseconds in each direction, and splits the target over them.
+Prints what passes cost there, T(n) ÷ T(1), and for arms that take turns, after one round that is
+not counted: tokens per second and × plain.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -22,10 +21,11 @@ from statistics import median
 
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
+from localspec.bench.child import free_port
 from localspec.bench.scale import scaled_pair
 from localspec.remote.servers import trouble
 from tools.delayed_link import DelayedLink
-from tools.rpc_build import FOLDER, server
+from tools.native_build import RPC_SERVER, program
 
 PROMPTS = Path(__file__).parents[1] / "tests" / "data" / "prompts.jsonl"
 GREEDY = SamplingParams(temperature=0)
@@ -81,18 +81,14 @@ def measure(engine: Engine, delay: float, prompts: Sequence[str], tokens: int) -
 
 
 @contextmanager
-def servers(count: int, delay: float = 0.0, folder: Path = FOLDER) -> Iterator[tuple[str, ...]]:
-    """Addresses of so many RPC servers of one thread each.
-
-    Args:
-        delay: seconds in each direction of the link to each.
-        folder: what `tools.rpc_build` made.
-    """
+def servers(count: int, delay: float = 0.0) -> Iterator[tuple[str, ...]]:
+    """Addresses of so many RPC servers of one thread each, each behind a link with a delay of so
+    many seconds in each direction."""
     with ExitStack() as opened:
         addresses = []
         for _ in range(count):
             port = free_port()
-            opened.enter_context(running(port, folder))
+            opened.enter_context(running(port))
             if delay:
                 link = DelayedLink(("127.0.0.1", port), delay)
                 port = opened.enter_context(closing(link)).port
@@ -101,10 +97,10 @@ def servers(count: int, delay: float = 0.0, folder: Path = FOLDER) -> Iterator[t
 
 
 @contextmanager
-def running(port: int, folder: Path = FOLDER) -> Iterator[subprocess.Popen[bytes]]:
+def running(port: int) -> Iterator[subprocess.Popen[bytes]]:
     """An RPC server that listens by now."""
     process = subprocess.Popen(
-        [str(server(folder)), "--host", "127.0.0.1", "--port", str(port), "--threads", "1"],
+        [str(program(RPC_SERVER)), "--host", "127.0.0.1", "--port", str(port), "--threads", "1"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -117,12 +113,6 @@ def running(port: int, folder: Path = FOLDER) -> Iterator[subprocess.Popen[bytes
     finally:
         process.kill()
         process.wait()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

@@ -14,9 +14,7 @@ import argparse
 import http.client
 import json
 import random
-import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -26,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+from localspec.bench.child import HOST, Child, free_port, wait_until_healthy
 
 SLOTS, QUEUE = 4, 16
 PATIENCE = 300.0
@@ -57,42 +57,31 @@ def main() -> int:
     options.add_argument("--json", type=Path, help="append a line for each slice")
     said = options.parse_args()
     totals: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as folder:
-        process, address = started(Path(folder))
-        try:
-            soak(address, 200, said.clients, random.Random(-1), process.pid)  # what is made once
-            before = psutil.Process(process.pid).memory_info().rss
-            print(f"memory before: {before / 1e6:.1f} MB", flush=True)
-            for number in range(-(-said.requests // said.slice)):
-                rng = random.Random(f"{said.seed}/{number}")
-                found = soak(address, said.slice, said.clients, rng, process.pid)
-                totals.update(found)
-                print(json.dumps(found), flush=True)
-                if said.json is not None:
-                    with said.json.open("a") as file:
-                        file.write(json.dumps({"before": before, **found}) + "\n")
-        finally:
-            process.terminate()
-            status = process.wait(60)
+    port = free_port()
+    with closing(started(port)) as child:
+        process, address = psutil.Process(child.process.pid), f"{HOST}:{port}"
+        wait_until_healthy(child, f"http://{address}", PATIENCE)
+        soak(address, 200, said.clients, random.Random(-1), process)  # what is made once
+        before = process.memory_info().rss
+        print(f"memory before: {before / 1e6:.1f} MB", flush=True)
+        for number in range(-(-said.requests // said.slice)):
+            rng = random.Random(f"{said.seed}/{number}")
+            found = soak(address, said.slice, said.clients, rng, process)
+            totals.update(found)
+            print(json.dumps(found), flush=True)
+            if said.json is not None:
+                with said.json.open("a") as file:
+                    file.write(json.dumps({"before": before, **found}) + "\n")
     bad = totals["wrong"] + totals["failed"] + totals["without_retry_after"]
     full = totals["queue_full"]
     print(f"{totals['requests']} requests, {bad} not as they should be, {full} × 429")
-    return 1 if bad or status else 0
+    return 1 if bad or child.process.returncode else 0
 
 
-def started(folder: Path) -> tuple[subprocess.Popen[str], str]:
-    command = [sys.executable, "-m", "localspec", "serve", "-m", "demo", "--port", "0"]
+def started(port: int) -> Child:
+    command = [sys.executable, "-m", "localspec", "serve", "-m", "demo", "--port", str(port)]
     command += ["-c", "512", "-t", "1", "--parallel", str(SLOTS), "--max-queue", str(QUEUE)]
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-    assert process.stdout is not None
-    address = process.stdout.readline().rpartition("//")[2].strip()
-    deadline = time.monotonic() + PATIENCE
-    while get(address, "/health")[0] != 200:
-        if time.monotonic() > deadline or process.poll() is not None:
-            raise SystemExit("The server does not start; try localspec serve by hand.")
-        time.sleep(0.1)
-    return process, address
+    return Child("localspec serve", command)
 
 
 def get(address: str, path: str) -> tuple[int, bytes]:
@@ -102,7 +91,9 @@ def get(address: str, path: str) -> tuple[int, bytes]:
         return reply.status, reply.read()
 
 
-def soak(address: str, count: int, clients: int, rng: random.Random, pid: int) -> dict[str, int]:
+def soak(
+    address: str, count: int, clients: int, rng: random.Random, process: psutil.Process
+) -> dict[str, int]:
     """What came of so many requests, seconds, and bytes of the server."""
     counts: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
     started = time.monotonic()
@@ -112,7 +103,7 @@ def soak(address: str, count: int, clients: int, rng: random.Random, pid: int) -
             counts.update(found)
     seconds = round(time.monotonic() - started)
     require_free(address)
-    memory = psutil.Process(pid).memory_info().rss
+    memory = process.memory_info().rss
     return {"requests": count, **counts, "seconds": seconds, "memory": memory}
 
 

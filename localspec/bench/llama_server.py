@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
-import socket
 import subprocess
-import tempfile
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
@@ -18,6 +14,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+from localspec.bench.child import HOST, Child, direct, free_port, wait_until_healthy
 from localspec.bench.samples import Arm, BenchPrompt, Sample
 from localspec.errors import NativeError, UsageError
 
@@ -74,16 +71,6 @@ def server_configurations(names: Sequence[str] | None = None) -> list[ServerConf
     return [known[name] for name in names]
 
 
-_HOST = "127.0.0.1"
-_POLL = 0.02
-_STOP_TIMEOUT = 5.0
-_STAMP = re.compile(r"^[\d.]+ [A-Z] ")
-_ERROR = re.compile(r"error|fail|assert|abort|fatal|cannot|couldn't", re.IGNORECASE)
-
-# A proxy of the environment has no business with a server of ours.
-_open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
-
-
 class LlamaServer(Arm):
     """Started by the first answer, or by `start`. `tokenize`: raw text to token ids, BOS included;
     `weight_buffers`: whether the CPU's own weight layouts work; `slots`: answers at once, each with
@@ -121,8 +108,7 @@ class LlamaServer(Arm):
         command += ["--cache-ram", "0", "--no-webui"]
         self._program = [str(binary.resolve()), *command]
         self._start_timeout, self._answer_timeout = start_timeout, answer_timeout
-        self._process: subprocess.Popen[bytes] | None = None
-        self.log: Path | None = None
+        self._child: Child | None = None
         self._address = ""
         self._tokenize = tokenize
 
@@ -131,7 +117,7 @@ class LlamaServer(Arm):
     ) -> Sample:
         """Answer one prompt. Raises NativeError: the server does not start, refuses the prompt, or
         dies."""
-        self.start()
+        child = self.start()
         request = {
             "prompt": self._tokenize(prompt.text),
             "n_predict": max_tokens,
@@ -144,89 +130,42 @@ class LlamaServer(Arm):
             "return_tokens": True,
         }
         try:
-            reply = self._post(request)
+            return _sample(self.name, self._post(child, request))
         except BaseException:
             # It would still be generating, and the next answer would wait for it.
             self.close()
             raise
-        return _sample(self.name, reply)
 
-    def start(self) -> None:
+    def start(self) -> Child:
         """Start it if it does not run, and wait until it is healthy. Raises LocalspecError."""
-        if self._process is not None and self._process.poll() is None:
-            return
-        self.close()
-        with (
-            tempfile.NamedTemporaryFile(prefix="llama-server-", suffix=".log", delete=False) as log,
-            socket.socket() as probe,
-        ):
-            self.log = Path(log.name)
-            probe.bind((_HOST, 0))
-            port = probe.getsockname()[1]
-            probe.close()
-            self._address = f"http://{_HOST}:{port}"
-            environment = {n: v for n, v in os.environ.items() if not n.startswith("LLAMA_")}
-            # Not in a session of its own: a terminal's signals reach the server too.
-            try:
-                self._process = subprocess.Popen(
-                    [*self._program, "--host", _HOST, "--port", str(port)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env=environment,
-                )
-            except OSError as error:
-                self.close()
-                raise UsageError(
-                    f"{self._program[0]} cannot be run: {error.strerror}. "
-                    "Name the llama-server program of a llama.cpp build."
-                ) from None
-        try:
-            self._wait_until_healthy()
-        except BaseException:
+        if self._child is None or not self._child.running:
             self.close()
-            raise
+            port = free_port()
+            self._address = f"http://{HOST}:{port}"
+            self._child = Child(
+                self.name,
+                [*self._program, "--host", HOST, "--port", str(port)],
+                advice="Name the llama-server program of a llama.cpp build.",
+                environment={n: v for n, v in os.environ.items() if not n.startswith("LLAMA_")},
+            )
+            wait_until_healthy(self._child, self._address, self._start_timeout)
+        return self._child
 
     def close(self) -> None:
         """End the process; may be repeated."""
-        process, self._process = self._process, None
-        if process is not None:
-            end(process)
-        if self.log is not None:
-            self.log.unlink(missing_ok=True)
-            self.log = None
+        if self._child is not None:
+            self._child.close()
 
-    def _wait_until_healthy(self) -> None:
-        assert self._process is not None
-        give_up = time.monotonic() + self._start_timeout
-        while True:
-            if self._process.poll() is not None:
-                raise NativeError(
-                    f"{self.name} ended while it started: {self._last_words(first=True)}"
-                )
-            try:
-                with _open(f"{self._address}/health", timeout=5):
-                    return
-            except (OSError, HTTPException):
-                pass  # not listening yet, or 503: loading
-            if time.monotonic() > give_up:
-                raise NativeError(
-                    f"{self.name} was not ready after {self._start_timeout:g} seconds: "
-                    f"{self._last_words(first=True)}"
-                )
-            time.sleep(_POLL)
-
-    def _post(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _post(self, child: Child, body: dict[str, Any]) -> dict[str, Any]:
         """Send a request and wait for the reply. Raises NativeError: the server refuses it, takes
         longer than `answer_timeout`, or dies."""
-        assert self._process is not None
         request = urllib.request.Request(
             f"{self._address}/completion",
             json.dumps(body).encode(),
             {"Content-Type": "application/json"},
         )
         try:
-            with _open(request, timeout=self._answer_timeout) as response:
+            with direct(request, timeout=self._answer_timeout) as response:
                 reply: dict[str, Any] = json.load(response)
                 return reply
         except urllib.error.HTTPError as error:
@@ -239,28 +178,12 @@ class LlamaServer(Arm):
         except (OSError, HTTPException, ValueError) as error:
             # The connection ends a moment before the process does.
             try:
-                self._process.wait(1)
+                child.process.wait(1)
             except subprocess.TimeoutExpired:
                 raise NativeError(
                     f"{self.name} broke off its answer: {error or type(error).__name__}"
                 ) from None
-            raise NativeError(
-                f"{self.name} died while it answered: {self._last_words(first=False)}"
-            ) from None
-
-    def _last_words(self, *, first: bool) -> str:
-        """The most useful line of the log: the `first` or last error if there is one.
-
-        At the start the first error causes the others; later, earlier ones were survived.
-        """
-        assert self.log is not None
-        text = self.log.read_text(encoding="utf-8", errors="replace")
-        lines = [_STAMP.sub("", line).strip() for line in text.splitlines() if line.strip()]
-        errors = [line for line in lines if _ERROR.search(line)]
-        found = errors or lines or ["its log is empty"]
-        line = found[0 if errors and first else -1]
-        status = self._process.poll() if self._process is not None else None
-        return line if status is None else f"{line} (exit status {status})"
+            raise NativeError(f"{self.name} died while it answered: {child.last_words()}") from None
 
 
 def _sample(arm: str, reply: dict[str, Any]) -> Sample:
@@ -294,15 +217,6 @@ def _sample(arm: str, reply: dict[str, Any]) -> Sample:
         text=text,
         token_ids=ids,
     )
-
-
-def end(process: subprocess.Popen[Any]) -> None:
-    process.terminate()
-    try:
-        process.wait(_STOP_TIMEOUT)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def _message(error: urllib.error.HTTPError) -> str:

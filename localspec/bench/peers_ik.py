@@ -5,20 +5,13 @@ It runs in another process (`localspec.bench.ik_child`): its libraries have llam
 
 from __future__ import annotations
 
-import json
 import shlex
-import subprocess
-import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from threading import Timer
-from typing import Any
 
 from localspec.bench import ik_child
-from localspec.bench.llama_server import end
+from localspec.bench.child import Child
 from localspec.bench.samples import Arm, BenchPrompt, Sample
-from localspec.errors import NativeError, UsageError
 
 
 class IkLlama(Arm):
@@ -41,26 +34,12 @@ class IkLlama(Arm):
         self.name = "ik_llama-cpp-python repacked plain"
         self._tokenize, self._piece = tokenize, piece
         self._answer_timeout = answer_timeout
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115
-        command = [str(target), str(threads), str(context)]
+        # Isolated, as other modules beside the script have names of the standard library's.
+        command = [str(python), "-I", ik_child.__file__, str(target), str(threads), str(context)]
+        advice = "Name the Python of an environment with ik_llama-cpp-python."
+        self._child = Child(self.name, command, advice=advice, talks=True)
         try:
-            # Isolated, as other modules beside the script have names of the standard library's.
-            self._process = subprocess.Popen(
-                [str(python), "-I", ik_child.__file__, *command],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._log,
-                text=True,
-                encoding="utf-8",
-            )
-        except OSError as error:
-            self._log.close()
-            raise UsageError(
-                f"{python} cannot be run: {error.strerror}. Name the Python of an environment with "
-                "ik_llama-cpp-python."
-            ) from None
-        try:
-            version = self._reply("started", start_timeout)["version"]
+            version = self._child.hear("started", start_timeout)["version"]
         except BaseException:
             self.close()
             raise
@@ -77,12 +56,9 @@ class IkLlama(Arm):
             "temperature": temperature,
             "seed": seed,
         }
-        assert self._process.stdin is not None
         try:
-            with suppress(OSError):  # it is gone; its last words are told below
-                self._process.stdin.write(json.dumps(question) + "\n")
-                self._process.stdin.flush()
-            reply = self._reply("answered", self._answer_timeout)
+            self._child.say(question)
+            reply = self._child.hear("answered", self._answer_timeout)
         except BaseException:
             # Its answer would be taken for the next one's.
             self.close()
@@ -100,37 +76,4 @@ class IkLlama(Arm):
 
     def close(self) -> None:
         """End the process; may be repeated."""
-        if self._log.closed:
-            return
-        end(self._process)
-        for stream in (self._process.stdin, self._process.stdout):
-            assert stream is not None
-            with suppress(OSError):  # of what it did not read
-                stream.close()
-        self._log.close()
-
-    def _reply(self, done: str, limit: float) -> dict[str, Any]:
-        """The next line. Raises NativeError: the process ends instead, or takes longer than `limit`
-        seconds."""
-        assert self._process.stdout is not None
-        timer = Timer(limit, self._process.kill)
-        timer.start()
-        try:
-            line = self._process.stdout.readline()
-            late = not timer.is_alive()
-        finally:
-            timer.cancel()
-        if line:
-            reply: dict[str, Any] = json.loads(line)
-            return reply
-        if late:
-            raise NativeError(f"{self.name} had not {done} after {limit:g} seconds.")
-        status = self._process.wait(5.0)
-        raise NativeError(
-            f"{self.name} ended before it had {done}: {self._last_words()} (exit status {status})"
-        )
-
-    def _last_words(self) -> str:
-        self._log.seek(0)
-        lines = self._log.read().decode("utf-8", "replace").strip().splitlines()
-        return lines[-1] if lines else "its log is empty"
+        self._child.close()

@@ -120,7 +120,7 @@ class TensorInfo:
 @dataclass(frozen=True, slots=True)
 class GGUFFile:
     """Everything but the weights: `parts` of a split model and bytes of all of them, metadata of
-    the first part, value types of its keys, tensors of all."""
+    the first part less those of a split, value types of its keys, tensors of all."""
 
     path: Path
     parts: tuple[Path, ...]

@@ -52,12 +52,11 @@ def read_gguf(path: Path, *, tensors: bool = True) -> GGUFFile:
     MB. `tensors`: read the list of tensors, and check that the file holds them. A ModelNotFound if
     it cannot be read, or a part is missing; a ModelInvalid if it is damaged, cut short, or a later
     part of a split file."""
-    budget = _Budget()
+    budget, parts = _Budget(), [path]
     version, metadata, kinds, found, size = _read_part(path, 0, budget, tensors)
     count = metadata.get("split.count", 1)
-    if not isinstance(count, int) or count <= 1:
-        return GGUFFile(path, (path,), size, version, metadata, tuple(found), kinds)
-    parts = _parts(path, metadata, count)
+    if isinstance(count, int) and count > 1:
+        parts = _parts(path, metadata, count)
     for number, part in enumerate(parts[1:], 1):
         try:
             _, other, _, more, bytes_more = _read_part(part, number, budget, tensors)
@@ -73,12 +72,13 @@ def read_gguf(path: Path, *, tensors: bool = True) -> GGUFFile:
         found += more
         size += bytes_more
     total = metadata.get("split.tensors.count")
-    if tensors and isinstance(total, int) and total != len(found):
+    if tensors and len(parts) > 1 and isinstance(total, int) and total != len(found):
         raise ModelInvalid(
             f"{path} should have {total} tensors in its {count} parts, and has {len(found)}. "
             "Download all of them again."
         )
-    return GGUFFile(path, tuple(parts), size, version, metadata, tuple(found), kinds)
+    whole = {key: value for key, value in metadata.items() if not key.startswith("split.")}
+    return GGUFFile(path, tuple(parts), size, version, whole, tuple(found), kinds)
 
 
 def _parts(path: Path, metadata: Mapping[str, Value], count: int) -> list[Path]:

@@ -13,7 +13,6 @@ from localspec.gguf.types import TYPES, row_bytes
 
 _ALIGNMENT = 32
 _NUMBER_OF = {name: number for number, (name, _, _) in TYPES.items()}
-_DROPPED = ("general.alignment", "split.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ def write_gguf(
     entries = [
         _text(key) + struct.pack("<I", kinds[key]) + _value(kinds[key], value)
         for key, value in metadata.items()
-        if not isinstance(value, SkippedText) and not key.startswith(_DROPPED)
+        if not isinstance(value, SkippedText) and key != "general.alignment"
     ]
     listed, places = [], []
     end = 0

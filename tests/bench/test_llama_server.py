@@ -185,18 +185,14 @@ def test_what_the_server_is_asked(
     assert "--no-repack" in arguments
 
 
-def test_close_ends_the_process_and_removes_its_log(servers: Servers) -> None:
+def test_close_ends_the_process(servers: Servers) -> None:
     arm = servers()
     assert not children()
     arm.start()
     (process,) = children()
-    log = arm.log
-    assert log is not None
-    assert log.exists()
     arm.close()
     arm.close()
     assert not process.is_running()
-    assert not log.exists()
     assert answer(arm).tokens == 8  # and starts again when it is asked to
 
 

@@ -19,6 +19,7 @@ from localspec import (
     SamplingParams,
     ServerUnreachable,
 )
+from localspec.bench.child import free_port
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.pairing import memory
@@ -30,7 +31,7 @@ from tests.support.greedy import Reference, divergence, greedy
 from tests.support.rpc import needs_servers
 from tests.support.sessions import make_drafts_cheap
 from tools.delayed_link import DelayedLink
-from tools.remote import free_port, running
+from tools.remote import running
 
 pytestmark = [pytest.mark.nightly, needs_servers]
 

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import pytest
 
 from localspec import ModelOptions, NativeError, ServerUnreachable, UsageError
+from localspec.bench.child import free_port
 from localspec.remote import servers
 from localspec.remote.servers import lost, require_answering, trouble
-from tools.remote import free_port
 
 pytestmark = pytest.mark.nightly
 

@@ -6,10 +6,9 @@ import llama_cpp
 import pytest
 
 from tools.native_build import is_built
-from tools.rpc_build import FOLDER
 
 needs_servers = pytest.mark.skipif(
-    not (llama_cpp.llama_supports_rpc() and is_built(FOLDER)),
+    not (llama_cpp.llama_supports_rpc() and is_built("rpc")),
     reason="needs llama.cpp's RPC backend: `make rpc` builds it, in some minutes, and runs "
     "these tests with it",
 )

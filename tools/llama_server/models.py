@@ -118,19 +118,13 @@ def _in_parts(whole: Path) -> Path:
             NewTensor(one.name, one.shape, one.type, data[one.offset : one.offset + one.size])
             for one in file.tensors[number * share : (number + 1) * share]
         ]
-        # The writer makes whole files and leaves such keys out: written by names as long.
         told = {
-            "_part.no": (_UINT16, number),
-            "_part.count": (_UINT16, _PARTS),
-            "_part.tensors.count": (_INT32, len(file.tensors)),
+            "split.no": (_UINT16, number),
+            "split.count": (_UINT16, _PARTS),
+            "split.tensors.count": (_INT32, len(file.tensors)),
         }
         values = {**(file.metadata if number == 0 else {}), **{k: v for k, (_, v) in told.items()}}
         kinds = {**file.kinds, **{key: kind for key, (kind, _) in told.items()}}
         with replacing(path) as partial:
             write_gguf(partial, values, kinds, tensors)
-            written = partial.read_bytes()
-            for key in told:
-                renamed = key.replace("_part.", "split.")
-                written = written.replace(key.encode(), renamed.encode(), 1)
-            partial.write_bytes(written)
     return paths[0]

@@ -1,0 +1,145 @@
+"""Other programs in processes of their own, and what they wrote last."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from http.client import HTTPException
+from threading import TIMEOUT_MAX, Timer
+from typing import Any
+
+from localspec.errors import NativeError, UsageError
+
+HOST = "127.0.0.1"
+_POLL = 0.02
+_STOP_TIMEOUT = 30.0
+_STAMP = re.compile(r"^[\d.]+ [A-Z] ")
+_ERROR = re.compile(r"error|fail|assert|abort|fatal|cannot|couldn't", re.IGNORECASE)
+
+# A proxy of the environment has no business with a server of ours.
+direct = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+
+
+class Child:
+    """A process, in the terminal's session: its signals reach it too. `name`: for errors; `advice`:
+    a sentence, where it cannot be run; `talks`: it reads and writes lines of JSON. Raises
+    UsageError: it cannot be run."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        advice: str = "",
+        environment: Mapping[str, str] | None = None,
+        talks: bool = False,
+    ) -> None:
+        self.name = name
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        try:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if talks else self._log,
+                stderr=self._log,
+                env=environment,
+                encoding="utf-8",
+            )
+        except OSError as error:
+            self._log.close()
+            raise UsageError(f"{command[0]} cannot be run: {error.strerror}. {advice}") from None
+
+    @property
+    def running(self) -> bool:
+        return not self._log.closed and self.process.poll() is None
+
+    def say(self, what: Any) -> None:
+        """Write a line of JSON."""
+        with suppress(OSError):  # it is gone; what is heard then says why
+            print(json.dumps(what), file=self.process.stdin, flush=True)
+
+    def hear(self, done: str, limit: float = TIMEOUT_MAX) -> Any:
+        """The next line, of JSON. Raises NativeError: it ended instead, or had not `done` it after
+        `limit` seconds."""
+        assert self.process.stdout is not None
+        timer = Timer(limit, self.process.kill)
+        timer.start()
+        try:
+            line = self.process.stdout.readline()
+            late = not timer.is_alive()
+        finally:
+            timer.cancel()
+        if line:
+            return json.loads(line)
+        if late:
+            raise NativeError(f"{self.name} had not {done} after {limit:g} seconds.")
+        self.process.wait(_STOP_TIMEOUT)
+        raise NativeError(f"{self.name} ended before it had {done}: {self.last_words()}")
+
+    def last_words(self, *, first: bool = False) -> str:
+        """The most useful line of the log: the `first` or last error if there is one.
+
+        At the start the first error causes the others; later, earlier ones were survived.
+        """
+        self._log.seek(0)
+        text = self._log.read().decode("utf-8", "replace")
+        lines = [_STAMP.sub("", line).strip() for line in text.splitlines() if line.strip()]
+        errors = [line for line in lines if _ERROR.search(line)]
+        line = (errors or lines or ["its log is empty"])[0 if errors and first else -1]
+        status = self.process.poll()
+        return line if status is None else f"{line} (exit status {status})"
+
+    def close(self) -> None:
+        """End the process; may be repeated."""
+        if self._log.closed:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(_STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            with suppress(OSError):  # of what it did not read
+                if stream is not None:
+                    stream.close()
+        self._log.close()
+
+
+def wait_until_healthy(child: Child, address: str, seconds: float) -> None:
+    """Until a server tells its health there, as llama-server does. Raises NativeError: it ended, or
+    was not ready in so many seconds; closes it then."""
+    give_up = time.monotonic() + seconds
+    try:
+        while not _healthy(address):
+            if not child.running:
+                why = "ended while it started"
+            elif time.monotonic() > give_up:
+                why = f"was not ready after {seconds:g} seconds"
+            else:
+                time.sleep(_POLL)
+                continue
+            raise NativeError(f"{child.name} {why}: {child.last_words(first=True)}")
+    except BaseException:
+        child.close()
+        raise
+
+
+def _healthy(address: str) -> bool:
+    # Not listening yet, or 503: loading.
+    with suppress(OSError, HTTPException), direct(f"{address}/health", timeout=5):
+        return True
+    return False
+
+
+def free_port() -> int:
+    with socket.create_server((HOST, 0)) as found:
+        port: int = found.getsockname()[1]
+        return port
