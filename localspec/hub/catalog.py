@@ -141,8 +141,8 @@ class Catalog:
         """Where the model of that name is, and which of its files to take; raises as `require`."""
         entry = self.require(name)
         if name.quant is None:
-            return Repository(entry.repo, entry.quant, entry.file)
-        return Repository(entry.repo, name.quant)
+            return Repository(entry.repo, entry.quant, entry.file, typed=name)
+        return Repository(entry.repo, name.quant, typed=name)
 
     def meant_by(self, reference: str) -> Entry | None:
         """The entry that a reference names, or whose repository it names; raises as `parse` and

@@ -21,7 +21,7 @@ from localspec.files import write_atomically
 from localspec.gguf.names import DEFAULT_QUANT, ModelFiles, choose, models_among, parts_of
 from localspec.hub import cache, packages
 from localspec.hub.reference import Repository
-from localspec.hub.resolution import find, identify, is_packaged
+from localspec.hub.resolution import find, identify
 from localspec.text import gigabytes, listed, printable
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def pull(
     checksum (the file goes).
     """
     wanted = identify(reference)
-    if is_packaged(reference) and packages.installed() is not None:
+    if wanted is not None and packages.is_meant(wanted) and packages.installed() is not None:
         notify(f"{packages.NAME} is installed, in the Python package {packages.DISTRIBUTION}.")
         return _already_here(reference, notify)
     offline = cache.offline_by_environment() if offline is None else offline

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -14,15 +13,16 @@ from pydantic import TypeAdapter, ValidationError
 
 from localspec import paths
 from localspec.errors import LocalspecError
-from localspec.files import read_file, write_atomically
 from localspec.gguf.description import ModelFacts, describe
 from localspec.gguf.names import parts_of
 from localspec.gguf.reader import MOST_PARTS
 from localspec.hub import places
+from localspec.identity import fingerprint
+from localspec.llama.outcomes import Outcomes
 
-FORMAT = 1
-"""Counts up when what is kept of a file changes."""
-MOST_KEPT = 5_000
+index = Outcomes("facts", 5_000)
+"""What files contained when last read, by path, sizes and times. It takes another name when what is
+kept changes."""
 
 logger = logging.getLogger("localspec.hub")
 
@@ -38,21 +38,33 @@ class LocalModel(ModelFacts):
     source: str
 
 
+_FACTS = TypeAdapter(ModelFacts)
+
+
 def local_models(folders: Sequence[Path] = ()) -> list[LocalModel]:
     """Everything that looks like a model, in the order of `places`, each file once; `folders`
     besides those of the setting `model_folders` and the current one. Reads metadata only, kept in
     an index in the cache folder."""
-    index = _Index(paths.cache_folder() / "models.json")
-    found: dict[Path, LocalModel | None] = {}
+    known, found = index.all(), dict[str, LocalModel]()
+    here, changed = dict[str, dict[str, Any]](), False
     for place in _places(folders):
         with suppress(OSError, RuntimeError, ValueError):  # a link to itself, a file that is gone
-            real = place.path.resolve()
+            real = str(place.path.resolve())
             if real not in found:
-                found[real] = None
-                facts = asdict(index.facts(place.path, real))
-                found[real] = LocalModel(**asdict(place), **facts)
-    index.save()
-    return [model for model in found.values() if model is not None]
+                key = fingerprint({"path": real, "state": _state(place.path)})
+                facts = _kept(known.pop(key, None))
+                changed |= facts is None
+                here[key] = asdict(facts or describe(place.path))
+                found[real] = LocalModel(**asdict(place), **here[key])
+    if changed:
+        index.write(known | here)
+    return [*found.values()]
+
+
+def _kept(facts: object) -> ModelFacts | None:
+    with suppress(ValidationError):  # somebody has changed them
+        return _FACTS.validate_python(facts, strict=True)
+    return None
 
 
 def _places(folders: Sequence[Path]) -> Iterator[places.ModelPlace]:
@@ -71,47 +83,6 @@ def _folders_of_settings() -> Sequence[Path]:
     except LocalspecError as error:  # whoever asks for a setting will report it
         logger.info("the setting model_folders is not used: %s", error)
         return ()
-
-
-class _Index:
-    """What files contained when last read, by path, times and sizes."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._changed = False
-        self._kept: dict[str, Any] = {}
-        self._facts = TypeAdapter(ModelFacts)
-        try:
-            stored = json.loads(read_file(path))
-            if stored["format"] == FORMAT and isinstance(stored["files"], dict):
-                self._kept = stored["files"]
-        except FileNotFoundError:
-            pass
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            logger.info("the index %s is rebuilt: %s", path, error)
-
-    def facts(self, path: Path, real: Path) -> ModelFacts:
-        """Of a file, read if need be; raises OSError where it is gone."""
-        state = _state(path)
-        kept = self._kept.pop(str(real), None)
-        facts = None
-        if isinstance(kept, dict) and kept.get("state") == state:
-            with suppress(ValidationError):  # somebody has changed them
-                facts = self._facts.validate_json(json.dumps(kept.get("facts")), strict=True)
-        if facts is None:
-            facts, self._changed = describe(path), True
-        self._kept[str(real)] = {"state": state, "facts": asdict(facts)}
-        return facts
-
-    def save(self) -> None:
-        """Write it at once, the files of this time last; it can be made again, so it may fail."""
-        if not self._changed:
-            return
-        latest = dict(list(self._kept.items())[-MOST_KEPT:])
-        try:
-            write_atomically(self._path, json.dumps({"format": FORMAT, "files": latest}))
-        except (OSError, ValueError) as error:
-            logger.info("the index %s cannot be kept: %s", self._path, error)
 
 
 def _state(path: Path) -> list[list[int]]:

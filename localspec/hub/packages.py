@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from localspec.hub.reference import CatalogName, Repository
+from localspec.hub.reference import Repository
 from localspec.text import printable
 
 NAME = "smollm2"
@@ -36,11 +36,13 @@ def default_reference() -> str | None:
     return None if installed() is None else NAME
 
 
-def is_meant(typed: CatalogName, stands_for: Repository) -> bool:
-    """Whether a name means it, installed or not. `stands_for` is what the catalogue says: a user's
-    own entry may say something else."""
-    same = (typed.name.casefold(), stands_for.id) == (NAME, REPOSITORY)
-    return same and (typed.quant or QUANT).upper() == QUANT
+def is_meant(wanted: Path | Repository) -> bool:
+    """Whether its name was typed, installed or not. A user's own entry of that name may stand for
+    something else."""
+    if not isinstance(wanted, Repository) or wanted.typed is None:
+        return False
+    same = (wanted.typed.name.casefold(), wanted.id) == (NAME, REPOSITORY)
+    return same and (wanted.typed.quant or QUANT).upper() == QUANT
 
 
 def missing(typed: str, *, offline: bool) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -33,21 +33,6 @@ _QUANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Repository:
-    """A model on Hugging Face. `id`: `user/repo`; `quant`: as typed, None for the usual one;
-    `file`: where one was named; `revision`: branch, tag or commit."""
-
-    id: str
-    quant: str | None = None
-    file: str | None = None
-    revision: str = "main"
-
-    def __str__(self) -> str:
-        which = self.file or self.quant
-        return f"{self.id}:{which}" if which else self.id
-
-
-@dataclass(frozen=True, slots=True)
 class CatalogName:
     """`quant` as typed, None for the catalogue's choice."""
 
@@ -56,6 +41,23 @@ class CatalogName:
 
     def __str__(self) -> str:
         return f"{self.name}:{self.quant}" if self.quant else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A model on Hugging Face. `id`: `user/repo`; `quant`: as typed, None for the usual one;
+    `file`: where one was named; `revision`: branch, tag or commit; `typed`: the name in the
+    catalogue that stands for it, if it was named so."""
+
+    id: str
+    quant: str | None = None
+    file: str | None = None
+    revision: str = "main"
+    typed: CatalogName | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        which = self.file or self.quant
+        return f"{self.id}:{which}" if which else self.id
 
 
 def parse(reference: str | os.PathLike[str] | None) -> Path | Repository | CatalogName | None:

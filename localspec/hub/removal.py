@@ -13,7 +13,7 @@ from localspec.errors import LocalspecError, ModelNotFound, UsageError
 from localspec.gguf.names import choose, models_among, parts_of
 from localspec.hub import cache, packages
 from localspec.hub.reference import Repository
-from localspec.hub.resolution import identify, is_packaged
+from localspec.hub.resolution import identify
 from localspec.text import printable
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def plan(reference: str) -> Removal:
     try:
         return _cached(wanted, reference)
     except ModelNotFound:
-        if not is_packaged(reference) or packages.installed() is None:
+        if not packages.is_meant(wanted) or packages.installed() is None:
             raise
         raise UsageError(f"{packages.NAME} {packages.REMOVAL}") from None
 

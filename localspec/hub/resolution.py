@@ -40,7 +40,7 @@ def find(
     meant = identify(reference)
     if meant is None:
         return FoundModel(paths.embedded(embedded))
-    packaged = is_packaged(reference)
+    packaged = packages.is_meant(meant)
     if packaged and (file := packages.installed()) is not None:
         return FoundModel(file)
     if isinstance(meant, Path):
@@ -53,15 +53,6 @@ def find(
         if not packaged:
             raise
         raise ModelNotFound(packages.missing(str(reference), offline=offline)) from None
-
-
-def is_packaged(reference: Reference) -> bool:
-    """Whether a reference means the Python package's model, installed or not; raises as
-    `identify`."""
-    typed, meant = parse(reference), identify(reference)
-    if isinstance(typed, CatalogName) and isinstance(meant, Repository):
-        return packages.is_meant(typed, meant)
-    return False
 
 
 def name_of(reference: Reference, path: Path) -> str:
@@ -119,7 +110,7 @@ def _cached(wanted: Repository, typed: str, offline: bool) -> FoundModel:
             commit = cache.cached_commit(wanted.id, wanted.revision)
             notices = _notices(wanted, chosen, older=commit not in (None, folder.name))
             return FoundModel(folder / chosen.name, wanted, notices)
-    if isinstance(parse(typed), CatalogName) and _has_draft(typed):
+    if wanted.typed is not None and _has_draft(typed):
         typed += " --draft auto"
     raise _not_cached(wanted, typed, [m for _, ms in models for m in ms], broken, offline)
 

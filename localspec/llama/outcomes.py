@@ -26,7 +26,7 @@ class Outcomes:
         """All, oldest first; empty if the file cannot be used."""
         try:
             found = json.loads(self.path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         if not isinstance(found, dict):
             return {}
@@ -41,8 +41,12 @@ class Outcomes:
         known = self.all()
         known.pop(key := fingerprint(facts), None)
         known[key] = outcome
-        latest = dict([*known.items()][-self._most :])
+        self.write(known)
+
+    def write(self, outcomes: dict[str, dict[str, Any]]) -> None:
+        """Keep the latest of these alone, by fingerprint, if the file can be written."""
+        latest = dict([*outcomes.items()][-self._most :])
         try:
             write_atomically(self.path, json.dumps(latest, indent=1))
-        except OSError as error:
+        except (OSError, ValueError) as error:
             logger.info("could not keep the outcome of a trial: %s", error)
