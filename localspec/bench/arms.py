@@ -22,8 +22,6 @@ FIRST = "planner, first session"
 COLD = "planner, cold"
 DEPTHS = range(1, 9)
 
-GROUPS = ("plain", "planner", "first", "cold", "drafters", "depths", "trees")
-
 
 class Memory(Enum):
     KEEPS = "what it learned before, in this run and in earlier sessions"
@@ -71,19 +69,15 @@ class LocalspecArm(Arm):
             sampling=SamplingParams(temperature=temperature, seed=seed),
             drafting=self._drafting,
         )
-        tokens: list[int] = []
-        passes = -1  # without the prompt's
         with stream:
-            for chunk in stream:
-                tokens += chunk.token_ids
-                passes += chunk.step is not None
+            tokens = [token for chunk in stream for token in chunk.token_ids]
         if stream.finish_reason == "cancelled":
             raise Cancelled("The answer was stopped on request.")
         stats = stream.stats
         return Sample(
             tokens=max(stats.generated_tokens - 1, 0),
             seconds=stats.decode_seconds,
-            passes=max(passes, 0),
+            passes=max(stats.target_passes - 1, 0),
             drafted=stats.drafted,
             tested=stats.tested,
             accepted=stats.accepted,
@@ -102,40 +96,40 @@ def localspec_arms(
     """The arms of the named groups, in the order of the report. `another`: opens the pair once
     more, for each arm that forgets; None uses `engine`."""
     has_model = engine.draft is not None and not engine.head_source
-    arms: list[LocalspecArm] = []
+    groups = {
+        "plain": {PLAIN: Drafting(drafter="none")},
+        "planner": {PLANNER: Drafting()},
+        "first": {FIRST: Drafting()},
+        "cold": {COLD: Drafting()},
+        "drafters": {
+            name: Drafting(drafter=name)
+            for name, one in REGISTRY.items()
+            if name != "grammar"  # no prompt of the benchmark has one
+            and (engine.learned or not one.needs_datastore)
+            and one.needs_head in ("", engine.head_source)
+            and (has_model or not one.needs_model)
+        },
+    }
+    if has_model:
+        groups["depths"] = {
+            f"model depth {depth}": Drafting(drafter="model", depth=depth) for depth in DEPTHS
+        }
+        groups["trees"] = {
+            "model depth 3 width 2": Drafting(drafter="model", depth=3, width=2),
+            # Accepted by matching the target's sample: what other engines do.
+            "arg-max depth 3": Drafting(drafter="model", depth=3, sampled=False),
+        }
+    forgets = {FIRST: Memory.BEGINS, COLD: Memory.FORGETS}
 
-    def add(name: str, drafting: Drafting) -> None:
-        arms.append(LocalspecArm(engine, name, drafting))
+    def own(name: str) -> Engine:
+        return another() if another is not None and name in forgets else engine
 
-    if "plain" in which:
-        add(PLAIN, Drafting(drafter="none"))
-    if "planner" in which:
-        add(PLANNER, Drafting())
-    for group, name, memory in (
-        ("first", FIRST, Memory.BEGINS),
-        ("cold", COLD, Memory.FORGETS),
-    ):
-        if group in which:
-            own = engine if another is None else another()
-            arms.append(LocalspecArm(own, name, Drafting(), memory=memory))
-    if "drafters" in which:
-        for name, registered in REGISTRY.items():
-            if name == "grammar":
-                continue  # no prompt of the benchmark has one
-            if registered.needs_datastore and not engine.learned:
-                continue
-            if registered.needs_head and registered.needs_head != engine.head_source:
-                continue
-            if has_model or not registered.needs_model:
-                add(name, Drafting(drafter=name))
-    if "depths" in which and has_model:
-        for depth in DEPTHS:
-            add(f"model depth {depth}", Drafting(drafter="model", depth=depth))
-    if "trees" in which and has_model:
-        add("model depth 3 width 2", Drafting(drafter="model", depth=3, width=2))
-        # Accepted by matching the target's sample: what other engines do.
-        add("arg-max depth 3", Drafting(drafter="model", depth=3, sampled=False))
-    return arms
+    return [
+        LocalspecArm(own(name), name, drafting, memory=forgets.get(name, Memory.KEEPS))
+        for group, arms in groups.items()
+        if group in which
+        for name, drafting in arms.items()
+    ]
 
 
 def _command(engine: Engine, drafting: Drafting) -> str:

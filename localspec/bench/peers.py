@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -67,19 +67,17 @@ def open_peers(
                     **common,
                     **layers,
                 )
+    arms: list[Arm] = []
     refused: dict[str, str] = {}
-
-    def opened(name: str) -> Iterator[Arm]:
-        # A peer that does not work is reported; what was asked for is localspec's figures.
+    for name, opening in openings.items():
         try:
-            arm = openings[name]()
-        except Exception as error:
+            arms.append(opening())
+        except Exception as error:  # noqa: PERF203
+            # It is reported; what was asked for is localspec's figures.
             refused[name] = str(error) or type(error).__name__
-            return
-        stack.callback(_close, arm)
-        yield arm
-
-    return [arm for name in openings for arm in opened(name)], refused
+        else:
+            stack.callback(_close, arms[-1])
+    return arms, refused
 
 
 def _close(arm: Arm) -> None:

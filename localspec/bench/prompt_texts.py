@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -74,10 +73,7 @@ def _later(engine: Engine, prompt: BenchPrompt, max_tokens: int | None) -> list[
 
 def _answer(engine: Engine, prompt: BenchPrompt, max_tokens: int | None) -> str:
     stream = engine.stream(prompt.text, max_tokens=max_tokens, sampling=_GREEDY, drafting=_PLAIN)
-    with closing(stream):
-        for _ in stream:
-            pass
-    return stream.text
+    return stream.completion().text
 
 
 def _text(engine: Engine, prompt: BenchPrompt) -> str:

@@ -160,13 +160,11 @@ def prepare(folder: Path, option: str = "--output") -> None:
 def write(report: Report, folder: Path) -> None:
     """Write report.json first, then report.md. Raises LocalspecError: the disk is full, or the
     folder cannot be written to any more."""
-    _save(folder / "report.json", report.to_json())
-    _save(folder / "report.md", markdown(report))
-
-
-def _save(path: Path, text: str) -> None:
+    path = folder
     try:
-        path.write_bytes(text.encode())
+        for name, form in (("report.json", Report.to_json), ("report.md", markdown)):
+            path = folder / name
+            path.write_bytes(form(report).encode())
     except OSError as error:
         raise _refused(path, error) from None
 

@@ -53,6 +53,11 @@ class Sample:
     token_ids: tuple[int, ...] = ()
     calibration_seconds: float | None = None
 
+    @property
+    def pace(self) -> float:
+        """Seconds per token."""
+        return self.seconds / self.tokens
+
 
 class Arm(ABC):
     """A localspec configuration or a peer, its models loaded. `name`: as in the report, e.g. "model

@@ -90,18 +90,17 @@ def scaled(source: Path, shape: ModelShape) -> Path:
 def scale_model(source: Path, destination: Path, shape: ModelShape) -> None:
     """Write a GGUF of llama architecture in a larger shape; `destination` appears when complete.
     Raises LocalspecError."""
-    plain = shape.quant.upper() == "F16"
-    if not plain:
-        file_type(shape.quant)
+    file_type(shape.quant)
     with _written(destination) as done:
-        whole = done if plain else done.with_name(f"f16-{done.name}")
+        whole = done.with_name(f"f16-{done.name}")
         try:
             write_f16(source, whole, destination.stem, shape)
-            if not plain:
+            if shape.quant.upper() == "F16":
+                whole.replace(done)
+            else:
                 quantize.quantize(whole, done, shape.quant)
         finally:
-            if not plain:
-                whole.unlink(missing_ok=True)
+            whole.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -28,14 +28,23 @@ def log_ratios(mine: Iterable[Sample], base: Iterable[Sample]) -> NDArray[np.flo
 
     Paired by prompt and turn; the median over turns. Empty where no prompt is in both.
     """
-    paces, plain = _paces(mine), _paces(base)
+    plain = by_prompt(base)
     found = []
-    for prompt, turns in paces.items():
+    for prompt, turns in by_prompt(mine).items():
         others = plain.get(prompt, {})
-        ratios = [math.log(others[turn] / pace) for turn, pace in turns.items() if turn in others]
+        ratios = [math.log(others[n].pace / one.pace) for n, one in turns.items() if n in others]
         if ratios:
             found.append(median(ratios))
     return np.array(found, dtype=np.float64)
+
+
+def by_prompt(samples: Iterable[Sample]) -> dict[tuple[str, str], dict[int, Sample]]:
+    """Those with a pace, by prompt and turn."""
+    found: dict[tuple[str, str], dict[int, Sample]] = {}
+    for sample in samples:
+        if sample.tokens > 0 and sample.seconds > 0:
+            found.setdefault((sample.suite, sample.prompt), {})[sample.turn] = sample
+    return found
 
 
 def geometric_mean(values: Iterable[float]) -> float:
@@ -65,12 +74,3 @@ def mean_interval(logs: Sequence[NDArray[np.float64]]) -> tuple[float, float] | 
         freedom = squared**2 / (parts**2 / [len(suite) - 1 for suite in logs]).sum()
         half = float(t.ppf(0.975, freedom) * math.sqrt(squared))
     return math.exp(middle - half), math.exp(middle + half)
-
-
-def _paces(samples: Iterable[Sample]) -> dict[tuple[str, str], dict[int, float]]:
-    found: dict[tuple[str, str], dict[int, float]] = {}
-    for sample in samples:
-        if sample.tokens > 0 and sample.seconds > 0:
-            turns = found.setdefault((sample.suite, sample.prompt), {})
-            turns[sample.turn] = sample.seconds / sample.tokens
-    return found

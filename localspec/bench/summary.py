@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import fmean, median
 from typing import TypeVar
 
 import numpy as np
 
 from localspec.bench.arms import PLAIN
 from localspec.bench.samples import Sample
-from localspec.bench.speed_ups import geometric_mean, log_ratios, mean_interval
+from localspec.bench.speed_ups import by_prompt, geometric_mean, log_ratios, mean_interval
 from localspec.llama.target import shared_prefix
 
 ALL = "(all)"
@@ -135,9 +136,12 @@ def distinct(items: Iterable[_Item]) -> list[_Item]:
 
 
 def _cell(samples: Sequence[Sample], suite: str, ratios: Sequence[np.ndarray]) -> Cell:
-    prompts = _prompts(samples)
-    tokens, seconds = (sum(part) for part in zip(*prompts, strict=True)) if prompts else (0.0, 0.0)
-    total = sum(s.seconds for s in samples)
+    # Of each prompt, mean tokens at the median pace over turns.
+    prompts = [[*turns.values()] for turns in by_prompt(samples).values()]
+    means = [fmean(s.tokens for s in turns) for turns in prompts]
+    paces = [median(s.pace for s in turns) for turns in prompts]
+    tokens = sum(means, 0.0)
+    seconds = sum((n * pace for n, pace in zip(means, paces, strict=True)), 0.0)
     before = [s.calibration_seconds for s in samples if s.calibration_seconds is not None]
     return Cell(
         arm=samples[0].arm,
@@ -152,32 +156,14 @@ def _cell(samples: Sequence[Sample], suite: str, ratios: Sequence[np.ndarray]) -
         acceptance=_ratio(samples, "accepted", "tested"),
         kept=_ratio(samples, "accepted", "drafted"),
         tokens_per_pass=_ratio(samples, "tokens", "passes"),
-        draft_share=_time_share(samples, "draft_seconds", total),
-        verify_share=_time_share(samples, "verify_seconds", total),
-        overhead_share=_time_share(samples, "overhead_seconds", total),
+        draft_share=_ratio(samples, "draft_seconds", "seconds"),
+        verify_share=_ratio(samples, "verify_seconds", "seconds"),
+        overhead_share=_ratio(samples, "overhead_seconds", "seconds"),
         calibration_seconds=sum(before) / len(before) if before else None,
     )
 
 
-def _prompts(samples: Iterable[Sample]) -> list[tuple[float, float]]:
-    """Tokens and seconds of each prompt: mean tokens at the median pace over turns."""
-    turns: dict[tuple[str, str], list[Sample]] = {}
-    for sample in samples:
-        if sample.tokens > 0 and sample.seconds > 0:
-            turns.setdefault((sample.suite, sample.prompt), []).append(sample)
-    found = []
-    for repeated in turns.values():
-        tokens = float(np.mean([s.tokens for s in repeated]))
-        found.append((tokens, tokens * float(np.median([s.seconds / s.tokens for s in repeated]))))
-    return found
-
-
 def _ratio(samples: Sequence[Sample], part: str, whole: str) -> float | None:
-    known = [s for s in samples if getattr(s, whole) is not None]
+    known = [s for s in samples if None not in (getattr(s, part), getattr(s, whole))]
     total = sum(getattr(s, whole) for s in known)
-    return sum(getattr(s, part) or 0 for s in known) / total if total else None
-
-
-def _time_share(samples: Sequence[Sample], part: str, total: float) -> float | None:
-    values = [getattr(s, part) for s in samples]
-    return None if None in values or not total else sum(values) / total
+    return sum(getattr(s, part) for s in known) / total if total else None

@@ -10,12 +10,12 @@ import pytest
 import localspec
 from localspec import Engine, ModelOptions
 from localspec.bench.arms import (
-    GROUPS,
     LocalspecArm,
     Memory,
     localspec_arms,
 )
 from localspec.bench.samples import BenchPrompt
+from localspec.cli.bench import ARMS
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import REGISTRY
 
@@ -30,7 +30,7 @@ def engine() -> Iterator[Engine]:
 
 
 def test_all_groups(engine: Engine) -> None:
-    arms = localspec_arms(engine, GROUPS)
+    arms = localspec_arms(engine, ARMS)
     depths = [f"model depth {depth}" for depth in range(1, 9)]
     trees = ["model depth 3 width 2", "arg-max depth 3"]
     names = [
