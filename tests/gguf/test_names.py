@@ -59,40 +59,33 @@ def test_models_among_files() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("quant", "file", "name"),
-    [
-        (None, None, "m-Q4_K_M.gguf"),
-        ("q8_0", None, "m-Q8_0.gguf"),
-        ("q5_k_xl", None, "m-UD-Q5_K_XL.gguf"),
-        ("fp16", None, "m-F16.gguf"),
-        ("8bit", None, "m-8bit.gguf"),
-        ("Q4_K", None, None),
-        ("Q2_K", None, None),
-        (None, "m-Q8_0.gguf", "m-Q8_0.gguf"),
-        (None, "M-Q8_0.gguf", None),
-    ],
-)
-def test_the_model_that_is_meant(quant: str | None, file: str | None, name: str | None) -> None:
-    names = ["m-Q8_0", "m-Q4_K_M", "m-F16", "m-8bit", "m-UD-Q4_K_M", "m-UD-Q5_K_XL", "a-IQ1_S"]
-    found = choose(models_among(f"{n}.gguf" for n in names), quant=quant, file=file)
-    assert (None if found is None else found.name) == name
+MANY = ["m-Q8_0", "m-Q4_K_M", "m-F16", "m-8bit", "m-UD-Q4_K_M", "m-UD-Q5_K_XL", "a-IQ1_S"]
 
 
 @pytest.mark.parametrize(
-    ("names", "taken"),
+    ("names", "quant", "file", "taken"),
     [
-        (["b-Q8_0.gguf", "a-Q6_K.gguf"], "a-Q6_K.gguf"),
-        (["BF16/m-BF16.gguf", "m-F16.gguf", "m-Q8_0.gguf"], "m-Q8_0.gguf"),
-        (["BF16/m-BF16.gguf"], "BF16/m-BF16.gguf"),
-        ([], None),
+        (MANY, None, None, "m-Q4_K_M"),
+        (MANY, "q8_0", None, "m-Q8_0"),
+        (MANY, "q5_k_xl", None, "m-UD-Q5_K_XL"),
+        (MANY, "fp16", None, "m-F16"),
+        (MANY, "8bit", None, "m-8bit"),
+        (MANY, "Q4_K", None, None),
+        (MANY, "Q2_K", None, None),
+        (MANY, None, "m-Q8_0.gguf", "m-Q8_0"),
+        (MANY, None, "M-Q8_0.gguf", None),
+        # Without the usual one, the first quantized one is taken.
+        (["b-Q8_0", "a-Q6_K"], None, None, "a-Q6_K"),
+        (["BF16/m-BF16", "m-F16", "m-Q8_0"], None, None, "m-Q8_0"),
+        (["BF16/m-BF16"], None, None, "BF16/m-BF16"),
+        ([], None, None, None),
     ],
 )
-def test_without_the_usual_one_the_first_quantized_one_is_taken(
-    names: list[str], taken: str | None
+def test_the_model_that_is_meant(
+    names: list[str], quant: str | None, file: str | None, taken: str | None
 ) -> None:
-    found = choose(models_among(names), quant=None, file=None)
-    assert (None if found is None else found.name) == taken
+    found = choose(models_among(f"{n}.gguf" for n in names), quant=quant, file=file)
+    assert (found and found.name) == (taken and f"{taken}.gguf")
 
 
 @pytest.mark.parametrize(
