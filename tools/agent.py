@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from localspec.bench.child import HOST, Child, free_port, wait_until_healthy
+from localspec.bench.child import HOST, Child, free_port
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 1800.0
@@ -68,7 +68,7 @@ class Server(NamedTuple):
         with closing(
             Child(self.name, self.command, environment=os.environ | self.environment)
         ) as child:
-            wait_until_healthy(child, f"http://{HOST}:{self.port}", PATIENCE)
+            child.wait_until_healthy(f"http://{HOST}:{self.port}", PATIENCE)
             yield
 
     def _connection(self) -> closing[HTTPConnection]:

@@ -25,7 +25,7 @@ from typing import Any
 
 import psutil
 
-from localspec.bench.child import HOST, Child, free_port, wait_until_healthy
+from localspec.bench.child import HOST, Child, free_port
 
 SLOTS, QUEUE = 4, 16
 PATIENCE = 300.0
@@ -60,7 +60,7 @@ def main() -> int:
     port = free_port()
     with closing(started(port)) as child:
         process, address = psutil.Process(child.process.pid), f"{HOST}:{port}"
-        wait_until_healthy(child, f"http://{address}", PATIENCE)
+        child.wait_until_healthy(f"http://{address}", PATIENCE)
         soak(address, 200, said.clients, random.Random(-1), process)  # what is made once
         before = process.memory_info().rss
         print(f"memory before: {before / 1e6:.1f} MB", flush=True)

@@ -60,6 +60,24 @@ class Child:
     def running(self) -> bool:
         return not self._log.closed and self.process.poll() is None
 
+    def wait_until_healthy(self, address: str, seconds: float) -> None:
+        """Until it tells its health there, as llama-server does. Raises NativeError: it ended, or
+        was not ready in so many seconds; it is closed then."""
+        give_up = time.monotonic() + seconds
+        try:
+            while not _healthy(address):
+                if not self.running:
+                    why = "ended while it started"
+                elif time.monotonic() > give_up:
+                    why = f"was not ready after {seconds:g} seconds"
+                else:
+                    time.sleep(_POLL)
+                    continue
+                raise NativeError(f"{self.name} {why}: {self.last_words(first=True)}")
+        except BaseException:
+            self.close()
+            raise
+
     def say(self, what: Any) -> None:
         """Write a line of JSON."""
         with suppress(OSError):  # it is gone; what is heard then says why
@@ -111,25 +129,6 @@ class Child:
                 if stream is not None:
                     stream.close()
         self._log.close()
-
-
-def wait_until_healthy(child: Child, address: str, seconds: float) -> None:
-    """Until a server tells its health there, as llama-server does. Raises NativeError: it ended, or
-    was not ready in so many seconds; closes it then."""
-    give_up = time.monotonic() + seconds
-    try:
-        while not _healthy(address):
-            if not child.running:
-                why = "ended while it started"
-            elif time.monotonic() > give_up:
-                why = f"was not ready after {seconds:g} seconds"
-            else:
-                time.sleep(_POLL)
-                continue
-            raise NativeError(f"{child.name} {why}: {child.last_words(first=True)}")
-    except BaseException:
-        child.close()
-        raise
 
 
 def _healthy(address: str) -> bool:

@@ -14,7 +14,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from localspec.bench.child import HOST, Child, direct, free_port, wait_until_healthy
+from localspec.bench.child import HOST, Child, direct, free_port
 from localspec.bench.samples import Arm, BenchPrompt, Sample
 from localspec.errors import NativeError, UsageError
 
@@ -148,7 +148,7 @@ class LlamaServer(Arm):
                 advice="Name the llama-server program of a llama.cpp build.",
                 environment={n: v for n, v in os.environ.items() if not n.startswith("LLAMA_")},
             )
-            wait_until_healthy(self._child, self._address, self._start_timeout)
+            self._child.wait_until_healthy(self._address, self._start_timeout)
         return self._child
 
     def close(self) -> None:

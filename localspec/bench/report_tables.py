@@ -78,9 +78,9 @@ def _row(cell: Cell) -> list[str]:
     return [*row, *map(percent, shares)]
 
 
-SERVER = "llama-server "
-SERVER_PLAIN = "llama-server plain"
-DEFAULT = "(default)"
+_SERVER = "llama-server "
+_SERVER_PLAIN = "llama-server plain"
+_DEFAULT = "(default)"
 """How the name of the server's default draft mode ends."""
 
 
@@ -97,11 +97,11 @@ def comparison(summary: PairSummary, temperature: float) -> Table:
         for arm in summary.arms
     }
     suites = summary.suites
-    full = {a: s for a, s in speeds.items() if a.startswith(SERVER) and len(s) == len(suites)}
-    others = {a: s for a, s in full.items() if a == SERVER_PLAIN or a.endswith(DEFAULT)}
+    full = {a: s for a, s in speeds.items() if a.startswith(_SERVER) and len(s) == len(suites)}
+    others = {a: s for a, s in full.items() if a == _SERVER_PLAIN or a.endswith(_DEFAULT)}
     if full:
         best = max(full, key=lambda name: geometric_mean(full[name].values()))
-        others[f"best configuration: {best.removeprefix(SERVER)}"] = full[best]
+        others[f"best configuration: {best.removeprefix(_SERVER)}"] = full[best]
         each = {suite: max(found[suite] for found in full.values()) for suite in suites}
         others["best configuration of each suite"] = each
     rows = []

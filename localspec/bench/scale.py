@@ -48,17 +48,17 @@ for _name, _quant in (("R0", "Q4_0"), ("RK", "Q4_K_M"), ("RN", "IQ4_NL")):
     _shape = ModelShape(2304, 30, 4608, _quant)
     PAIRS[_name] = ScaledPair(_shape, None, real=True, disk=4)
 PAIRS["R-long"] = ScaledPair(ModelShape(2304, 60, 4608, "IQ4_NL"), None, real=True, disk=8)
-ALIASES = {"1b": "A"}
+_ALIASES = {"1b": "A"}
 
 
 def find_pair(name: str) -> ScaledPair:
-    """The pair of that name, a key of PAIRS or ALIASES in any case. Raises UsageError: there is
+    """The pair of that name, a key of PAIRS or an alias, in any case. Raises UsageError: there is
     none."""
     by_name = {known.casefold(): pair for known, pair in PAIRS.items()}
-    by_name |= {alias: PAIRS[known] for alias, known in ALIASES.items()}
+    by_name |= {alias: PAIRS[known] for alias, known in _ALIASES.items()}
     pair = by_name.get(name.casefold())
     if pair is None:
-        known = ", ".join([*ALIASES, *PAIRS])
+        known = ", ".join([*_ALIASES, *PAIRS])
         raise UsageError(f"There is no scaled pair '{printable(name)}'. Choose from {known}.")
     return pair
 
