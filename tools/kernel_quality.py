@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
@@ -38,6 +36,7 @@ from localspec.hub.resolution import resolve
 from localspec.llama import kernels
 from localspec.llama.context import Context
 from localspec.llama.context_params import MAX_TREE
+from localspec.llama.kernels_file import AUTO, OFF
 from localspec.llama.model import Model
 from localspec.llama.quantize import quantize
 
@@ -47,8 +46,6 @@ TYPES |= {"MXFP4": "MXFP4_MOE", "Q2_K": "Q2_K", "Q6_K": "Q6_K", "F16": "F16", "B
 TYPES |= {f"{name}_K": f"{name}_K_S" for name in ("Q3", "Q4", "Q5")}
 LENGTH = 512
 VOCABULARY = 1024
-REFERENCE, STOCK, KERNELS = "F32", "off", "auto"
-VARIABLE = "LOCALSPEC_KERNELS"
 
 
 class Said(NamedTuple):
@@ -68,11 +65,9 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=["smollm2", "demo"], choices=SHAPES)
     parser.add_argument("--types", type=lambda text: text.split(","), default=[*TYPES])
     parser.add_argument("--tokens", type=int, default=20_000)
-    parser.add_argument("--read", nargs=3, help=argparse.SUPPRESS)
     said = parser.parse_args()
-    if said.read is not None:
-        read(said.read[0], Path(said.read[1]), said.tokens, Path(said.read[2]))
-        return
+    if not (status := kernels.status()).in_use:
+        raise NativeError(f"There are no kernels here: {status.words}.")
     machine = this_machine(os.cpu_count() or 1)
     print(f"{machine.cpu}; commit {machine.commit}; {said.tokens:,} tokens")
     for model in said.models:
@@ -94,17 +89,16 @@ def line(name: str, source: Path, tokens: int) -> str:
 def compared(name: str, source: Path, tokens: int) -> str:
     """A type's line; NativeError where llama.cpp cannot quantize to it, or not read it."""
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, f"{name}.gguf")
+        file, whole = Path(folder, f"{name}.gguf"), Path(folder, "f32.gguf")
         quantize(source, file, TYPES[name], pure=True)
-        reference, stock, kernels = (
-            asked(arm, file, tokens) for arm in (REFERENCE, STOCK, KERNELS)
-        )
+        dequantize(file, whole)
+        reference = read(whole, tokens, cache="f32", kernels=OFF)
+        stock, own = (read(file, tokens, kernels=which) for which in (OFF, AUTO))
     apart = [
-        float(np.abs(one.logits - reference.logits).mean(dtype=np.float64))
-        for one in (stock, kernels)
+        float(np.abs(one.logits - reference.logits).mean(dtype=np.float64)) for one in (stock, own)
     ]
-    perplexities = (one.perplexity for one in (reference, stock, kernels))
-    differences = kernels.likelihoods - stock.likelihoods
+    perplexities = (one.perplexity for one in (reference, stock, own))
+    differences = own.likelihoods - stock.likelihoods
     ratio = float(np.exp(-differences.mean()))
     error = ratio * float(differences.std()) / len(differences) ** 0.5
     return (
@@ -112,25 +106,6 @@ def compared(name: str, source: Path, tokens: int) -> str:
         f" | {ratio:.5f} ± {error:.5f}"
         f" | {apart[0]:.4f} | {apart[1]:.4f} | {apart[1] / (apart[0] or 1):.3f} |"
     )
-
-
-def asked(arm: str, file: Path, tokens: int) -> Said:
-    """What an arm says, in a process of its own."""
-    mine, said = file, file.with_name(f"{arm}.npz")
-    if arm == REFERENCE:
-        mine = file.with_name("f32.gguf")
-        dequantize(file, mine)
-    command = [sys.executable, "-m", "tools.kernel_quality", "--tokens", str(tokens)]
-    done = subprocess.run(
-        [*command, "--read", arm, str(mine), str(said)],
-        env=os.environ | {VARIABLE: KERNELS if arm == KERNELS else STOCK},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    if done.returncode:
-        raise NativeError(f"{arm}: {' '.join(done.stderr.split()[-30:])}")
-    with np.load(said) as found:
-        return Said(found["likelihoods"], found["logits"])
 
 
 def dequantize(source: Path, destination: Path) -> None:
@@ -146,22 +121,13 @@ def _values(file: GGUFFile, tensor: TensorInfo) -> memoryview:
     return dequantized(file, tensor).astype("<f4").data
 
 
-def read(arm: str, file: Path, tokens: int, destination: Path) -> None:
-    kind = "f32" if arm == REFERENCE else "f16"
-    options = ModelOptions(context=LENGTH, kv_type_k=kind, kv_type_v=kind, gpu_layers=0)
+def read(file: Path, tokens: int, *, cache: str = "f16", kernels: str) -> Said:
+    """What a model says."""
+    options = ModelOptions(
+        context=LENGTH, kv_type_k=cache, kv_type_v=cache, gpu_layers=0, kernels=kernels
+    )
     with Model(file, options) as model, closing(Context(model, options)) as context:
-        if arm == KERNELS:
-            require_kernels()
-        said = answers(context, text_tokens(model, tokens))
-    with destination.open("wb") as opened:
-        np.savez(opened, likelihoods=said.likelihoods, logits=said.logits)
-
-
-def require_kernels() -> None:
-    """Raises NativeError where this process has none."""
-    status = kernels.status()
-    if not status.in_use:
-        raise NativeError(f"There are no kernels here: {status.words}.")
+        return answers(context, text_tokens(model, tokens))
 
 
 def text_tokens(model: Model, count: int) -> list[int]:
