@@ -63,7 +63,7 @@ def local_models(folders: Sequence[Path] = ()) -> list[LocalModel]:
 
 def _kept(facts: object) -> ModelFacts | None:
     with suppress(ValidationError):  # somebody has changed them
-        return _FACTS.validate_python(facts, strict=True)
+        return _FACTS.validate_python(facts)
     return None
 
 
