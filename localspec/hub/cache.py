@@ -47,12 +47,8 @@ def cache_folder() -> Path:
         value = os.environ.get(name)
         if value:
             return expanded(os.path.expandvars(value)) / inside
-    return user_cache() / "huggingface" / "hub"
-
-
-def user_cache() -> Path:
-    """Where programs of this user keep what can be fetched again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return user / "huggingface" / "hub"
 
 
 def repository_folder(repository: str) -> Path:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import platformdirs
 
 from localspec import paths
 from localspec.files import read_file
@@ -170,11 +171,5 @@ def _read(path: Path, most: int) -> str:
 
 def _llama_cpp_cache() -> Path:
     """llama.cpp's own cache; newer versions share Hugging Face's."""
-    named = os.environ.get("LLAMA_CACHE")
-    if named:
-        return Path(named)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "llama.cpp"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home()) / "llama.cpp"
-    return cache.user_cache() / "llama.cpp"
+    usual = platformdirs.user_cache_dir("llama.cpp", appauthor=False, opinion=False)
+    return Path(os.environ.get("LLAMA_CACHE") or usual)
