@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass, field
+from statistics import geometric_mean
 
 from rich.cells import cell_len
 
 from localspec.bench.arms import COLD, FIRST, KNOWLEDGE, PLAIN, PLANNER
-from localspec.bench.speed_ups import LEAST_PROMPTS, METHOD, geometric_mean
+from localspec.bench.speed_ups import LEAST_PROMPTS, METHOD
 from localspec.bench.summary import ALL, Cell, PairSummary
 
 

@@ -47,10 +47,6 @@ def by_prompt(samples: Iterable[Sample]) -> dict[tuple[str, str], dict[int, Samp
     return found
 
 
-def geometric_mean(values: Iterable[float]) -> float:
-    return float(np.exp(np.mean(np.log(list(values)))))
-
-
 def mean_interval(logs: Sequence[NDArray[np.float64]]) -> tuple[float, float] | None:
     """95 % of exp(mean of the suites' mean logs); None below LEAST_PROMPTS, or without scipy.
 

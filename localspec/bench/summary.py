@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean, geometric_mean, median
 from typing import TypeVar
 
 import numpy as np
 
 from localspec.bench.arms import PLAIN
 from localspec.bench.samples import Sample
-from localspec.bench.speed_ups import by_prompt, geometric_mean, log_ratios, mean_interval
+from localspec.bench.speed_ups import by_prompt, log_ratios, mean_interval
 from localspec.llama.target import shared_prefix
 
 ALL = "(all)"

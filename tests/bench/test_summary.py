@@ -9,7 +9,7 @@ import pytest
 
 from localspec.bench.report_tables import comparison
 from localspec.bench.samples import Sample
-from localspec.bench.speed_ups import geometric_mean, mean_interval
+from localspec.bench.speed_ups import mean_interval
 from localspec.bench.summary import ALL, equalities, summarise
 from tests.bench.samples import sample
 
@@ -37,7 +37,6 @@ def test_speed_ups_are_on_common_prompts_and_their_mean_is_geometric() -> None:
         assert cell is not None
         assert cell.speed_up == pytest.approx(expected)
         assert cell.interval == pytest.approx((expected, expected))
-    assert geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
 
 
 def test_turns_are_paired() -> None:
