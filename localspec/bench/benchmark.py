@@ -123,10 +123,6 @@ def measure(
             dropped=refused,
         )
         results.append(found)
-
-        def progress(done: int, total: int, what: str) -> None:
-            tell(f"{pair.name} · {done} of {total} · {what}")
-
         for sample in run(
             arms,
             prompts,
@@ -135,7 +131,7 @@ def measure(
             max_tokens=settings.max_tokens,
             seed=settings.seed,
             dropped=found.dropped,
-            progress=progress,
+            progress=lambda done, total, what: tell(f"{pair.name} · {done} of {total} · {what}"),
         ):
             found.samples.append(sample)
 

@@ -94,16 +94,11 @@ def main() -> None:
     # Whatever the library writes to standard output must not come between the lines.
     said = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-
-    def tell(**what: Any) -> None:
-        said.write(json.dumps(what) + "\n")
-        said.flush()
-
     model = IkModel(path, int(threads), int(context))
-    tell(version=version("ik_llama-cpp-python"))
+    print(json.dumps({"version": version("ik_llama-cpp-python")}), file=said, flush=True)
     for line in sys.stdin:
         tokens, seconds = model.answer(**json.loads(line))
-        tell(tokens=tokens, seconds=seconds)
+        print(json.dumps({"tokens": tokens, "seconds": seconds}), file=said, flush=True)
 
 
 if __name__ == "__main__":

@@ -207,25 +207,6 @@ def dequantized(file: GGUFFile, tensor: TensorInfo) -> _Tensor:
     return values
 
 
-@dataclass(frozen=True, slots=True)
-class Padded:
-    """The source's values × `scale`, padded with `fill`."""
-
-    shape: tuple[int, ...]
-    scale: float = 1.0
-    fill: float = 0.0
-
-    @property
-    def type(self) -> str:
-        return "F32" if len(self.shape) == 1 else "F16"
-
-    def of(self, values: _Tensor | None, kind: npt.DTypeLike) -> _Tensor:
-        padded = np.full(self.shape, self.fill, kind)
-        if values is not None:
-            padded[tuple(slice(n) for n in values.shape)] = values * np.float32(self.scale)
-        return padded
-
-
 def write_f16(path: Path, destination: Path, name: str, shape: ModelShape) -> None:
     """Write a llama model in that shape, in f16; errors as of `localspec.bench.scale.scale_model`.
 
@@ -253,23 +234,26 @@ def write_f16(path: Path, destination: Path, name: str, shape: ModelShape) -> No
         # The zeros make the mean square smaller by this factor, and all that is added to it.
         "llama.attention.layer_norm_rms_epsilon": old.epsilon * old.width / dim,
     }
-    norm = Padded((dim,), math.sqrt(old.width / dim), math.sqrt(old.width / dim))
     new = replace(old, width=dim, layers=layers, feed_forward=feed_forward)
-    new = replace(new, heads=heads, kv_heads=kv_heads)
-    tensors = {name: Padded(size) if len(size) > 1 else norm for name, size in new.tensors()}
+    tensors = dict(replace(new, heads=heads, kv_heads=kv_heads).tensors())
     # Some models have these; of a layer that adds nothing they would be zeros.
-    biases = {part.replace("weight", "bias"): padded.shape[:1] for part, padded in tensors.items()}
-    tensors |= {part: Padded(size) for part, size in biases.items() if part in source.tensors}
+    biases = {part.replace("weight", "bias"): size[:1] for part, size in tensors.items()}
+    tensors |= {part: size for part, size in biases.items() if part in source.tensors}
     if "rope_freqs.weight" in source.tensors:
-        tensors["rope_freqs.weight"] = Padded((int(source.tensors["rope_freqs.weight"].shape[0]),))
+        tensors["rope_freqs.weight"] = source.tensors["rope_freqs.weight"].shape
     source.require((part for part, _ in old.tensors()), tensors)
 
-    def data(name: str, padded: Padded) -> memoryview:
-        return padded.of(source.values(name), "<f4" if padded.type == "F32" else "<f2").data
+    def data(name: str, size: tuple[int, ...]) -> memoryview:
+        norm, ratio = name.endswith("norm.weight"), math.sqrt(old.width / dim)
+        padded = np.full(size, ratio if norm else 0.0, "<f4" if len(size) == 1 else "<f2")
+        values = source.values(name)
+        if values is not None:
+            padded[tuple(map(slice, values.shape))] = values * np.float32(ratio if norm else 1.0)
+        return padded.data
 
     made = [
-        NewTensor(name, padded.shape[::-1], padded.type, partial(data, name, padded))
-        for name, padded in tensors.items()
+        NewTensor(part, size[::-1], "F32" if len(size) == 1 else "F16", partial(data, part, size))
+        for part, size in tensors.items()
     ]
     _require_room(destination.parent, sum(tensor.size for tensor in made))
     metadata: dict[str, Value] = {
