@@ -91,7 +91,6 @@ def _examine(console: Console, models: OpeningOptions, work: Work, *, quick: boo
     from localspec.cli.doctor_report import Findings
     from localspec.doctor.checkup import device_checks
     from localspec.gguf.description import require_usable
-    from localspec.gguf.dimensions import Extras, Use
     from localspec.gguf.reader import read_gguf
     from localspec.hub import resolution
     from localspec.llama import devices, kernels, library
@@ -132,20 +131,11 @@ def _examine(console: Console, models: OpeningOptions, work: Work, *, quick: boo
         why,
     )
     if draft is not None:
-        report = judge_files(
-            target,
-            draft,
-            PairUse(
-                context=options.context or None,
-                kv_type=options.kv_type_k,
-                device_free=devices.free_memory() if options.gpu_layers < 0 else 0,
-                extras=Extras.of(options),
-            ),
-        )
-        findings.checks += report.checks
-    use = Use.of(options, kernels=findings.kernels.in_use)
+        device_free = devices.free_memory() if options.gpu_layers < 0 else 0
+        use = PairUse(options=options, device_free=device_free)
+        findings.checks += judge_files(target, draft, use).checks
     if options.gpu_layers:
-        findings.checks += device_checks(target, draft, use, findings.devices)
+        findings.checks += device_checks(target, draft, options, findings.devices)
     if not findings.failed:
         _measure(console, findings, models, work, quick=quick)
     return findings

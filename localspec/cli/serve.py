@@ -279,7 +279,6 @@ def _open(
 
 def needs(path: Path, options: ModelOptions) -> int:
     """Bytes of main memory that a model needs at least."""
-    from localspec.gguf.dimensions import Use
     from localspec.gguf.reader import read_gguf
     from localspec.llama import library
     from localspec.pairing.memory import place
@@ -289,7 +288,7 @@ def needs(path: Path, options: ModelOptions) -> int:
     except LocalspecError:
         return 0  # llama.cpp has the last word about it
     away = options.gpu_layers if options.rpc or library.accelerated() else 0
-    return place(file, Use.of(options), away).host.least
+    return place(file, options, away).host.least
 
 
 def _options(params: dict[str, Any]) -> ServerOptions:

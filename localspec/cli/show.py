@@ -14,6 +14,7 @@ from localspec.text import gibibytes, gigabytes, parameter_count, printable
 
 if TYPE_CHECKING:
     from localspec.gguf.file import GGUFFile
+    from localspec.llama.options import ModelOptions
     from localspec.pairing.auto import DraftCandidate
 
 EXAMPLES = """\
@@ -71,10 +72,8 @@ def show(context: typer.Context, reference: Reference) -> int:
     file = read_gguf(meant.path)
     if context.params["template"]:
         return _print_template(console, file)
-    found = candidates(file, local_models(), PairUse(context=ctx or None))
-    record = _record(
-        file, resolution.name_of(reference, meant.path), options.context, kv_type, found
-    )
+    found = candidates(file, local_models(), PairUse(options=options))
+    record = _record(file, resolution.name_of(reference, meant.path), options, found)
     console.result(record, _facts(file, record) + _drafts(found))
     return 0
 
@@ -90,18 +89,17 @@ def _print_template(console: Console, file: GGUFFile) -> int:
 
 
 def _record(
-    file: GGUFFile, name: str, ctx: int, kv_type: str, found: list[DraftCandidate]
+    file: GGUFFile, name: str, options: ModelOptions, found: list[DraftCandidate]
 ) -> dict[str, Any]:
     from localspec.gguf.description import quantization, why_not
-    from localspec.gguf.dimensions import Use, default_context
+    from localspec.gguf.dimensions import default_context
     from localspec.gguf.vocabularies import VocabularyFacts
     from localspec.pairing.memory import place
     from localspec.pairing.rules import active_parameters
 
     vocabulary = VocabularyFacts(file)
     template = file.text("tokenizer.chat_template")
-    use = Use(context=ctx, kv_type_k=kv_type, kv_type_v=kv_type)
-    need = place(file, use, 0).host
+    need = place(file, options, 0).host
     licences = [file.text(key) for key in _LICENCES]
     return {
         "name": printable(name),
@@ -125,8 +123,8 @@ def _record(
         "chat_template": template,
         "licence": printable(next((text for text in licences if text), "") or "") or None,
         "memory": {
-            "context": default_context(file, ctx),
-            "kv_type": kv_type,
+            "context": default_context(file, options.context),
+            "kv_type": options.kv_type_k,
             "weights": need.weights,
             "kv": need.kv,
             "compute": need.compute,

@@ -20,7 +20,7 @@ from localspec.bench.suites import SUITES, load_suites
 from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
 from localspec.errors import ContextOverflow
-from localspec.gguf.dimensions import Use, n_layers
+from localspec.gguf.dimensions import n_layers
 from localspec.gguf.file import GGUFFile
 from localspec.pairing.memory import layers_that_fit
 from localspec.pairing.recommendations import Recommendation
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from localspec.decoding.stats import GenerationStats
     from localspec.engine import Engine
     from localspec.llama.devices import Device
+    from localspec.llama.options import ModelOptions
 
 LONG, QUICK = 60.0, 10.0
 """Most seconds for measuring."""
@@ -219,14 +220,14 @@ def text_check(engine: Engine) -> Check:
 
 
 def device_checks(
-    target: GGUFFile, draft: GGUFFile | None, use: Use, devices: Sequence[Device]
+    target: GGUFFile, draft: GGUFFile | None, options: ModelOptions, devices: Sequence[Device]
 ) -> list[Check]:
     """For each device that takes layers: whether the pair fits, and what does."""
     found = []
     for device in devices:
         if not device.takes_layers or not device.total:
             continue
-        fit = layers_that_fit(target, draft, use, device.free)
+        fit = layers_that_fit(target, draft, options, device.free)
         name = printable(f"{device.name} ({device.description})", 60)
         evidence = (
             f"{gibibytes(fit.need)} of the {gibibytes(device.free)} that are free "

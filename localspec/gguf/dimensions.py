@@ -5,19 +5,13 @@ from __future__ import annotations
 import platform
 import re
 from collections import defaultdict
-from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from localspec.errors import LocalspecError
 from localspec.gguf.architectures import HYBRID, RECURRENT
 from localspec.gguf.file import Array, GGUFFile, TensorInfo
-from localspec.gguf.reader import read_gguf
 from localspec.gguf.types import row_bytes
 from localspec.llama import kernels_file
 from localspec.llama.options import DEFAULT_CONTEXT, ModelOptions
-from localspec.paths import expanded
 
 ROWS = 65
 """Rows of logits of a context; see `localspec.llama.context_params.MAX_TREE`."""
@@ -45,71 +39,6 @@ _LINEAR = ("ssm_conv1d_q", "ssm_f_a")
 _STATES = ("ssm_", "shortconv", "time_mix", "kda_")
 
 
-@dataclass(frozen=True, slots=True)
-class Extras:
-    """Adapters, and a projector where the target's layers are: what is opened besides weights."""
-
-    adapters: tuple[GGUFFile, ...] = ()
-    draft_adapters: tuple[GGUFFile, ...] = ()
-    projector: GGUFFile | None = None
-
-    @classmethod
-    def of(cls, options: ModelOptions) -> Extras:
-        """Those that options name; unreadable ones are reported when they are opened."""
-        mmproj = () if options.mmproj is None else (options.mmproj,)
-        projector = _read(expanded(path) for path in mmproj)
-        return cls(
-            _read(one.path for one in options.adapters),
-            _read(one.path for one in options.draft_adapters),
-            projector[0] if projector else None,
-        )
-
-    def of_draft(self) -> Extras:
-        return Extras(self.draft_adapters)
-
-
-NO_EXTRAS = Extras()
-
-
-def _read(paths: Iterable[Path]) -> tuple[GGUFFile, ...]:
-    found = []
-    for path in paths:
-        with suppress(LocalspecError):
-            found.append(read_gguf(path))
-    return tuple(found)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
-    """How a model is opened, as far as memory goes; see `localspec.llama.options.ModelOptions`.
-    `kernels`: whether localspec's kernels, which keep one copy, have the weights; None guesses."""
-
-    context: int = 0
-    kv_type_k: str = "f16"
-    kv_type_v: str = "f16"
-    batch: int = 512
-    flash_attention: bool = True
-    mmap: bool = True
-    kernels: bool | None = None
-    extras: Extras = NO_EXTRAS
-
-    @classmethod
-    def of(
-        cls, options: ModelOptions, *, context: int | None = None, kernels: bool | None = None
-    ) -> Use:
-        """That of options; `context` in place of theirs."""
-        return cls(
-            context=options.context if context is None else context,
-            kv_type_k=options.kv_type_k,
-            kv_type_v=options.kv_type_v,
-            batch=options.batch,
-            flash_attention=options.flash_attention != "off",
-            mmap=options.mmap,
-            kernels=False if options.kernels == kernels_file.OFF else kernels,
-            extras=Extras.of(options),
-        )
-
-
 def default_context(file: GGUFFile, context: int = 0) -> int:
     """Tokens of context that a model is opened with."""
     trained = file.own_integer("context_length") or DEFAULT_CONTEXT
@@ -123,8 +52,10 @@ def n_layers(file: GGUFFile) -> int:
 
 @dataclass(slots=True)
 class Dimensions:
+    """Of a model that is opened as a target with these options."""
+
     file: GGUFFile
-    use: Use
+    options: ModelOptions
     by_layer: dict[int, dict[str, TensorInfo]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -158,7 +89,7 @@ class Dimensions:
     @property
     def cells(self) -> int:
         """llama.cpp rounds up to a multiple of 256."""
-        return -(-default_context(self.file, self.use.context) // 256) * 256
+        return -(-default_context(self.file, self.options.context) // 256) * 256
 
     @property
     def vocabulary(self) -> int:
@@ -166,9 +97,8 @@ class Dimensions:
         return len(tokens) if tokens is not None else 0
 
     def takes(self, tensor: TensorInfo) -> bool:
-        """Whether localspec's kernels do, which release the mapped pages."""
-        use = self.use.kernels
-        used = kernels_file.expected() is not None if use is None else use
+        """Whether localspec's kernels do, which release the mapped pages; a guess."""
+        used = self.options.kernels != kernels_file.OFF and kernels_file.expected() is not None
         return used and tensor.type in kernels_file.TYPES and self._multiplies(tensor)
 
     def _multiplies(self, tensor: TensorInfo) -> bool:
@@ -204,10 +134,10 @@ class Dimensions:
         if "attn_kv_a_mqa.weight" in tensors and file.own_integer("attention.key_length_mla"):
             # One latent vector per token stands for keys and values.
             latent = _whole(file.own_integer("attention.key_length"))
-            return self.cells * row_bytes(self.use.kv_type_k, latent)
+            return self.cells * row_bytes(self.options.kv_type_k, latent)
         keys, values = self._widths(layer, tensors)
         return self.cells * (
-            row_bytes(self.use.kv_type_k, keys) + row_bytes(self.use.kv_type_v, values)
+            row_bytes(self.options.kv_type_k, keys) + row_bytes(self.options.kv_type_v, values)
         )
 
     def _widths(self, layer: int, tensors: dict[str, TensorInfo]) -> tuple[int, int]:
@@ -263,10 +193,10 @@ class Dimensions:
 
     def compute(self) -> int:
         """Bytes of the largest graph: a prompt's chunk, or a tree's logits, and their mask."""
-        batch, width = self.use.batch, self.width
+        batch, width = self.options.batch, self.width
         inner = self._feed_forward()
         heads = self._most("attention.head_count")
-        if self.use.flash_attention:
+        if self.options.flash_attention != "off":
             mask, scores = 2 * batch * self.cells, 0
             if self.file.own_integer("attention.sliding_window"):
                 mask *= 2  # one for the window, one for the rest

@@ -9,7 +9,6 @@ from localspec.drafters.options import Drafting
 from localspec.drafters.registry import Parts
 from localspec.engine import Engine
 from localspec.errors import LocalspecError, NativeError
-from localspec.gguf.dimensions import Use
 from localspec.gguf.reader import read_gguf
 from localspec.llama import library
 from localspec.llama.embeddings import LONGEST, Embedder
@@ -139,4 +138,4 @@ def _need(engine: Engine, options: ModelOptions) -> MemoryNeed | None:
         file = read_gguf(engine.model.path)
     except LocalspecError:
         return None
-    return place(file, Use.of(options), 0).host
+    return place(file, options, 0).host

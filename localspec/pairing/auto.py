@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from localspec.errors import LocalspecError
-from localspec.gguf.dimensions import Extras
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import VocabularyFacts, compare
@@ -17,7 +16,6 @@ from localspec.hub.local import LocalModel, local_models
 from localspec.hub.places import EMBEDDED, SELF_MADE
 from localspec.hub.reference import DEMO
 from localspec.identity import file_identity
-from localspec.llama import kernels_file
 from localspec.llama.options import ModelOptions
 from localspec.llama.outcomes import Outcomes
 from localspec.pairing.forecast import Forecast, forecast
@@ -153,15 +151,7 @@ def decide(
 ) -> Choice:
     """The same, of models that were found and pairs that were measured."""
     measured = {real_path(one.draft): one for one in known if one.draft is not None}
-    use = PairUse(
-        context=options.context or None,
-        accelerated=accelerated,
-        kernels=options.kernels != kernels_file.OFF,
-        device_free=device_free,
-        through_text=options.cross_vocabulary != "off",
-        remote=bool(options.rpc),
-        extras=Extras.of(options),
-    )
+    use = PairUse(options=options, accelerated=accelerated, device_free=device_free)
     # Of what was made of some model's own file a guess would be too high.
     judged = [m for m in models if m.source != SELF_MADE or real_path(m.path) in measured]
     found = candidates(target, judged, use)

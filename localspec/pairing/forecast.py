@@ -62,9 +62,9 @@ def forecast(target: GGUFFile, draft: GGUFFile, verdict: PairVerdict, use: PairU
 
 
 def _growth(use: PairUse) -> float:
-    if use.accelerated or use.remote:
+    if use.accelerated or use.options.rpc:
         return ON_DEVICE
-    kernels = kernels_file.expected() if use.kernels else None
+    kernels = kernels_file.expected() if use.options.kernels != kernels_file.OFF else None
     return STOCK if kernels is None else WITH_KERNELS.get(kernels, OTHER_KERNELS)
 
 

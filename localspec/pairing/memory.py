@@ -11,7 +11,8 @@ file's pages stay until the system wants them back (`reclaimable`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
+from contextlib import suppress
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,20 +20,21 @@ import psutil
 
 from localspec.drafters.draft_model import DraftModel
 from localspec.errors import LocalspecError, NativeError
-from localspec.gguf.dimensions import NO_EXTRAS, Dimensions, Extras, Use, default_context, n_layers
+from localspec.gguf.dimensions import Dimensions, default_context, n_layers
 from localspec.gguf.file import GGUFFile, TensorInfo
 from localspec.gguf.projectors import image_besides, image_compute
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import VocabularyFacts, compare
 from localspec.llama.options import HEADS, ModelOptions
+from localspec.paths import expanded
 from localspec.text import gibibytes
 
 if TYPE_CHECKING:  # it loads llama.cpp
     from localspec.llama.devices import Device
 
-RELEASED = 1 << 20
+_RELEASED = 1 << 20
 """Size of a tensor from which on localspec's kernels release the file's pages (buffers.cpp)."""
-SPARE = 0.1
+_SPARE = 0.1
 """Share of a device's free memory that is left alone."""
 
 
@@ -69,12 +71,22 @@ class Placement:
     device: MemoryNeed
 
 
-def place(file: GGUFFile, use: Use, layers: int) -> Placement:
-    """Split what a model takes between main memory (`host`) and one device. `layers` as
+def opened_besides(options: ModelOptions) -> tuple[list[GGUFFile], GGUFFile | None]:
+    """Adapters and the projector of a target; unreadable ones are reported when they are opened."""
+    adapters, projector = [], None
+    with suppress(LocalspecError):
+        adapters += [read_gguf(one.path) for one in options.adapters]
+    with suppress(LocalspecError):
+        projector = None if options.mmproj is None else read_gguf(expanded(options.mmproj))
+    return adapters, projector
+
+
+def place(file: GGUFFile, options: ModelOptions, layers: int) -> Placement:
+    """Split what a target takes between main memory (`host`) and one device. `layers` as
     `gpu_layers`, -1 for all: llama.cpp offloads the last ones, the output first; the token
     embeddings stay."""
-    model = Dimensions(file, use)
-    projector = _projector(use.extras)
+    model = Dimensions(file, options)
+    adapters, eye = opened_besides(options)
     everything = model.n_layers + 1
     layers = everything if layers < 0 else min(layers, everything)
     first = max(0, model.n_layers - (layers - 1)) if layers else model.n_layers
@@ -90,73 +102,61 @@ def place(file: GGUFFile, use: Use, layers: int) -> Placement:
         if there(tensor):
             device.append(MemoryNeed(tensor.size))
         else:
-            host.append(_kept(tensor, model, use, output=not layers))
+            host.append(_kept(tensor, model, output=not layers))
     # An adapter's matrices lie beside those that they change, read and not mapped.
-    for tensor in (one for adapter in use.extras.adapters for one in adapter.tensors):
+    for tensor in (one for adapter in adapters for one in adapter.tensors):
         (device if there(tensor) else host).append(MemoryNeed(tensor.size))
     for layer, size in enumerate(model.kv()):
         (device if layer >= first else host).append(MemoryNeed(kv=size))
-    (device if layers else host).extend((MemoryNeed(compute=model.compute()), projector))
+    (device if layers else host).append(MemoryNeed(compute=model.compute()))
+    if eye is not None:  # weights, read and not mapped, and one image
+        image = image_compute(eye) + image_besides(eye)
+        (device if layers else host).append(MemoryNeed(eye.weight_bytes, compute=image))
     if layers:
         # Tied embeddings are there twice when the output is on a device.
         device.append(MemoryNeed(model.embedding_bytes if model.tied else 0))
-        host.append(MemoryNeed(compute=use.batch * model.width * 4))
-    if use.mmap:  # metadata lie in the mapping as well
+        host.append(MemoryNeed(compute=options.batch * model.width * 4))
+    if options.mmap:  # metadata lie in the mapping as well
         host.append(MemoryNeed(max(0, file.size - file.weight_bytes)))
     return Placement(layers, sum(host, MemoryNeed()), sum(device, MemoryNeed()))
 
 
-def _projector(extras: Extras) -> MemoryNeed:
-    """Weights, read and not mapped, and one image."""
-    file = extras.projector
-    if file is None:
-        return MemoryNeed()
-    return MemoryNeed(file.weight_bytes, compute=image_compute(file) + image_besides(file))
-
-
-def _kept(tensor: TensorInfo, model: Dimensions, use: Use, *, output: bool) -> MemoryNeed:
+def _kept(tensor: TensorInfo, model: Dimensions, *, output: bool) -> MemoryNeed:
     """Whether a tensor stays in main memory."""
     size = tensor.size
     tied = tensor.name == "token_embd.weight"  # once to look up, once rewritten as the output
     if tied and not output:
         return MemoryNeed(size)
     if model.takes(tensor):
-        if use.mmap and size >= RELEASED:
+        if model.options.mmap and size >= _RELEASED:
             return MemoryNeed(size)  # of the file's pages those stay that are looked up
     elif not model.rewrites(tensor):
         return MemoryNeed(size)
     if tied:
         return MemoryNeed(2 * size)
-    return MemoryNeed(2 * size, reclaimable=size) if use.mmap else MemoryNeed(size)
+    return MemoryNeed(2 * size, reclaimable=size) if model.options.mmap else MemoryNeed(size)
 
 
-def most_layers(file: GGUFFile, use: Use, free: int) -> Placement:
+def most_layers(file: GGUFFile, options: ModelOptions, free: int) -> Placement:
     """As many layers on a device as its free bytes hold, some of them left alone."""
     least, most = 0, n_layers(file) + 1
     while least < most:
         middle = (least + most + 1) // 2
-        if place(file, use, middle).device.total <= free * (1.0 - SPARE):
+        if place(file, options, middle).device.total <= free * (1.0 - _SPARE):
             least = middle
         else:
             most = middle - 1
-    return place(file, use, least)
+    return place(file, options, least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairUse:
-    """How a pair is to be opened. `context`: tokens, None for what the target was trained on;
-    `kernels`: whether localspec's CPU kernels may be used; `device_free`: bytes that the GPU has
-    left in memory of its own; `through_text`: whether a draft of another vocabulary may be used;
-    `remote`: whether the target's layers are on other machines, and the draft here."""
+    """How a pair is to be opened. `accelerated`: whether a GPU computes; `device_free`: bytes that
+    it has left in memory of its own."""
 
-    context: int | None = None
-    kv_type: str = "f16"
+    options: ModelOptions = field(default_factory=ModelOptions)
     accelerated: bool = False
-    kernels: bool = True
     device_free: int = 0
-    through_text: bool = True
-    remote: bool = False
-    extras: Extras = NO_EXTRAS
 
 
 ANY_USE = PairUse()
@@ -165,23 +165,22 @@ ANY_USE = PairUse()
 def memory_of_pair(
     target: GGUFFile, draft: GGUFFile, use: PairUse
 ) -> tuple[MemoryNeed, MemoryNeed]:
-    """In main memory; with `remote`, only the target's token embeddings stay."""
-    tokens = default_context(target, use.context or 0)
-    mine = Use(context=tokens, kv_type_k=use.kv_type, kv_type_v=use.kv_type, extras=use.extras)
-    layers = (-1 if use.remote else 0), 0
-    if use.device_free and not use.remote:
-        fit = layers_that_fit(target, draft, mine, use.device_free)
+    """In main memory. Of a target on other machines, only its token embeddings stay."""
+    options, drafts = use.options, _for_draft(target, draft, use.options)
+    layers = (-1 if options.rpc else 0), 0
+    if use.device_free and not options.rpc:
+        fit = layers_that_fit(target, draft, options, use.device_free)
         layers = fit.target, fit.draft
-    drafts = _drafts(target, draft, mine)
-    return place(target, mine, layers[0]).host, place(draft, drafts, layers[1]).host
+    return place(target, options, layers[0]).host, place(draft, drafts, layers[1]).host
 
 
-def _drafts(target: GGUFFile, draft: GGUFFile, use: Use) -> Use:
-    """How the draft is opened, as `localspec.loading.opening` does; `use` is of the target."""
+def _for_draft(target: GGUFFile, draft: GGUFFile, options: ModelOptions) -> ModelOptions:
+    """As `localspec.loading.opening` opens it."""
+    most = max(8, default_context(target, options.context))  # a file may claim less
     other = compare(VocabularyFacts(target), VocabularyFacts(draft), reads_all=True).different
-    whole = other is not None or draft.architecture in HEADS
-    most = use.context if whole else min(use.context, DraftModel.ROOM)
-    return replace(use, context=most, extras=use.extras.of_draft())
+    if other is None and draft.architecture not in HEADS:
+        most = min(most, DraftModel.ROOM)
+    return options.for_draft(most)
 
 
 def available() -> tuple[int, int]:
@@ -201,27 +200,27 @@ class Offload:
     need: int
 
 
-SMALL = 0.2
+_SMALL = 0.2
 """A draft below this share of a device's memory goes there as a whole: it runs several passes for
 each of the target's.
 """
 
 
-def layers_that_fit(target: GGUFFile, draft: GGUFFile | None, use: Use, free: int) -> Offload:
-    """Distribute a pair between main memory and one device with `free` bytes left. `use` is of the
-    target; its extras are of both."""
-    use = replace(use, context=default_context(target, use.context))
-    drafts = use if draft is None else _drafts(target, draft, use)
+def layers_that_fit(
+    target: GGUFFile, draft: GGUFFile | None, options: ModelOptions, free: int
+) -> Offload:
+    """Distribute a pair between main memory and one device with `free` bytes left."""
+    drafts = options if draft is None else _for_draft(target, draft, options)
     draft_need = place(draft, drafts, -1).device.total if draft is not None else 0
-    whole = place(target, use, -1).device.total
-    if whole + draft_need <= free * (1.0 - SPARE):
+    whole = place(target, options, -1).device.total
+    if whole + draft_need <= free * (1.0 - _SPARE):
         return Offload(-1, -1, True, whole + draft_need)
     draft_layers = 0
-    if draft is not None and draft_need <= free * SMALL:
+    if draft is not None and draft_need <= free * _SMALL:
         draft_layers, free = -1, free - draft_need
     else:
         draft_need = 0
-    placed = most_layers(target, use, free)
+    placed = most_layers(target, options, free)
     need = placed.device.total
     if draft is not None and draft_layers == 0 and placed.layers > n_layers(target):
         rest = most_layers(draft, drafts, free - need)
@@ -236,7 +235,7 @@ def require_remote_room(path: Path, options: ModelOptions, devices: Sequence[Dev
         file = read_gguf(path)
     except LocalspecError:
         return  # the reader knows less than llama.cpp
-    wanted = place(file, Use.of(options), options.gpu_layers).device.total
+    wanted = place(file, options, options.gpu_layers).device.total
     free = sum(device.free for device in devices)
     if wanted > free > 0:
         servers = sum(device.remote for device in devices)

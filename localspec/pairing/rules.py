@@ -86,9 +86,9 @@ def _no_model(what: str, problem: str) -> Check:
 
 def _checks(target: GGUFFile, draft: GGUFFile, use: PairUse) -> Iterator[Check]:
     mine, other = VocabularyFacts(target), VocabularyFacts(draft)
-    yield from _vocabulary(mine, other, use.through_text)
+    yield from _vocabulary(mine, other, use.options.cross_vocabulary != "off")
     yield _turns(mine, other)
-    yield _context(target, draft, use.context)
+    yield _context(target, draft, use.options.context)
     yield _smaller(target, draft)
     if target.architecture in RECURRENT:
         yield Check(
@@ -189,7 +189,7 @@ def _token(vocabulary: VocabularyFacts, token: int | None) -> str:
     return "none" if token is None else f"{token} ({vocabulary.text(token)})"
 
 
-def _context(target: GGUFFile, draft: GGUFFile, context: int | None) -> Check:
+def _context(target: GGUFFile, draft: GGUFFile, context: int) -> Check:
     rule = "context"
     mine, other = target.own_integer("context_length"), draft.own_integer("context_length")
     if mine is None or other is None:
@@ -253,11 +253,11 @@ def _family(target: GGUFFile, draft: GGUFFile) -> Check:
 def _memory(target: GGUFFile, draft: GGUFFile, use: PairUse) -> Check:
     rule = "memory"
     mine, other = memory_of_pair(target, draft, use)
-    tokens = default_context(target, use.context or 0)
+    tokens = default_context(target, use.options.context)
     free, whole = available()
     evidence = (
-        f"{gibibytes(mine.total)} and {gibibytes(other.total)} with {use.kv_type} caches for "
-        f"{tokens} tokens; "
+        f"{gibibytes(mine.total)} and {gibibytes(other.total)} with {use.options.kv_type_k} "
+        f"caches for {tokens} tokens; "
         f"{gibibytes(free)} of {gibibytes(whole)} are available"
         f"{', what fits on a device aside' if use.device_free else ''}"
     )

@@ -19,7 +19,7 @@ from localspec.doctor.checkup import (
     device_checks,
     measure_pair,
 )
-from localspec.gguf.dimensions import Use, n_layers
+from localspec.gguf.dimensions import n_layers
 from localspec.gguf.reader import read_gguf
 from localspec.llama import kernels
 from localspec.llama.devices import Device, devices
@@ -183,7 +183,7 @@ def _gpu(free: int) -> Device:
 
 
 def test_what_fits_on_a_device(target_path: Path, draft_path: Path) -> None:
-    target, draft, use = read_gguf(target_path), read_gguf(draft_path), Use(context=512)
+    target, draft, use = read_gguf(target_path), read_gguf(draft_path), ModelOptions(context=512)
     (check,) = device_checks(target, draft, use, [_gpu(GIB), *devices()])
     assert (check.verdict, check.next_step) == ("ok", None)
     assert "Everything fits" in check.evidence

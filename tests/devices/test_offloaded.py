@@ -20,7 +20,6 @@ import pytest
 import localspec
 from localspec import Cancelled, Drafting, Engine, ModelOptions, SamplingParams
 from localspec.decoding.sampling import Rows
-from localspec.gguf.dimensions import Use
 from localspec.gguf.reader import read_gguf
 from localspec.llama.context import Context
 from localspec.llama.devices import devices
@@ -170,7 +169,7 @@ def test_memory_on_the_device_is_foretold(
         finally:
             logger.removeHandler(said)
     [name] = [device.name for device in devices() if device.takes_layers][:1]
-    told = place(read_gguf(target_path), Use.of(options(layers)), layers).device.total / MIB
+    told = place(read_gguf(target_path), options(layers), layers).device.total / MIB
     print(f"{layers}: foretold {told:.1f} MiB, llama.cpp says {said.found[name]:.1f}")
     assert told == pytest.approx(said.found[name], rel=0.1)
 

@@ -18,7 +18,7 @@ from localspec.llama.options import ModelOptions as Options
 from localspec.pairing import auto, forecast
 from localspec.pairing.auto import Choice, choose, decide
 from localspec.pairing.forecast import ON_DEVICE, STOCK, Forecast, best, curve, with_experts
-from localspec.pairing.memory import PairUse
+from localspec.pairing.memory import MemoryNeed, PairUse, memory_of_pair
 from localspec.pairing.recommendations import Recommendation, of_target, store
 from localspec.pairing.rules import active_share, judge_files
 from tests.pairing.pairs import TOKENS, model
@@ -83,29 +83,31 @@ def test_nothing_fits(here: Path, target: Path) -> None:
 
 
 def test_another_vocabulary_will_do_if_nothing_better_is_here(here: Path, target: Path) -> None:
-    other = model(here / "other.gguf", width=128, tokens=(*TOKENS[:5], "x", *TOKENS[6:]))
+    tokens = (*TOKENS[:5], "x", *TOKENS[6:])
+    model(here / "crow.gguf", width=128, name="Crow", tokens=tokens)
+    assert decided(target).draft is None, "it is a stranger as well"
+    other = model(here / "other.gguf", width=128, tokens=tokens)
     assert decided(target).draft == other
     good = model(here / "good.gguf", width=128)
     assert decided(target).draft == good
 
 
-def test_a_stranger_of_another_vocabulary_is_not_taken(here: Path, target: Path) -> None:
-    model(here / "crow.gguf", width=128, name="Crow", tokens=(*TOKENS[:5], "x", *TOKENS[6:]))
-    assert decided(target).draft is None
-
-
 def test_what_would_not_fit_into_memory_is_not_taken(
     here: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model(here / "good.gguf", width=128)
+    good = model(here / "good.gguf", width=128)
+    need = sum(memory_of_pair(read_gguf(target), read_gguf(good), PairUse()), MemoryNeed())
     with monkeypatch.context() as patch:
+        patch.setattr("localspec.pairing.rules.available", lambda: (need.least - 1, 1 << 40))
+        assert decided(target).draft is None
+        assert decided(target, kv_type_k="q8_0", kv_type_v="q8_0").draft == good
         patch.setattr("localspec.pairing.rules.available", lambda: (1 << 20, 1 << 40))
         choice = decided(target)
         assert (choice.draft, choice.passing) == (None, True)
         assert "not enough memory for good.gguf" in choice.why
         assert choose(target, OPTIONS).passing
     # Not remembered: memory comes and goes.
-    assert choose(target, OPTIONS).draft == here / "good.gguf"
+    assert choose(target, OPTIONS).draft == good
 
 
 def test_measurements_count_more_than_forecasts(here: Path, target: Path) -> None:
@@ -178,7 +180,8 @@ def test_forecasts_are_better_for_relatives_and_smaller_models(tmp_path: Path) -
     def speed(*, remote: bool = False, **changed: Any) -> float:
         draft = read_gguf(model(tmp_path / "d.gguf", **{"width": 128} | changed))
         report = judge_files(target, draft)
-        found = forecast.forecast(target, draft, report, PairUse(remote=remote))
+        use = PairUse(options=Options(rpc=("far:1",) if remote else ()))
+        found = forecast.forecast(target, draft, report, use)
         return found.speed_up
 
     assert speed(remote=True) > speed() > speed(name="Crow") >= 1.0

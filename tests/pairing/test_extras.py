@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from localspec import ModelOptions
-from localspec.gguf.dimensions import Extras, Use, n_layers
+from localspec.gguf.dimensions import n_layers
 from localspec.gguf.projectors import image_besides, image_compute
 from localspec.gguf.reader import read_gguf
 from localspec.hub.local import local_models
@@ -26,6 +26,7 @@ from localspec.pairing.memory import (
     layers_that_fit,
     memory_of_pair,
     most_layers,
+    opened_besides,
     place,
 )
 from tests.pairing.pairs import model
@@ -46,8 +47,7 @@ def options(tmp_path: Path, target_path: Path) -> ModelOptions:
 
 @pytest.mark.skipif(not LINUX, reason="resident memory means something else elsewhere")
 def test_resident_memory_is_foretold_with_both(options: ModelOptions, target_path: Path) -> None:
-    use = Use.of(options)
-    need = place(read_gguf(target_path), use, 0).host
+    need = place(read_gguf(target_path), options, 0).host
     said = {"context": 512, "lora": str(options.adapters[0].path), "mmproj": str(options.mmproj)}
     measured = resident((target_path, said))
     assert need.total == pytest.approx(measured, rel=TOLERANCE), (
@@ -83,21 +83,20 @@ def test_what_an_image_takes_is_foretold_as_llama_cpp_reports_it(
 
 
 def test_they_lie_where_the_layers_do(options: ModelOptions, target_path: Path) -> None:
-    file, extras = read_gguf(target_path), Extras.of(options)
-    assert extras.projector is not None
-    (adapter,) = extras.adapters
-    seen = image_compute(extras.projector) + image_besides(extras.projector)
-    eye = extras.projector.weight_bytes + seen
+    file, without = read_gguf(target_path), ModelOptions(context=512)
+    (adapter,), projector = opened_besides(options)
+    assert projector is not None
+    eye = projector.weight_bytes + image_compute(projector) + image_besides(projector)
     for layers, on_device in ((0, 0.0), (2, 1 / n_layers(file)), (-1, 1.0)):
-        bare = place(file, Use(context=512), layers)
-        full = place(file, Use(context=512, extras=extras), layers)
+        bare = place(file, without, layers)
+        full = place(file, options, layers)
         taken = round(adapter.weight_bytes * on_device) + (eye if layers else 0)
         assert full.device.total - bare.device.total == taken
         rest = adapter.weight_bytes + eye - taken
         assert full.host.total - bare.host.total == rest
         assert full.host.reclaimable == bare.host.reclaimable, "they are read, and not mapped"
-    whole = place(file, Use(context=512), -1).device.total
-    fit = most_layers(file, Use(context=512, extras=extras), int(1.2 * whole))
+    whole = place(file, without, -1).device.total
+    fit = most_layers(file, options, int(1.2 * whole))
     assert fit.layers <= n_layers(file), "with them the device is too small"
 
 
@@ -107,18 +106,18 @@ def test_each_of_a_pair_has_its_own(
     target, draft = read_gguf(target_path), read_gguf(draft_path)
     own = lora(tmp_path / "draft-lora.gguf", draft_path, rank=64)
     both = ModelOptions(context=512, lora=options.lora, mmproj=options.mmproj, lora_draft=str(own))
-    extras = Extras.of(both)
-    bare = memory_of_pair(target, draft, PairUse(context=512))
-    mine, other = memory_of_pair(target, draft, PairUse(context=512, extras=extras))
-    assert other.total - bare[1].total == read_gguf(own).weight_bytes
-    assert mine.total - bare[0].total > 40 * MIB
-    use = Use.of(both)
-    needs = [place(target, use, -1), place(draft, Use(context=512, extras=extras.of_draft()), -1)]
-    fit = layers_that_fit(target, draft, use, 1 << 40)
+    bare, full = (PairUse(options=one) for one in (ModelOptions(context=512), both))
+    alone = memory_of_pair(target, draft, bare)
+    mine, other = memory_of_pair(target, draft, full)
+    assert other.total - alone[1].total == read_gguf(own).weight_bytes
+    assert mine.total - alone[0].total > 40 * MIB
+    needs = [place(target, both, -1), place(draft, both.for_draft(512), -1)]
+    fit = layers_that_fit(target, draft, both, 1 << 40)
     assert fit.need == sum((each.device for each in needs), MemoryNeed()).total
-    device = PairUse(context=512, device_free=1 << 40)
-    on_device = memory_of_pair(target, draft, replace(device, extras=extras))
-    assert on_device == memory_of_pair(target, draft, device), "none stays here"
+    on_device = [
+        memory_of_pair(target, draft, replace(use, device_free=1 << 40)) for use in (bare, full)
+    ]
+    assert on_device[0] == on_device[1], "none stays here"
 
 
 def test_auto_sees_that_a_projector_leaves_no_room(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import localspec
-from localspec.gguf.dimensions import Dimensions, Use, n_layers
+from localspec.gguf.dimensions import Dimensions, n_layers
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.llama.context import Context
@@ -70,8 +70,8 @@ def resident(*wanted: tuple[Path, dict[str, Any]]) -> int:
 
 
 def foretold(path: Path, options: dict[str, Any]) -> MemoryNeed:
-    how = options | {"kernels": options.get("kernels") != "off" and status().in_use}
-    return place(read_gguf(path), Use(**how), 0).host
+    how = options | ({} if status().in_use else {"kernels": "off"})
+    return place(read_gguf(path), ModelOptions(**how), 0).host
 
 
 @pytest.mark.skipif(not LINUX, reason="resident memory means something else elsewhere")
@@ -158,15 +158,12 @@ def test_the_buffers_of_a_pass_are_foretold_roughly(
     defaults: dict[str, Any] = {"dim": 256, "heads": 4, "ff": 1024, "layers": 2}
     path = tiny_llama(tmp_path / "a.gguf", **defaults | shape)
     found = _set_aside(path, caplog, **options)
-    told = dict(options)
-    if told.pop("flash_attention", "auto") == "off":
-        told["flash_attention"] = False
-    need = Dimensions(read_gguf(path), Use(**told)).compute()
+    need = Dimensions(read_gguf(path), ModelOptions(**options)).compute()
     assert need / MIB == pytest.approx(found["compute"], rel=0.15)
 
 
 def test_a_model_without_output_of_its_own_has_it_twice_on_a_device(draft_path: Path) -> None:
-    file, use = read_gguf(draft_path), Use(context=512)
+    file, use = read_gguf(draft_path), ModelOptions(context=512)
     assert place(file, use, 0).device == MemoryNeed()
     everything = place(file, use, -1)
     assert everything.layers == n_layers(file) + 1
@@ -176,7 +173,7 @@ def test_a_model_without_output_of_its_own_has_it_twice_on_a_device(draft_path: 
 
 
 def test_as_many_layers_as_fit(target_path: Path) -> None:
-    file, use = read_gguf(target_path), Use(context=512)
+    file, use = read_gguf(target_path), ModelOptions(context=512)
     whole = place(file, use, -1).device.total
     assert most_layers(file, use, 2 * whole).layers == n_layers(file) + 1
     assert most_layers(file, use, 0).layers == 0
@@ -204,7 +201,10 @@ def _latent(path: Path) -> GGUFFile:
 
 
 def test_latent_attention_keeps_one_vector_per_token(tmp_path: Path) -> None:
-    assert place(_latent(tmp_path / "a.gguf"), Use(context=256), 0).host.kv == 2 * 256 * 576 * 2
+    assert (
+        place(_latent(tmp_path / "a.gguf"), ModelOptions(context=256), 0).host.kv
+        == 2 * 256 * 576 * 2
+    )
 
 
 def test_absurd_metadata_give_a_number_all_the_same(tmp_path: Path) -> None:
@@ -214,26 +214,31 @@ def test_absurd_metadata_give_a_number_all_the_same(tmp_path: Path) -> None:
         at = data.index(f"llama.{name}".encode()) + len(f"llama.{name}") + 4
         data = data[:at] + b"\xff\xff\xff\xff" + data[at + 4 :]
     path.write_bytes(data)
-    assert place(read_gguf(path), Use(), 0).host.total > 0
-    assert most_layers(read_gguf(path), Use(), 1 << 60).layers >= 0
+    assert place(read_gguf(path), ModelOptions(), 0).host.total > 0
+    assert most_layers(read_gguf(path), ModelOptions(), 1 << 60).layers >= 0
 
 
 def test_a_draft_model_holds_the_latest_of_a_long_text(
     tmp_path: Path, target_path: Path, draft_path: Path
 ) -> None:
-    use, target = PairUse(context=8192), read_gguf(target_path)
+    use, target = PairUse(options=ModelOptions(context=8192)), read_gguf(target_path)
     with localspec.load(target_path, draft=draft_path, context=8192) as engine:
         held = engine._seats.contexts[1].capacity
     other = read_gguf(model(tmp_path / "other.gguf"))
     for draft, tokens in ((read_gguf(draft_path), held), (other, 8192)):  # whose tokens are others
-        assert memory_of_pair(target, draft, use)[1] == place(draft, Use(context=tokens), 0).host
+        assert (
+            memory_of_pair(target, draft, use)[1]
+            == place(draft, ModelOptions(context=tokens), 0).host
+        )
     assert held == 2176
 
 
 def test_of_a_target_on_other_machines_little_stays(target_path: Path, draft_path: Path) -> None:
     target, draft = read_gguf(target_path), read_gguf(draft_path)
-    here, other = memory_of_pair(target, draft, PairUse(context=1024))
-    rest, same = memory_of_pair(target, draft, PairUse(context=1024, remote=True))
+    here, other = memory_of_pair(target, draft, PairUse(options=ModelOptions(context=1024)))
+    rest, same = memory_of_pair(
+        target, draft, PairUse(options=ModelOptions(context=1024, rpc=("far:1",)))
+    )
     assert same == other, "the draft model stays here"
     assert (rest.kv, here.kv > 0) == (0, True)
     embeddings = next(t.size for t in target.tensors if t.name == "token_embd.weight")

@@ -44,9 +44,9 @@ def pair(tmp_path: Path) -> Callable[..., PairVerdict]:
 
     def judged(*, target: dict[str, Any] | None = None, **draft: Any) -> PairVerdict:
         mine = model(tmp_path / "target.gguf", width=256, **(target or {}))
-        use = PairUse(
-            context=draft.pop("judged_with", None), through_text=draft.pop("through_text", False)
-        )
+        context = draft.pop("judged_with", 0)
+        crosses = "auto" if draft.pop("through_text", False) else "off"
+        use = PairUse(options=ModelOptions(context=context, cross_vocabulary=crosses))
         return judge(mine, model(tmp_path / "draft.gguf", **draft), use)
 
     return judged

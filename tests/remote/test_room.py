@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from localspec import ModelOptions, NativeError
-from localspec.gguf.dimensions import Use
 from localspec.gguf.reader import read_gguf
 from localspec.llama.devices import Device
 from localspec.pairing.memory import place, require_remote_room
@@ -20,7 +19,7 @@ def device(free: int, *, remote: bool = True) -> Device:
 
 
 def test_layers_that_do_not_fit_are_not_sent(target_path: Path) -> None:
-    need = place(read_gguf(target_path), Use(context=1024), -1).device.total
+    need = place(read_gguf(target_path), OPTIONS, -1).device.total
     require_remote_room(target_path, OPTIONS, [device(need // 2), device(need // 2 + 1)])
     with pytest.raises(NativeError, match=r"\(1 of 2 devices are on RPC servers\). Add a server"):
         require_remote_room(
