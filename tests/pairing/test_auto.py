@@ -179,10 +179,8 @@ def test_forecasts_are_better_for_relatives_and_smaller_models(tmp_path: Path) -
 
     def speed(*, remote: bool = False, **changed: Any) -> float:
         draft = read_gguf(model(tmp_path / "d.gguf", **{"width": 128} | changed))
-        report = judge_files(target, draft)
         use = PairUse(options=Options(rpc=("far:1",) if remote else ()))
-        found = forecast.forecast(target, draft, report, use)
-        return found.speed_up
+        return forecast.forecast(target, draft, judge_files(target, draft), use).speed_up
 
     assert speed(remote=True) > speed() > speed(name="Crow") >= 1.0
     assert speed() > speed(width=256)

@@ -112,12 +112,11 @@ def test_each_of_a_pair_has_its_own(
     assert other.total - alone[1].total == read_gguf(own).weight_bytes
     assert mine.total - alone[0].total > 40 * MIB
     needs = [place(target, both, -1), place(draft, both.for_draft(512), -1)]
-    fit = layers_that_fit(target, draft, both, 1 << 40)
+    large = 1 << 40
+    fit = layers_that_fit(target, draft, both, large)
     assert fit.need == sum((each.device for each in needs), MemoryNeed()).total
-    on_device = [
-        memory_of_pair(target, draft, replace(use, device_free=1 << 40)) for use in (bare, full)
-    ]
-    assert on_device[0] == on_device[1], "none stays here"
+    kept = [memory_of_pair(target, draft, replace(use, device_free=large)) for use in (bare, full)]
+    assert kept[0] == kept[1], "none stays here"
 
 
 def test_auto_sees_that_a_projector_leaves_no_room(
