@@ -91,8 +91,11 @@ class HistoryFile:
             self._disconnect()
             if self._closed:
                 return
-            if not self._opened(mend=True):
-                self._opened(mend=False)
+            try:
+                self._connect()
+            except _ERRORS as error:
+                self._disconnect()
+                self._mended(error)
 
     def close(self) -> None:
         """Write what still can be written, and close the file."""
@@ -218,17 +221,6 @@ class HistoryFile:
                     return True
         return False
 
-    def _opened(self, *, mend: bool) -> bool:
-        """False if the file was damaged and replaced."""
-        try:
-            self._connect()
-        except _ERRORS as error:
-            self._disconnect()
-            if mend:
-                return not self._mend(error)
-            self._note(error)
-        return True
-
     def _connect(self) -> None:
         path = self.path
         try:
@@ -298,33 +290,30 @@ class HistoryFile:
             raise error
         with self._writing, self._reading:
             if self._identity == identity:
-                if not self._mend(error):
-                    return False
-                self._open()
+                return self._mended(error)
             return self._reader is not None
 
-    def _mend(self, error: Exception) -> bool:
-        """Replace a damaged file; other errors become `trouble`, and False is returned."""
+    def _mended(self, error: Exception) -> bool:
+        """Replace a damaged file by one that has what could be read of it, and open that; whether
+        it is open. Other errors become `trouble`."""
         if kind_of(error, self.path) != CORRUPT or not self._repairs:
             self._note(error)
             return False
         self._disconnect()
         try:
             with repair.exclusively(self.path, self._patience):
-                if _identity_of(self.path) == self._identity:  # else another process was first
-                    self._replace()
+                damaged = _identity_of(self.path) == self._identity
+                aside = repair.set_aside(self.path) if damaged else None
+                self._connect()
+                if aside is not None and self._writer is not None:  # no other process was first
+                    self._fill(self._writer, aside)
         except _ERRORS as failure:
+            self._disconnect()
             self._note(failure)
-            return False
-        return True
+        return self._reader is not None
 
-    def _replace(self) -> None:
-        """Rename the damaged file, and fill a new one from it."""
-        aside = repair.set_aside(self.path)
-        self._connect()
-        assert self._writer is not None
-        saved = repair.salvage(aside, self._writer, self._patience)
-        self._disconnect()
+    def _fill(self, writer: Statements, aside: Path) -> None:
+        saved = repair.salvage(aside, writer, self._patience)
         self.notices.append(
             f"The history was damaged. The file is kept as {aside}, and a new one was started "
             + (f"with the {saved:,} messages that could be read." if saved else "without it.")
