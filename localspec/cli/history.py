@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,7 +36,7 @@ Examples:
 _MOST = 50
 """Conversations that are shown."""
 _ID, _TITLE = 8, 24
-"""Characters of an id that are shown, and of a title beside a text."""
+"""Characters of an id that are shown, and on a terminal of a title beside a text."""
 history = typer.Typer(
     name="history",
     cls=help_text.Group,
@@ -102,10 +103,9 @@ def list_(context: typer.Context) -> int:
         )
         for number, each in enumerate(found, start=1)
     ]
-    right, spare = ("#", "MESSAGES"), ("MODEL", "MESSAGES")
     console.result(
         {"total": total, "conversations": [asdict(each) for each in found]},
-        table(header, rows, right=right, spare=spare, cut="TITLE"),
+        table(header, rows, right=("#", "MESSAGES"), spare=("MODEL", "MESSAGES"), cut="TITLE"),
     )
     if total > len(found) and not console.json:
         console.notice(f"{total - len(found):,} more are not shown; --limit N shows more.")
@@ -132,7 +132,7 @@ def search(context: typer.Context, query: Query) -> int:
             each["conversation"][:_ID],
             _when(each["updated"]),
             each["role"] or "title",
-            shortened(_plain(each["title"]), _TITLE),
+            shortened(_plain(each["title"]), _TITLE if sys.stdout.isatty() else sys.maxsize),
             _plain(each["snippet"]),
         )
         for each in records

@@ -88,6 +88,12 @@ def test_search(cli: Cli, filled: list[Conversation]) -> None:
     assert found[0]["snippet"] == "And the carpenter"
 
 
+def test_a_program_reads_the_titles_of_hits_whole(cli: Cli) -> None:
+    store([conversation_of("Where do all the foxes of this wood sleep", "In a den.")])
+    (line,) = cli("history", "search", "den").out.splitlines()[2:]
+    assert line.endswith("Where do all the foxes of this wood sleep   In a den.")
+
+
 def test_show(cli: Cli, filled: list[Conversation]) -> None:
     for id in ("3", "1" * 9, FOX, FOX.upper()):
         assert cli("history", "show", id).out == to_markdown(filled[2]).replace("\x1b", "\ufffd")
