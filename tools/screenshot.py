@@ -22,7 +22,7 @@ from localspec.bench.scale import scaled_pair
 from localspec.llama.options import ModelOptions
 from localspec.loading.beside import measure_stock
 from localspec.tui.app import ChatApp
-from localspec.tui.session.events import PairReference
+from localspec.tui.session.background_engine import PairReference
 
 PROMPTS = (
     "Write a Python function that adds two numbers. Only code.",

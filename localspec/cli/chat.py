@@ -70,7 +70,7 @@ def _shown(console: Console, params: dict[str, Any]) -> int:
     from localspec.cli.request import read_opening, read_text
     from localspec.tui.app import ChatApp
     from localspec.tui.session import session_conversation
-    from localspec.tui.session.events import PairReference
+    from localspec.tui.session.background_engine import PairReference
     from localspec.tui.terminal import log_file, running_in_terminal
 
     opening = read_opening(params)

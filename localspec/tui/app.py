@@ -5,38 +5,34 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual import on, work
+from textual import on
 from textual.app import ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer, Static, TextArea
 
-from localspec.chat.conversation import Attachment
-from localspec.errors import Cancelled, LocalspecError, UsageError
+from localspec.errors import Cancelled, UsageError
 from localspec.history.writer import HistoryWriter
 from localspec.hub.packages import default_reference
 from localspec.paths import history_file
 from localspec.tui import preferences
-from localspec.tui.control import message_actions, switches
-from localspec.tui.control.command_actions import CommandActions
+from localspec.tui.control.actions import Actions
 from localspec.tui.control.conversation_display import ConversationDisplay
-from localspec.tui.control.conversation_list import ConversationList
 from localspec.tui.control.host import HEIGHTS, WIDTHS, Host
 from localspec.tui.rendering.message_lines import prepare
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.session import commands
-from localspec.tui.session.background_engine import BackgroundEngine, Loader
-from localspec.tui.session.conversing import TITLE, Conversing
-from localspec.tui.session.events import Event, Opened, PairReference
+from localspec.tui.session.background_engine import BackgroundEngine, Loader, PairReference
+from localspec.tui.session.conversing import Conversing, Rest
 from localspec.tui.session.session_conversation import KeptSession, kept
 from localspec.tui.widgets.composer import Composer
-from localspec.tui.widgets.figures_panel import FiguresPanel, StatusLine
+from localspec.tui.widgets.figures_panel import FiguresPanel
 from localspec.tui.widgets.prompt_input import PromptInput
 from localspec.tui.widgets.sidebar import Sidebar
 from localspec.tui.widgets.transcript import Transcript
@@ -105,10 +101,9 @@ class ChatApp(Host):
         self.offline = offline
         told = partial(self.call_later, self.tell, error=True)  # in the writer's thread
         self.store = HistoryWriter(_history, on_trouble=told)
-        self.conversation_list = ConversationList(self)
-        self.conversation_display = ConversationDisplay(self, self.conversation_list)
+        self.conversation_display = ConversationDisplay(self)
         self.engine = BackgroundEngine(
-            partial(self.call_later, self._engine_event),
+            self.call_later,
             options=options,
             drafting=drafting,
             offline=offline,
@@ -123,19 +118,21 @@ class ChatApp(Host):
             self.store,
             self.engine,
             session.begun(begun) if session else begun,
+            learns=self.preferences.learn,
+            records=self.preferences.record,
         )
-        self._commands = CommandActions(self, self.conversation_list, self.conversation_display)
+        self._actions = Actions(self, self.conversation_display)
         self._interrupted = -TWICE
 
     def compose(self) -> ComposeResult:
         yield Static(id="title", markup=False)
         with Horizontal(id="body"):
-            yield Sidebar(self.conversation_list, id="sidebar")
+            yield Sidebar(self.store, id="sidebar")
             with Vertical(id="middle"):
                 yield Transcript(id="transcript")
                 yield Static(id="legend", markup=False)
-                yield StatusLine(id="status")
-                yield Composer(self._commands.completers, id="composer")
+                yield Static(id="status", markup=False)
+                yield Composer(self._actions.completers, id="composer")
             yield FiguresPanel(id="figures")
         yield Footer(compact=True, show_command_palette=False)
 
@@ -144,28 +141,28 @@ class ChatApp(Host):
         self.theme = stored.theme if stored.theme in self.available_themes else _first_theme()
         self.restore_panels()
         self.transcript.tokens, self.transcript.rejected = stored.tokens, stored.rejected
-        switches.follow(self)
         self.prompt.focus()
         _follow_stops(self._driver)
         # Textual enters an empty screen again, and paints only what changes.
         self.app_resume_signal.subscribe(self, lambda _: self.refresh())
+        self.watch(self.sidebar, "newest", self.conversation_display.welcome, init=False)
         self.conversation_display.show_conversation()
+        pair = PairReference(stored.model or default_reference(), stored.draft or "auto")
         # Before a message can be sent, which would find no model.
-        self.engine.open(
-            self._pair or PairReference(stored.model or default_reference(), stored.draft or "auto")
-        )
-        self.conversation_display.working("opening the model")
+        self.attempt(partial(self.open, self._pair or pair, chosen=False))
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
         """After the first paint: what could delay it."""
+        if not self.is_running:  # left meanwhile; Textual has stopped the workers that there were
+            return
         if not gc.isenabled():  # see `localspec.cli.chat`
             gc.freeze()
             gc.enable()
         for notice in self._notices:
             self.tell(notice)
         self.engine.start()
-        self.conversation_list.open(self._kept, resume=self._resume)
+        self.attempt(partial(self.open_history, self._kept, resume=self._resume))
         # While the model loads; at once it would hold up the first paint.
         self.set_timer(PREPARE_AFTER, self._prepare)
 
@@ -184,17 +181,6 @@ class ChatApp(Host):
                 "written. Make room for it, or make it writable."
             )
 
-    # From the engine's thread
-
-    def _engine_event(self, event: Event) -> None:
-        self.conversing.on_event(event)
-        # Only what could be opened is worth opening next time.
-        if isinstance(event, Opened) and event.pair == self.chosen:
-            self.preferences.model, self.preferences.draft = event.pair.model, event.pair.draft
-            self.save_preferences()
-        elif getattr(event, "message", None) == TITLE:
-            self.conversation_list.list()
-
     # From the input
 
     @on(PromptInput.Sent)
@@ -208,39 +194,42 @@ class ChatApp(Host):
             return
         if command is not None:
             self.prompt.accepted(text)
-            self._commands.run(*command)
+            self._actions.run(*command)
             return
         self.attempt(partial(self._send_now, text))
 
-    def _send_now(self, text: str) -> None:
+    def _send_now(self, text: str) -> Rest:
         self.conversing.require_idle()
         self.prompt.accepted(text)
-        self.send(text[1:] if text.startswith("//") else text, *self.composer.taken())
-
-    @work(group="send")
-    async def send(
-        self, text: str, attached: Sequence[Attachment], instead_of: str | None = None
-    ) -> None:
-        try:
-            await self.conversing.send(text, attached, instead_of=instead_of)
-        except LocalspecError as error:
-            # Sent in the same moment as another one: it was too early to know.
-            self.tell(str(error), error=True)
-            if not self.prompt.text:
-                self.prompt.put(text)
-        self.conversation_list.list()
+        text = text[1:] if text.startswith("//") else text
+        attached, instead_of = self.composer.taken()
+        return self.conversing.send(text, attached, instead_of=instead_of)
 
     @on(PromptInput.Resume)
     def _resume_last(self) -> None:
-        newest = self.conversation_list.newest
+        newest = self.sidebar.newest
         if newest is not None:
-            self.conversation_list.take(newest.id, None)
+            self.take(newest.id)
+
+    # From the list
+
+    @on(Sidebar.Chosen)
+    def _chosen(self, event: Sidebar.Chosen) -> None:
+        self.take(event.conversation, event.message)
+
+    @on(Sidebar.Delete)
+    def _delete(self, event: Sidebar.Delete) -> None:
+        self.attempt(partial(self.delete, event.conversation))
+
+    @on(Sidebar.Leave)
+    def _leave(self) -> None:
+        self.uncover()
 
     # From the conversation
 
     @on(Transcript.Act)
     def _act(self, event: Transcript.Act) -> None:
-        self.attempt(partial(message_actions.run, self, event.action, event.message))
+        self.attempt(partial(self._actions.act, event.action, event.message))
 
     @on(Transcript.Resized)
     def _resized(self) -> None:
@@ -281,7 +270,7 @@ class ChatApp(Host):
         self.show(self.new_conversation())
 
     def action_command(self, name: str) -> None:
-        self._commands.run(commands.BY_NAME[name], "")
+        self._actions.run(commands.BY_NAME[name], "")
 
     def action_tokens(self) -> None:
         """Cycle: Markdown, tokens, tokens with rejected ones."""
@@ -299,7 +288,7 @@ class ChatApp(Host):
         self.toggle(Sidebar)
         if self.sidebar.display:
             self.sidebar.focus_list()
-            self.conversation_list.list()  # other chats write, too
+            self.sidebar.list()  # other chats write, too
 
     def action_search(self) -> None:
         if not self.sidebar.display:
@@ -307,8 +296,7 @@ class ChatApp(Host):
         self.sidebar.action_search()
 
     def action_keys(self) -> None:
-        from localspec.tui.screens.dialogs import ReadingScreen
-        from localspec.tui.screens.keys import keys_of
+        from localspec.tui.screens.dialogs import ReadingScreen, keys_of
 
         self.push_screen(ReadingScreen(*keys_of(self.screen, self.get_key_display)))
 
@@ -322,7 +310,7 @@ class ChatApp(Host):
         yield from super().get_system_commands(screen)
         for command in commands.COMMANDS:
             yield SystemCommand(
-                f"/{command.name}", command.about, partial(self._commands.begin, command)
+                f"/{command.name}", command.about, partial(self._actions.begin, command)
             )
 
 

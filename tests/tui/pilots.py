@@ -16,7 +16,7 @@ from textual.widgets import OptionList
 from localspec.chat.conversation import ASSISTANT, Message
 from localspec.tui.app import ChatApp
 from localspec.tui.screens.dialogs import QuestionScreen
-from localspec.tui.session.events import PairReference
+from localspec.tui.session.background_engine import PairReference
 from tests.tui.scripted import Hold, Says, Scripted
 
 PATIENCE = 6_000

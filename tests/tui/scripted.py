@@ -23,7 +23,7 @@ from localspec.decoding.tree import TokenTree
 from localspec.errors import Cancelled
 from localspec.prompting.detokenizer import Detokenizer
 from localspec.scheduling.task import Task
-from localspec.tui.session.events import PairReference
+from localspec.tui.session.background_engine import PairReference
 
 PLAIN = 0.05
 """Seconds of a plain pass."""

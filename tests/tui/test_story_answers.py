@@ -9,7 +9,7 @@ from textual import events
 
 from localspec.chat.conversation import COMPLETE, STOPPED
 from localspec.history.history import History
-from localspec.tui.session.events import PairReference
+from localspec.tui.session.background_engine import PairReference
 from tests.tui.pilots import answering, chat
 from tests.tui.scripted import Hold, Scripted
 
@@ -32,6 +32,8 @@ async def test_a_message_sent_before_the_model_is_open_waits_for_it() -> None:
         await shown.until(lambda: loading.reached)
         await shown.send("early", answered=False)
         await shown.until(lambda: "waiting for the model" in shown.text)
+        await shown.press("f2")
+        await shown.hears("The answer has not begun. Its figures come with its first tokens.")
         loading.release()
         await shown.answered()
         assert shown.said == ["early", "At last."]

@@ -81,3 +81,23 @@ async def test_why_explains_the_last_answer() -> None:
             await shown.until(lambda: "wrote 14 tokens" in shown.text)
             await shown.press("escape")
             assert not isinstance(shown.app.screen, ReadingScreen)
+
+
+async def test_why_during_an_answer_tells_what_is_known() -> None:
+    reading, writing = Hold(), Hold()
+    async with chat(Scripted("One.", Says(TEXT, {0: reading, 2: writing}))) as shown:
+        await shown.send("first")
+        await shown.send("letters", answered=False)
+        await shown.until(lambda: reading.reached)
+        await shown.press("f2")
+        await shown.until(lambda: isinstance(shown.app.screen, ReadingScreen))
+        assert "There are no figures yet" in shown.app.screen.query_one(Markdown).source
+        await shown.press("escape")
+        reading.release()
+        await shown.until(lambda: writing.reached and "echo" in shown.answer.content)
+        await shown.press("f2")
+        await shown.until(lambda: isinstance(shown.app.screen, ReadingScreen))
+        assert "**tale** wrote 5 tokens at" in shown.app.screen.query_one(Markdown).source
+        await shown.press("escape")
+        writing.release()
+        await shown.answered()

@@ -13,7 +13,7 @@ from localspec.distill.recording import likeliest
 from localspec.distill.trace import Trace
 from localspec.retrieval import manifest
 from localspec.tui.app import ChatApp
-from localspec.tui.session.events import PairReference
+from localspec.tui.session.background_engine import PairReference
 from tests.tui.pilots import chat
 from tests.tui.scripted import Scripted
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from textual import events
 from textual.command import CommandPalette
 from textual.screen import ModalScreen
 from textual.widgets import OptionList
 
-from localspec.tui.screens.dialogs import ReadingScreen
+from localspec.tui.screens.dialogs import QuestionScreen, ReadingScreen
 from localspec.tui.screens.settings_screen import SettingsScreen
 from localspec.tui.widgets.composer import Completions
 from tests.tui.pilots import Chat, answering, chat, option_texts
@@ -86,6 +87,18 @@ async def test_the_keys_that_apply_where_the_focus_is() -> None:
             assert not any(f" {other} " in shown.text for other in others), place
             await shown.press("escape")
             await shown.until(lambda: not isinstance(shown.app.screen, ReadingScreen))
+
+
+async def test_a_key_pressed_twice_in_a_dialog_counts_once() -> None:
+    async with chat() as shown:
+        await shown.send("hello")
+        await shown.command("/delete")
+        await shown.until(lambda: isinstance(shown.app.screen, QuestionScreen))
+        for _ in range(2):
+            shown.app.post_message(events.Key("enter", "\r"))
+        await shown.until(lambda: not isinstance(shown.app.screen, QuestionScreen))
+        await shown.send("again")
+        assert len(shown.said) == 4
 
 
 async def test_ctrl_c_closes_a_dialog_and_then_stops() -> None:

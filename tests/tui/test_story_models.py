@@ -19,7 +19,7 @@ from localspec.pairing.rules import FAIL, WARN, Check, PairVerdict
 from localspec.tui.app import ChatApp
 from localspec.tui.screens.download_screen import DownloadScreen
 from localspec.tui.screens.model_picker import ModelPicker
-from localspec.tui.session.events import PairReference
+from localspec.tui.session.background_engine import PairReference
 from tests.tui.models import a_model, lynx
 from tests.tui.pilots import Chat, chat, option_texts
 from tests.tui.scripted import Hold, Scripted

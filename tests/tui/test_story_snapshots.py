@@ -20,7 +20,7 @@ from localspec.tui.app import ChatApp
 from localspec.tui.rendering import message_lines
 from localspec.tui.screens.dialogs import ReadingScreen
 from localspec.tui.screens.model_picker import ModelPicker
-from localspec.tui.session.events import PairReference
+from localspec.tui.session.background_engine import PairReference
 from localspec.tui.widgets import sidebar
 from tests.tui.models import a_model, lynx
 from tests.tui.pilots import Chat

@@ -15,12 +15,11 @@ from localspec.chat.conversation import Conversation, Message
 from localspec.chat.figures import Figures, Totals
 from localspec.paths import EMBEDDED_TARGET, embedded
 from localspec.text import gibibytes, harmless
-from localspec.tui.control.conversation_list import ConversationList
 from localspec.tui.control.host import Host
 from localspec.tui.rendering.message_lines import legend
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.widgets import sidebar
-from localspec.tui.widgets.figures_panel import FiguresPanel, StatusLine
+from localspec.tui.widgets.figures_panel import FiguresPanel, status_text
 
 SHARE = 0.015
 """Cost of a redraw ÷ the pause after it, of one core."""
@@ -71,11 +70,9 @@ class ConversationDisplay:
     """Follows the conversation and the running answer. `doing`: what takes time now, in words; None
     if nothing does; `resident`: bytes of memory of this process."""
 
-    def __init__(self, host: Host, conversation_list: ConversationList) -> None:
+    def __init__(self, host: Host) -> None:
         self.doing: str | None = None
         self._host = host
-        self._conversation_list = conversation_list
-        conversation_list.on_listed = self.welcome
         self._budget = RedrawBudget()
         self._timer: Timer | None = None
         self._totals = Totals()
@@ -106,13 +103,13 @@ class ConversationDisplay:
 
     def message_changed(self, message: Message) -> None:
         conversing = self._host.conversing
-        running = conversing.running
-        rejected = None
-        if running is not None and running.message is message and running.answer is not None:
-            rejected = running.answer.provenance.rejected
-        self._host.transcript.update_message(
-            message, note=conversing.notes.get(message.id), rejected=rejected
-        )
+        running, rejected = conversing.running, None
+        if running is not None and running.message is message:
+            rejected = running.provenance.rejected
+        note = conversing.notes.get(message.id)
+        self._host.transcript.update_message(message, note=note, rejected=rejected)
+        if note is not None:
+            self.figures()
 
     def working(self, doing: str | None) -> None:
         self.doing = doing
@@ -122,8 +119,10 @@ class ConversationDisplay:
     def answering(self, begins: bool) -> None:
         # Each blink of the cursor would be paid by the model.
         self._host.prompt.cursor_blink = not begins
+        self._host.sidebar.list()
         if begins:
             self._figured = 0.0
+            self.figures()
             if self._timer is None:
                 self._timer = self._host.set_timer(self._budget.start(), self._tick)
             return
@@ -134,28 +133,25 @@ class ConversationDisplay:
         self._add_up()
         self.legend()
         self.figures()
-        self._conversation_list.list()
 
-    def overflowed(self, conversation: Conversation, error: str) -> None:
+    async def overflowed(self, conversation: Conversation, error: str) -> None:
         conversing = self._host.conversing
-        answers = [
-            ("drop", "Go on without the oldest turns"),
-            ("anew", "Begin a new conversation with this message"),
-            ("leave", "Leave it as it is"),
-        ]
-
-        def answered(answer: str) -> None:
-            if answer == "drop":
-                if conversing.conversation is not conversation:
-                    self._host.show(conversation)
-                conversing.drop_oldest()
-            elif answer == "anew":
-                last = conversation.path()[-1]
-                self._host.show(self._host.new_conversation())
-                self._host.send(last.content, last.attachments)
-
-        text = f"The conversation has outgrown the context. {error}"
-        self._host.ask(text, answers, answered)
+        answer = await self._host.ask(
+            f"The conversation has outgrown the context. {error}",
+            {
+                "drop": "Go on without the oldest turns",
+                "anew": "Begin a new conversation with this message",
+                "leave": "Leave it as it is",
+            },
+        )
+        if answer == "drop":
+            if conversing.conversation is not conversation:
+                self._host.show(conversation)
+            await conversing.drop_oldest()
+        elif answer == "anew":
+            last = conversation.path()[-1]
+            self._host.show(self._host.new_conversation())
+            await conversing.send(last.content, last.attachments)
 
     def tell(self, text: str, *, error: bool = False) -> None:
         self._host.tell(text, error=error)
@@ -187,19 +183,21 @@ class ConversationDisplay:
             panel.show(shown, totals, self._host.conversing.opened, memory=memory)
 
     def _status(self, shown: Figures, *, live: bool) -> None:
-        status, conversing = self._host.part(StatusLine), self._host.conversing
-        comes = conversing.comes_here
+        palette, conversing = Palette.of(self._host), self._host.conversing
+        comes, doing = conversing.comes_here, None
         if self.doing is not None:
-            status.doing(f"{self.doing} · Esc cancels")
-        elif live and shown.tokens:
-            status.figures(shown, conversing.conversation.draft, live=True)
-        elif comes is not None:
+            doing = f"{self.doing} · Esc cancels"
+        elif comes is not None and not (live and shown.tokens):
             at = comes.to if comes.message is None else comes.message.id
-            status.doing(conversing.notes.get(at, "getting ready"))
+            doing = conversing.notes.get(at, "getting ready")
+        if doing is not None:
+            text = Text(f"◌ {harmless(doing)}", palette.style("accent"))
         elif shown.tokens:
-            status.figures(shown, conversing.conversation.draft, live=False)
+            text = status_text(shown, conversing.conversation.draft, palette, live=live)
         else:
-            status.nothing("Enter sends · Esc stops · ? shows the keys")
+            text = Text("Enter sends · Esc stops · ? shows the keys", palette.faint)
+        text.no_wrap, text.overflow = True, "ellipsis"
+        self._host.line("#status").update(text, layout=False)
 
     def _title(self) -> None:
         title = harmless(self._host.conversing.conversation.title)
@@ -218,7 +216,7 @@ class ConversationDisplay:
 
     def welcome(self) -> None:
         """The empty screen; Enter there opens the last conversation."""
-        palette, newest = Palette.of(self._host), self._conversation_list.newest
+        palette, newest = Palette.of(self._host), self._host.sidebar.newest
         opened = self._host.conversing.opened
         self._host.prompt.resumable = bool(
             newest and not self._host.conversing.conversation.messages

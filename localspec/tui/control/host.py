@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+import asyncio
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from textual.app import App
 from textual.widget import Widget
 from textual.widgets import Static
 
-from localspec.chat.conversation import Attachment, Conversation
+from localspec.chat.conversation import Conversation
 from localspec.errors import LocalspecError
 from localspec.history.writer import HistoryWriter
 from localspec.text import harmless
 from localspec.tui import preferences
 from localspec.tui.preferences import Preferences
-from localspec.tui.session.background_engine import BackgroundEngine
-from localspec.tui.session.conversing import Conversing
-from localspec.tui.session.events import PairReference
+from localspec.tui.session.background_engine import BackgroundEngine, PairReference
+from localspec.tui.session.conversing import Conversing, Rest
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.figures_panel import FiguresPanel
 from localspec.tui.widgets.prompt_input import PromptInput
@@ -37,10 +36,14 @@ WIDTHS = [(0, "-narrow"), (96, "-middling"), (132, "-wide"), (170, "-huge")]
 HEIGHTS = [(0, "-tiny"), (9, "-low"), (16, "-high")]
 """Columns and rows from which the screen has a class, for `styles.tcss`."""
 
+NONE_YET = "There is no conversation to continue yet. Write a message to begin one."
+PROMPTS = 100
+"""Messages that the arrow keys bring back from before."""
+
 
 class Host(App[None]):
     """What all parts use; `localspec.tui.app.ChatApp` completes it. `given`: sampling, longest
-    answer and system prompt of the command line; `chosen`: the pair that the user chose last."""
+    answer and system prompt of the command line."""
 
     preferences: Preferences
     store: HistoryWriter
@@ -48,7 +51,6 @@ class Host(App[None]):
     conversing: Conversing
     offline: bool | None
     given: tuple[dict[str, float | int], int | None, str | None]
-    chosen: PairReference | None = None
 
     # The parts of the chat's screen, also while a dialog is open over it
 
@@ -83,23 +85,28 @@ class Host(App[None]):
         severity: SeverityLevel = "error" if error else "information"
         self.notify(harmless(text), severity=severity, markup=False, timeout=8)
 
-    def attempt(self, action: Callable[[], object]) -> None:
+    def attempt(self, action: Callable[[], Rest | None]) -> None:
+        """Act, and tell of a LocalspecError; a worker does what remains."""
         try:
-            action()
+            rest = action()
+        except LocalspecError as error:
+            self.tell(str(error), error=True)
+        else:
+            if rest is not None:
+                # The screen's worker ends before the screen does, which it shows something on.
+                self.screen_stack[0].run_worker(self._finish(rest))
+
+    async def _finish(self, rest: Rest) -> None:
+        try:
+            await rest
         except LocalspecError as error:
             self.tell(str(error), error=True)
 
-    def ask(
-        self, text: str, answers: Sequence[tuple[str, str]], then: Callable[[str], object]
-    ) -> None:
-        """Ask a question; `then` gets the id of the chosen answer, and nothing for Escape."""
+    async def ask(self, text: str, answers: Mapping[str, str]) -> str | None:
+        """Ask a question; the id of the chosen answer, None for Escape. `answers`: texts by id."""
         from localspec.tui.screens.dialogs import QuestionScreen
 
-        def answered(answer: str | None) -> None:
-            if answer is not None:
-                self.attempt(partial(then, answer))
-
-        self.push_screen(QuestionScreen(text, answers), answered)
+        return await self.push_screen_wait(QuestionScreen(text, answers))
 
     def copy(self, text: str) -> None:
         self.copy_to_clipboard(text)
@@ -174,19 +181,81 @@ class Host(App[None]):
             max_tokens=max_tokens or stored.max_tokens,
         )
 
-    def open(self, pair: PairReference) -> None:
-        """Open this pair, now and, if that works, next time."""
-        self.chosen = pair
-        self.engine.open(pair)
+    def open(self, pair: PairReference, *, chosen: bool = True) -> Rest:
+        """Open this pair, now and, if that works and the user has chosen it, next time."""
+        opening = self.conversing.open(pair)
 
-    def send(
-        self, text: str, attached: Sequence[Attachment], instead_of: str | None = None
-    ) -> object:
-        """Send a message, as a branch of that one."""
-        raise NotImplementedError
+        async def opened() -> None:
+            await opening
+            now = self.conversing.opened
+            if chosen and now is not None and now.pair == pair:
+                self.preferences.model, self.preferences.draft = pair.model, pair.draft
+                self.save_preferences()
+
+        return opened()
 
     def show_tokens(self, tokens: bool, rejected: bool) -> None:
         """How answers are shown, now and next time."""
         self.transcript.tokens, self.transcript.rejected = tokens, rejected
         self.preferences.tokens, self.preferences.rejected = tokens, rejected
         self.save_preferences()
+
+    # The history, for which a thread may have to wait
+
+    async def open_history(self, kept: Conversation | None, *, resume: bool) -> None:
+        """Open and list it. `kept`: from a session file; the history's own replaces it, or takes it
+        in; `resume`: show the newest one."""
+        history = await asyncio.to_thread(lambda: self.store.history)
+        if kept is not None:
+            await self._find(kept)
+        self.prompt.remember(await asyncio.to_thread(history.recent_prompts, limit=PROMPTS))
+        if resume:
+            newest = await asyncio.to_thread(history.list, limit=1)
+            if newest:
+                self.take(newest[0].id)
+            else:
+                self.tell(NONE_YET)
+        self.sidebar.list()
+
+    def take(self, conversation: str, message: str | None = None) -> None:
+        """Show a conversation and a message in it; a later call overrides an earlier one."""
+        taking = self._take(conversation, message)
+        self.screen_stack[0].run_worker(taking, group="take", exclusive=True)
+
+    async def delete(self, conversation: str) -> None:
+        """Delete a conversation, if the user confirms it."""
+        question = "Delete this conversation? It cannot be brought back."
+        if await self.ask(question, {"keep": "Keep it", "delete": "Delete it"}) != "delete":
+            return
+        self.conversing.forget(conversation)
+        await asyncio.shield(asyncio.wrap_future(self.store.delete([conversation])))
+        if self.conversing.conversation.id == conversation:
+            self.show(self.new_conversation())
+        self.sidebar.list()
+
+    async def _take(self, conversation: str, message: str | None) -> None:
+        try:
+            found = await self._load(conversation)
+        except LocalspecError as error:
+            self.tell(str(error), error=True)
+            self.sidebar.list()  # another chat may have deleted it
+            return
+        # Whoever went elsewhere meanwhile is typing there. What had the focus when this was asked
+        # for is of no use: a key may go elsewhere before the list's message is here.
+        self.show(found, message, uncover=self.sidebar.choosing)
+
+    async def _find(self, kept: Conversation) -> None:
+        """Show the history's version of it, unless something was done already."""
+        try:
+            found = await self._load(kept.id)
+        except LocalspecError:
+            self.store.put(kept)
+            return
+        conversing = self.conversing
+        unchanged = conversing.conversation is kept and conversing.running is None
+        if unchanged and kept.tip in found.messages:
+            found.tip = kept.tip
+            self.show(found)
+
+    async def _load(self, conversation: str) -> Conversation:
+        return await asyncio.to_thread(lambda: self.store.history.load(conversation))

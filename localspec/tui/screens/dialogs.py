@@ -1,35 +1,73 @@
-"""A question with a few answers, or something to read, over the screen."""
+"""A question with a few answers, or something to read, such as the keys, over the screen."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
 
+from rich.table import Table
+from rich.text import Text
 from textual import on
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.text import harmless
+from localspec.tui.rendering.palette import Palette
+from localspec.tui.session.commands import COMMANDS
+
+_PLACES = {
+    "PromptInput": "Input",
+    "Transcript": "Conversation",
+    "Sidebar": "List of conversations",
+    "FiguresPanel": "Figures",
+}
+
+_IN_FULL = {
+    "keys": "Keys and commands",
+    "stop": "Close what is open, or stop the answer",
+    "new": "New conversation",
+    "command('model')": "Choose the model and its draft",
+    "tokens": "Colour tokens by who proposed them",
+    "figures": "Show or hide the figures",
+    "sidebar": "Show or hide the conversations",
+    "search": "Search all conversations",
+    "command('regenerate')": "Answer again, as a branch",
+    "command('set')": "System prompt and sampling parameters",
+}
+"""By action: what the footer has no room for."""
 
 
-class QuestionScreen(ModalScreen[str | None]):
-    """Ends with an answer's id, None for Escape; answers are (id, text)."""
+T = TypeVar("T")
+
+
+class Dialog(ModalScreen[T]):
+    def dismiss(self, result: T | None = None) -> AwaitComplete:
+        # A second key may have been on its way when the first one closed it.
+        if not self.is_current:
+            return AwaitComplete()
+        self.workers.cancel_node(self)
+        return super().dismiss(result)
+
+
+class QuestionScreen(Dialog[str | None]):
+    """Ends with an answer's id, None for Escape; `answers`: texts by id."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel")]
 
-    def __init__(self, text: str, answers: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, text: str, answers: Mapping[str, str]) -> None:
         super().__init__()
         self._text, self._answers = text, answers
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
             yield Static(harmless(self._text), markup=False)
-            yield OptionList(*(Option(says, id=id) for id, says in self._answers))
+            yield OptionList(*(Option(says, id=id) for id, says in self._answers.items()))
 
     def on_mount(self) -> None:
         self.query_one(OptionList).focus()
@@ -39,7 +77,7 @@ class QuestionScreen(ModalScreen[str | None]):
         self.dismiss(event.option_id)
 
 
-class ReadingScreen(ModalScreen[None]):
+class ReadingScreen(Dialog[None]):
     """Parts one below the other."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -56,3 +94,44 @@ class ReadingScreen(ModalScreen[None]):
 
     def on_mount(self) -> None:
         self.query_one(VerticalScroll).focus()
+
+
+def keys_of(screen: Screen[Any], display: Callable[[Binding], str]) -> list[Static]:
+    """Tables of the keys that apply where the focus is, special ones first; not those of every list
+    and field. Then one of the commands."""
+    places: dict[str, dict[str, str]] = {}
+    for active in screen.active_bindings.values():
+        node, binding = active.node, active.binding
+        known = type(node).__name__ in _PLACES or isinstance(node, App)
+        own = any(binding.key in b.key.split(",") for b in _own(type(node)))
+        if not (known and own and binding.description and active.enabled):
+            continue
+        keys = places.setdefault(_PLACES.get(type(node).__name__, "Everywhere"), {})
+        key, about = display(binding), _IN_FULL.get(binding.action, binding.description)
+        before = keys.get(about)
+        keys[about] = key if before is None else f"{before}  {key}"
+    tables = sorted(places.items(), key=lambda item: item[0] == "Everywhere")
+    tables.append(("Commands", {c.about: f"/{c.name} {c.arguments}".strip() for c in COMMANDS}))
+    palette = Palette.of(screen.app)
+    return [Static(_table(title, rows, palette), classes="keys") for title, rows in tables]
+
+
+def _own(kind: type[object]) -> list[Binding]:
+    return [b for b in vars(kind).get("BINDINGS", ()) if isinstance(b, Binding)]
+
+
+def _table(title: str, rows: Mapping[str, str], palette: Palette) -> Table:
+    """`rows`: keys by what they do."""
+    table = Table(
+        box=None,
+        title=Text(title, palette.style("primary", bold=True)),
+        title_justify="left",
+        show_header=False,
+        pad_edge=False,
+        expand=True,
+    )
+    table.add_column(no_wrap=True, style=palette.style("accent"))
+    table.add_column(ratio=1)
+    for about, key in rows.items():
+        table.add_row(Text(key), Text(about))
+    return table

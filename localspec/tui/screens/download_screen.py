@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, ClassVar
 
@@ -10,11 +12,11 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Footer, ProgressBar, Static
 
 from localspec.errors import Cancelled, describe
 from localspec.text import gigabytes, harmless
+from localspec.tui.screens.dialogs import Dialog
 
 if TYPE_CHECKING:
     from localspec.hub.download import PullProgress
@@ -23,7 +25,7 @@ _EVERY = 0.2
 """Seconds between two redraws."""
 
 
-class DownloadScreen(ModalScreen[bool]):
+class DownloadScreen(Dialog[bool]):
     """Fetches references in order; ends with whether all are here."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Stop the download")]
@@ -41,26 +43,25 @@ class DownloadScreen(ModalScreen[bool]):
             yield Static("Looking for the files …", id="about", markup=False)
         yield Footer(compact=True, show_command_palette=False)
 
-    def on_mount(self) -> None:
-        self._download()
-
-    @work(thread=True, group="download")
-    def _download(self) -> None:
+    @work(group="download")
+    async def on_mount(self) -> None:
         from localspec.hub import download
 
         try:
             for reference in self._references:
                 # Whoever asked for it knows that the network may be used.
-                download.pull(reference, offline=False, progress=self._progress)
+                pull = partial(download.pull, reference, offline=False, progress=self._progress)
+                await asyncio.to_thread(pull)
         except Cancelled:
-            self.app.call_from_thread(self.dismiss, False)
+            self.dismiss(False)
         except Exception as error:  # one would end the app
             self._over = True
-            self.app.call_from_thread(self._about, f"{describe(error)[0]} Esc closes this.")
+            self._about(f"{describe(error)[0]} Esc closes this.")
         else:
-            self.app.call_from_thread(self.dismiss, True)
+            self.dismiss(True)
 
     def _progress(self, progress: PullProgress) -> None:
+        """Called in the thread that downloads."""
         if self._cancelled:
             raise Cancelled("The download is stopped.")
         now = monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
@@ -12,14 +13,14 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.errors import describe
 from localspec.text import gigabytes, harmless
 from localspec.tui.rendering.palette import Palette
-from localspec.tui.session.events import PairReference
+from localspec.tui.screens.dialogs import Dialog
+from localspec.tui.session.background_engine import PairReference
 
 if TYPE_CHECKING:
     from localspec.hub.catalog import Entry
@@ -41,7 +42,7 @@ class _Drafts(OptionList):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select", "Open the pair")]
 
 
-class ModelPicker(ModalScreen[PairReference | None]):
+class ModelPicker(Dialog[PairReference | None]):
     """Ends with the pair to open, None for Escape. `now` is the open pair, `folders` are looked at
     besides the usual ones; `draft_only`: keep the target, choose its draft. `models`: what is here,
     as far as it was found."""
@@ -86,18 +87,16 @@ class ModelPicker(ModalScreen[PairReference | None]):
         self.query_one("#filter").focus()
         self._look()
 
-    @work(thread=True, exclusive=True, group="find")
-    def _look(self) -> None:
+    @work(group="find")
+    async def _look(self) -> None:
         from localspec.hub import catalog, local
 
         try:
-            found, entries = local.local_models(self._folders), catalog.load().entries
+            models = await asyncio.to_thread(local.local_models, self._folders)
+            entries = (await asyncio.to_thread(catalog.load)).entries
         except Exception as error:  # one would end the app
-            self.app.call_from_thread(self._about, describe(error)[0])
+            self._about(describe(error)[0])
             return
-        self.app.call_from_thread(self._found, found, entries)
-
-    def _found(self, models: list[LocalModel], entries: Sequence[Entry]) -> None:
         self.models = models
         here = {model.reference.partition(":")[0] for model in models}
         self._entries = [e for e in entries if here.isdisjoint((e.name, *e.repositories))]
@@ -160,9 +159,10 @@ class ModelPicker(ModalScreen[PairReference | None]):
     @on(OptionList.OptionHighlighted, "#targets")
     def _target(self, event: OptionList.OptionHighlighted) -> None:
         event.stop()
-        model = self._model_now()
+        model, row = self._model_now(), self._row_now()
         if model is None:
-            self._offer_drafts_of(cast("Entry", self._rows[event.option_index]))
+            if row is not None:
+                self._offer_drafts_of(cast("Entry", row))
             return
         self._about(_described(model))
         self._offer_drafts(model)
@@ -197,16 +197,19 @@ class ModelPicker(ModalScreen[PairReference | None]):
     @on(OptionList.OptionSelected, "#drafts")
     def _open(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        number = self.query_one("#targets", OptionList).highlighted
-        if number is not None:
-            model = self._model_now()
-            reference = self._rows[number].name if model is None else model.reference
+        model, row = self._model_now(), self._row_now()
+        if row is not None and event.option_index < len(self._drafts):
+            reference = row.name if model is None else model.reference
             self.dismiss(PairReference(reference, self._drafts[event.option_index]))
+
+    def _row_now(self) -> LocalModel | Entry | None:
+        """Highlighted now: the lists change while messages about them are on their way."""
+        number = self.query_one("#targets", OptionList).highlighted
+        return self._rows[number] if number is not None and number < len(self._rows) else None
 
     def _model_now(self) -> LocalModel | None:
         """The highlighted model; None for one to download."""
-        number = self.query_one("#targets", OptionList).highlighted
-        row = self._rows[number] if number is not None and number < len(self._rows) else None
+        row = self._row_now()
         return row if row in self.models else None
 
     def _offer_drafts_of(self, entry: Entry) -> None:
@@ -217,19 +220,19 @@ class ModelPicker(ModalScreen[PairReference | None]):
         rows = [f"{harmless(draft)}, also downloaded" for draft in offered]
         self._set_drafts([Option(Text(row)) for row in (*rows, "none: n-gram only")], 0)
 
-    @work(thread=True, exclusive=True, group="judge")
-    def _judge_all(self, target: LocalModel, drafts: list[LocalModel]) -> None:
+    @work(exclusive=True, group="judge")
+    async def _judge_all(self, target: LocalModel, drafts: list[LocalModel]) -> None:
         from localspec.pairing import rules
 
         for draft in drafts:
             pair = target.path, draft.path
             if pair not in self._verdicts:
                 try:
-                    self._verdicts[pair] = rules.judge(*pair)
+                    self._verdicts[pair] = await asyncio.to_thread(rules.judge, *pair)
                 except Exception as error:  # as when a file has gone; one would end the app
                     failed = rules.Check("files", rules.FAIL, describe(error)[0])
                     self._verdicts[pair] = rules.PairVerdict((failed,))
-        self.app.call_from_thread(self._offer_drafts, target)
+        self._offer_drafts(target)
 
     def _offer_drafts(self, target: LocalModel) -> None:
         """List drafts for this target: fitting ones first, and why the others do not fit."""

@@ -9,11 +9,11 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Grid, VerticalScroll
-from textual.screen import ModalScreen
 from textual.widgets import Button, Checkbox, Input, Label, Static, TextArea
 
 from localspec import SamplingParams
 from localspec.errors import UsageError
+from localspec.tui.screens.dialogs import Dialog
 from localspec.tui.session.commands import MAX_TOKENS, SETTINGS, setting
 
 ABOUT = {
@@ -40,7 +40,7 @@ class ChosenSettings:
     always: bool
 
 
-class SettingsScreen(ModalScreen[ChosenSettings | None]):
+class SettingsScreen(Dialog[ChosenSettings | None]):
     """Ends with the settings, None for Escape; begins with the field named `to`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

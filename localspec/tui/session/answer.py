@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from localspec.chat.conversation import Conversation, Message
@@ -11,28 +10,54 @@ from localspec.chat.figures import Figures, Meter, baseline
 from localspec.chat.provenance import Provenance, fitted
 
 if TYPE_CHECKING:
-    from localspec import Chunk, Engine, GenerationStats
+    from localspec import Chunk, Engine, Stream
+    from localspec.decoding.logprobs import TokenLogprob
 
 
-class ShownAnswer:
-    """The engine's thread puts chunks in, the screen takes them out. `stats`: the stream's;
-    `begins`: what the prompt ends with and belongs to the answer. `meter`, `provenance`: of the
-    text that was taken."""
+class Answer:
+    """An answer that is wanted, in progress, or over. The engine's thread puts chunks in, the
+    screen takes them out. `conversation`, `to`: where it belongs, and the id of the message that it
+    answers; `message`: the one it becomes, once it has begun; `asked`: whether the engine's thread
+    knows of it; `kept`: when what there is of it was last given to the history; `finish_reason`:
+    the stream's, or REPEATS; None while it runs; `text`, `logprobs`: of what was taken.
 
-    def __init__(self, stats: GenerationStats, engine: Engine, begins: str = "") -> None:
-        self._begins = begins
+    From `begin` on: `model`, `draft`, `prompt` (tokens); of what was taken `meter`, `provenance`.
+    """
+
+    model: str
+    draft: str | None
+    meter: Meter
+    provenance: Provenance
+
+    def __init__(self, conversation: Conversation, to: str) -> None:
+        self.conversation, self.to = conversation, to
+        self.message: Message | None = None
+        self.asked = False
+        self.kept = 0.0
+        self.finish_reason: str | None = None
         self.text = ""
-        self.meter = Meter(stats, engine.plain_seconds, engine.context_length, baseline(engine))
-        self.provenance = Provenance(engine.token_bytes, begins)
+        self.logprobs: list[TokenLogprob] = []
         # Appending and popping are atomic: neither side waits for the other.
         self._chunks: deque[Chunk] = deque()
+
+    def begin(self, stream: Stream, engine: Engine, begins: str) -> None:
+        """Called in the engine's thread before the first chunk. `begins`: what the prompt ends with
+        and belongs to the answer."""
+        self._begins = begins
+        self.prompt = stream.prompt
+        self.model = engine.model.name
+        self.draft = None if engine.draft is None else engine.draft.name
+        cost, length = engine.plain_seconds, engine.context_length
+        self.meter = Meter(stream.stats, cost, length, baseline(engine))
+        self.provenance = Provenance(engine.token_bytes, begins)
 
     def put(self, chunk: Chunk) -> None:
         """Called in the engine's thread between two passes: as little as possible."""
         self._chunks.append(chunk)
 
-    def take(self) -> str:
-        """Take in the chunks since the last call; returns their text."""
+    def take(self, *, spans: bool = False) -> bool:
+        """Take in the chunks since the last call, also in the message, with sources for `spans`;
+        whether they have text."""
         parts = []
         while self._chunks:
             chunk = self._chunks.popleft()
@@ -40,40 +65,20 @@ class ShownAnswer:
             if chunk.step is not None:
                 self.meter.add(chunk.step)
                 self.provenance.add(chunk.step)
+                self.logprobs += chunk.step.logprobs
         text = "".join(parts)
-        self.text += text if self.text or not text else self._begins + text
-        return text
+        if text:
+            self.text = (self.text or self._begins) + text
+        if self.message is not None:
+            self.message.content = self.text
+            if spans:
+                self.message.spans = fitted(self.provenance.spans, len(self.text))
+        return bool(text)
 
-
-@dataclass(slots=True)
-class Running:
-    """An answer that is wanted, or in progress. `conversation`, `to`: where it belongs, and the id
-    of the message that it answers; `message`, `answer`: once it has begun; `asked`: whether the
-    engine's thread knows of it."""
-
-    conversation: Conversation
-    to: str
-    message: Message | None = None
-    answer: ShownAnswer | None = None
-    asked: bool = False
-
-    def take(self, *, spans: bool) -> bool:
-        """Take in the progress, with sources for `spans`; whether there was any."""
-        if self.answer is None or self.message is None or not self.answer.take():
-            return False
-        self.message.content = self.answer.text
-        if spans:
-            self.message.spans = fitted(self.answer.provenance.spans, len(self.answer.text))
-        return True
-
-    def finish(self, state: str, text: str | None = None) -> Figures | None:
-        """Complete the message; returns its figures, None where it never began."""
-        if self.answer is None or self.message is None:
-            return None
-        self.answer.take()
-        self.message.content = self.answer.text if text is None else text
-        self.message.state = state
-        self.message.spans = fitted(self.answer.provenance.spans, len(self.answer.text))
-        figures = self.answer.meter.figures()
-        self.message.stats = figures.as_dict()
+    def finish(self, message: Message, state: str, finish_reason: str | None = None) -> Figures:
+        """Complete the message; returns its figures."""
+        self.take(spans=True)
+        message.state, message.finish_reason = state, finish_reason
+        figures = self.meter.figures()
+        message.stats = figures.as_dict()
         return figures

@@ -1,41 +1,38 @@
-"""The chat's engine in a thread of its own: the screen never waits for it.
-
-Methods return at once; results come as events, called in the engine's thread.
-"""
+"""The chat's engine in a thread of its own: the screen never waits for it."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from localspec import ModelOptions, paths
 from localspec.chat.conversation import REPEATS
 from localspec.chat.figures import measure_baseline
-from localspec.errors import Cancelled, ContextOverflow, LocalspecError, describe
+from localspec.errors import Cancelled, LocalspecError, describe
 from localspec.prompting.detokenizer import OPENS
 from localspec.text import listed
-from localspec.tui.session import events
-from localspec.tui.session.answer import ShownAnswer
+from localspec.tui.session.answer import Answer
 
 if TYPE_CHECKING:
     # The engine and its company import numpy, and the screen is painted before that.
-    from localspec import Drafting, Engine, Stream
-    from localspec.decoding.logprobs import TokenLogprob
+    from localspec import Drafting, Engine, SamplingParams, Stream
     from localspec.distill.trace import TraceHeader
+    from localspec.prompting.template import Message
+
+T = TypeVar("T")
 
 logger = logging.getLogger("localspec.tui")
 
-KEEP_EVERY = 0.4
-"""Seconds between two savings of a growing answer."""
 _TELL_EVERY = 0.1
 """Seconds between two reports of progress."""
 _PATIENCE = 2.0
@@ -45,18 +42,55 @@ _RECORDED = 32
 _STOPPED = "Stopped while the model was loading."
 
 Loader = Callable[..., "Engine"]
-Failure = Callable[[BaseException], object]
+Progress = Callable[[str], object]
+"""Called in the screen's thread with what is being done, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairReference:
+    """References as for `localspec.load`."""
+
+    model: str | None
+    draft: str | None = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A pair that is open."""
+
+    pair: PairReference
+    model: str
+    model_path: str
+    draft: str | None
+    context_length: int
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An answer that is wanted. `messages`, `sampling`, `max_tokens`, `overflow`: as for
+    `Engine.stream`; `record`: whether `BackgroundEngine.record` will be called with it."""
+
+    messages: Sequence[Message]
+    sampling: SamplingParams
+    max_tokens: int | None
+    overflow: str = "error"
+    record: bool = False
 
 
 class BackgroundEngine:
     """One engine, and the thread that opens, uses and replaces it once `start` is called. Until
-    then tasks wait. `tell`: called in that thread with each event; `options`, `drafting`,
-    `offline`: as for `localspec.load`; `loader`: `localspec.load`, or a test's own; `session`: file
-    from which caches are read, and into which they are saved at the end."""
+    then tasks wait. `call`: has something called in the screen's thread, in order; `options`,
+    `drafting`, `offline`: as for `localspec.load`; `loader`: `localspec.load`, or a test's own;
+    `session`: file from which caches are read, and into which they are saved at the end. `opened`:
+    the pair that is open.
+
+    Futures are the screen's, in the order of the calls; their errors are LocalspecErrors.
+    """
 
     def __init__(
         self,
-        tell: Callable[[events.Event], object],
+        call: Callable[[Callable[[], object]], object],
         *,
         options: ModelOptions | None = None,
         drafting: Drafting | None = None,
@@ -64,33 +98,50 @@ class BackgroundEngine:
         loader: Loader | None = None,
         session: Path | None = None,
     ) -> None:
-        self._tell = tell
+        self._call = call
         self._session = session
         self._offline = offline
         self._options, self._drafting = options or ModelOptions(), drafting
-        self._adapted: events.PairReference | None = None  # what the adapters among the options fit
+        self._adapted: PairReference | None = None  # what the adapters among the options fit
         self._loader = loader
         self._engine: Engine | None = None
-        self._opened: events.Opened | None = None
+        self.opened: Opened | None = None
         self._header: TraceHeader | None = None  # of the trace of the model that is open
-        self._text = ""  # of the answer that comes
         self._forgotten: set[str] = set()  # conversations
         # Tasks are numbered, and a cancellation reaches all that were submitted before it.
-        self._tasks: SimpleQueue[tuple[int, Callable[[], object], Failure] | None] = SimpleQueue()
+        self._tasks: SimpleQueue[tuple[int, Callable[[], object], asyncio.Future[Any]] | None] = (
+            SimpleQueue()
+        )
         self._submitted = self._running = self._cancelled = 0
         self._stream: Stream | None = None
         # A daemon, so that no failure of the screen could leave the process hanging on it.
         self._thread = threading.Thread(target=self._work, name="localspec-engine", daemon=True)
         self.start = self._thread.start
 
-    def open(self, pair: events.PairReference) -> None:
-        self._submit(partial(self._open, pair), partial(self._not_opened, pair))
+    def open(self, pair: PairReference, progress: Progress) -> asyncio.Future[Opened]:
+        """Replace the pair that is open; where that fails it stays open, if it still can be."""
+        return self._submit(partial(self._open, pair, progress))
 
-    def ask(self, question: events.Question) -> None:
-        self._submit(partial(self._answer, question), partial(self._not_answered, question))
+    def answer(
+        self,
+        question: Question,
+        answer: Answer,
+        progress: Progress = lambda doing: None,
+        begun: Callable[[], object] = lambda: None,
+    ) -> asyncio.Future[None]:
+        """Answer a question. `begun`: called in the screen's thread before the first chunk."""
+        return self._submit(partial(self._answer, question, answer, progress, begun))
 
-    def learn(self, conversation: str, texts: Sequence[str]) -> None:
-        self._submit(partial(self._learn, conversation, texts), self._not_learned)
+    def compare(self, answer: Answer) -> asyncio.Future[bool]:
+        """Measure stock llama.cpp where it is due (once, some seconds); whether the answer's
+        baseline has changed."""
+        return self._submit(partial(self._compare, answer))
+
+    def learn(self, conversation: str, texts: Sequence[str]) -> asyncio.Future[None]:
+        return self._submit(partial(self._learn, conversation, texts))
+
+    def record(self, answer: Answer) -> asyncio.Future[None]:
+        return self._submit(partial(self._record, answer))
 
     def forget(self, conversation: str) -> None:
         """A conversation is deleted: learn and record nothing more of it."""
@@ -129,64 +180,52 @@ class BackgroundEngine:
             self._engine = None
         return trouble
 
-    def _submit(self, task: Callable[[], object], failed: Failure) -> None:
+    def _submit(self, task: Callable[[], T]) -> asyncio.Future[T]:
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._submitted += 1
-        self._tasks.put((self._submitted, task, failed))
+        self._tasks.put((self._submitted, task, future))
+        return future
 
     def _work(self) -> None:
         while (submitted := self._tasks.get()) is not None:
-            self._running, task, failed = submitted
+            self._running, task, future = submitted
             try:
-                task()
+                result = task()
             except BaseException as error:  # none may end the thread, or be lost with it
-                failed(error)
-
-    @property
-    def _stops(self) -> bool:
-        """Whether the task that runs is cancelled."""
-        return self._running <= self._cancelled
+                self._call(partial(_settle, future, future.set_exception, _explained(error)))
+            else:
+                self._call(partial(_settle, future, future.set_result, result))
 
     def _go_on(self, otherwise: str) -> None:
-        """Raise Cancelled, which says `otherwise`, if it is."""
+        """Raise Cancelled, which says `otherwise`, if the task that runs is cancelled."""
         if self._stops:
             raise Cancelled(otherwise)
 
-    @contextmanager
-    def _cancels(self, stream: Stream) -> Iterator[None]:
-        # In this order: a cancellation before the assignment is seen below, one after it reaches
-        # the stream itself.
-        self._stream = stream
-        try:
-            if self._stops:
-                stream.cancel()
-            yield
-        finally:
-            self._stream = None
+    @property
+    def _stops(self) -> bool:
+        return self._running <= self._cancelled
 
-    def _open(self, pair: events.PairReference) -> None:
-        before = self._opened
+    def _open(self, pair: PairReference, progress: Progress) -> Opened:
+        def tell(doing: str) -> None:
+            self._call(partial(progress, doing))
+
+        before = self.opened
         try:
             self._go_on(_STOPPED)
-            self._tell(events.Progress("looking at the files"))
-            self._try_unknown(pair)
+            tell("looking at the files")
+            self._try_unknown(pair, tell)
             # The old pair goes first: two may not fit into the memory.
             if self._engine is not None:
                 self._engine.close()
-                self._engine = self._opened = None
-            self._load(pair)
+                self._engine = self.opened = None
+            return self._load(pair, tell)
         except BaseException:
             if before is not None and self._engine is None:
                 with suppress(Exception):  # back to the pair before, which cannot be stopped
-                    self._load(before.pair, stoppable=False)
+                    self._load(before.pair, tell, stoppable=False)
             raise
-        assert self._opened is not None
-        self._tell(self._opened)
 
-    def _not_opened(self, pair: events.PairReference, error: BaseException) -> None:
-        cancelled = isinstance(error, Cancelled)
-        self._tell(events.NotOpened(pair, _sentence(error), cancelled, self._opened))
-
-    def _load(self, pair: events.PairReference, *, stoppable: bool = True) -> None:
+    def _load(self, pair: PairReference, tell: Progress, *, stoppable: bool = True) -> Opened:
         from localspec import load
 
         reported = 0.0
@@ -198,7 +237,7 @@ class BackgroundEngine:
             now = monotonic()
             if now - reported >= _TELL_EVERY or fraction == 1.0:
                 reported = now
-                self._tell(events.Progress(f"loading the model: {fraction:.0%}"))
+                tell(f"loading the model: {fraction:.0%}")
 
         options, left_out = self._options_for(pair)
         engine = (self._loader or load)(
@@ -215,7 +254,7 @@ class BackgroundEngine:
         notices = [*engine.notices, *left_out]
         if self._session is not None:
             notices += engine.open_session(self._session).notices
-        self._opened = events.Opened(
+        self.opened = Opened(
             pair,
             model.name,
             str(model.path),
@@ -223,8 +262,9 @@ class BackgroundEngine:
             engine.context_length,
             tuple(notices if chosen is None else [*notices, f"-d auto: {chosen}."]),
         )
+        return self.opened
 
-    def _options_for(self, pair: events.PairReference) -> tuple[ModelOptions, list[str]]:
+    def _options_for(self, pair: PairReference) -> tuple[ModelOptions, list[str]]:
         """Options without another pair's adapters and projector, and notices about it."""
         if self._adapted is None:
             self._adapted = pair
@@ -248,7 +288,7 @@ class BackgroundEngine:
             return kept, []
         return kept, [f"Without {listed(names)}, which belongs to the previous model."]
 
-    def _try_unknown(self, pair: events.PairReference) -> None:
+    def _try_unknown(self, pair: PairReference, tell: Progress) -> None:
         """Open a file that is new here in a child process first."""
         if self._loader is not None:
             return
@@ -263,71 +303,68 @@ class BackgroundEngine:
             if reference not in (None, "auto", "none") and not is_self(reference):
                 path = resolve(reference, offline=self._offline)
                 if description.describe(path).problem is None:  # heads need their target
-                    self._tell(events.Progress("trying the file in a separate process (once)"))
+                    tell("trying the file in a separate process (once)")
                     require_survivable(path, cancelled=lambda: self._stops)
 
-    def _answer(self, question: events.Question) -> None:
+    def _answer(
+        self,
+        question: Question,
+        answer: Answer,
+        progress: Progress,
+        begun: Callable[[], object],
+    ) -> None:
         from localspec.decoding import repetition
 
-        self._text = ""
         self._go_on("Stopped before it began.")
-        if self._engine is None or self._opened is None:
+        if self._engine is None or self.opened is None:
             raise LocalspecError("No model is open. Choose one with Ctrl+O or /model.")
 
-        def progress(done: int, total: int) -> None:
-            self._tell(
-                events.Progress(f"reading the prompt: {done / max(1, total):.0%}", question.message)
-            )
+        def reading(done: int, total: int) -> None:
+            self._call(partial(progress, f"reading the prompt: {done / max(1, total):.0%}"))
 
         thinks = self._engine.prompts.thinks(question.messages, free=True)
-        begins = f"{OPENS}\n" if thinks else ""
         stream = self._engine.stream(
             question.messages,
             max_tokens=question.max_tokens,
             sampling=question.sampling,
             overflow=question.overflow,
-            logprobs=None if question.record_of is None else _RECORDED,
+            logprobs=_RECORDED if question.record else None,
             thinks=thinks,
-            progress=progress,
+            progress=reading,
         )
-        logprobs: list[TokenLogprob] = []
         written: deque[int] = deque(maxlen=repetition.LOOKED_AT)
-        unseen, finish = 0, None
-        answer = ShownAnswer(stream.stats, self._engine, begins)
-        with self._cancels(stream):
-            self._tell(events.AnswerBegan(question.message, answer))
-            if self._engine.plain_seconds(0) is None:
-                what = "measuring what a pass costs here (once, about 2 s) …"
-                self._tell(events.Progress(what, question.message))
-            kept = monotonic()
-            try:
-                for chunk in stream:
-                    answer.put(chunk)
-                    if chunk.step is not None:
-                        logprobs += chunk.step.logprobs
-                    now = monotonic()
-                    if now - kept >= KEEP_EVERY:
-                        kept = now
-                        question.keep(begins + stream.text)
-                    written.extend(chunk.token_ids)
-                    unseen += len(chunk.token_ids)
-                    if question.max_tokens is None and unseen >= repetition.LEAST:
-                        unseen = 0
-                        if repetition.period(written, repetition.LOOKED_AT):
-                            finish = REPEATS
-                            stream.close()
-                            break
-            finally:
-                self._text = begins + stream.text if stream.text else ""
-        finish = finish or stream.finish_reason
-        assert finish is not None
+        unseen, repeats = 0, False
+        answer.begin(stream, self._engine, f"{OPENS}\n" if thinks else "")
+        self._call(begun)
+        if self._engine.plain_seconds(0) is None:
+            self._call(partial(progress, "measuring what a pass costs here (once, about 2 s) …"))
+        # In this order: a cancellation before the assignment is seen below, one after it reaches
+        # the stream itself.
+        self._stream = stream
+        try:
+            if self._stops:
+                stream.cancel()
+            for chunk in stream:
+                answer.put(chunk)
+                written.extend(chunk.token_ids)
+                unseen += len(chunk.token_ids)
+                if question.max_tokens is None and unseen >= repetition.LEAST:
+                    unseen = 0
+                    if repetition.period(written, repetition.LOOKED_AT):
+                        repeats = True
+                        stream.close()
+                        break
+        finally:
+            self._stream = None
+        answer.finish_reason = REPEATS if repeats else stream.finish_reason
+
+    def _compare(self, answer: Answer) -> bool:
         # A session keeps the caches, which measuring would empty.
-        if finish != "cancelled" and self._session is None:
-            options = self._options_for(self._opened.pair)[0]
-            answer.meter.baseline = measure_baseline(self._engine, options)
-        self._tell(events.AnswerEnded(question.message, self._text, finish))
-        if question.record_of is not None and logprobs:
-            self._record(question.record_of, stream, logprobs)
+        if self._engine is None or self.opened is None or self._session is not None:
+            return False
+        before, options = answer.meter.baseline, self._options_for(self.opened.pair)[0]
+        answer.meter.baseline = measure_baseline(self._engine, options)
+        return answer.meter.baseline != before
 
     def _learn(self, conversation: str, texts: Sequence[str]) -> None:
         from localspec.retrieval.learning import forget_conversations
@@ -341,23 +378,16 @@ class BackgroundEngine:
                 conversation, partial(engine.learn, named, patience=_PATIENCE), forget_conversations
             )
 
-    def _not_learned(self, error: BaseException) -> None:
-        if not isinstance(error, Cancelled):
-            self._tell(events.NotKept(f"This conversation was not learned: {_sentence(error)}"))
-
-    def _record(self, conversation: str, stream: Stream, logprobs: Sequence[TokenLogprob]) -> None:
+    def _record(self, answer: Answer) -> None:
         from localspec.distill import chats, folders
 
         assert self._engine is not None
-        try:
-            model = self._engine.model
-            if self._header is None:
-                self._header = folders.header_of(model.path, model.vocabulary)
-            folder = folders.folder_of(model.path, self._header.identity)
-            keep = partial(chats.keep, folder, self._header, conversation, stream.prompt, logprobs)
-            self._keep(conversation, keep, chats.forget)
-        except (LocalspecError, OSError) as error:
-            self._tell(events.NotKept(f"This answer was not recorded: {_sentence(error)}"))
+        model, conversation = self._engine.model, answer.conversation.id
+        if self._header is None:
+            self._header = folders.header_of(model.path, model.vocabulary)
+        folder = folders.folder_of(model.path, self._header.identity)
+        what = self._header, conversation, answer.prompt, answer.logprobs
+        self._keep(conversation, partial(chats.keep, folder, *what), chats.forget)
 
     def _keep(
         self,
@@ -372,20 +402,20 @@ class BackgroundEngine:
         if conversation in self._forgotten:  # while it was being kept
             forget([conversation])
 
-    def _not_answered(self, question: events.Question, error: BaseException) -> None:
-        if isinstance(error, Cancelled):
-            self._tell(events.AnswerEnded(question.message, self._text, "cancelled"))
-        else:
-            overflow, told = isinstance(error, ContextOverflow), _sentence(error)
-            self._tell(events.AnswerFailed(question.message, self._text, told, overflow))
+
+def _settle(future: asyncio.Future[Any], settle: Callable[[Any], object], outcome: object) -> None:
+    if not future.done():  # who waited for it may have gone
+        settle(outcome)
 
 
-def _sentence(error: BaseException) -> str:
+def _explained(error: BaseException) -> LocalspecError:
     """An error for the screen; internal ones go into the log as a whole."""
-    if not isinstance(error, LocalspecError | MemoryError):
-        logger.error("in the engine's thread", exc_info=error)
-        return (
-            f"Internal error, {type(error).__name__}: {error}. Please report it, with the log in "
-            f"{paths.cache_folder()}."
-        )
-    return describe(error)[0]
+    if isinstance(error, LocalspecError):
+        return error
+    if isinstance(error, MemoryError):
+        return LocalspecError(describe(error)[0])
+    logger.error("in the engine's thread", exc_info=error)
+    return LocalspecError(
+        f"Internal error, {type(error).__name__}: {error}. Please report it, with the log in "
+        f"{paths.cache_folder()}."
+    )

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from time import monotonic
+from typing import Any, Protocol
 
 from localspec.chat.conversation import (
     ASSISTANT,
@@ -22,20 +25,28 @@ from localspec.chat.conversation import (
 )
 from localspec.chat.figures import Figures
 from localspec.chat.titles import NEW, title_from
-from localspec.errors import UsageError
+from localspec.errors import Cancelled, ContextOverflow, LocalspecError, UsageError, describe
 from localspec.history.writer import HistoryWriter
-from localspec.tui.session import commands, events
-from localspec.tui.session.answer import Running, ShownAnswer
-from localspec.tui.session.background_engine import BackgroundEngine
+from localspec.tui.session import commands
+from localspec.tui.session.answer import Answer
+from localspec.tui.session.background_engine import (
+    BackgroundEngine,
+    Opened,
+    PairReference,
+    Question,
+)
 
 NEVER_BEGUN = "■ stopped before it was answered"
-TITLE = "title"
-"""Id in events about a title; no message has it."""
+KEEP_EVERY = 0.4
+"""Seconds between two savings of a growing answer."""
 WISH = (
     "Give our conversation a title of at most six words. Answer with the title alone, "
     "without quotation marks."
 )
 TITLE_TOKENS = 24
+
+Rest = Coroutine[Any, Any, None]
+"""What remains of an action, to be awaited in the screen's thread: it waits for disk and model."""
 
 
 class View(Protocol):
@@ -49,36 +60,44 @@ class View(Protocol):
 
     def answering(self, begins: bool) -> None: ...
 
-    def overflowed(self, conversation: Conversation, error: str) -> None: ...
+    async def overflowed(self, conversation: Conversation, error: str) -> None: ...
 
     def tell(self, text: str, *, error: bool = False) -> None: ...
 
 
 @dataclass(slots=True)
 class Conversing:
-    """Sends, answers, branches. `conversation`: the one that is shown; `running`: the answer in
-    progress; it may belong to another conversation; `opened`: the open pair; `notes`: what happens
-    to messages now, by id; `learns`, `records`: see `localspec.tui.control.switches`."""
+    """Sends, answers, branches. Methods that return a `Rest` raise UsageErrors, or begin, at once.
+    `conversation`: the one that is shown; `running`: the answer in progress; it may belong to
+    another conversation; `opened`: the open pair; `notes`: what happens to messages now, by id;
+    `learns`, `records`: what is kept of conversations besides the history."""
 
     view: View
     store: HistoryWriter
     engine: BackgroundEngine
     conversation: Conversation = field(default_factory=Conversation)
-    running: Running | None = None
-    opened: events.Opened | None = None
+    running: Answer | None = None
+    opened: Opened | None = None
     notes: dict[str, str] = field(default_factory=dict)
     learns: bool = False
     records: bool = False
-    _to_title: Conversation | None = None
-    """That the model is asked to name."""
+    _titling: bool = False
+    """Whether the model is asked to name a conversation."""
+    _comparing: bool = False
+    """Whether the engine measures something for the last answer."""
     _dropping: set[str] = field(default_factory=set)
     """Conversations whose oldest turns may be left out."""
 
     # What the user does
 
-    async def send(
+    def open(self, pair: PairReference) -> Rest:
+        """Open this pair instead of the one that is open."""
+        self.view.working("opening the model")
+        return self._opened(self.engine.open(pair, self.view.working))
+
+    def send(
         self, text: str, attachments: Sequence[Attachment] = (), *, instead_of: str | None = None
-    ) -> None:
+    ) -> Rest:
         """Send a message and have it answered; UsageError while an answer is coming.
 
         It counts as sent once the history holds it and there is a model to answer it. It is a
@@ -95,16 +114,13 @@ class Conversing:
             state=state,
             attachments=attachments or (old.attachments if old else ()),
         )
-        self.running = Running(conversation, message.id)
+        self.running = Answer(conversation, message.id)
         self._note(message, "sending …")
         self.view.show_conversation()
-        # Where it cannot be kept the store tells why, and the conversation goes on without.
-        await asyncio.shield(asyncio.wrap_future(self.store.put(conversation, message)))
-        if self.running is not None and self.running.to == message.id:
-            self._note(message, None)
-            self._ask(self.running)
+        kept = self.store.put(conversation, message)
+        return self._sent(self.running, asyncio.wrap_future(kept))
 
-    def regenerate(self, message: str | None = None) -> None:
+    def regenerate(self, message: str | None = None) -> Rest:
         """Answer this message again, or the one that it answers; None: the last one. Raises
         UsageError."""
         self.require_idle()
@@ -116,9 +132,9 @@ class Conversing:
             raise UsageError("There is no message to answer yet. Write one.")
         # Nothing that hung below the old answer may stay in view.
         conversation.tip = found.id
-        self.running = Running(conversation, found.id)
+        self.running = Answer(conversation, found.id)
         self.view.show_conversation()
-        self._ask(self.running)
+        return self._answered(self.running)
 
     def branch(self, step: int, message: str | None = None) -> None:
         """Show a neighbouring branch of the message, or of the last one with any. Raises
@@ -154,9 +170,9 @@ class Conversing:
         self.conversation = conversation
         self.view.show_conversation()
 
-    def drop_oldest(self) -> None:
+    def drop_oldest(self) -> Rest:
         self._dropping.add(self.conversation.id)
-        self.regenerate()
+        return self.regenerate()
 
     def configure(self, *, of: Conversation | None = None, **settings: object) -> None:
         """Set fields of a conversation, by default of the one that is shown."""
@@ -166,19 +182,13 @@ class Conversing:
         if conversation.messages:
             self.store.put(conversation)
 
-    def ask_for_title(self) -> None:
+    def ask_for_title(self) -> Rest:
         """Have the model name the conversation. Raises UsageError."""
         self.require_idle()
-        conversation = self.conversation
-        if not conversation.messages:
+        if not self.conversation.messages:
             raise UsageError("There is nothing to name yet. Write a message.")
-        self._to_title = conversation
-        # Behind the conversation, so that the cache stays useful for the next message.
-        messages = [*conversation.for_model(), {"role": USER, "content": WISH}]
-        greedy = commands.checked(temperature=0.0)
-        self.engine.ask(
-            events.Question(TITLE, messages, greedy, TITLE_TOKENS, "error", lambda _text: None)
-        )
+        self.view.tell("The model is writing a title.")
+        return self._titled(self.conversation)
 
     def forget(self, conversation: str) -> None:
         """A conversation is about to be deleted."""
@@ -189,48 +199,26 @@ class Conversing:
     def leave(self) -> None:
         """The chat and its thread end: keep what has come of an answer."""
         running = self.running
-        if running is None or running.finish(STOPPED) is None or running.message is None:
-            return
-        running.message.finish_reason = "cancelled"
-        self.store.put(running.conversation, running.message)
-
-    # What the engine's thread tells
-
-    def on_event(self, event: events.Event) -> None:
-        if isinstance(event, events.Progress) and event.message is None:
-            self.view.working(event.text)
-        elif isinstance(event, events.Opened):
-            self.opened = event
-            self.view.working(None)
-            for notice in event.notices:
-                self.view.tell(notice)
-        elif isinstance(event, events.NotOpened):
-            self.opened = event.still
-            self.view.working(None)
-            if not event.cancelled:
-                stays = f" {event.still.model} stays open." if event.still else ""
-                self.view.tell(f"{event.error}{stays}", error=True)
-        elif isinstance(event, events.NotKept):
-            self.view.tell(event.error, error=True)
-        elif event.message == TITLE:
-            if isinstance(event, events.AnswerEnded | events.AnswerFailed):
-                self._on_title(event)
-        elif self.running is not None and event.message == self.running.to:
-            self._on_answer(self.running, event)
+        if running is not None and running.message is not None:
+            running.finish(running.message, STOPPED, "cancelled")
+            self.store.put(running.conversation, running.message)
 
     def tick(self, *, spans: bool) -> Figures | None:
         """Take in the answer's progress, with `spans` if shown; returns its figures if there is
         one."""
         running = self.running
-        if running is None or running.answer is None or running.message is None:
+        if running is None or running.message is None:
             return None
         if running.take(spans=spans):
             self.notes.pop(running.message.id, None)
             self.view.message_changed(running.message)
-        return running.answer.meter.figures()
+            if monotonic() - running.kept >= KEEP_EVERY:
+                running.kept = monotonic()
+                self.store.streaming(running.conversation, running.message)
+        return running.meter.figures()
 
     @property
-    def comes_here(self) -> Running | None:
+    def comes_here(self) -> Answer | None:
         """The running answer, if it is part of what is shown."""
         running = self.running
         return running if running and running.conversation is self.conversation else None
@@ -240,126 +228,151 @@ class Conversing:
         if self.running is not None:
             raise UsageError("An answer is still coming. Wait for it, or stop it with Esc.")
 
-    # Within
+    # What remains of it
 
-    def _ask(self, running: Running) -> None:
-        conversation = running.conversation
-
-        def keep(text: str) -> None:
-            if running.message is not None:
-                self.store.streaming(conversation, replace(running.message, content=text))
-
-        if self._to_title is not None:
-            self.engine.stop()  # a title can wait
-        asked = conversation.messages[running.to]
+    async def _opened(self, opening: asyncio.Future[Opened]) -> None:
         try:
-            # A conversation may be from a file, with anything in it.
-            sampling = commands.checked(**conversation.sampling)
-        except UsageError as error:
-            self._note(asked, f"✗ {error}")
-            self._over()
-            self.view.tell(str(error), error=True)
+            self.opened = await opening
+        except LocalspecError as error:
+            self.opened = self.engine.opened
+            self.view.working(None)
+            if not isinstance(error, Cancelled):
+                stays = f" {self.opened.model} stays open." if self.opened else ""
+                self.view.tell(f"{describe(error)[0]}{stays}", error=True)
             return
+        self.view.working(None)
+        for notice in self.opened.notices:
+            self.view.tell(notice)
+
+    async def _sent(self, running: Answer, kept: asyncio.Future[bool]) -> None:
+        # Where it cannot be kept the store tells why, and the conversation goes on without.
+        await asyncio.shield(kept)
+        await self._answered(running)
+
+    async def _answered(self, running: Answer) -> None:
+        """Ask the model, and keep what comes of it."""
+        if self.running is not running:  # it was stopped
+            return
+        conversation, failure = running.conversation, None
+        asked = conversation.messages[running.to]
         running.asked = True
+        if self._titling:
+            self.engine.stop()  # a title can wait
+        waits = self.opened is None or self._comparing
+        self._note(asked, "waiting for the model …" if waits else None)
         self.view.answering(True)
-        if self.opened is None:
-            self._note(asked, "waiting for the model …")
-        self.engine.ask(
-            events.Question(
-                running.to,
+        try:
+            question = Question(
                 conversation.for_model(upto=running.to),
-                sampling,
+                # A conversation may be from a file, with anything in it.
+                commands.checked(**conversation.sampling),
                 conversation.max_tokens,
                 "drop_oldest" if conversation.id in self._dropping else "error",
-                keep,
-                conversation.id if self.records else None,
+                record=self.records,
             )
-        )
+            await self.engine.answer(
+                question,
+                running,
+                lambda doing: self._note(running.message or asked, doing),
+                partial(self._begun, running),
+            )
+        except Cancelled:
+            pass
+        except LocalspecError as error:
+            failure = error
+        overflows = False
+        if running.message is not None:
+            self._ended(running, running.message, failure)
+        elif failure is None:
+            self._note(asked, NEVER_BEGUN)
+        else:
+            # Only where there are turns before the message, not left out so far.
+            overflows = isinstance(failure, ContextOverflow) and (
+                asked.parent is not None and conversation.id not in self._dropping
+            )
+            if self.opened is None:
+                asked.state = UNSENT
+                self.store.put(conversation, asked)
+            self._note(asked, None if overflows else f"✗ {describe(failure)[0]}")
+        self._over()
+        if overflows:
+            await self.view.overflowed(conversation, str(failure))
+        elif failure is not None:
+            self.view.tell(describe(failure)[0], error=True)
+        elif running.message is not None:
+            await self._followed_up(running, running.message)
 
-    def _on_answer(self, running: Running, event: events.Event) -> None:
-        asked = running.conversation.messages[running.to]
-        if isinstance(event, events.Progress):
-            self._note(running.message or asked, event.text)
-        elif isinstance(event, events.AnswerBegan):
-            self._note(asked, None)
-            self._begin_answer(running, event.answer)
-        elif isinstance(event, events.AnswerEnded):
-            stopped = event.finish_reason == "cancelled"
-            self._end_answer(running, event.text, STOPPED if stopped else COMPLETE)
-            if running.message is not None:
-                running.message.finish_reason = event.finish_reason
-                self._keep(running)
-                self._learn(running.conversation)
-            self._note(asked, NEVER_BEGUN if not running.message else None)
-            self._over()
-        elif isinstance(event, events.AnswerFailed) and event.overflow and self._can_drop(running):
-            self._note(asked, None)
-            self._over()
-            self.view.overflowed(running.conversation, event.error)
-        elif isinstance(event, events.AnswerFailed):
-            self._end_answer(running, event.text, FAILED)
-            if running.message is None:
-                if self.opened is None:
-                    asked.state = UNSENT
-                    self.store.put(running.conversation, asked)
-                self._note(asked, f"✗ {event.error}")
-            else:
-                running.message.stats = {**(running.message.stats or {}), "error": event.error}
-                self._keep(running)
-            self._over()
-            self.view.tell(event.error, error=True)
-
-    def _can_drop(self, running: Running) -> bool:
-        """Whether there are turns before the message, not left out so far."""
-        first = running.conversation.messages[running.to].parent is None
-        return not first and running.conversation.id not in self._dropping
-
-    def _on_title(self, event: events.AnswerEnded | events.AnswerFailed) -> None:
-        conversation, self._to_title = self._to_title, None
-        whole = isinstance(event, events.AnswerEnded) and event.finish_reason == "stop"
-        title = title_from(event.text)
-        if conversation is None or not whole or title == NEW or title.startswith("<"):
-            self.view.tell("The model found no title. Name it with /title TEXT.")
-            return
-        title = title.strip("\"'*. ")
-        self.configure(of=conversation, title=title, titled_by=BY_MODEL)
-        self.view.show_conversation()
-
-    def _begin_answer(self, running: Running, answer: ShownAnswer) -> None:
-        opened, conversation = self.opened, running.conversation
-        model, draft = (opened.model, opened.draft) if opened else (None, None)
-        if opened is not None:
-            conversation.model, conversation.draft = model, draft
+    def _begun(self, running: Answer) -> None:
+        conversation = running.conversation
+        self._note(conversation.messages[running.to], None)
+        conversation.model, conversation.draft = running.model, running.draft
         for asked in conversation.way_to(running.to):
             if asked.state == UNSENT:
                 asked.state = COMPLETE
                 self.store.put(conversation, asked)
         shown = conversation is self.conversation and conversation.tip == running.to
-        message = conversation.add(
+        model, draft = running.model, running.draft
+        running.message = message = conversation.add(
             ASSISTANT, "", parent=running.to, state=STREAMING, model=model, draft=draft
         )
-        running.message, running.answer = message, answer
         self.store.streaming(conversation, message)
         if shown:
             self.view.show_conversation()
 
-    def _end_answer(self, running: Running, text: str, state: str) -> None:
-        figures = running.finish(state, text)
-        if figures is None or running.message is None:
-            return
-        self.notes.pop(running.message.id, None)
+    def _ended(self, running: Answer, message: Message, failure: LocalspecError | None) -> None:
+        finish = running.finish_reason or (None if failure else "cancelled")
+        state = FAILED if failure else STOPPED if finish == "cancelled" else COMPLETE
+        figures = running.finish(message, state, finish)
+        self.notes.pop(message.id, None)
+        if failure is not None:
+            message.stats = {**figures.as_dict(), "error": describe(failure)[0]}
+        self.store.put(running.conversation, message)
+        self.view.message_changed(message)
         for notice in figures.notices:
             self.view.tell(notice)
 
-    def _keep(self, running: Running) -> None:
-        assert running.message is not None
-        self.store.put(running.conversation, running.message)
-        self.view.message_changed(running.message)
-
-    def _learn(self, conversation: Conversation) -> None:
+    async def _followed_up(self, answer: Answer, message: Message) -> None:
+        """Compare the answer with stock llama.cpp; record it, and learn the conversation, where the
+        user wants it."""
+        conversation, keeping = answer.conversation, []
+        self._comparing = message.state == COMPLETE
+        with suppress(LocalspecError):  # an internal one, which is in the log
+            if self._comparing and await self.engine.compare(answer):
+                message.stats = answer.meter.figures().as_dict()
+                self.store.put(conversation, message)
+                self.view.message_changed(message)
+                if self.running is None:
+                    self.view.answering(False)
+        self._comparing = False
+        if answer.logprobs:
+            recording = self.engine.record(answer)
+            keeping.append(("This answer was not recorded", recording))
         if self.learns:
-            texts = [message.content for message in conversation.messages.values()]
-            self.engine.learn(conversation.id, [text for text in texts if text])
+            texts = [each.content for each in conversation.messages.values()]
+            learning = self.engine.learn(conversation.id, [text for text in texts if text])
+            keeping.append(("This conversation was not learned", learning))
+        for failed, kept in keeping:
+            (error,) = await asyncio.gather(kept, return_exceptions=True)
+            if isinstance(error, LocalspecError) and not isinstance(error, Cancelled):
+                self.view.tell(f"{failed}: {describe(error)[0]}", error=True)
+
+    async def _titled(self, conversation: Conversation) -> None:
+        # Behind the conversation, so that the cache stays useful for the next message.
+        messages = [*conversation.for_model(), {"role": USER, "content": WISH}]
+        question = Question(messages, commands.checked(temperature=0.0), TITLE_TOKENS)
+        answer = Answer(conversation, conversation.tip or "")
+        title, self._titling = NEW, True
+        with suppress(LocalspecError):
+            await self.engine.answer(question, answer)
+            answer.take()
+            if answer.finish_reason == "stop":
+                title = title_from(answer.text)
+        self._titling = False
+        if title == NEW or title.startswith("<"):
+            self.view.tell("The model found no title. Name it with /title TEXT.")
+            return
+        self.configure(of=conversation, title=title.strip("\"'*. "), titled_by=BY_MODEL)
+        self.view.show_conversation()
 
     def _over(self) -> None:
         self.running = None

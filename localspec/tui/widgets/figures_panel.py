@@ -13,7 +13,7 @@ from localspec.chat import words
 from localspec.chat.figures import Figures, Totals
 from localspec.text import harmless
 from localspec.tui.rendering.palette import Palette
-from localspec.tui.session.events import Opened
+from localspec.tui.session.background_engine import Opened
 
 _NOTHING = "–"
 """For an unknown figure."""
@@ -125,22 +125,12 @@ def _bar(part: float, whole: float, width: int = 8) -> str:
     return "█" * full + "░" * (width - full)
 
 
-class StatusLine(Static):
-    def doing(self, text: str) -> None:
-        palette = Palette.of(self.app)
-        shown = Text(f"◌ {harmless(text)}", palette.style("accent"), no_wrap=True)
-        self.update(shown, layout=False)
-
-    def figures(self, figures: Figures, draft: str | None, *, live: bool) -> None:
-        palette = Palette.of(self.app)
-        text = Text(no_wrap=True, overflow="ellipsis")
-        text.append("● " if live else "■ ", palette.style("success") if live else palette.faint)
-        text.append(words.line(figures, draft=draft, now=live))
-        off = words.off(figures)
-        if off is not None:
-            text.append(f"  {off}", palette.faint)
-        self.update(text, layout=False)
-
-    def nothing(self, text: str = "") -> None:
-        shown = Text(harmless(text), "dim", no_wrap=True, overflow="ellipsis")
-        self.update(shown, layout=False)
+def status_text(figures: Figures, draft: str | None, palette: Palette, *, live: bool) -> Text:
+    """In one line."""
+    text = Text()
+    text.append("● " if live else "■ ", palette.style("success") if live else palette.faint)
+    text.append(words.line(figures, draft=draft, now=live))
+    off = words.off(figures)
+    if off is not None:
+        text.append(f"  {off}", palette.faint)
+    return text

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
-from textual import on
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.message import Message
+from textual.reactive import var
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
+from localspec.history.writer import HistoryWriter
 from localspec.text import harmless
 from localspec.tui.rendering.palette import Palette
 
 if TYPE_CHECKING:
     from localspec.history.history import ConversationSummary, SearchHit
+
+
+PAGE = 100
+"""Conversations listed at a time."""
 
 
 class _Search(Input):
@@ -29,22 +38,9 @@ class _Conversations(OptionList):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select", "Open")]
 
 
-class Lister(Protocol):
-    """Fills the list by `Sidebar.list` and `Sidebar.found`, and does what is wanted there."""
-
-    def list(self, offset: int = 0) -> None: ...
-
-    def search(self, query: str) -> None: ...
-
-    def take(self, conversation: str, message: str | None) -> None: ...
-
-    def delete(self, conversation: str) -> None: ...
-
-    def leave(self) -> None: ...
-
-
 class Sidebar(Vertical):
-    """Conversations as far as scrolled, or hits of a search."""
+    """Conversations as far as scrolled, or hits of a search, of the history in `store`. `newest`:
+    the conversation added to last; None before any is known."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down", "to_list", "To the list", show=False),
@@ -52,55 +48,85 @@ class Sidebar(Vertical):
         Binding("escape", "leave", "Back"),
         Binding("delete,x", "delete", "Delete"),
     ]
+    newest: var[ConversationSummary | None] = var(None)
 
-    def __init__(self, lister: Lister, *, id: str | None = None) -> None:
+    @dataclass
+    class Chosen(Message):
+        """A conversation, and perhaps a message in it, to be shown."""
+
+        conversation: str
+        message: str | None
+
+    @dataclass
+    class Delete(Message):
+        conversation: str
+
+    class Leave(Message):
+        """Back to the input."""
+
+    def __init__(self, store: HistoryWriter, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._lister = lister
-        self._places: list[tuple[str, str | None]] = []
-        self._summaries: list[ConversationSummary] = []
+        self._store = store
+        self._listed: dict[str, ConversationSummary] = {}
         self._asked = 0
-        self._current: str | None = None
+        self._current = ""
 
     def compose(self) -> ComposeResult:
         yield _Search(placeholder="Search all", id="search", compact=True)
         yield _Conversations(id="conversations", compact=True)
 
-    def list(self, summaries: Sequence[ConversationSummary], *, more: bool = False) -> None:
-        options = self.query_one(OptionList)
-        if not more:
-            highlighted = self._highlighted()
-            self._places, self._summaries = [], []
+    @work(group="list", exclusive=True)
+    async def list(self, offset: int = 0) -> None:
+        """Ask the history again, or for what follows so many conversations."""
+        limit = PAGE if offset else max(PAGE, len(self._listed))
+
+        def ask() -> Sequence[ConversationSummary]:
+            self._store.flush(timeout=1.0)  # what was written just now is listed, too
+            return self._store.history.list(limit=limit, offset=offset)
+
+        found = await asyncio.to_thread(ask)
+        if not offset:
+            self.newest = found[0] if found else None
+        if self.searching:
+            return
+        options, highlighted = self.query_one(OptionList), self._highlighted()
+        if not offset:
             options.clear_options()
-            self._asked = 0
-        self._places += [(summary.id, None) for summary in summaries]
-        self._summaries += summaries
-        options.add_options([Option(self._titled(summary)) for summary in summaries])
-        if not more:
+            self._listed, self._asked = {}, 0
+        further = {each.id: each for each in found if each.id not in self._listed}
+        self._listed |= further
+        options.add_options([Option(self._titled(each), id=each.id) for each in further.values()])
+        if not offset:
             self._highlight(highlighted)
-        if not self._places:
+        if not self._listed:
             nothing = Text("No conversations yet", Palette.of(self.app).faint)
             options.add_option(Option(nothing, disabled=True))
 
-    def mark(self, conversation: str) -> None:
-        """Mark the conversation that is shown."""
-        changed = (self._current, conversation)
-        self._current = conversation
-        for number, summary in enumerate(self._summaries):
-            if summary.id in changed:
-                prompt = self._titled(summary)
-                self.query_one(OptionList).replace_option_prompt_at_index(number, prompt)
-
-    def found(self, hits: Sequence[SearchHit]) -> None:
-        palette = Palette.of(self.app)
-        options = self.query_one(OptionList)
+    @work(group="search", exclusive=True)
+    async def _find(self, query: str) -> None:
+        hits = await asyncio.to_thread(lambda: self._store.history.search(query, limit=PAGE))
+        if self.searching != query:
+            return
+        palette, options = Palette.of(self.app), self.query_one(OptionList)
         options.clear_options()
-        self._places, self._summaries = [(hit.conversation, hit.message) for hit in hits], []
-        self._asked = len(hits)
+        self._listed = {}
         if not hits:
             options.add_option(Option(Text("Nothing found", palette.faint), disabled=True))
-        options.add_options([Option(_hit(hit, palette)) for hit in hits])
+        options.add_options(
+            [
+                Option(_hit(hit, palette), id=f"{hit.conversation} {hit.message or ''}")
+                for hit in hits
+            ]
+        )
         if hits and self.choosing:
             options.highlighted = 0
+
+    def mark(self, conversation: str) -> None:
+        """Mark the conversation that is shown."""
+        changed, self._current = {self._current, conversation}, conversation
+        for id in changed & self._listed.keys():
+            prompt = self._titled(self._listed[id])
+            self.query_one(OptionList).replace_option_prompt(id, prompt)
 
     def action_search(self) -> None:
         # At once: `focus` waits its turn, and what is typed meanwhile would go elsewhere.
@@ -109,8 +135,8 @@ class Sidebar(Vertical):
     def focus_list(self) -> None:
         """Focus the list where it was, else on the shown conversation."""
         self.screen.set_focus(self.query_one(OptionList))
-        if self._highlighted() is None and self._places:
-            self.query_one(OptionList).highlighted = 0
+        if self._highlighted() is None:
+            self.query_one(OptionList).action_first()
             self._highlight(None)
 
     def search_for(self, query: str) -> None:
@@ -127,7 +153,7 @@ class Sidebar(Vertical):
         return self.screen.focused is self.query_one(OptionList)
 
     def action_to_list(self) -> None:
-        if self._places:
+        if any(option.id for option in self.query_one(OptionList).options):
             self.focus_list()
 
     def action_leave(self) -> None:
@@ -135,40 +161,42 @@ class Sidebar(Vertical):
         if search.value:
             search.value = ""
         else:
-            self._lister.leave()
+            self.post_message(self.Leave())
 
     def action_delete(self) -> None:
-        place = self._highlighted()
-        if place is not None:
-            self._lister.delete(place)
+        highlighted = self._highlighted()
+        if highlighted is not None:
+            self.post_message(self.Delete(highlighted))
 
     @on(Input.Changed)
     def _search(self, event: Input.Changed) -> None:
         event.stop()
-        self._lister.search(event.value.strip())
+        if self.searching:
+            self._find(self.searching)
+        else:
+            self.list()
 
     @on(Input.Submitted)
     def _to_list(self, event: Input.Submitted) -> None:
         event.stop()
         options = self.query_one(OptionList)
-        if self._places:
-            options.highlighted = 0
+        options.action_first()
         if self.screen.focused is event.input:
             self.screen.set_focus(options)  # at once, as in `action_search`
 
     @on(OptionList.OptionSelected)
     def _choose(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        if event.option_index < len(self._places):
-            self._lister.take(*self._places[event.option_index])
+        conversation, _, message = (event.option_id or "").partition(" ")
+        self.post_message(self.Chosen(conversation, message or None))
 
     @on(OptionList.OptionHighlighted)
     def _near_the_end(self, event: OptionList.OptionHighlighted) -> None:
         event.stop()
-        count = len(self._places)
+        count = len(self._listed)
         if event.option_index >= count - 20 and self._asked < count and not self.searching:
             self._asked = count
-            self._lister.list(count)
+            self.list(count)
 
     def _titled(self, summary: ConversationSummary) -> Text:
         palette, current = Palette.of(self.app), summary.id == self._current
@@ -178,22 +206,16 @@ class Sidebar(Vertical):
         text.append(harmless(summary.title), palette.style("foreground", bold=current))
         return text
 
-    @property
-    def listed(self) -> int:
-        """How many conversations the list has."""
-        return len(self._summaries)
-
     def _highlighted(self) -> str | None:
-        number = self.query_one(OptionList).highlighted
-        if number is None or number >= len(self._places):
-            return None
-        return self._places[number][0]
+        """Id of the conversation."""
+        option = self.query_one(OptionList).highlighted_option
+        return None if option is None else (option.id or "").partition(" ")[0] or None
 
     def _highlight(self, conversation: str | None) -> None:
-        for number, (id, _) in enumerate(self._places):
-            if id == (conversation or self._current):
-                self.query_one(OptionList).highlighted = number
-                return
+        id = conversation or self._current
+        if id in self._listed:
+            options = self.query_one(OptionList)
+            options.highlighted = options.get_option_index(id)
 
 
 def _hit(hit: SearchHit, palette: Palette) -> Text:

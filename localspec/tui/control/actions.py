@@ -1,0 +1,385 @@
+"""What slash commands do, and keys on a message."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localspec.chat import words
+from localspec.chat.attachments import read_attachment
+from localspec.chat.conversation import ASSISTANT, BY_USER, USER, Message
+from localspec.chat.figures import Figures
+from localspec.errors import LocalspecError, ModelNotFound, UsageError
+from localspec.paths import expanded
+from localspec.prompting.reasoning import told_apart
+from localspec.tui.control.conversation_display import ConversationDisplay
+from localspec.tui.control.host import Host
+from localspec.tui.session import commands
+from localspec.tui.session.background_engine import PairReference
+from localspec.tui.session.commands import MAX_TOKENS, Command
+from localspec.tui.session.conversing import Rest
+
+# What opens over the screen is imported when it does: the first paint need not wait for it.
+if TYPE_CHECKING:
+    from localspec.tui.screens.model_picker import ModelPicker
+
+
+ACTIONS = {"help": "keys", "new": "new", "figures": "figures", "sidebar": "sidebar", "quit": "quit"}
+"""Commands that are actions of the app."""
+
+
+SWITCHES = {
+    "learn": (
+        "Conversations are learned from now on, each after its next answer. A second copy is kept "
+        "as tokens in localspec's data folder, and drafts are looked up there. The output does not "
+        "change. Deleting a conversation deletes that copy too; /learn off ends it.",
+        "Conversations are not learned. What was learned of earlier ones stays until they are "
+        "deleted, or until 'localspec learn --forget history'. /learn on begins it.",
+    ),
+    "record": (
+        "Answers are recorded from now on: prompt and answer as tokens, with the 32 likeliest "
+        "tokens at each position, in localspec's data folder, for 'localspec distill' to train a "
+        "draft with. The output does not change, and nothing leaves the machine. Deleting a "
+        "conversation removes what was recorded of it; 'localspec distill --list' shows how much "
+        "there is, and where; /record off ends it.",
+        "Answers are not recorded. What was recorded of earlier ones stays until their "
+        "conversations are deleted, or until 'localspec distill --forget history'. /record on "
+        "begins it.",
+    ),
+}
+"""What is kept of conversations besides the history, by default nothing: sentences for on and off,
+by preference."""
+
+
+class Actions:
+    """Those that do not apply raise UsageError, which `Host.attempt` tells."""
+
+    def __init__(self, host: Host, display: ConversationDisplay) -> None:
+        self._host, self._display = host, display
+        self._picker: ModelPicker | None = None
+
+    def run(self, command: Command, argument: str) -> None:
+        if command.name in ACTIONS:
+            self._host.call_next(self._host.run_action, ACTIONS[command.name])
+            return
+        action: Callable[[str], Rest | None] = getattr(self, f"_{command.name}")
+        self._host.attempt(partial(action, argument))
+
+    def act(self, action: str, id: str) -> Rest | None:
+        """What a key does with the message of that id."""
+        conversing = self._host.conversing
+        if action == "regenerate":
+            return conversing.regenerate(id)
+        if action.startswith("branch"):
+            conversing.branch(1 if action == "branch_next" else -1, id)
+            return None
+        actions: Mapping[str, Callable[[Message], Rest | None]] = {
+            "copy": self._copy_message,
+            "copy_code": self._copy_code,
+            "edit": self._edit_message,
+            "why": self._explain,
+        }
+        return actions[action](conversing.conversation.messages[id])
+
+    def begin(self, command: Command) -> None:
+        """From the palette: a command that needs an argument is put into the input."""
+        if command.arguments and not command.arguments.startswith("["):
+            self._host.prompt.put(f"/{command.name} ")
+            self._host.prompt.focus()
+        else:
+            self.run(command, "")
+
+    def completers(self) -> Mapping[str, Callable[[], Iterable[str]]]:
+        def references() -> list[str]:
+            models = [] if self._picker is None else self._picker.models
+            return [m.reference for m in models if m.problem is None]
+
+        themes = self._host.available_themes
+        return {"models": references, "drafts": references, "themes": lambda: sorted(themes)}
+
+    # One method per command, by its name
+
+    def _model(self, argument: str) -> Rest:
+        chosen = PairReference(argument, "auto")
+        return self._open(chosen) if argument else self._pick(draft_only=False)
+
+    def _draft(self, argument: str) -> Rest:
+        chosen = PairReference(self._pair().model, argument)
+        return self._open(chosen) if argument else self._pick(draft_only=True)
+
+    def _system(self, argument: str) -> Rest | None:
+        if not argument:
+            return self._settings("system")
+        self._host.conversing.configure(system=argument)
+        self._host.tell("The system prompt is set for the next answers.")
+        return None
+
+    def _set(self, argument: str) -> Rest | None:
+        if " " not in argument and "=" not in argument:
+            name = argument.replace("-", "_") if argument else commands.SETTINGS[0]
+            if name not in commands.SETTINGS:
+                commands.setting(argument)  # raises
+            return self._settings(name)
+        name, value = commands.setting(argument)
+        conversing = self._host.conversing
+        if name == MAX_TOKENS:
+            conversing.configure(max_tokens=value)
+        else:
+            sampling = conversing.conversation.sampling | {name: value}
+            conversing.configure(sampling={n: v for n, v in sampling.items() if v is not None})
+        shown = "its default" if value is None else f"{value:g}"
+        self._host.tell(f"{name.replace('_', ' ')} is {shown} for the next answers.")
+        return None
+
+    def _attach(self, argument: str) -> None:
+        if not argument:
+            raise UsageError("/attach needs the path of a text file, or of an image.")
+        self._host.composer.attach(read_attachment(argument))
+
+    def _detach(self, _argument: str) -> None:
+        self._host.composer.detach()
+
+    def _regenerate(self, _argument: str) -> Rest:
+        return self._host.conversing.regenerate()
+
+    def _edit(self, _argument: str) -> None:
+        mine = self._last(lambda m: m.role == USER, "There is no message to edit yet. Write one.")
+        self._edit_message(mine)
+
+    def _branch(self, argument: str) -> None:
+        conversing = self._host.conversing
+        if argument.isdigit():
+            path = conversing.conversation.path()
+            for message in reversed(path):
+                siblings = conversing.conversation.siblings(message.id)
+                if len(siblings) > 1:
+                    conversing.branch(int(argument) - 1 - siblings.index(message), message.id)
+                    return
+        if argument not in ("", "next", "previous"):
+            raise UsageError("/branch takes next, previous, or the number of a branch.")
+        conversing.branch(-1 if argument == "previous" else 1)
+
+    def _copy(self, argument: str) -> Rest | None:
+        if argument == "conversation":
+            from localspec.history.export import to_markdown
+
+            self._host.copy(to_markdown(self._host.conversing.conversation))
+            return None
+        answer = self._last(
+            lambda m: m.role == ASSISTANT and bool(m.content), "There is no answer to copy yet."
+        )
+        if argument == "code":
+            return self._copy_code(answer)
+        if argument not in ("", "answer"):
+            raise UsageError("/copy takes answer, code, or conversation.")
+        self._copy_message(answer)
+        return None
+
+    def _export(self, argument: str) -> None:
+        from localspec.history.export import FORMATS, write_export
+
+        form, _, name = argument.partition(" ")
+        if form not in FORMATS:
+            form, name = "", argument
+        if not self._host.conversing.conversation.messages:
+            raise UsageError("There is nothing to export yet.")
+        where = expanded(name.strip() or ".")
+        written = write_export(self._host.conversing.conversation, where, form=form or None)
+        self._host.tell(f"Written to {written.absolute()}.")
+
+    def _title(self, argument: str) -> Rest | None:
+        if not argument:
+            return self._named(self._host.conversing.ask_for_title())
+        self._host.conversing.configure(title=argument, titled_by=BY_USER)
+        self._display.show_conversation()
+        self._host.sidebar.list()
+        return None
+
+    async def _named(self, naming: Rest) -> None:
+        await naming
+        self._host.sidebar.list()
+
+    def _search(self, argument: str) -> None:
+        self._host.call_next(self._host.run_action, "search")
+        self._host.sidebar.search_for(argument)
+
+    def _delete(self, _argument: str) -> Rest:
+        return self._host.delete(self._host.conversing.conversation.id)
+
+    def _why(self, _argument: str) -> None:
+        running = self._host.conversing.comes_here
+        if running is None:
+            answer = self._last(
+                lambda m: m.role == ASSISTANT and bool(m.stats),
+                "There is no answer to explain yet.",
+            )
+        elif running.message is None:
+            raise UsageError("The answer has not begun. Its figures come with its first tokens.")
+        else:
+            answer = running.message
+        self._explain(answer)
+
+    def _tokens(self, argument: str) -> None:
+        modes = {"on": (True, False), "off": (False, False), "rejected": (True, True)}
+        if not argument:
+            self._host.call_next(self._host.run_action, "tokens")
+        elif argument in modes:
+            self._host.show_tokens(*modes[argument])
+            self._display.legend()
+        else:
+            raise UsageError("/tokens takes on, off, or rejected.")
+
+    def _learn(self, argument: str) -> None:
+        self._turn("learn", argument)
+
+    def _record(self, argument: str) -> None:
+        self._turn("record", argument)
+
+    def _theme(self, argument: str) -> None:
+        if not argument:
+            self._host.action_change_theme()
+        elif argument in self._host.available_themes:
+            self._host.theme = argument
+        else:
+            known = ", ".join(sorted(self._host.available_themes))
+            raise UsageError(f"There is no theme '{argument}'. Choose from {known}.")
+
+    def _stop(self, _argument: str) -> None:
+        self._host.conversing.stop()
+
+    # Parts of them
+
+    def _last(self, wanted: Callable[[Message], bool], otherwise: str) -> Message:
+        """The last such message of the shown branch; UsageError where there is none."""
+        path = self._host.conversing.conversation.path()
+        found = next(filter(wanted, reversed(path)), None)
+        if found is None:
+            raise UsageError(otherwise)
+        return found
+
+    def _edit_message(self, message: Message) -> None:
+        """Put it into the input, to be sent again."""
+        if message.role != USER:
+            raise UsageError("Only your own messages can be edited. r answers again.")
+        self._host.composer.begin_edit(message.id, message.content)
+
+    def _copy_message(self, message: Message) -> None:
+        """Copy its text; of an answer without its reasoning, where there is more."""
+        said = told_apart(message.content)[1] if message.role == ASSISTANT else message.content
+        self._host.copy(said or message.content)
+
+    async def _copy_code(self, message: Message) -> None:
+        """Copy its code block, or have one chosen."""
+        from localspec.tui.rendering.markdown_lines import code_blocks
+
+        blocks = [block for block in code_blocks(message.content) if block.code.strip()]
+        if not blocks:
+            raise UsageError("There is no code block in this message.")
+        chosen: str | None = "0"
+        if len(blocks) > 1:
+            offered = {
+                str(
+                    number
+                ): f"{block.language or 'text'}: {block.code.strip().splitlines()[0][:48]}"
+                for number, block in enumerate(blocks)
+            }
+            chosen = await self._host.ask("Copy which code block?", offered)
+        if chosen is not None:
+            self._host.copy(blocks[int(chosen)].code)
+
+    def _explain(self, message: Message) -> None:
+        """Show why it was as fast as it was, or is so far."""
+        running, figures, title = self._host.conversing.running, None, "Why this speed"
+        if running is not None and running.message is message:
+            figures, title = running.meter.figures(), "Why this speed, so far"
+        elif message.stats:
+            figures = Figures.from_dict(message.stats)
+        if figures is None:
+            raise UsageError("Only answers have figures. Choose one of them.")
+        from textual.widgets import Label, Markdown
+
+        from localspec.tui.screens.dialogs import ReadingScreen
+
+        text = words.explain(figures, model=message.model, draft=message.draft)
+        self._host.push_screen(ReadingScreen(Label(title), Markdown(text, open_links=False)))
+
+    def _turn(self, name: str, argument: str) -> None:
+        """Set the preference of that name, or only report it."""
+        if argument not in ("", "on", "off"):
+            raise UsageError(f"/{name} takes on or off.")
+        if argument == "on" and name == "learn":
+            from localspec.retrieval import learning
+
+            learning.require()  # raises where a package is missing
+        preferences = self._host.preferences
+        if argument:
+            setattr(preferences, name, argument == "on")
+            setattr(self._host.conversing, f"{name}s", argument == "on")
+            self._host.save_preferences()
+        on, off = SWITCHES[name]
+        self._host.tell(on if getattr(preferences, name) else off)
+
+    def _pair(self) -> PairReference:
+        opened = self._host.conversing.opened
+        return PairReference(None) if opened is None else opened.pair
+
+    async def _pick(self, *, draft_only: bool) -> None:
+        from localspec.tui.screens.model_picker import ModelPicker
+
+        opened = self._host.conversing.opened
+        beside = [] if opened is None else [Path(opened.model_path).parent]
+        self._picker = ModelPicker(self._pair(), beside, draft_only=draft_only)
+        pair = await self._host.push_screen_wait(self._picker)
+        if pair is not None:
+            await self._open(pair)
+
+    async def _open(self, pair: PairReference) -> None:
+        from localspec.tui.screens.download_screen import DownloadScreen
+
+        self._host.conversing.require_idle()
+        references = [each for each in (pair.model, pair.draft) if each is not None]
+        missing = await asyncio.to_thread(_to_download, references, self._host.offline)
+        if not missing or await self._host.push_screen_wait(DownloadScreen(missing)):
+            await self._host.open(pair)
+
+    async def _settings(self, to: str) -> None:
+        from localspec.tui.screens.settings_screen import SettingsScreen
+
+        conversation = self._host.conversing.conversation
+        values = dict(conversation.sampling)
+        if conversation.max_tokens is not None:
+            values[MAX_TOKENS] = conversation.max_tokens
+        chosen = await self._host.push_screen_wait(
+            SettingsScreen(conversation.system, values, to=to)
+        )
+        if chosen is None:
+            return
+        sampling = dict(chosen.sampling)
+        most = sampling.pop(MAX_TOKENS, None)
+        self._host.conversing.configure(system=chosen.system, sampling=sampling, max_tokens=most)
+        if chosen.always:
+            preferences = self._host.preferences
+            preferences.system, preferences.sampling = chosen.system, sampling
+            preferences.max_tokens = None if most is None else int(most)
+            self._host.save_preferences()
+
+
+def _to_download(references: Iterable[str], offline: bool | None) -> list[str]:
+    from localspec.hub import cache, resolution
+    from localspec.hub.reference import Repository
+
+    if cache.offline_by_environment() if offline is None else offline:
+        return []
+    missing = []
+    for reference in references:
+        with suppress(LocalspecError):  # whoever opens it says why
+            if isinstance(resolution.identify(reference), Repository):
+                try:
+                    resolution.find(reference, offline=offline)
+                except ModelNotFound:
+                    missing.append(reference)
+    return missing
