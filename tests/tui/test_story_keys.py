@@ -10,7 +10,7 @@ from textual.widgets import OptionList
 
 from localspec.tui.screens.dialogs import QuestionScreen, ReadingScreen
 from localspec.tui.screens.settings_screen import SettingsScreen
-from localspec.tui.widgets.composer import Completions
+from localspec.tui.widgets.prompt_input import Completions
 from tests.tui.pilots import Chat, answering, chat, option_texts
 from tests.tui.scripted import Scripted
 

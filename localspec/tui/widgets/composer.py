@@ -2,52 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 
-from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.widgets import OptionList, Static, TextArea
-from textual.widgets.option_list import Option
+from textual.widgets import OptionList, Static
 
 from localspec.chat.conversation import Attachment
 from localspec.text import harmless
-from localspec.tui.rendering.palette import Palette
-from localspec.tui.session import commands
-from localspec.tui.session.commands import CommandCompletion
-from localspec.tui.widgets.prompt_input import PromptInput
-
-Known = Mapping[str, Callable[[], Iterable[str]]]
-"""As for `commands.complete`."""
-
-
-class Completions(OptionList, can_focus=False):
-    """Shows completions, one of them chosen; the keys stay with the input."""
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id, compact=True)
-        self._all: Sequence[CommandCompletion] = ()
-        self.display = False
-
-    def offer(self, completions: Sequence[CommandCompletion]) -> None:
-        self._all = completions
-        self.display = bool(completions)
-        self.clear_options()
-        if not completions:
-            return
-        palette = Palette.of(self.app)
-        width = max(len(c.label) for c in completions) + 2
-        for completion in completions:
-            text = Text(completion.label.ljust(width), palette.style("accent"), no_wrap=True)
-            text.append(completion.about, palette.faint)
-            self.add_option(Option(text))
-        self.highlighted = 0
-
-    @property
-    def chosen(self) -> CommandCompletion | None:
-        """What Enter would take."""
-        return None if self.highlighted is None else self._all[self.highlighted]
+from localspec.tui.widgets.prompt_input import Completions, Known, PromptInput
 
 
 class Composer(Vertical):
@@ -58,15 +22,13 @@ class Composer(Vertical):
         super().__init__(id=id)
         self.attached: list[Attachment] = []
         self.editing: str | None = None
-        self._known = known
+        self._completions = Completions(known, id="completions")
         self._put_aside = ""
-        self._completed = ""
-        self._begun = False
 
     def compose(self) -> ComposeResult:
-        yield Completions(id="completions")
+        yield self._completions
         yield Static(id="attached", markup=False)
-        yield PromptInput(id="input")
+        yield PromptInput(self._completions, id="input")
 
     @property
     def prompt(self) -> PromptInput:
@@ -104,58 +66,19 @@ class Composer(Vertical):
 
     def escape(self) -> bool:
         """Close the completions, else leave an edit; False if there was neither."""
-        if self.query_one(Completions).display:
-            self._offer([])
+        if self._completions.display:
+            self.prompt.close_completions()
         elif self.editing is not None:
             self.leave_edit()
         else:
             return False
         return True
 
-    @on(TextArea.Changed)
-    def _complete(self) -> None:
-        line = self._completed = self.prompt.text
-        offered = commands.complete(line, self._known()) if line[:1] == "/" else []
-        if len(offered) == 1 and offered[0].text == line:
-            offered = []
-        self._offer(offered)
-        if bool(line) != self._begun:
-            self._begun = bool(line)
-            self.prompt.refresh_bindings()
-
-    @on(PromptInput.Choose)
-    def _choose(self, event: PromptInput.Choose) -> None:
-        completions = self.query_one(Completions)
-        if self._completed != self.prompt.text:
-            self._complete()  # keys were faster than the list
-        chosen = completions.chosen
-        if chosen is None and not event.step:
-            self._send()
-        elif event.step < 0:
-            completions.action_cursor_up()
-        elif event.step:
-            completions.action_cursor_down()
-        elif chosen is not None:
-            whole = chosen.text == self.prompt.text.strip() or not chosen.text.endswith((" ", "/"))
-            self.prompt.put(chosen.text)
-            if whole:
-                self._offer([])
-                if chosen.about:  # a command without arguments: nothing is left to write
-                    self._send()
-
     @on(OptionList.OptionSelected)
     def _clicked(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        self._choose(PromptInput.Choose(0))
+        self.prompt.action_send()
         self.prompt.focus()
-
-    def _send(self) -> None:
-        # In the input's own turn: a message that its parent has it send would end at the parent.
-        self.prompt.call_later(self.prompt.action_send)
-
-    def _offer(self, offered: list[CommandCompletion]) -> None:
-        self.query_one(Completions).offer(offered)
-        self.prompt.completing = bool(offered)
 
     def _draw(self) -> None:
         line = self.query_one("#attached", Static)

@@ -2,16 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from textual import events
+from rich.text import Text
+from textual import events, on
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.reactive import var
 from textual.strip import Strip
-from textual.widgets import TextArea
+from textual.widgets import OptionList, TextArea
+from textual.widgets.option_list import Option
+
+from localspec.tui.rendering.palette import Palette
+from localspec.tui.session import commands
+from localspec.tui.session.commands import CommandCompletion
+
+Known = Mapping[str, Callable[[], Iterable[str]]]
+"""As for `commands.complete`."""
+
+
+class Completions(OptionList, can_focus=False):
+    """Shows completions, one of them chosen; the keys stay with the input."""
+
+    def __init__(self, known: Callable[[], Known], *, id: str | None = None) -> None:
+        super().__init__(id=id, compact=True)
+        self._known = known
+        self._all: Sequence[CommandCompletion] = ()
+        self.display = False
+
+    def offer_for(self, line: str) -> bool:
+        offered = commands.complete(line, self._known()) if line[:1] == "/" else []
+        return self.offer([] if [each.text for each in offered] == [line] else offered)
+
+    def offer(self, completions: Sequence[CommandCompletion]) -> bool:
+        """Show these; whether there are any."""
+        self._all = completions
+        self.display = bool(completions)
+        self.clear_options()
+        if not completions:
+            return False
+        palette = Palette.of(self.app)
+        width = max(len(c.label) for c in completions) + 2
+        for completion in completions:
+            text = Text(completion.label.ljust(width), palette.style("accent"), no_wrap=True)
+            text.append(completion.about, palette.faint)
+            self.add_option(Option(text))
+        self.highlighted = 0
+        return True
+
+    @property
+    def chosen(self) -> CommandCompletion | None:
+        """What Enter would take."""
+        return None if self.highlighted is None else self._all[self.highlighted]
 
 
 class PromptInput(TextArea):
@@ -35,12 +79,6 @@ class PromptInput(TextArea):
 
         text: str
 
-    @dataclass
-    class Choose(Message):
-        """Completions are open: move by -1 or 1, or take the chosen one (0)."""
-
-        step: int
-
     class Resume(Message):
         """Enter in an empty input: open the last conversation."""
 
@@ -48,7 +86,7 @@ class PromptInput(TextArea):
     resumable: var[bool] = var(False, bindings=True)
     """Whether Enter in the empty input opens the last conversation."""
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, completions: Completions, *, id: str | None = None) -> None:
         super().__init__(
             id=id,
             soft_wrap=True,
@@ -59,6 +97,8 @@ class PromptInput(TextArea):
         self._sent: list[str] = []
         self._at: int | None = None
         self._begun = ""
+        self._completions = completions
+        self._completed = ""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "take":
@@ -77,8 +117,9 @@ class PromptInput(TextArea):
         self.move_cursor(self.document.end)
 
     def action_send(self) -> None:
-        if self.completing:
-            self.post_message(self.Choose(0))
+        if self._completed != self.text:
+            self._complete()  # keys were faster than the list
+        if self.completing and not self._taken():
             return
         text = self.text
         if text.strip():
@@ -109,13 +150,13 @@ class PromptInput(TextArea):
 
     def action_complete(self) -> None:
         if self.completing:
-            self.post_message(self.Choose(0))
+            self.action_send()
         else:
             self.screen.focus_next()
 
     def action_up(self) -> None:
         if self.completing:
-            self.post_message(self.Choose(-1))
+            self._completions.action_cursor_up()
         elif self.cursor_location[0] == 0 and self._sent and self._at != 0:
             if self._at is None:
                 self._begun = self.text
@@ -127,7 +168,7 @@ class PromptInput(TextArea):
     def action_down(self) -> None:
         last = self.cursor_location[0] == self.document.line_count - 1
         if self.completing:
-            self.post_message(self.Choose(1))
+            self._completions.action_cursor_down()
         elif last and self._at is not None:
             self._at += 1
             if self._at < len(self._sent):
@@ -137,6 +178,29 @@ class PromptInput(TextArea):
                 self.put(self._begun)
         else:
             self.action_cursor_down()
+
+    @on(TextArea.Changed)
+    def _complete(self) -> None:
+        line, before = self.text, self._completed
+        self._completed = line
+        self.completing = self._completions.offer_for(line)
+        if bool(line) != bool(before):
+            self.refresh_bindings()
+
+    def close_completions(self) -> None:
+        self.completing = self._completions.offer([])
+
+    def _taken(self) -> bool:
+        """Take the chosen completion; whether it is a whole command, to be sent."""
+        chosen = self._completions.chosen
+        if chosen is None:
+            return True
+        whole = chosen.text == self.text.strip() or not chosen.text.endswith((" ", "/"))
+        self.put(chosen.text)
+        self._complete()
+        if whole:
+            self.close_completions()
+        return whole and bool(chosen.about)  # one without arguments: nothing is left to write
 
     def render_line(self, y: int) -> Strip:
         # Between two layouts of a terminal that shrinks nothing may be left for the input, and
