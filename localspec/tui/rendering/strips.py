@@ -30,15 +30,9 @@ def wrapped(text: Text, width: int, palette: Palette) -> list[Strip]:
     return [strip_of(line, width) for line in lines]
 
 
-def marked(strip: Strip, span: tuple[int, int], style: Style) -> Strip:
+def marked(strip: Strip, span: tuple[int, int], style: Style, palette: Palette) -> Strip:
     """A line with a selection's span of characters in another style; -1 is the end."""
+    text = Text.assemble(*((part.text, part.style or "") for part in strip), end="")
     start, end = span
-    text = strip.text
-    ends = len(text.rstrip()) if end == -1 else end
-    left, middle, right = text[:start], text[start:ends], text[ends:]
-    if not middle:
-        return strip
-    cuts = [Strip([Segment(part)]).cell_length for part in (left, middle, right)]
-    parts = strip.divide([cuts[0], cuts[0] + cuts[1], strip.cell_length])
-    chosen = Strip([Segment(s.text, (s.style or Style()) + style) for s in parts[1]])
-    return Strip.join([parts[0], chosen, *parts[2:]])
+    text.stylize(style, start, len(text.plain.rstrip()) if end == -1 else end)
+    return Strip(text.render(palette.console))

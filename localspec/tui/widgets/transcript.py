@@ -167,8 +167,9 @@ class Transcript(ScrollView, can_focus=True):
         span = None if selection is None else selection.get_span(line)
         if span is None:
             return strip
-        style = Style(bgcolor=self._showing_now().palette.colour("primary-muted"), reverse=None)
-        return marked(strip, span, style)
+        palette = self._showing_now().palette
+        style = Style(bgcolor=palette.colour("primary-muted"), reverse=None)
+        return marked(strip, span, style, palette)
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         width = self.scrollable_content_region.width
