@@ -203,8 +203,8 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "stream": (214, 10),
     "text": (120, 10),  # counts of parameters, and finite JSON, of four rooms
     "tui": (
-        5_195,
-        118,
+        5_000,
+        103,
     ),  # takes the size of the terminal; says from the start that the model is being opened
     "typed": (78, 10),
     "verify": (1_377, 64),  # compares a certificate with what is here
