@@ -206,6 +206,27 @@ def test_a_stream_that_nobody_holds_holds_up_nobody(engine: Engine) -> None:
         gc.enable()
 
 
+def test_nor_do_those_that_several_threads_left() -> None:
+    left, answers = threading.Barrier(2), []
+    with localspec.load(context=256, parallel=2) as pair:
+
+        def ask() -> None:
+            next(pair.stream(FOX, max_tokens=60))
+            left.wait()
+            answers.append(pair.chat(FOX, max_tokens=2).text)
+
+        gc.disable()
+        try:
+            threads = [threading.Thread(target=ask) for _ in range(2)]
+            for each in threads:
+                each.start()
+            for each in threads:
+                each.join(60)
+        finally:
+            gc.enable()
+    assert len(answers) == 2
+
+
 BEGUN = """
 import atexit, os, sys
 here = os.getpid()  # after all that localspec registers:
