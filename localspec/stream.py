@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from localspec.decoding import repetition
 from localspec.decoding.interfaces import Step
@@ -75,19 +76,52 @@ class Stream(Iterator[Chunk]):
         self.prompt: Sequence[int] = tuple(session.context)
         self._submit, self._cancel = submit, cancel
         self._task: Task | None = None
-        self._cancelled = False
+        self._items: Any = None  # what the task puts
+        self._cancelled = self._ended = False
         self._session = session
         self._assembler = assembler
         self._texts: list[str] = []
         self._length = len(session.context)
         self._when_full = when_full
-        self._chunks = self._generate()
 
     def __iter__(self) -> Stream:
         return self
 
     def __next__(self) -> Chunk:
-        return next(self._chunks)
+        if self._ended:
+            raise StopIteration
+        try:
+            if self._task is None:
+                self.begin()
+            if self._items is None:
+                assert self._task is not None
+                self._items = self._task.items()
+            step, text = next(self._items)
+        except StopIteration:
+            self._finish_reason = self._session.finish
+        except Cancelled:
+            self._finish_reason = "cancelled"
+        except BaseException:
+            self._end()
+            raise
+        else:
+            self._length += len(step.tokens)
+            self.stats.add(step)
+            self._texts.append(text)
+            return Chunk(text, tuple(step.tokens), tuple(step.sources), step)
+        self._end()
+        if self._finish_reason == "length":
+            self._explain_length()
+        self._assembler.finish()
+        rest = self._assembler.take()
+        if not rest:
+            raise StopIteration
+        self._texts.append(rest)
+        return Chunk(rest, (), (), None)
+
+    def __del__(self) -> None:
+        if self.runs:
+            self.close()
 
     def __enter__(self) -> Stream:
         return self
@@ -155,9 +189,12 @@ class Stream(Iterator[Chunk]):
 
     def close(self) -> None:
         """Stop here; the same as leaving the iteration."""
-        self._chunks.close()
-        if self._finish_reason is None:
-            self._finish_reason = "cancelled"
+        if self._ended:
+            return
+        if self._items is not None:
+            self._items.close()
+        self._finish_reason = "cancelled"
+        self._end()
 
     def completion(self) -> Completion:
         """Run to the end and return the whole answer."""
@@ -178,6 +215,7 @@ class Stream(Iterator[Chunk]):
             )
 
     def _end(self) -> None:
+        self._ended = True
         task = self._task
         if task is None or task.over:
             return
@@ -186,29 +224,3 @@ class Stream(Iterator[Chunk]):
             task.wait()
             if task.error is not None and not isinstance(task.error, Cancelled):
                 raise task.error
-
-    def _generate(self) -> Generator[Chunk, None, None]:
-        finish = None
-        try:
-            if self._task is None:
-                self.begin()
-            assert self._task is not None
-            step: Step
-            for step, text in self._task.items():
-                self._length += len(step.tokens)
-                self.stats.add(step)
-                self._texts.append(text)
-                yield Chunk(text, tuple(step.tokens), tuple(step.sources), step)
-            self._finish_reason = finish = self._session.finish
-        except (Cancelled, GeneratorExit) as ended:
-            self._finish_reason = "cancelled"
-            if isinstance(ended, GeneratorExit):
-                raise
-        finally:
-            self._end()
-        if finish == "length":
-            self._explain_length()
-        self._assembler.finish()
-        if rest := self._assembler.take():
-            self._texts.append(rest)
-            yield Chunk(rest, (), (), None)

@@ -8,7 +8,6 @@ cancelled unwinds like any other code.
 from __future__ import annotations
 
 import atexit
-import gc
 import sys
 import threading
 import weakref
@@ -101,8 +100,6 @@ class Scheduler:
         task = Task(
             tokens, work, wait=wait, owner=owner, ahead=self.ahead, wake=self.wake, told=told
         )
-        if owner is not None and self._owned(owner):
-            gc.collect()  # a stream that nobody holds any more is in a circle
         if owner is not None and (self._owned(owner) >= self._seats or compute_thread.is_current()):
             if not isinstance(owner, int):
                 raise EngineBusy(
