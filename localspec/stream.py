@@ -189,12 +189,12 @@ class Stream(Iterator[Chunk]):
 
     def close(self) -> None:
         """Stop here; the same as leaving the iteration."""
-        if self._ended:
-            return
-        if self._items is not None:
+        if not self._ended and self._items is not None:
             self._items.close()
-        self._finish_reason = "cancelled"
-        self._end()
+        if self._finish_reason is None:
+            self._finish_reason = "cancelled"
+        if not self._ended:
+            self._end()
 
     def completion(self) -> Completion:
         """Run to the end and return the whole answer."""

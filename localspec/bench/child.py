@@ -61,8 +61,8 @@ class Child:
         return not self._log.closed and self.process.poll() is None
 
     def wait_until_healthy(self, address: str, seconds: float) -> None:
-        """Until it tells its health there, as llama-server does. Raises NativeError: it ended, or
-        was not ready in so many seconds; it is closed then."""
+        """Wait until it answers health checks there, as llama-server does. Raises NativeError, and
+        closes it, where it ended or was not ready within `seconds`."""
         give_up = time.monotonic() + seconds
         try:
             while not _healthy(address):

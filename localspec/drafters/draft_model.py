@@ -73,7 +73,7 @@ class DraftModel(ModelSource):
     WINDOW = 256
     """If more tokens than this are unread, only the latest ones are read."""
     LONGEST, ROOM = 2048, 2048 + 128
-    """Tokens that it holds at most, as passes after more are slow; the same with two trees."""
+    """Tokens that it holds at most, as passes after more are slow; the same with drafts."""
 
     def __init__(self, cache: Cache, vocabulary: int, *, window: int | None = WINDOW) -> None:
         """Args:

@@ -225,8 +225,8 @@ class MappedCache:
         )
 
     def _read(self, unread: list[tuple[int, int]], places: Sequence[int]) -> bool:
-        """Read tokens, and keep the rows behind so many of them each; False where there is no room
-        for them."""
+        """Read tokens, and keep the row at each of `places`, counts of tokens; False where there is
+        no room for them."""
         held = len(self.inner.tokens)
         if held + len(unread) > self.inner.capacity or self._full:
             self._full = True

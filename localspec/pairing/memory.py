@@ -151,8 +151,8 @@ def most_layers(file: GGUFFile, options: ModelOptions, free: int) -> Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairUse:
-    """How a pair is to be opened. `accelerated`: whether a GPU computes; `device_free`: bytes that
-    it has left in memory of its own."""
+    """How a pair is to be opened. `accelerated`: whether a GPU computes; `device_free`: its free
+    memory in bytes, where that is not the host's."""
 
     options: ModelOptions = field(default_factory=ModelOptions)
     accelerated: bool = False

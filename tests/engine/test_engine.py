@@ -196,6 +196,18 @@ def test_nothing_of_a_closed_engine_reads_freed_memory() -> None:
     assert pair.context_length == 128
 
 
+def test_what_failed_counts_as_cancelled_once_it_is_closed(engine: Engine) -> None:
+    def fails(done: int, of: int) -> None:
+        raise ZeroDivisionError
+
+    stream = engine.stream(FOX, max_tokens=4, progress=fails, reuse=False)
+    with pytest.raises(ZeroDivisionError):
+        next(stream)
+    assert next(stream, None) is None
+    stream.close()
+    assert stream.finish_reason == "cancelled"
+
+
 def test_a_stream_that_nobody_holds_holds_up_nobody(engine: Engine) -> None:
     gc.disable()
     try:
