@@ -126,8 +126,14 @@ def answer(arm: LlamaServer, max_tokens: int = 9) -> Any:
     return arm.generate(PROMPT, temperature=0.8, seed=7, max_tokens=max_tokens)
 
 
-def children() -> list[psutil.Process]:
+@pytest.fixture
+def others() -> list[psutil.Process]:
+    """Children that fixtures of other files keep in this process."""
     return psutil.Process().children()
+
+
+def children(others: list[psutil.Process]) -> list[psutil.Process]:
+    return [each for each in psutil.Process().children() if each not in others]
 
 
 @pytest.mark.parametrize(
@@ -185,11 +191,11 @@ def test_what_the_server_is_asked(
     assert "--no-repack" in arguments
 
 
-def test_close_ends_the_process(servers: Servers) -> None:
+def test_close_ends_the_process(others: list[psutil.Process], servers: Servers) -> None:
     arm = servers()
-    assert not children()
+    assert not children(others)
     arm.start()
-    (process,) = children()
+    (process,) = children(others)
     arm.close()
     arm.close()
     assert not process.is_running()
@@ -208,7 +214,7 @@ def test_close_ends_the_process(servers: Servers) -> None:
         ("is old", r"answered without the expected figures \(KeyError\('timings'\)\)"),
     ],
 )
-def test_failures(servers: Servers, mode: str, message: str) -> None:
+def test_failures(others: list[psutil.Process], servers: Servers, mode: str, message: str) -> None:
     # Where one is noticed at once nobody waits for these; a busy machine takes its time.
     start, answered = (PATIENCE, 1.0) if mode == "hangs" else (PATIENCE, PATIENCE)
     if mode == "loads forever":
@@ -217,7 +223,7 @@ def test_failures(servers: Servers, mode: str, message: str) -> None:
     with pytest.raises(NativeError, match=message):
         answer(arm)
     arm.close()
-    assert not children()
+    assert not children(others)
 
 
 def test_a_program_that_is_none(servers: Servers, binary: Path) -> None:
