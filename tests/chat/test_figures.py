@@ -20,40 +20,27 @@ def first() -> Step:
 
 
 def plain(
-    *, at: int = 11, seconds: float = 0.1, draft_seconds: float = 0.0, reason: str = "it never pays"
+    *, seconds: float = 0.1, draft_seconds: float = 0.0, reason: str = "it never pays"
 ) -> Step:
     plan = Plan(None, reason=reason)
     draft = Draft(TokenTree())
-    return Step([7], [TARGET], plan, draft, [], [], at, seconds, seconds, draft_seconds)
+    return Step([7], [TARGET], plan, draft, [], [], 11, seconds, seconds, draft_seconds)
 
 
-def drafted(
-    tokens: Sequence[int],
-    accepted: int,
-    *,
-    at: int = 11,
-    seconds: float = 0.2,
-    by: str = "ngram",
-    padding: int = 0,
-) -> Step:
-    """A chain of which so many tokens were accepted, and the next one (if any) rejected; with so
-    much padding behind it."""
+def drafted(tokens: Sequence[int], accepted: int, *, by: str = "ngram") -> Step:
+    """A chain of which so many tokens were accepted, and the next one (if any) rejected."""
     tree = TokenTree.chain(tokens, by)
-    for _ in range(padding):
-        tree.pad(98, tree.tip())
     path = list(range(accepted))
     tests = list(range(min(accepted + 1, len(tree))))
     got = [*tokens[:accepted], 99]
     sources = [*[by] * accepted, TARGET]
     plan = Plan(by, depth=len(tokens))
-    return Step(got, sources, plan, Draft(tree), path, tests, at, seconds, 0.15, 0.03)
+    return Step(got, sources, plan, Draft(tree), path, tests, 11, 0.2, 0.15, 0.03)
 
 
-def metered(
-    steps: Sequence[Step], *, cost: float | None = 0.1, context_length: int = 512
-) -> Figures:
+def metered(steps: Sequence[Step], *, cost: float | None = 0.1) -> Figures:
     stats = GenerationStats(prompt_tokens=10, cached_tokens=4)
-    meter = Meter(stats, lambda _: cost, context_length)
+    meter = Meter(stats, lambda _: cost, 512)
     for step in steps:
         stats.add(step)
         meter.add(step)

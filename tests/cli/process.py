@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
-import pexpect
-
 TIMEOUT = 120.0
 """Seconds, a hundred times what any of these processes takes."""
 LOCALSPEC = (sys.executable, "-m", "localspec")
@@ -85,17 +83,3 @@ def event(process: subprocess.Popen[str], name: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(text)
         if found["event"] == name:
             return found
-
-
-def on_terminal(*arguments: str, command: tuple[str, ...] = LOCALSPEC, **more: str) -> bytes:
-    """All that a process prints on a terminal."""
-    child = pexpect.spawn(
-        command[0],
-        [*command[1:], *arguments],
-        env=environment(**{"TERM": "xterm", **more}),
-        timeout=TIMEOUT,
-    )
-    child.expect(pexpect.EOF)
-    child.close()
-    printed: Any = child.before
-    return bytes(printed)

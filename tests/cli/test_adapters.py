@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.cli.conftest import Cli
 from tests.support.adapters import lora
 
@@ -28,23 +26,3 @@ def test_an_adapter_changes_the_answer_and_drafts_do_not(
     assert adapted != answer("--drafter", "none")
     assert answer("--lora", path) == adapted
     assert answer("--lora", f"{path}:0.5", "--lora", f"{path}:0.5") == adapted
-
-
-@pytest.mark.parametrize(
-    ("command", "code", "why"),
-    [
-        (("run", "--lora", "none.gguf", "hi"), 3, "There is no file none.gguf"),
-        (("run", "--lora", "none.gguf:much", "hi"), 2, "'much' is not a scale"),
-        (("run", "--lora-draft", "none.gguf", "hi"), 2, "Name that with -d"),
-        (("race", "--scale", "A", "--lora", "a.gguf", "hi"), 2, "--scale excludes --lora"),
-        (("bench", "--scale", "A", "--lora", "a.gguf"), 2, "Leave them out"),
-        (("bench", "--peers", "--lora", "a.gguf"), 2, "Leave them out"),
-        (("serve", "-m", "a", "-m", "b", "--lora", "a.gguf"), 2, "An adapter goes with one model"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
-)
-def test_what_cannot_be_meant(cli: Cli, command: tuple[str, ...], code: int, why: str) -> None:
-    result = cli(*command)
-    assert result.code == code
-    assert why in result.err.splitlines()[-1]
-    assert result.out == ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,32 +90,6 @@ def test_an_interrupt_leaves_a_partial_report(
     assert report.partial
     assert len(report.pairs[0].samples) == 1
     assert "interrupted" in (tmp_path / "report.md").read_text("utf-8")
-
-
-@pytest.mark.parametrize(
-    ("options", "cause"),
-    [
-        (("--arms", "plain,fancy"), "There are no arms 'fancy'. Choose from plain, planner"),
-        (("--arms", ","), "--arms is empty"),
-        (("--suite", "poetry"), "poetry"),
-        (("--prompts", "missing.jsonl"), "missing.jsonl"),
-        (("--per-suite", "0"), "0"),
-        (("--turns", "0"), "turns is 0"),
-        (("--seed", "-1"), "seed is -1"),
-        (("--scale", "1b", "-m", "model.gguf"), "--scale excludes --model"),
-        (("--scale", "1b", "--scale-to", "1x1x1:Q8_0"), "--scale excludes --scale-to"),
-        (("--scale", "Z"), "no scaled pair 'Z'. Choose from 1b, A, B, C, R0, RK, RN, R-long"),
-        (("--scale-to", "huge"), "'huge' is not a shape"),
-        (("--scale-to", "384x6x1000:Q8_0"), "multiple of 128"),
-        (("--llama-server", "missing"), "--llama-server names no file: missing"),
-        (("--ik-python", "missing"), "--ik-python names no file: missing"),
-        (("--server-configs", "plain"), "Name it with --llama-server"),
-        (("--llama-server", sys.executable, "--server-configs", "warp"), "warp"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
-)
-def test_options_that_cannot_be_meant(cli: Cli, options: tuple[str, ...], cause: str) -> None:
-    cli("bench", *options).refused(cause)
 
 
 def test_an_output_folder_that_cannot_be_is_told_before_the_run(cli: Cli, tmp_path: Path) -> None:

@@ -22,11 +22,6 @@ from tests.pairing import pairs
 from tests.support.ggufs import aborting_llama, tiny_bert, tiny_llama
 
 
-def test_no_such_model(cli: Cli, tmp_path: Path) -> None:
-    path = tmp_path / "none.gguf"
-    cli("run", "-m", str(path), "hi").refused(f"There is no file {path}", code=3)
-
-
 @pytest.mark.parametrize(
     ("content", "cause"),
     [
@@ -126,57 +121,8 @@ def test_a_refused_draft_with_another_vocabulary_names_the_first_token(
     cli("run", "-d", str(draft), "--cross-vocabulary", "off", "hi").refused("token 500 is", code=5)
 
 
-def test_a_drafter_without_the_draft_model_it_needs(cli: Cli) -> None:
-    cli("run", "-d", "none", "--drafter", "model", "hi").refused("needs a draft model")
-
-
 def test_a_prompt_longer_than_the_context(cli: Cli) -> None:
     cli("run", "-c", "32", "word " * 100).refused("32", code=6)
-
-
-@pytest.mark.parametrize(
-    ("options", "cause"),
-    [
-        (("-n", "0"), "max-tokens is 0"),
-        (("--temp", "-1"), "temperature is -1"),
-        (("--temp", "nan"), "temperature is nan"),
-        (("--top-k", "-1"), "top-k is -1"),
-        (("--top-p", "0"), "top-p is 0"),
-        (("--min-p", "2"), "min-p is 2"),
-        (("--repeat-penalty", "0"), "repeat-penalty is 0"),
-        (("--penalty-last-n", "-2"), "penalty-last-n is -2"),
-        (("--seed", "-1"), "seed is -1"),
-        (("--min-confidence", "1"), "min-confidence is 1"),
-        (("--rule", "typical", "--rule-threshold", "2"), "lies in (0, 1]"),
-        (("--flash-attention", "maybe"), "flash-attention is 'maybe'"),
-        (("--kernels", "mine"), "kernels is 'mine'"),
-        (("--logit-bias", "fox=1"), "logit-bias is 'fox=1'"),
-        (("--logit-bias", "5"), "logit-bias is '5'"),
-        (("--logit-bias", "5=inf"), "logit-bias is '5=inf'"),
-        (("--logit-bias", "5=nan"), "logit-bias is '5=nan'"),
-        (("--logit-bias", "99999=1"), "logit-bias names a token id outside"),
-        (("--stop", ""), "--stop is empty"),
-        (("--stop", "\udcff"), "--stop is not UTF-8: byte 0"),
-        (("--system", "a\udcff"), "--system is not UTF-8: byte 1"),
-        (("--system", "a", "--raw"), "--raw leaves no place for --system"),
-        (("--grammar", "root ::= ("), "The grammar is not valid GBNF"),
-        (("--grammar", "missing.gbnf"), "--grammar names no file: missing.gbnf"),
-        (("--grammar", "@missing.gbnf"), "--grammar names no file: missing.gbnf"),
-        (("--grammar", "."), "--grammar cannot be read"),
-        (("--json-schema", '{"type": "nonsense"}'), "Invalid type: nonsense"),
-        (("--json-schema", "@missing.json"), "--json-schema names no file: missing.json"),
-        (("--json-schema", "{}", "--regex", "a"), "exclude each other"),
-        (("--grammar", "start: missing"), "The grammar is not valid Lark"),
-        (("--regex", "("), "The regular expression is not valid: unclosed group"),
-        (("--regex", ""), "The regular expression is empty"),
-        (("--json", "--jsonl"), "--json and --jsonl exclude each other"),
-        (("-q", "--stats"), "--quiet excludes --stats"),
-        (("-q", "-v"), "--quiet excludes --stats and --verbose"),
-    ],
-    ids=lambda value: " ".join(value).replace("\udcff", "FF") if isinstance(value, tuple) else "",
-)
-def test_options_that_cannot_be_meant(cli: Cli, options: tuple[str, ...], cause: str) -> None:
-    cli("run", *options, "hi").refused(cause)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from localspec.chat.conversation import ASSISTANT, Conversation
 from localspec.cli import history as verb
 from localspec.history.export import to_json, to_markdown
 from tests.cli.conftest import Cli
-from tests.cli.process import on_terminal
 from tests.history.histories import conversation_of, damage, locked, rows, store
+from tests.tui.terminals import LOCALSPEC, Terminal
 
 FOX, WALRUS, STEERING = ("1" * 32, "2" * 32, "2b" + "3" * 30)
 
@@ -65,13 +65,14 @@ def test_list_as_json(cli: Cli, filled: list[Conversation]) -> None:
 
 @pytest.mark.nightly
 def test_list_on_a_terminal(home: Path, filled: list[Conversation]) -> None:
-    screen = on_terminal("history", "list", LOCALSPEC_HOME=str(home), COLUMNS="52").decode()
+    command = (*LOCALSPEC, "history", "list")
+    screen = Terminal(command, home=home, columns=52).printed()
     heading, _, *lines = screen.splitlines()
     assert heading.split() == ["#", "ID", "UPDATED", "TITLE"]
     assert max(len(line) for line in lines) <= 52
     assert lines[1].split()[:2] == ["2", "22222222"]
     assert lines[2].endswith("Tell me of the …")
-    wide = on_terminal("history", "list", LOCALSPEC_HOME=str(home), COLUMNS="90").decode()
+    wide = Terminal(command, home=home, columns=90).printed()
     assert wide.splitlines()[0].split()[-2:] == ["MODEL", "TITLE"]
     assert wide.splitlines()[4].endswith("2   tale [1m   Tell me of the fox.")
     assert "\x1b" not in screen

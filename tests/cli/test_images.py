@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 import localspec
 from localspec import SamplingParams
 from tests.cli.conftest import Cli
@@ -52,17 +50,3 @@ def test_images_keep_their_order(cli: Cli, tmp_path: Path) -> None:
         )
     assert shown(*files) == expected.text
     assert shown(*reversed(files)) != expected.text
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (("--image", "fox.png"), "Name it with --mmproj FILE"),
-        (("--image", "none.png", "--mmproj", "x"), "The image none.png cannot be read: No such"),
-        (("--image", __file__, "--mmproj", "x"), "Give one as PNG, JPEG, GIF or BMP"),
-        (("--image", "fox.png", "--mmproj", "x", "--raw"), "Leave out one of them"),
-        (("--image", "fox.png", "--mmproj", "x", "--session", "s"), "holds only text"),
-    ],
-)
-def test_images_that_cannot_be_shown(cli: Cli, options: tuple[str, ...], why: str) -> None:
-    cli("run", *options, "hi").refused(why)

@@ -132,24 +132,6 @@ def test_the_embedded_pair_drafts_for_its_own_vocabulary_only(cli: Cli, here: Pa
     assert "demo" not in cli("show", "target.gguf").out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "cause"),
-    [
-        (("show", "missing.gguf"), 3, "There is no file missing.gguf"),
-        (("show", "text.gguf"), 4, "is not a GGUF file"),
-        (("show", "demo", "--ctx", "3"), 2, "A context of 3 tokens"),
-        (("show", "demo", "--kv-type", "q1"), 2, "no KV cache type 'q1'"),
-        (("show", "demo", "--json", "--template"), 2, "exclude each other"),
-        (("show",), 2, "Missing argument"),
-    ],
-)
-def test_what_cannot_be_shown(
-    cli: Cli, here: Path, arguments: tuple[str, ...], code: int, cause: str
-) -> None:
-    (here / "text.gguf").write_bytes(b"hello, this is only text")
-    cli(*arguments).refused(cause, code=code)
-
-
 def test_control_characters_do_not_reach_the_terminal(cli: Cli, here: Path) -> None:
     path = model(
         here / "evil\x1b[2Jname.gguf",

@@ -75,31 +75,6 @@ def test_further_questions_go_on_with_the_conversation(cli: Cli, engine: Engine)
     assert "questions" not in cli(*SHORT, "--json", STORY).json
 
 
-def test_further_questions_need_a_conversation(cli: Cli) -> None:
-    refused = cli(*SHORT, "--raw", STORY, "--then", "Again.")
-    assert refused.code != 0
-    assert "Leave out --then" in refused.err
-    assert cli(*SHORT, STORY, "--then", "").code != 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "told"),
-    [
-        (("-m", "none.gguf", "hi"), 3, "There is no file none.gguf."),
-        (("-m", __file__, "hi"), 4, "is not a GGUF file."),
-        (("",), 2, "The prompt is empty."),
-        (("-",), 2, "The prompt is empty."),
-        (("--scale", "A", "-m", "x.gguf", "hi"), 2, "--scale excludes --model"),
-        (("--scale", "Z", "hi"), 2, "There is no scaled pair 'Z'."),
-        (("-n", "0", "hi"), 2, "max-tokens is 0."),
-        (("--temp", "-1", "hi"), 2, "temperature is -1"),
-        (("-q", "-v", "hi"), 2, "--quiet excludes --verbose."),
-    ],
-)
-def test_what_cannot_be_meant(cli: Cli, arguments: tuple[str, ...], code: int, told: str) -> None:
-    cli("race", *arguments, stdin=b"").refused(told, code=code)
-
-
 def test_ctrl_c_keeps_what_there_is(long_model: Path) -> None:
     arguments = ("race", "-m", str(long_model), "-c", "65536", *ENDLESS, "--json", "hi")
     with running(*arguments) as process:

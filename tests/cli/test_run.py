@@ -247,16 +247,11 @@ def test_verbose_shows_the_native_log_and_more_of_it_when_repeated(cli: Cli) -> 
     assert "DEBUG localspec.llama: " in debug
 
 
-def family(name: str, folder: Path, weights: Path) -> str:
-    found = next(one for one in FAMILIES if one.name == name)
-    return str(found.model(folder / f"{name}.gguf", weights))
-
-
 def test_reasoning_is_told_apart_from_the_answer(
     cli: Cli, tmp_path: Path, draft_path: Path
 ) -> None:
     said = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>A"
-    model = family("gpt-oss", tmp_path, draft_path)
+    model = str(FAMILIES["gpt-oss"].model(tmp_path / "gpt-oss.gguf", draft_path))
     forced = ("--grammar", f"root ::= {json.dumps(said)}")
     asked = ("run", "-m", model, "-d", "none", "-n", "99", "--temp", "0", *forced, "Well?")
     shown = cli(*asked)
@@ -272,7 +267,7 @@ def test_reasoning_is_told_apart_from_the_answer(
 
 
 def test_reasoning_that_the_prompt_begins(cli: Cli, tmp_path: Path, draft_path: Path) -> None:
-    model = family("qwen3.5", tmp_path, draft_path)
+    model = str(FAMILIES["qwen3.5"].model(tmp_path / "qwen3.5.gguf", draft_path))
     asked = ("run", "-m", model, "-d", "none", "-n", "16", "--temp", "0", "--json", STORY)
     found = cli(*asked).json
     assert found["text"] == ""

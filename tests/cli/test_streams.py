@@ -13,11 +13,11 @@ from tests.cli.process import (
     LOCALSPEC,
     environment,
     finished,
-    on_terminal,
     running,
     with_closed,
 )
 from tests.cli.test_interrupts import ENDLESS
+from tests.tui.terminals import Terminal
 
 pytestmark = pytest.mark.nightly
 
@@ -109,8 +109,8 @@ def test_nothing_is_said_over_a_reader_that_has_enough(arguments: tuple[str, ...
     assert (result.returncode, result.stderr) == (141, "")
 
 
-def test_on_a_terminal_the_figures_are_set_apart() -> None:
-    screen = on_terminal(*STORY).decode()
+def test_on_a_terminal_the_figures_are_set_apart(tmp_path: Path) -> None:
+    screen = Terminal((*LOCALSPEC, *STORY), home=tmp_path).printed()
     answer, figures = screen.rstrip().rsplit("\r\n", 1)
     assert answer.endswith(finished(*STORY).stdout.rstrip("\n"))
     assert figures.startswith("\x1b[2m12 tokens · ")
@@ -132,9 +132,9 @@ sys.exit(main.main(sys.argv[1:]))
 """
 
 
-def test_progress_is_shown_on_a_terminal_and_erased() -> None:
-    command = (sys.executable, "-c", SLOW)
-    screen = on_terminal("run", "-n", "1", "--temp", "0", "hi", command=command).decode()
+def test_progress_is_shown_on_a_terminal_and_erased(tmp_path: Path) -> None:
+    command = (sys.executable, "-c", SLOW, "run", "-n", "1", "--temp", "0", "hi")
+    screen = Terminal(command, home=tmp_path).printed()
     shown = screen.index("\r\x1b[Kloading the model: 50%")
     erased = screen.rindex("\r\x1b[K")
     assert erased > shown
@@ -142,9 +142,10 @@ def test_progress_is_shown_on_a_terminal_and_erased() -> None:
     assert "1 token" in screen[erased:]
 
 
-def test_a_model_cannot_steer_the_terminal() -> None:
+def test_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:
     grammar = 'root ::= "a\\x1b[31mred\\x07b\\u202e"'
-    said = on_terminal("run", "-q", "-n", "40", "--grammar", grammar, "hi").decode()
+    command = (*LOCALSPEC, "run", "-q", "-n", "40", "--grammar", grammar, "hi")
+    said = Terminal(command, home=tmp_path).printed()
     assert "a\ufffd[31mred\ufffdb\ufffd" in said
     assert not {"\x1b", "\x07", "\u202e"} & {*said}
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -21,16 +23,21 @@ import localspec
 from localspec import Cancelled, Drafting, Engine, ModelOptions, SamplingParams
 from localspec.decoding.sampling import Rows
 from localspec.gguf.reader import read_gguf
+from localspec.llama import library
 from localspec.llama.context import Context
 from localspec.llama.devices import devices
 from localspec.llama.model import Model
 from localspec.pairing.memory import place
 from tests.cli.process import finished
 from tests.server.process import serving
-from tests.support.devices import Buffers, needs_device
 from tests.support.greedy import batch_noise, divergence, greedy
 from tests.support.sessions import make_drafts_cheap
 
+needs_device = pytest.mark.skipif(
+    not library.accelerated(),
+    reason="needs a GPU, or llama.cpp's Vulkan backend on Mesa's software driver: `make vulkan` "
+    "builds it, and runs these tests with it",
+)
 pytestmark = [pytest.mark.nightly, needs_device]
 
 COUNT = 12
@@ -153,6 +160,21 @@ def test_a_cancelled_pass_leaves_the_cache_as_it_was(draft_path: Path) -> None:
         context.clear()
         # The same chunks, so the same passes.
         assert np.array_equal(row, context.extend(text)[-1])
+
+
+_BUFFER = re.compile(r"(\S+) +(?:model|KV|RS|compute|output) buffer size = +([\d.]+) MiB")
+
+
+class Buffers(logging.Handler):
+    """MiB by device, as llama.cpp's log tells them."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.found: dict[str, float] = defaultdict(float)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        for name, size in _BUFFER.findall(record.getMessage()):
+            self.found[name] += float(size)
 
 
 @pytest.mark.parametrize("layers", [-1, 3, 1])

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gguf import GGUFWriter
 
 import localspec
 from localspec import (
@@ -30,7 +29,6 @@ from localspec.self_draft.recipe import Wish
 from tests.engine.test_greedy_equality import WAYS
 from tests.support import inside
 from tests.support.adapters import RANK, lora
-from tests.support.gguf_files import written
 from tests.support.ggufs import tiny_llama
 from tests.support.greedy import COUNT, Reference
 from tests.support.heads import weights
@@ -186,13 +184,9 @@ def _alpha_of_another_type(path: Path, base: Path) -> Path:
 
 def _flat(path: Path, base: Path) -> Path:
     """Matrices with a third dimension, which llama.cpp does not look at before it multiplies."""
-    writer = GGUFWriter(path, read_gguf(base).architecture)
-    writer.add_type("adapter")
-    writer.add_string("adapter.type", "lora")
-    width = read_gguf(base).tensors[0].shape[0]
-    for which, shape in (("a", (3, RANK, width)), ("b", (3, width, RANK))):
-        writer.add_tensor(f"blk.0.attn_q.weight.lora_{which}", np.zeros(shape, np.float32))
-    return written(writer, path)
+    width, name = read_gguf(base).tensors[0].shape[0], "blk.0.attn_q.weight.lora_"
+    more = {f"{name}a": (3, RANK, width), f"{name}b": (3, width, RANK)}
+    return lora(path, base, ending="none", more=more)
 
 
 def _cut(path: Path, base: Path) -> Path:

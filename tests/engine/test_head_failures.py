@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gguf import LlamaFileType
 
 import localspec
 from localspec import DraftMismatch, LocalspecError, ModelInvalid, ModelOptions, NativeError
@@ -16,7 +15,7 @@ from localspec.llama import hidden
 from tests.engine.conftest import ModelFiles
 from tests.engine.test_loading_failures import Alive, alive
 from tests.support import block_heads, ggufs, heads, mtp
-from tests.support.gguf_files import written
+from tests.support.gguf_files import write_gguf
 
 pytestmark = pytest.mark.nightly
 
@@ -177,7 +176,5 @@ def test_a_layer_is_no_draft_for_another_architecture(
 
 
 def test_heads_of_other_kinds_are_known_and_refused(tmp_path: Path, alive: Alive) -> None:
-    path = tmp_path / "head.gguf"
-    writer = ggufs.new_writer(path, "gemma4-assistant", "x", LlamaFileType.MOSTLY_F16, {})
-    written(writer, path)
+    path = write_gguf(tmp_path / "head.gguf", "gemma4-assistant", {"general.name": "x"}, {})
     refused(None, path, ModelInvalid, r"architecture gemma4-assistant.*--draft none")

@@ -10,6 +10,7 @@ from typing import Any
 import llama_cpp
 import numpy as np
 import pytest
+from gguf import GGUFValueType
 from llama_cpp import mtmd_cpp as mtmd
 
 import localspec
@@ -262,7 +263,11 @@ def test_files_that_are_no_projector_of_the_model(
     refused(ModelNotFound, "There is no file", tmp_path / "none.gguf")
     refused(ModelInvalid, "is not a projector", target_path)
     refused(ModelInvalid, "shows a model no images", projector(tmp_path / "b", 384, vision=False))
-    refused(ModelInvalid, "does not read", projector(tmp_path / "c", 384, heads_type="uint64"))
+    refused(
+        ModelInvalid,
+        "does not read",
+        projector(tmp_path / "c", 384, heads_type=GGUFValueType.UINT64),
+    )
     refused(ModelInvalid, "cannot be used with tale-13m", projector(tmp_path / "d", 192))
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(eye.read_bytes()[:9000])

@@ -16,10 +16,11 @@ from localspec import (
     ModelOptions,
     SamplingParams,
 )
+from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.registry import REGISTRY, Parts, Registration
 from localspec.llama import library
 from localspec.stream import Stream
 from tests.support import ggufs, inside
-from tests.support.faults import failing_drafter
 from tests.support.greedy import COUNT, Reference
 from tests.support.sessions import make_drafts_cheap
 from tests.support.together import together
@@ -175,8 +176,27 @@ def failing_progress(engine: Engine, *_: object) -> None:
     stream.completion()
 
 
+class FailingDraft(DraftModel):
+    """Raises at its third token: half a tree is proposed, and its cache has run ahead."""
+
+    name = "failing"
+    calls = 0
+
+    @property
+    def credit(self) -> str:
+        self.calls += 1
+        if self.calls == 3:
+            raise Fault
+        return super().credit
+
+
 def failing_draft(engine: Engine, patch: pytest.MonkeyPatch) -> None:
-    drafting = failing_drafter(patch, Fault, at=3)
+    def build(parts: Parts) -> FailingDraft:
+        assert parts.model is not None
+        return FailingDraft(parts.model.cache, parts.model.vocabulary)
+
+    patch.setitem(REGISTRY, "failing", Registration(build, needs_model=True))
+    drafting = Drafting(drafter="failing", depth=4)
     engine.generate("Tom ran", max_tokens=COUNT, sampling=GREEDY, drafting=drafting)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,11 +14,11 @@ from huggingface_hub import close_session, constants
 from localspec.hub import catalog, remote
 from tests.cli.conftest import _own_environment as _own_environment
 from tests.cli.conftest import cli as cli
-from tests.hub.pulled import content
 from tests.hub.server import Hub, Repo, running
 
 COMMIT = "c" * 40
 OLDER = "b" * 40
+SIZE = 300_000
 
 Cached = Callable[..., Path]
 
@@ -34,27 +35,49 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def kept(
+    cache: Path, repository: str, name: str, content: bytes, commit: str, ref: str | None = "main"
+) -> Path:
+    """A file put into a cache as huggingface-hub does; the link to it."""
+    folder = cache / f"models--{repository.replace('/', '--')}"
+    blob = folder / "blobs" / hashlib.sha256(content).hexdigest()
+    link = folder / "snapshots" / commit / name
+    for path in (blob, link):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    blob.write_bytes(content)
+    link.symlink_to(os.path.relpath(blob, link.parent))
+    if ref is not None:
+        (folder / "refs").mkdir(exist_ok=True)
+        (folder / "refs" / ref).write_text(commit)
+    return link
+
+
 @pytest.fixture
 def cached(cache: Path) -> Cached:
-    """Puts files into the cache as huggingface-hub does."""
+    """Puts files into the cache; the folder of their commit."""
 
-    def put(repository: str, *names: str, commit: str = COMMIT, ref: str | None = "main") -> Path:
-        folder = cache / f"models--{repository.replace('/', '--')}"
-        snapshot = folder / "snapshots" / commit
+    def put(repository: str, *names: str, commit: str = COMMIT) -> Path:
         for name in names:
-            content = f"{repository} {name}".encode()
-            blob = folder / "blobs" / hashlib.sha256(content).hexdigest()
-            blob.parent.mkdir(parents=True, exist_ok=True)
-            blob.write_bytes(content)
-            link = snapshot / name
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(Path("../" * (name.count("/") + 2) + f"blobs/{blob.name}"))
-        if ref is not None:
-            (folder / "refs").mkdir(parents=True, exist_ok=True)
-            (folder / "refs" / ref).write_text(commit)
-        return snapshot
+            kept(cache, repository, name, f"{repository} {name}".encode(), commit)
+        return cache / f"models--{repository.replace('/', '--')}" / "snapshots" / commit
 
     return put
+
+
+def content(seed: int, size: int = SIZE) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
+def finished_files(cache: Path) -> list[Path]:
+    """Everything in the cache that another tool would take for a whole file."""
+    files = [
+        p for p in cache.rglob("*") if p.is_file() and p.suffix not in (".lock", ".incomplete")
+    ]
+    return [p for p in files if p.parent.name != "refs" and p.name != "CACHEDIR.TAG"]
+
+
+def unfinished(cache: Path) -> list[Path]:
+    return list(cache.glob("*/blobs/*.incomplete"))
 
 
 @pytest.fixture

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -15,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.cli.process import finished, line, on_terminal, running
-from tests.hub.conftest import COMMIT, Cached, entry
-from tests.hub.pulled import SIZE, finished_files, unfinished
+from tests.cli.process import LOCALSPEC, finished, line, running
+from tests.hub.conftest import COMMIT, SIZE, Cached, entry, finished_files, unfinished
 from tests.hub.server import Fault, Hub, Repo
+from tests.tui.terminals import Terminal
 
 pytestmark = pytest.mark.nightly
 
@@ -166,9 +163,10 @@ def test_two_pulls_at_once_fetch_it_once(
 
 
 @pytest.mark.usefixtures("hub_environment")
-def test_a_terminal_shows_a_bar(hub: Hub, model: bytes) -> None:
+def test_a_terminal_shows_a_bar(hub: Hub, model: bytes, home: Path) -> None:
     hub.repos["user/repo"].files["[bold]m-Q5_K_M.gguf"] = model
-    shown = on_terminal("pull", "user/repo:Q5_K_M", COLUMNS="120").decode()
+    command = (*LOCALSPEC, "pull", "user/repo:Q5_K_M")
+    shown = Terminal(command, home=home, columns=120).printed()
     assert "[bold]m-Q5_K_M.gguf" in shown
     assert "300.0" in shown
     assert shown.rstrip().endswith("'localspec run -m user/repo:Q5_K_M'.")
@@ -191,25 +189,16 @@ def test_rm_asks_only_where_somebody_answers(cli: Cli, cached: Cached) -> None:
 
 
 @pytest.mark.usefixtures("hub_environment")
-@pytest.mark.parametrize(("answer", "removed"), [(b"y\r", True), (b"n\r", False), (b"\r", False)])
-def test_rm_on_a_terminal(cached: Cached, answer: bytes, removed: bool) -> None:
+@pytest.mark.parametrize(("answer", "removed"), [("y\r", True), ("n\r", False), ("\r", False)])
+def test_rm_on_a_terminal(cached: Cached, home: Path, answer: str, removed: bool) -> None:
     snapshot = cached("user/repo", "m-Q4_K_M.gguf", "README.md")
-    master, slave = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "localspec", "rm", "user/repo:Q4_K_M"],
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-    )
-    os.close(slave)
-    shown = b""
-    with os.fdopen(master, "r+b", buffering=0) as terminal:
-        while b"[y/N]" not in shown:
-            shown += terminal.read(4096)
-        terminal.write(answer)
-        assert process.wait(60) == 0
-    assert str(snapshot / "m-Q4_K_M.gguf").encode() in shown
-    assert b"Remove user/repo:Q4_K_M, 23 B?" in shown
+    command = (*LOCALSPEC, "rm", "user/repo:Q4_K_M")
+    terminal = Terminal(command, home=home, columns=300)
+    terminal.until("[y/N]")
+    assert str(snapshot / "m-Q4_K_M.gguf") in terminal.text
+    assert "Remove user/repo:Q4_K_M, 23 B?" in terminal.text
+    terminal.type(answer)
+    assert terminal.ended() == 0
     assert (snapshot / "m-Q4_K_M.gguf").exists() is not removed
 
 

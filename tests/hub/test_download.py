@@ -19,7 +19,7 @@ from localspec import LocalspecError, ModelNotFound
 from localspec.hub.download import PullProgress, pull
 from localspec.hub.resolution import resolve
 from tests.cli.process import environment, finished
-from tests.hub.pulled import SIZE, content, finished_files, unfinished
+from tests.hub.conftest import SIZE, content, finished_files, unfinished
 from tests.hub.server import COMMIT, TOKEN, Hub, Repo
 
 pytestmark = pytest.mark.nightly

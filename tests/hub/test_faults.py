@@ -12,7 +12,7 @@ from huggingface_hub import (
 
 from localspec import LocalspecError
 from localspec.hub.download import pull
-from tests.hub.pulled import SIZE, content, finished_files, unfinished
+from tests.hub.conftest import SIZE, content, finished_files, unfinished
 from tests.hub.server import Fault, Hub, Repo, sha256
 
 pytestmark = pytest.mark.nightly

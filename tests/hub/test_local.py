@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from localspec.gguf.architectures import KNOWN
 from localspec.hub import local, places
 from localspec.hub.local import LocalModel, local_models
 from tests.gguf.raw import Tensor, gguf, key, keyed, scalar, write_model
+from tests.hub.conftest import COMMIT, kept
 from tests.support.ggufs import tiny_bert, tiny_llama, tiny_mamba
 from tests.support.homes import move_to
 
@@ -28,26 +30,24 @@ def found(*folders: Path) -> list[LocalModel]:
     return [model for model in local_models(folders) if model.source != "built-in"]
 
 
-def in_hugging_face(cache: Path, repo: str, name: str, *, commit: str, main: bool = True) -> Path:
-    """A model as huggingface_hub keeps it; returns the blob."""
-    root = cache / f"models--{repo.replace('/', '--')}"
-    blob = root / "blobs" / f"{len(list(root.glob('blobs/*'))):064x}"
-    blob.parent.mkdir(parents=True, exist_ok=True)
-    tiny_llama(blob, seed=len(name))
-    link = root / "snapshots" / commit / name
-    link.parent.mkdir(parents=True, exist_ok=True)
-    link.symlink_to(os.path.relpath(blob, link.parent))
-    if main:
-        (root / "refs").mkdir(exist_ok=True)
-        (root / "refs" / "main").write_text(commit)
-    return blob
+@pytest.fixture
+def in_hugging_face(tmp_path: Path) -> Callable[..., None]:
+    """Keeps a model as huggingface_hub does."""
+
+    def keep(cache: Path, repo: str, name: str, commit: str = COMMIT, **more: Any) -> None:
+        seed = len(name) + int(commit[0], 16)
+        model = tiny_llama(tmp_path / "model", seed=seed).read_bytes()
+        kept(cache, repo, name, model, commit, **more)
+
+    return keep
 
 
-def test_hugging_faces_cache(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hugging_faces_cache(
+    home: Path, in_hugging_face: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     cache = home / ".cache" / "huggingface" / "hub"
-    commit = "c" * 40
     for name in ("Tiny-Q4_K_M.gguf", "Tiny-Q8_0.gguf", "sub/Tiny-Q8_0.gguf", "plain.gguf"):
-        in_hugging_face(cache, "Me/Tiny-GGUF", name, commit=commit)
+        in_hugging_face(cache, "Me/Tiny-GGUF", name)
     models = {model.path.relative_to(cache).name: model for model in found()}
     assert {model.source for model in found()} == {"huggingface"}
     assert len(found()) == 4
@@ -57,16 +57,18 @@ def test_hugging_faces_cache(home: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "Me/Tiny-GGUF:sub/Tiny-Q8_0.gguf" in {model.reference for model in found()}
     monkeypatch.setenv("HF_HOME", str(home / "elsewhere"))
     assert found() == []
-    in_hugging_face(home / "elsewhere" / "hub", "a/b", "m-Q8_0.gguf", commit=commit)
+    in_hugging_face(home / "elsewhere" / "hub", "a/b", "m-Q8_0.gguf")
     assert [model.name for model in found()] == ["a/b:Q8_0"]
     monkeypatch.setenv("HF_HUB_CACHE", str(cache))
     assert len(found()) == 4
 
 
-def test_an_older_snapshot_is_named_by_its_path(home: Path) -> None:
+def test_an_older_snapshot_is_named_by_its_path(
+    home: Path, in_hugging_face: Callable[..., None]
+) -> None:
     cache = home / ".cache" / "huggingface" / "hub"
-    in_hugging_face(cache, "a/b", "m-Q8_0.gguf", commit="1" * 40, main=False)
-    in_hugging_face(cache, "a/b", "m-Q8_0.gguf", commit="2" * 40)
+    in_hugging_face(cache, "a/b", "m-Q8_0.gguf", "1" * 40, ref=None)
+    in_hugging_face(cache, "a/b", "m-Q8_0.gguf", "2" * 40)
     new, old = found()
     assert (new.reference, new.path.parent.name) == ("a/b:Q8_0", "2" * 40)
     assert old.reference == str(old.path)
@@ -274,8 +276,10 @@ def test_a_huge_folder_is_looked_at_in_part(
     assert len(found()) == 20
 
 
-def test_nothing_is_written_where_models_are(home: Path, tmp_path: Path) -> None:
-    in_hugging_face(home / ".cache/huggingface/hub", "a/b", "m.gguf", commit="1" * 40)
+def test_nothing_is_written_where_models_are(
+    home: Path, in_hugging_face: Callable[..., None], tmp_path: Path
+) -> None:
+    in_hugging_face(home / ".cache/huggingface/hub", "a/b", "m.gguf")
     tiny_llama(tmp_path / "here" / "m.gguf", seed=4)
 
     def state() -> list[tuple[str, int, int]]:

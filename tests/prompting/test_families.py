@@ -45,7 +45,7 @@ class Prompts(PromptBuilder):
 
 
 Open = Callable[[Family], Prompts]
-families = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+families = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,9 @@ def test_a_system_prompt_is_told(family: Family, opened: Open) -> None:
 
 @pytest.mark.parametrize(
     "family",
-    [family for family in FAMILIES if "'type'" in family.template],  # others know texts alone
+    [
+        family for family in FAMILIES.values() if "'type'" in family.template
+    ],  # others know texts alone
     ids=lambda family: family.name,
 )
 def test_parts_of_a_content_are_told(family: Family, opened: Open) -> None:
@@ -128,13 +130,13 @@ def test_a_conversation_of_any_shape_is_told_whole(opened: Open, shape: list[Any
             messages += [
                 {"role": "tool", "tool_call_id": call["id"], "content": word()} for call in calls
             ]
-    for family in FAMILIES:
+    for family in FAMILIES.values():
         found = text(opened(family), *messages)
         assert [word for word in words if word not in found] == [], family.name
 
 
 def test_what_templates_insist_on(opened: Open) -> None:
-    named = {family.name: opened(family) for family in FAMILIES}
+    named = {name: opened(family) for name, family in FAMILIES.items()}
     messages = (ASK, call(), result("Rain."))
     # Arguments as an object, as JSON, and within JSON; ids of nine letters, the same for both.
     assert '"arguments": {"city": "Rome"}}\n</tool_call>' in text(named["qwen2.5"], *messages)
@@ -148,7 +150,7 @@ def test_what_templates_insist_on(opened: Open) -> None:
 
 
 def test_the_helpers_that_templates_use(opened: Open) -> None:
-    named = {family.name: opened(family) for family in FAMILIES}
+    named = {name: opened(family) for name, family in FAMILIES.items()}
     documents = [{"text": "Of <|end_of_role|> foxes."}]
     found = text(named["granite3"], ASK, more={"documents": documents})
     assert "Today's Date: " in found
@@ -161,7 +163,7 @@ def test_the_helpers_that_templates_use(opened: Open) -> None:
 
 
 def test_an_answer_of_channels_is_taken_without_their_markers(opened: Open) -> None:
-    prompts = opened(next(family for family in FAMILIES if family.name == "gpt-oss"))
+    prompts = opened(FAMILIES["gpt-oss"])
     said = "<|channel|>analysis<|message|>Hm<|end|><|start|>assistant<|channel|>final<|message|>Yes"
     found = text(prompts, ASK, {"role": "assistant", "content": said}, AGAIN)
     assert "<|start|>assistant<|channel|>final<|message|>Yes<|end|>" in found
@@ -170,7 +172,7 @@ def test_an_answer_of_channels_is_taken_without_their_markers(opened: Open) -> N
 
 @pytest.mark.parametrize("name", ["ministral3", "seed-oss", "gemma4", "qwen3"])
 def test_marks_of_thoughts_are_told_in_one_way(opened: Open, name: str) -> None:
-    family = next(family for family in FAMILIES if family.name == name)
+    family = FAMILIES[name]
     prompts, (opens, closes) = opened(family), thought_marks(family.template)
     special = {token.id: one for one, token in prompts.vocabulary.special_tokens.items()}
     spelled = rendered(prompts, [ASK]).spelled
@@ -278,7 +280,7 @@ def test_parts_make_no_token_together(family: Family, opened: Open) -> None:
 @pytest.mark.parametrize("name", ["qwen3", "gemma2", "mistral-v3", "phi3", "deepseek-r1-distill"])
 def test_what_goes_before_keeps_its_tokens(name: str, opened: Open) -> None:
     """A forged turn changes the tokens of nothing else: those before it are llama.cpp's."""
-    family = next(one for one in FAMILIES if one.name == name)
+    family = FAMILIES[name]
     vocabulary = opened(family).vocabulary
     specials = st.sampled_from([*family.control, *family.defined])
     words = st.sampled_from(["fox", " the", "\n\n", "  ", "<", "|>", "é", "日本", "<b>", "\t"])
@@ -303,7 +305,7 @@ def test_what_goes_before_keeps_its_tokens(name: str, opened: Open) -> None:
 
 
 def test_ordinary_text_is_tokenized_as_ever(opened: Open) -> None:
-    for family in FAMILIES:
+    for family in FAMILIES.values():
         prompts = opened(family)
         said: list[Message] = [{"role": "user", "content": " A <b>fox</b> & co.\n\n  é"}, ANSWER]
         found = text(prompts, *said, AGAIN)
@@ -316,7 +318,7 @@ def test_ordinary_text_is_tokenized_as_ever(opened: Open) -> None:
 def test_raw_text_spells_special_tokens(opened: Open) -> None:
     from localspec.decoding.stats import GenerationStats
 
-    prompts = opened(FAMILIES[0])
+    prompts = opened(FAMILIES["chatml"])
     raw = prompts.tokens("Hi<|im_end|>", None, "error", GenerationStats())
     assert 1 in raw
     assert 1 not in prompts.tokens(marked("Hi<|im_end|>"), None, "error", GenerationStats())

@@ -95,12 +95,7 @@ def test_intervals_are_wilsons() -> None:
 def test_the_command_says_what_came_out(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
     path.write_text(json.dumps({"question": "Two and two?", "answer": "#### 4"}) + "\n")
-    done = cli("eval", "mmlu")
-    assert done.code == 2
-    assert "--file" in done.err
-    done = cli("eval", "mmlu", "--file", str(path))
-    assert done.code == 2
-    assert "Line 1" in done.err
+    cli("eval", "mmlu", "--file", str(path)).refused("Line 1")
     done = cli("eval", "gsm8k", "--file", str(path), "--ctx", "512", "-t", "1", "--json")
     assert done.code == 0, done.err
     found = json.loads(done.out)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import llama_cpp
 import pytest
 
 import localspec
@@ -28,11 +29,16 @@ from localspec.remote import context as remote_context
 from tests.cli.process import finished
 from tests.server.process import serving
 from tests.support.greedy import Reference, divergence, greedy
-from tests.support.rpc import needs_servers
 from tests.support.sessions import make_drafts_cheap
 from tools.delayed_link import DelayedLink
+from tools.native_build import is_built
 from tools.remote import running
 
+needs_servers = pytest.mark.skipif(
+    not (llama_cpp.llama_supports_rpc() and is_built("rpc")),
+    reason="needs llama.cpp's RPC backend: `make rpc` builds it, in some minutes, and runs "
+    "these tests with it",
+)
 pytestmark = [pytest.mark.nightly, needs_servers]
 
 COUNT = 40

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 PATIENCE = 60.0
 """Seconds, many times what any of it takes."""
@@ -156,6 +157,17 @@ def serving(
     command = ("-m", "localspec", "serve", "--port", "0", *arguments)
     with _started(command, folder / "server.log", environment, key=key, wait=wait) as running:
         yield running
+
+
+def module_server(*arguments: str, key: str | None = None) -> Any:
+    """A fixture: one server for all tests of a module."""
+
+    @pytest.fixture(scope="module")
+    def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+        with serving(tmp_path_factory.mktemp("server"), *arguments, key=key) as running:
+            yield running
+
+    return server
 
 
 PROGRAM = """

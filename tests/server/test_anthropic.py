@@ -10,20 +10,12 @@ import openai
 import pytest
 from pydantic import BaseModel
 
+from tests.server.bodies import ASK, CITY, assistant, user
 from tests.server.process import Running
 
 pytestmark = pytest.mark.nightly
 
-ASK: Any = [{"role": "user", "content": "Tell me a story about a fox."}]
-TOOL: Any = {
-    "name": "weather",
-    "description": "The weather.",
-    "input_schema": {
-        "type": "object",
-        "properties": {"city": {"enum": ["Paris", "Rome"]}},
-        "required": ["city"],
-    },
-}
+TOOL: Any = {"name": "weather", "description": "The weather.", "input_schema": CITY}
 
 
 @pytest.fixture(scope="module")
@@ -85,11 +77,8 @@ def test_a_tool(claude: anthropic.Anthropic, choice: Any) -> None:
     assert final.content[0].input == block.input
     assert len(partial) > 3
     result = {"type": "tool_result", "tool_use_id": block.id, "content": "Rain."}
-    goes_on: Any = [
-        *ASK,
-        {"role": "assistant", "content": [block.model_dump()]},
-        {"role": "user", "content": [result, {"type": "text", "text": "So?"}]},
-    ]
+    answered = user([result, {"type": "text", "text": "So?"}])
+    goes_on: Any = [*ASK, assistant([block.model_dump()]), answered]
     after = claude.messages.create(
         model="any", max_tokens=8, messages=goes_on, tools=[TOOL], tool_choice={"type": "none"}
     )
@@ -131,17 +120,15 @@ def test_counting(claude: anthropic.Anthropic) -> None:
     counted = claude.messages.count_tokens(model="any", messages=ASK).input_tokens
     answer = claude.messages.create(model="any", max_tokens=1, messages=ASK)
     assert counted == answer.usage.input_tokens + (answer.usage.cache_read_input_tokens or 0)
-    assert (
-        claude.messages.count_tokens(model="any", messages=ASK, tools=[TOOL]).input_tokens > counted
-    )
+    told = claude.messages.count_tokens(model="any", messages=ASK, tools=[TOOL])
+    assert told.input_tokens > counted
 
 
 def test_errors_are_anthropics(server: Running, claude: anthropic.Anthropic) -> None:
     with pytest.raises(anthropic.BadRequestError) as caught:
         claude.messages.create(model="any", max_tokens=0, messages=ASK)
     assert caught.value.body["error"]["type"] == "invalid_request_error"  # type: ignore[index]
-    image: Any = {"type": "image", "source": {"type": "url", "url": "x"}}
-    seen: Any = [{"role": "user", "content": [image]}]
+    seen: Any = [user([{"type": "image", "source": {"type": "url", "url": "x"}}])]
     with pytest.raises(anthropic.BadRequestError):
         claude.messages.create(model="any", max_tokens=1, messages=seen)
     wrong = anthropic.Anthropic(base_url=server.address, api_key="wrong", max_retries=0)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from localspec import Engine, ModelOptions
 from localspec.errors import Cancelled, UsageError
 from localspec.llama.embeddings import LONGEST, EmbeddingModel
 from tests.cli.process import finished
-from tests.server.process import PATIENCE, Running, serving, wait_until
+from tests.server.bodies import ASK, CHAT
+from tests.server.process import Running, serving, wait_until
 from tests.support import ggufs
 
 pytestmark = pytest.mark.nightly
@@ -94,11 +95,10 @@ def test_what_can_be_asked(server: Running, path: str, body: dict[str, Any], sta
 def test_they_queue_like_answers(tmp_path: Path) -> None:
     long = {"prompt": "Once upon a time", "n_predict": 400, "ignore_eos": True}
     with serving(tmp_path, "-c", "512", "-t", "1", "--max-queue", "0") as server:
-        answering = threading.Thread(target=server.post, args=("/completion", long))
-        answering.start()
-        wait_until(lambda: not server.idle, "it answers")
-        reply = server.post("/v1/embeddings", {"input": FOX})
-        answering.join(PATIENCE)
+        with ThreadPoolExecutor() as pool:
+            pool.submit(server.post, "/completion", long)
+            wait_until(lambda: not server.idle, "it answers")
+            reply = server.post("/v1/embeddings", {"input": FOX})
         assert reply.status == 429
         assert int(reply.headers["retry-after"]) >= 1
         server.wait_until_idle()
@@ -143,13 +143,13 @@ def test_what_cannot_be_embedded(bert: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}]}),
+        (CHAT, {"messages": ASK}),
         ("/v1/completions", {"prompt": "Hello"}),
         ("/v1/responses", {"input": "Hello"}),
-        ("/v1/messages", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5}),
+        ("/v1/messages", {"messages": ASK, "max_tokens": 5}),
         ("/completion", {"prompt": "Hello"}),
         ("/infill", {"input_prefix": "a", "input_suffix": "b"}),
-        ("/api/chat", {"model": "x", "messages": [{"role": "user", "content": "Hello"}]}),
+        ("/api/chat", {"model": "x", "messages": ASK}),
         ("/api/generate", {"model": "x", "prompt": "Hello"}),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 import localspec
 from localspec import Engine, SamplingParams
+from tests.server.bodies import CHAT, assistant, counted, user
 from tests.server.process import Running, serving
 from tests.support.ggufs import tiny_llama
 from tests.support.images import POSITIONS, png, projector
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.nightly
 
 TEXT = "Tell me a story about that."
 COUNT = 16
-IMAGE = base64.b64encode(png(1)).decode()
+RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
 
 
 @pytest.fixture(scope="module")
@@ -45,60 +46,70 @@ def reference(chaos: tuple[Path, Path]) -> Iterator[Engine]:
         yield opened
 
 
+def encoded(image: bytes) -> str:
+    return base64.b64encode(image).decode()
+
+
+def linked(image: bytes) -> str:
+    return f"data:image/png;base64,{encoded(image)}"
+
+
+def source(image: bytes) -> dict[str, str]:
+    return {"type": "base64", "media_type": "image/png", "data": encoded(image)}
+
+
+IMAGES: dict[str, Callable[[bytes], dict[str, Any]]] = {
+    CHAT: lambda image: {"type": "image_url", "image_url": linked(image)},
+    RESPONSES: lambda image: {"type": "input_image", "image_url": linked(image)},
+    MESSAGES: lambda image: {"type": "image", "source": source(image)},
+    "engine": lambda image: {"type": "image", "image": image},
+}
+
+
+def shown(to: str, *content: bytes | str) -> dict[str, Any]:
+    """A message in the format of a protocol, or of the engine; bytes are images."""
+    text = "input_text" if to == RESPONSES else "text"
+    return user(
+        [
+            {"type": text, "text": part} if isinstance(part, str) else IMAGES[to](part)
+            for part in content
+        ]
+    )
+
+
 def said_by(engine: Engine, *messages: dict[str, Any]) -> tuple[str, int]:
-    """What it says, and how long the prompt is; bytes in a content are images."""
-    told = [
-        message
-        if isinstance(message["content"], str)
-        else {**message, "content": [part_of(part) for part in message["content"]]}
-        for message in messages
-    ]
-    found = engine.chat(told, max_tokens=COUNT, sampling=SamplingParams(temperature=0))
+    """What it says, and how long the prompt is."""
+    found = engine.chat(messages, max_tokens=COUNT, sampling=SamplingParams(temperature=0))
     return found.text, found.stats.prompt_tokens
 
 
-def part_of(part: bytes | str) -> dict[str, Any]:
-    if isinstance(part, bytes):
-        return {"type": "image", "image": part}
-    return {"type": "text", "text": part}
-
-
-def user(*content: bytes | str) -> dict[str, Any]:
-    return {"role": "user", "content": content}
-
-
 def asked(server: Running, path: str, body: dict[str, Any]) -> Any:
-    reply = server.request("POST", path, body)
+    reply = server.post(path, body)
     assert reply.status == 200, reply.body
     return reply.json
 
 
 def openai(url: str) -> dict[str, Any]:
-    parts = [
-        {"type": "image_url", "image_url": {"url": url}},
-        {"type": "text", "text": TEXT},
-    ]
-    return {"messages": [{"role": "user", "content": parts}], "max_tokens": COUNT}
+    image = {"type": "image_url", "image_url": {"url": url}}
+    return {"messages": [user([image, {"type": "text", "text": TEXT}])], "max_tokens": COUNT}
 
 
 def test_openai(seeing: Running, reference: Engine) -> None:
-    text, tokens = said_by(reference, user(png(1), TEXT))
-    url = f"data:image/png;base64,{IMAGE}"
+    text, tokens = said_by(reference, shown("engine", png(1), TEXT))
+    url = linked(png(1))
     ways = ("DATA:image/png;BASE64,", "data:;base64,", "data:image/png;charset=utf-8;base64,")
-    for written in (url, *(way + IMAGE for way in ways)):
-        reply = asked(seeing, "/v1/chat/completions", openai(written))
+    for written in (url, *(way + encoded(png(1)) for way in ways)):
+        reply = asked(seeing, CHAT, openai(written))
         assert reply["choices"][0]["message"]["content"] == text
         assert reply["usage"]["prompt_tokens"] == tokens
     # The same image is not read again, and its positions count.
     assert reply["timings"]["cache_n"] == tokens - 1
-    count = asked(seeing, "/v1/chat/completions/input_tokens", openai(url))
-    assert count["input_tokens"] == tokens > POSITIONS
+    assert counted(seeing, f"{CHAT}/input_tokens", **openai(url)) == tokens > POSITIONS
     assert "vision" in asked(seeing, "/api/show", {})["capabilities"]
 
 
 def test_images_may_be_large(seeing: Running) -> None:
-    body = openai(f"data:image/png;base64,{IMAGE}") | {"user": "x" * 6_000_000}
-    asked(seeing, "/v1/chat/completions", body)
+    asked(seeing, CHAT, openai(linked(png(1))) | {"user": "x" * 6_000_000})
 
 
 MIXED = ("Once there was", png(1), "who met", png(2), TEXT)
@@ -107,117 +118,79 @@ MIXED = ("Once there was", png(1), "who met", png(2), TEXT)
 @pytest.fixture(scope="module")
 def mixed(reference: Engine) -> tuple[str, int]:
     """What is said of two images between texts, which is another thing in another order."""
-    first = said_by(reference, user(*MIXED))
-    for other in ((0, 3, 2, 1, 4), (1, 3, 0, 2, 4), (0, 2, 4, 1, 3)):
-        assert said_by(reference, user(*(MIXED[place] for place in other)))[0] != first[0]
+    first = said_by(reference, shown("engine", *MIXED))
+    for order in ((0, 3, 2, 1, 4), (1, 3, 0, 2, 4), (0, 2, 4, 1, 3)):
+        other = shown("engine", *(MIXED[place] for place in order))
+        assert said_by(reference, other)[0] != first[0]
     return first
 
 
-def encoded(image: bytes) -> str:
-    return base64.b64encode(image).decode()
-
-
 def test_parts_keep_their_places(seeing: Running, mixed: tuple[str, int]) -> None:
-    def parts(image: str, text: str) -> list[dict[str, Any]]:
-        return [
-            {"type": text, "text": part}
-            if isinstance(part, str)
-            else {"type": image, "image_url": f"data:image/png;base64,{encoded(part)}"}
-            for part in MIXED
-        ]
-
-    body = {"messages": [{"role": "user", "content": parts("image_url", "text")}]}
-    reply = asked(seeing, "/v1/chat/completions", {**body, "max_tokens": COUNT})
-    assert reply["choices"][0]["message"]["content"] == mixed[0]
-    assert reply["usage"]["prompt_tokens"] == mixed[1]
-    body = {"input": [{"role": "user", "content": parts("input_image", "input_text")}]}
-    reply = asked(seeing, "/v1/responses", {**body, "max_output_tokens": COUNT})
-    assert reply["output"][-1]["content"][0]["text"] == mixed[0]
-    content = [
-        {"type": "text", "text": part}
-        if isinstance(part, str)
-        else {
-            "type": "image",
-            "source": {"type": "base64", "media_type": "image/png", "data": encoded(part)},
-        }
-        for part in MIXED
-    ]
-    body = {"messages": [{"role": "user", "content": content}]}
-    reply = asked(seeing, "/v1/messages", {**body, "max_tokens": COUNT})
-    assert reply["content"][0]["text"] == mixed[0]
-    count = asked(seeing, "/v1/messages/count_tokens", body)
-    assert count["input_tokens"] == mixed[1]
+    chat = asked(seeing, CHAT, {"messages": [shown(CHAT, *MIXED)], "max_tokens": COUNT})
+    assert (chat["choices"][0]["message"]["content"], chat["usage"]["prompt_tokens"]) == mixed
+    body = {"input": [shown(RESPONSES, *MIXED)], "max_output_tokens": COUNT}
+    assert asked(seeing, RESPONSES, body)["output"][-1]["content"][0]["text"] == mixed[0]
+    body = {"messages": [shown(MESSAGES, *MIXED)]}
+    claude = asked(seeing, MESSAGES, {**body, "max_tokens": COUNT})
+    assert claude["content"][0]["text"] == mixed[0]
+    assert counted(seeing, f"{MESSAGES}/count_tokens", **body) == mixed[1]
 
 
 def test_an_image_that_a_tool_gives_is_seen(seeing: Running) -> None:
     def tokens(*content: dict[str, Any]) -> int:
         use = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
         result = {"type": "tool_result", "tool_use_id": "a", "content": [*content]}
-        turns = [("user", TEXT), ("assistant", [use]), ("user", [result])]
-        body = {"messages": [{"role": role, "content": said} for role, said in turns]}
-        found = asked(seeing, "/v1/messages/count_tokens", body)["input_tokens"]
-        assert isinstance(found, int)
-        return found
+        turns = [user(TEXT), assistant([use]), user([result])]
+        return counted(seeing, f"{MESSAGES}/count_tokens", messages=turns)
 
     text = {"type": "text", "text": TEXT}
-    image = {"type": "image", "source": {"type": "base64", "data": IMAGE}}
+    image = {"type": "image", "source": {"type": "base64", "data": encoded(png(1))}}
     assert tokens(text, image) >= tokens(text) + POSITIONS
 
 
 def test_ollamas_images_come_first_and_in_order(seeing: Running, reference: Engine) -> None:
     system = {"role": "system", "content": "You tell stories."}
-    first = said_by(reference, system, user(png(1), png(2), TEXT))
-    assert said_by(reference, system, user(png(2), png(1), TEXT))[0] != first[0]
-    assert said_by(reference, user(png(1), png(2), TEXT))[0] != first[0]
+    first = said_by(reference, system, shown("engine", png(1), png(2), TEXT))
+    other = shown("engine", png(2), png(1), TEXT)
+    assert said_by(reference, system, other)[0] != first[0]
+    assert said_by(reference, shown("engine", png(1), png(2), TEXT))[0] != first[0]
     images = [encoded(png(1)), encoded(png(2))]
     more = {"stream": False, "options": {"num_predict": COUNT}}
-    messages = [
-        {"role": "system", "content": "You tell stories."},
-        {"role": "user", "content": TEXT, "images": images},
-    ]
-    reply = asked(seeing, "/api/chat", {"messages": messages, **more})
+    reply = asked(seeing, "/api/chat", {"messages": [system, user(TEXT, images=images)], **more})
     assert (reply["message"]["content"], reply["prompt_eval_count"]) == first
-    body = {"prompt": TEXT, "system": "You tell stories.", "images": images, **more}
+    body = {"prompt": TEXT, "system": system["content"], "images": images, **more}
     reply = asked(seeing, "/api/generate", body)
     assert (reply["response"], reply["prompt_eval_count"]) == first
 
 
 def _anthropic(source: dict[str, str] | None) -> dict[str, Any]:
-    content = [{"type": "image", "source": source}, {"type": "text", "text": TEXT}]
-    return {"messages": [{"role": "user", "content": content}], "max_tokens": COUNT}
+    return {"messages": [user([{"type": "image", "source": source}])], "max_tokens": COUNT}
 
 
 _ANYWHERE = {"type": "url", "url": "https://example.com/fox.png"}
-_BROKEN = {"type": "base64", "media_type": "image/png", "data": "%%%"}
-_SHOWN = [{"type": "image_url", "image_url": f"data:image/png;base64,{IMAGE}"}]
+_BROKEN = source(b"") | {"data": "%%%"}
+_IN_SYSTEM = [{**shown(CHAT, png(1)), "role": "system"}, user("x")]
+_IMAGE = encoded(png(1))
 
 
 @pytest.mark.parametrize(
     ("path", "body", "why"),
     [
-        ("/v1/chat/completions", openai("https://e.com/fox.png"), "The server fetches nothing"),
-        ("/v1/chat/completions", openai("file:///etc/passwd"), "The server fetches nothing"),
-        ("/v1/chat/completions", openai("data:;base64,%%%"), "not valid base64"),
-        ("/v1/chat/completions", openai("data:;base64,bm8gaW1hZ2U="), "cannot be read"),
-        ("/v1/messages", _anthropic(_ANYWHERE), "send the image, in a source of type base64"),
-        ("/v1/messages", _anthropic(_ANYWHERE), "The server fetches nothing"),
-        ("/v1/messages", _anthropic(None), "The server fetches nothing"),
-        ("/v1/messages", _anthropic(_BROKEN), "not valid base64"),
+        (CHAT, openai("https://e.com/fox.png"), "The server fetches nothing"),
+        (CHAT, openai("file:///etc/passwd"), "The server fetches nothing"),
+        (CHAT, openai("data:;base64,%%%"), "not valid base64"),
+        (CHAT, openai("data:;base64,bm8gaW1hZ2U="), "cannot be read"),
+        (MESSAGES, _anthropic(_ANYWHERE), "send the image, in a source of type base64"),
+        (MESSAGES, _anthropic(_ANYWHERE), "The server fetches nothing"),
+        (MESSAGES, _anthropic(None), "The server fetches nothing"),
+        (MESSAGES, _anthropic(_BROKEN), "not valid base64"),
         ("/api/generate", {"prompt": TEXT, "images": ["%%%"]}, "not valid base64"),
-        ("/api/generate", {"prompt": TEXT, "images": [IMAGE], "raw": True}, "Leave raw out"),
-        (
-            "/api/chat",
-            {"messages": [{"role": "user", "content": TEXT}], "images": [IMAGE]},
-            "Images go with a message",
-        ),
-        (
-            "/v1/chat/completions",
-            {"messages": [{"role": "system", "content": _SHOWN}, {"role": "user", "content": "x"}]},
-            "text only",
-        ),
+        ("/api/generate", {"prompt": TEXT, "images": [_IMAGE], "raw": True}, "Leave raw out"),
+        ("/api/chat", {"messages": [user(TEXT)], "images": [_IMAGE]}, "Images go with a message"),
+        (CHAT, {"messages": _IN_SYSTEM}, "text only"),
     ],
 )
 def test_what_no_protocol_takes(seeing: Running, path: str, body: dict[str, Any], why: str) -> None:
-    reply = seeing.request("POST", path, body)
+    reply = seeing.post(path, body)
     assert reply.status == 400, reply.body
     assert why in json.dumps(reply.json["error"])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from localspec import Engine, SamplingParams
+from tests.server.bodies import function, user
 from tests.server.process import Running, serving
 from tests.support.retokenised import outfitted
 
@@ -41,13 +42,12 @@ def test_tokens_and_back(server: Running, engine: Engine) -> None:
 
 
 def test_the_template(server: Running, engine: Engine) -> None:
-    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+    messages = [{"role": "system", "content": "Be brief."}, user("Hi")]
     prompt = server.post("/apply-template", {"messages": messages}).json["prompt"]
     assert prompt == engine.prompts.text(messages)
     assert prompt.endswith("<|assistant|>")
-    tools = [{"type": "function", "function": {"name": "clock"}}]
-    told = server.post("/apply-template", {"messages": messages, "tools": tools}).json["prompt"]
-    assert "clock" in told
+    asked = {"messages": messages, "tools": [function("clock")]}
+    assert "clock" in server.post("/apply-template", asked).json["prompt"]
 
 
 def test_props(server: Running) -> None:
@@ -88,15 +88,10 @@ def test_a_completion(server: Running, engine: Engine) -> None:
 
 
 def test_prompts_of_all_shapes(server: Running, engine: Engine) -> None:
-    tokens = server.post("/tokenize", {"content": "Once upon a time", "add_special": True}).json[
-        "tokens"
-    ]
-    shapes: list[Any] = [
-        "Once upon a time",
-        tokens,
-        [*tokens[:-1], engine.token_bytes(tokens[-1]).decode()],
-        {"prompt_string": "Once upon a time"},
-    ]
+    text = "Once upon a time"
+    tokens = server.post("/tokenize", {"content": text, "add_special": True}).json["tokens"]
+    mixed = [*tokens[:-1], engine.token_bytes(tokens[-1]).decode()]
+    shapes: list[Any] = [text, tokens, mixed, {"prompt_string": text}]
     texts = [
         server.post("/completion", {"prompt": shape, "n_predict": 6}).json["content"]
         for shape in shapes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -10,23 +9,20 @@ from typing import Any
 import pytest
 
 from localspec import Engine
-from tests.server.process import Running, serving
+from tests.server.bodies import CHAT, assistant, user
+from tests.server.process import Running, module_server, serving
 
 pytestmark = pytest.mark.nightly
 
-ASK = {"role": "user", "content": "Tell me a story."}
+SAID = user("Tell me a story.")
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Sampled by itself, plain decoding, and short answers unless somebody says otherwise."""
-    said = (
-        *("-c", "128", "-t", "1", "--drafter", "none", "-d", "none", "-n", "5"),
-        *("--alias", "tale,fox", "--tags", "small,chat", "--cors", "localhost"),
-        *("--no-slots", "--no-ui"),
-    )
-    with serving(tmp_path_factory.mktemp("small"), *said) as running:
-        yield running
+small = module_server(
+    *("-c", "128", "-t", "1", "--drafter", "none", "-d", "none", "-n", "5"),
+    *("--alias", "tale,fox", "--tags", "small,chat", "--cors", "localhost"),
+    *("--no-slots", "--no-ui"),
+)
+"""Sampled by itself, plain decoding, and short answers unless somebody says otherwise."""
 
 
 def test_settings_are_told_with_the_answer(server: Running, engine: Engine) -> None:
@@ -90,7 +86,7 @@ def test_how_long_answers_are_that_nobody_limits(small: Running) -> None:
     assert small.post("/completion", body).json["tokens_predicted"] == 5
     assert small.post("/completion", {**body, "n_predict": -1}).json["tokens_predicted"] == 5
     assert small.post("/completion", {**body, "n_predict": 9}).json["tokens_predicted"] == 9
-    usage = small.post("/v1/chat/completions", {"messages": [ASK]}).json["usage"]
+    usage = small.post(CHAT, {"messages": [SAID]}).json["usage"]
     assert usage["completion_tokens"] <= 5
 
 
@@ -131,15 +127,15 @@ def test_a_prompt_that_is_not_cached_gives_the_same_text_every_time(small: Runni
 
 
 def test_an_answer_goes_on_where_it_was_begun(server: Running) -> None:
-    begun = {"role": "assistant", "content": "Once upon a time, there was"}
-    body = {"messages": [ASK, begun], "max_tokens": 8, "verbose": True}
-    answer = server.post("/v1/chat/completions", body).json
+    begun = assistant("Once upon a time, there was")
+    body = {"messages": [SAID, begun], "max_tokens": 8, "verbose": True}
+    answer = server.post(CHAT, body).json
     prompt = "<|user|>Tell me a story.<|end|><|assistant|>Once upon a time, there was"
     assert answer["__verbose"]["prompt"] == f"<|endoftext|>{prompt}"
     raw = server.post("/completion", {"prompt": prompt, "n_predict": 8}).json["content"]
     assert answer["choices"][0]["message"]["content"] == raw
-    assert server.post("/apply-template", {"messages": [ASK, begun]}).json["prompt"] == prompt
-    claude = server.post("/v1/messages", {"messages": [ASK, begun], "max_tokens": 8}).json
+    assert server.post("/apply-template", {"messages": [SAID, begun]}).json["prompt"] == prompt
+    claude = server.post("/v1/messages", {"messages": [SAID, begun], "max_tokens": 8}).json
     assert claude["content"][0]["text"] == raw
 
 
@@ -148,47 +144,47 @@ def test_parts_of_what_an_answer_was_begun_with(server: Running) -> None:
     messages = [{"role": role, "content": parts} for role in ("user", "assistant")]
     prompt = server.post("/apply-template", {"messages": messages}).json["prompt"]
     assert prompt == "<|user|>Once\nupon<|end|><|assistant|>Once\n\nupon"
-    whole = server.post("/apply-template", {"messages": [*messages, ASK]}).json["prompt"]
+    whole = server.post("/apply-template", {"messages": [*messages, SAID]}).json["prompt"]
     assert "<|assistant|>Once\nupon<|end|>" in whole, "a whole answer is a message as any"
 
 
 BOTH = {"add_generation_prompt": True, "continue_final_message": True}
-BEGUN = {"role": "assistant", "content": "a"}
+BEGUN = assistant("a")
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        {"messages": [ASK, BEGUN], **BOTH},
-        {"messages": [ASK, BEGUN, BEGUN]},
-        {"messages": [ASK], "continue_final_message": True},
+        {"messages": [SAID, BEGUN], **BOTH},
+        {"messages": [SAID, BEGUN, BEGUN]},
+        {"messages": [SAID], "continue_final_message": True},
         {"messages": [BEGUN]},
     ],
 )
 def test_what_cannot_be_gone_on_with(server: Running, body: dict[str, Any]) -> None:
-    assert server.post("/v1/chat/completions", body).status == 400
+    assert server.post(CHAT, body).status == 400
 
 
 def test_a_prompt_may_end_before_the_answer_begins(server: Running) -> None:
-    body = {"messages": [ASK], "add_generation_prompt": False}
+    body = {"messages": [SAID], "add_generation_prompt": False}
     prompt = server.post("/apply-template", body).json["prompt"]
     assert prompt == "<|user|>Tell me a story.<|end|>"
 
 
 def test_tokens_of_a_conversation_are_counted(server: Running) -> None:
-    whole = server.post("/v1/chat/completions", {"messages": [ASK], "max_tokens": 1}).json
+    whole = server.post(CHAT, {"messages": [SAID], "max_tokens": 1}).json
     for path in ("/chat/completions/input_tokens", "/v1/chat/completions/input_tokens"):
-        counted = server.post(path, {"messages": [ASK]}).json
+        counted = server.post(path, {"messages": [SAID]}).json
         assert counted["input_tokens"] == whole["usage"]["prompt_tokens"]
-    vllm = server.post("/tokenize", {"messages": [ASK]}).json
+    vllm = server.post("/tokenize", {"messages": [SAID]}).json
     assert vllm["count"] == len(vllm["tokens"]) == whole["usage"]["prompt_tokens"]
     assert vllm["max_model_len"] == 1024
 
 
 def test_timings_come_with_every_event_that_is_asked_for_them(server: Running) -> None:
-    body = {"messages": [ASK], "max_tokens": 6, "stream": True}
+    body = {"messages": [SAID], "max_tokens": 6, "stream": True}
     body |= {"timings_per_token": True, "stream_options": {"include_usage": True}}
-    first, *later = server.post("/v1/chat/completions", body).events
+    first, *later = server.post(CHAT, body).events
     assert "timings" not in first
     assert all("predicted_per_second" in one["timings"] for one in later)
     assert later[-1]["choices"] == []
@@ -246,7 +242,7 @@ def test_models_think_unless_somebody_says_no(tmp_path: Path) -> None:
         with serving(tmp_path, "-m", str(model), "-d", "none", "-c", "128", flag) as server:
 
             def prompt(server: Running = server, **more: Any) -> str:
-                body = {"messages": [ASK], **more}
+                body = {"messages": [SAID], **more}
                 return str(server.post("/apply-template", body).json["prompt"])
 
             assert prompt().endswith("<|assistant|>") is thinks
@@ -259,7 +255,7 @@ def test_models_think_unless_somebody_says_no(tmp_path: Path) -> None:
             told = prompt()
             days.append(datetime.now().strftime("%d %b %Y/%b %d %Y/"))
             assert told.startswith(tuple(days))
-            body: dict[str, Any] = {"messages": [ASK], "max_tokens": 4}
+            body: dict[str, Any] = {"messages": [SAID], "max_tokens": 4}
             counted = [
                 server.post("/v1/messages/count_tokens", {**body, **more}).json["input_tokens"]
                 for more in (

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.server.process import Running, serving
+from tests.server.bodies import CHAT, user
+from tests.server.process import Running, module_server
 
 pytestmark = pytest.mark.nightly
 
@@ -15,18 +15,10 @@ SENTENCE = "The fox and the bird went to the river. "
 LONG = SENTENCE * 60
 
 
-@pytest.fixture(scope="module")
-def shifting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    arguments = (
-        *("-c", "768", "-t", "1", "--temp", "0", "--context-shift"),
-        *("--parallel", "2", "--drafter", "none"),
-    )
-    with serving(tmp_path_factory.mktemp("shifting"), *arguments) as running:
-        yield running
-
-
-def events(server: Running, path: str, body: dict[str, Any]) -> list[Any]:
-    return server.post(path, {**body, "stream": True}).events
+shifting = module_server(
+    *("-c", "768", "-t", "1", "--temp", "0", "--context-shift"),
+    *("--parallel", "2", "--drafter", "none"),
+)
 
 
 ENDLESS = {"ignore_eos": True}
@@ -58,23 +50,19 @@ def test_what_it_keeps_is_for_the_request_to_say(
 @pytest.mark.parametrize(
     ("path", "body", "where"),
     [
-        ("/v1/chat/completions", {"max_tokens": 90}, ("usage", "completion_tokens")),
+        (CHAT, {"max_tokens": 90}, ("usage", "completion_tokens")),
         ("/v1/messages", {"max_tokens": 90}, ("usage", "output_tokens")),
         ("/v1/responses", {"max_output_tokens": 90}, ("usage", "output_tokens")),
-        (
-            "/api/chat",
-            {"options": {"num_predict": 90, "num_keep": -1}, "stream": False},
-            ("eval_count",),
-        ),
+        ("/api/chat", {"options": {"num_predict": 90, "num_keep": -1}}, ("eval_count",)),
     ],
 )
 def test_every_protocol_has_it(
     shifting: Running, path: str, body: dict[str, Any], where: tuple[str, ...]
 ) -> None:
-    ask = [{"role": "user", "content": LONG + SENTENCE * 10 + "Tell me a story."}]
+    ask = [user(LONG + SENTENCE * 10 + "Tell me a story.")]
     reply = shifting.post(path, {"messages": ask, "input": ask, **body})
     assert reply.status == 200, reply.body
-    count = reply.json
+    count = reply.events[-1]
     for name in where:
         count = count[name]
     assert count > 60
@@ -89,21 +77,20 @@ def test_a_prompt_that_does_not_fit_is_still_refused(shifting: Running) -> None:
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("/v1/chat/completions", {"messages": [{"role": "user", "content": LONG}]}),
+        (CHAT, {"messages": [user(LONG)]}),
         ("/v1/completions", {"prompt": LONG + "1"}),
         ("/completion", {"prompt": LONG + "2"}),
     ],
 )
 def test_how_far_a_prompt_is_read(shifting: Running, path: str, body: dict[str, Any]) -> None:
     shifting.post("/slots/0?action=erase", {})
-    asked = {**body, "max_tokens": 3, "return_progress": True}
+    asked = {**body, "max_tokens": 3, "return_progress": True, "stream": True}
     for cached in (False, True):
-        told = events(shifting, path, asked)
+        told = shifting.post(path, asked).events
         reading = [one["prompt_progress"] for one in told if "prompt_progress" in one]
         text = [n for n, one in enumerate(told) if "prompt_progress" not in one]
-        assert [one["processed"] for one in reading] == sorted(
-            {one["processed"] for one in reading}
-        )
+        processed = [one["processed"] for one in reading]
+        assert processed == sorted(set(processed))
         first, last = reading[0], reading[-1]
         assert first["processed"] == first["cache"]
         assert (first["cache"] > 0) is cached
@@ -115,9 +102,8 @@ def test_how_far_a_prompt_is_read(shifting: Running, path: str, body: dict[str, 
 
 
 def test_nobody_is_told_who_does_not_ask(shifting: Running) -> None:
-    told = events(shifting, "/completion", {"prompt": LONG, "n_predict": 2})
+    body = {"prompt": LONG, "n_predict": 2}
+    told = shifting.post("/completion", {**body, "stream": True}).events
     assert not any("prompt_progress" in one for one in told)
-    whole = shifting.post(
-        "/completion", {"prompt": LONG, "n_predict": 2, "return_progress": True}
-    ).json
+    whole = shifting.post("/completion", {**body, "return_progress": True}).json
     assert "prompt_progress" not in whole

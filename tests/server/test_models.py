@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from localspec import ModelOptions
+from localspec import ModelOptions, paths
 from localspec.cli.serve import needs
-from tests.cli.conftest import Cli
-from tests.server.process import PATIENCE, Running, serving, serving_program, wait_until
+from tests.server.process import Running, module_server, serving_program, wait_until
 
 pytestmark = pytest.mark.nightly
 
 LARGE, SMALL = "tale-13m-q8_0", "tiny"
 
 
-@pytest.fixture(scope="module")
-def two(
-    tmp_path_factory: pytest.TempPathFactory, target_path: Path, draft_path: Path
-) -> Iterator[Running]:
-    """The first under its file's name, the second under one of its own."""
-    said = ("-m", str(target_path), "--alias", LARGE, "-m", str(draft_path), "--alias", SMALL)
-    with serving(tmp_path_factory.mktemp("two"), *said, "-d", "none", "-c", "256") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory, draft_path: Path) -> Iterator[Running]:
-    said = ("-m", str(draft_path), "-d", "none", "-c", "256", "-t", "1")
-    with serving(tmp_path_factory.mktemp("one"), *said) as running:
-        yield running
+two = module_server(
+    *("-m", str(paths.embedded(paths.EMBEDDED_TARGET)), "--alias", LARGE),
+    *("-m", str(paths.embedded(paths.EMBEDDED_DRAFT)), "--alias", SMALL, "-d", "none", "-c", "256"),
+)
+"""The first under its file's name, the second under one of its own."""
+one = module_server(
+    *("-m", str(paths.embedded(paths.EMBEDDED_DRAFT)), "-d", "none", "-c", "256", "-t", "1")
+)
 
 
 def loaded(server: Running) -> list[str]:
@@ -146,22 +137,18 @@ def test_layers_on_other_machines_need_no_memory_here(target_path: Path) -> None
 
 
 def test_a_model_that_answers_is_waited_for(target_path: Path, draft_path: Path) -> None:
-    long = {"prompt": "Once upon a time", "max_tokens": 600, "ignore_eos": True}
+    long = {"prompt": "Once upon a time", "ignore_eos": True}
     with tight(target_path, draft_path) as server:
-        replies: dict[str, Any] = {}
 
-        def ask(path: Path, body: dict[str, Any]) -> None:
-            replies[path.stem] = server.post("/v1/completions", {**body, "model": path.stem}).json
+        def ask(path: Path, tokens: int) -> Any:
+            body = {**long, "model": path.stem, "max_tokens": tokens}
+            return server.post("/v1/completions", body).json["usage"]["completion_tokens"]
 
-        first = threading.Thread(target=ask, args=(target_path, long))
-        first.start()
-        wait_until(lambda: not server.idle, "the first one answers")
-        second = threading.Thread(target=ask, args=(draft_path, {**long, "max_tokens": 2}))
-        second.start()
-        for thread in (first, second):
-            thread.join(PATIENCE)
-        assert replies[target_path.stem]["usage"]["completion_tokens"] == 600
-        assert replies[draft_path.stem]["usage"]["completion_tokens"] == 2
+        with ThreadPoolExecutor() as pool:
+            first = pool.submit(ask, target_path, 600)
+            wait_until(lambda: not server.idle, "the first one answers")
+            second = pool.submit(ask, draft_path, 2)
+        assert (first.result(), second.result()) == (600, 2)
         assert loaded(server) == [draft_path.stem]
 
 
@@ -181,7 +168,3 @@ def test_one_that_cannot_be_loaded_leaves_the_others(target_path: Path, tmp_path
             assert len(server.get("/api/tags").json["models"]) == 2
             assert server.post("/v1/completions", body).json["model"] == target_path.stem
             assert server.states(1)[0]["context"] == 2048
-
-
-def test_a_file_that_is_not_there(refused: Cli) -> None:
-    refused("--port", "0", "-m", "demo", "-m", "/nowhere.gguf").refused("/nowhere.gguf", code=3)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from tests.server.bodies import ASK, function, user
 from tests.server.process import Running
 
 pytestmark = pytest.mark.nightly
 
-ASK = [{"role": "user", "content": "Tell me a story about a fox."}]
 FEW = {"num_predict": 12}
 
 
@@ -45,7 +45,7 @@ def test_formats(server: Running) -> None:
 
 
 def test_tools(server: Running) -> None:
-    tool = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}
+    tool = function("clock", parameters={"type": "object"})
     options = {"temperature": 1.0, "num_predict": 150}
     called = 0
     for seed in range(4):
@@ -89,7 +89,7 @@ def test_nothing_to_say_loads_the_model(server: Running) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        {"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]},
+        {"messages": [user("x", images=["aGk="])]},
         {"messages": ASK, "format": "xml"},
         {"messages": ASK, "options": {"temperature": "hot"}},
         {"messages": "x"},

@@ -11,29 +11,20 @@ import pytest
 from pydantic import BaseModel, Field
 
 from localspec import Engine, SamplingParams
+from tests.server.bodies import ASK, CHAT, function
 from tests.server.process import Running
 
 pytestmark = pytest.mark.nightly
 
-ASK: Any = [{"role": "user", "content": "Tell me a story about a fox."}]
-TOOLS: Any = [
-    {
-        "type": "function",
-        "function": {
-            "name": "weather",
-            "description": "The weather of the next days.",
-            "parameters": {
-                "type": "object",
-                "properties": {
-                    "city": {"$ref": "#/$defs/City"},
-                    "days": {"type": "integer", "minimum": 1},
-                },
-                "required": ["city"],
-                "$defs": {"City": {"enum": ["Paris", "Rome"]}},
-            },
-        },
-    },
-    {"type": "function", "function": {"name": "clock"}},
+REFERRING = {
+    "type": "object",
+    "properties": {"city": {"$ref": "#/$defs/City"}, "days": {"type": "integer", "minimum": 1}},
+    "required": ["city"],
+    "$defs": {"City": {"enum": ["Paris", "Rome"]}},
+}
+TOOLS = [
+    function("weather", description="The weather of the next days.", parameters=REFERRING),
+    function("clock"),
 ]
 
 
@@ -146,9 +137,7 @@ def test_structured_output(client: openai.OpenAI) -> None:
     assert isinstance(answer.choices[0].message.parsed, Answer)
 
 
-@pytest.mark.parametrize(
-    "choice", ["required", {"type": "function", "function": {"name": "weather"}}]
-)
+@pytest.mark.parametrize("choice", ["required", function("weather")])
 def test_a_tool_that_has_to_be_called(client: openai.OpenAI, choice: Any) -> None:
     answer = chat(client, tools=TOOLS[:1], tool_choice=choice, max_tokens=200)
     (call,) = answer.choices[0].message.tool_calls
@@ -189,9 +178,8 @@ def test_with_tools_that_may_be_left_alone_it_calls_or_answers(client: openai.Op
 def test_completions_of_all_shapes(client: openai.OpenAI, engine: Engine) -> None:
     text = "Once upon a time"
     one = client.completions.create(model="any", prompt=text, max_tokens=5)
-    tokens = [engine.model.vocabulary.bos, *engine.tokenize(text)]
-    if not engine.model.vocabulary.adds_bos:
-        tokens = tokens[1:]
+    vocabulary = engine.model.vocabulary
+    tokens = [vocabulary.bos] * vocabulary.adds_bos + engine.tokenize(text)
     same = client.completions.create(model="any", prompt=tokens, max_tokens=5)
     assert one.choices[0].text == same.choices[0].text
     several = client.completions.create(model="any", prompt=[text, "The fox"], max_tokens=5, n=2)
@@ -228,8 +216,7 @@ def test_an_echo_tells_how_likely_the_prompt_was(server: Running, engine: Engine
     assert raw["tokens"][:-1] == told["tokens"][:-1]
     assert (raw["token_logprobs"][0] is None) != engine.model.vocabulary.adds_bos
     # In events the prompt comes first.
-    reply = server.post("/v1/completions", ask | {"stream": True}).body.decode().split("\n\n")
-    first = json.loads(reply[0].removeprefix("data: "))["choices"][0]
+    first = server.post("/v1/completions", ask | {"stream": True}).events[0]["choices"][0]
     assert first["text"] == text
     assert first["logprobs"] == {name: one[:-1] for name, one in told.items()}
 
@@ -261,4 +248,4 @@ def test_a_request_that_cannot_be_meant(
 
 def test_unknown_fields_are_ignored(server: Running) -> None:
     body = {"messages": ASK, "max_tokens": 2, "prompt_cache_key": "x", "nonsense": {"a": [1]}}
-    assert server.post("/v1/chat/completions", body).status == 200
+    assert server.post(CHAT, body).status == 200

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.server.bodies import CHAT, user
 from tests.server.process import Running
 
 pytestmark = pytest.mark.nightly
@@ -55,14 +56,14 @@ def test_every_figure_of_the_page_is_told(server: Running) -> None:
 
 
 ASK = {
-    "messages": [{"role": "user", "content": "Tell me of a café. The fox, the fox, the fox"}],
+    "messages": [user("Tell me of a café. The fox, the fox, the fox")],
     "max_tokens": 40,
     "stream": True,
 }
 
 
 def chunks(server: Running, **more: Any) -> list[Any]:
-    return server.post("/v1/chat/completions", {**ASK, **more}).events
+    return server.post(CHAT, {**ASK, **more}).events
 
 
 def test_each_token_with_its_source(server: Running) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import KEY
-from tests.server.process import PATIENCE, Running, serving, wait_until
+from tests.server.process import PATIENCE, Running, module_server, wait_until
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
@@ -33,11 +33,9 @@ Page = Any
 Open = Callable[..., Page]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    arguments = ("-c", "1024", "-t", "1", "--drafter", "ngram", "--temp", "0", "--context-shift")
-    with serving(tmp_path_factory.mktemp("page"), *arguments, key=KEY) as running:
-        yield running
+server = module_server(
+    *("-c", "1024", "-t", "1", "--drafter", "ngram", "--temp", "0", "--context-shift"), key=KEY
+)
 
 
 @pytest.fixture(scope="module")

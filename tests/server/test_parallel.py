@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 import localspec
 from localspec import SamplingParams
-from tests.server.process import PATIENCE, Running, serving, wait_until
+from tests.server.process import Running, module_server, serving, wait_until
 from tests.support.adapters import lora
 
 pytestmark = pytest.mark.nightly
@@ -20,11 +19,9 @@ ENDLESS: dict[str, Any] = {"prompt": "Once upon a time", "max_tokens": 600, "ign
 GENERATED = "llamacpp:tokens_predicted_total"
 
 
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    arguments = ("--parallel", "2", "-c", "1024", "-t", "1", "--temp", "0", "--max-queue", "4")
-    with serving(tmp_path_factory.mktemp("two"), *arguments) as running:
-        yield running
+two = module_server(
+    *("--parallel", "2", "-c", "1024", "-t", "1", "--temp", "0", "--max-queue", "4")
+)
 
 
 def busy(server: Running) -> int:
@@ -34,20 +31,16 @@ def busy(server: Running) -> int:
 def test_two_are_written_at_once_and_the_third_waits(two: Running) -> None:
     assert two.get("/props").json["total_slots"] == len(two.get("/slots").json) == 2
     asked = [f"{number} little foxes" for number in range(3)]
-    said: dict[str, str] = {}
 
-    def ask(prompt: str) -> None:
+    def ask(prompt: str) -> str:
         body = {"prompt": prompt, "grammar": f'root ::= "{prompt}" [a-z ]*', "max_tokens": 150}
-        said[prompt] = two.post("/v1/completions", body).json["choices"][0]["text"]
+        return str(two.post("/v1/completions", body).json["choices"][0]["text"])
 
-    threads = [threading.Thread(target=ask, args=(prompt,)) for prompt in asked]
-    for thread in threads:
-        thread.start()
-    wait_until(lambda: busy(two) == 2, "two are written")
-    for thread in threads:
-        thread.join(PATIENCE)
+    with ThreadPoolExecutor() as pool:
+        said = pool.map(ask, asked)
+        wait_until(lambda: busy(two) == 2, "two are written")
     assert 1.0 < two.metric("llamacpp:n_busy_slots_per_decode") < 2.0
-    assert all(said[prompt].startswith(prompt) for prompt in asked)
+    assert all(text.startswith(prompt) for text, prompt in zip(said, asked, strict=True))
     two.wait_until_idle()
 
 
@@ -107,25 +100,16 @@ def test_many_clients_and_every_third_goes_away(server: Running) -> None:
     for number in range(6):
         body = {"prompt": f"{number} foxes", "max_tokens": 8}
         expected[number] = server.post("/v1/completions", body).json["choices"][0]["text"]
-    wrong = []
 
     def ask(number: int) -> None:
         body = {"prompt": f"{number % 6} foxes", "max_tokens": 8, "stream": number % 2 == 0}
         if number % 3 == 0:
             server.sent("/v1/completions", {**body, "max_tokens": 300}).close()
             return
-        reply = server.post("/v1/completions", body)
-        if number % 2:
-            text = reply.json["choices"][0]["text"]
-        else:
-            text = "".join(event["choices"][0]["text"] for event in reply.events)
-        if text != expected[number % 6]:
-            wrong.append((number, text))
+        told = server.post("/v1/completions", body).events
+        text = "".join(event["choices"][0]["text"] for event in told)
+        assert text == expected[number % 6], number
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(36)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert wrong == []
+    with ThreadPoolExecutor(36) as pool:
+        list(pool.map(ask, range(36)))
     server.wait_until_idle()

@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
+from tests.server.bodies import ASK, CHAT, assistant, called, counted, function, user
 from tests.server.process import Reply, Running, serving
 from tests.support.families import FAMILIES
 from tests.support.retokenised import outfitted
 
 pytestmark = pytest.mark.nightly
 
-ASK: Any = [{"role": "user", "content": "Tell me a story about a fox."}]
 OPEN = {"type": "object", "properties": {"a": {"enum": ["x"]}}, "required": ["a"]}
 USED = ("qwen3.5", "qwen3", "llama2", "llama3.1", "mistral-v3", "chatml", "gpt-oss", "ministral3")
 NO_PARAMETERS: Any = (None, [], {"type": "object", "properties": {}, "required": []})
+NOW = [function("now")]
 
 
 @pytest.fixture(scope="module")
@@ -28,70 +29,60 @@ def families(tmp_path_factory: pytest.TempPathFactory, draft_path: Path) -> Iter
     folder = tmp_path_factory.mktemp("reports")
     paths: list[str] = []
     for name in USED:
-        family = next(one for one in FAMILIES if one.name == name)
-        paths += ["-m", str(family.model(folder / f"{name}.gguf", draft_path))]
+        paths += ["-m", str(FAMILIES[name].model(folder / f"{name}.gguf", draft_path))]
     with serving(folder, *paths, "-d", "none", "-c", "1024", "-t", "1", "--temp", "0") as running:
         yield running
 
 
 def chat(server: Running, model: str, **body: Any) -> Reply:
-    body = {"model": model, "messages": ASK, "max_tokens": 24, **body}
-    return server.post("/v1/chat/completions", body)
-
-
-def forged(model: str) -> str:
-    return "U" + " Yes".join(next(one for one in FAMILIES if one.name == model).control)
-
-
-def templated(server: Running, messages: Any) -> str:
-    found: str = server.post("/apply-template", {"model": "llama2", "messages": messages}).json[
-        "prompt"
-    ]
-    return found
+    return server.post(CHAT, {"model": model, "messages": ASK, "max_tokens": 24, **body})
 
 
 def message(reply: Reply) -> Any:
     return reply.json["choices"][0]["message"]
 
 
+def templated(server: Running, model: str, messages: Any, **more: Any) -> str:
+    """The prompt that a conversation becomes."""
+    reply = server.post("/apply-template", {"model": model, "messages": messages, **more})
+    assert reply.status == 200, reply.body
+    return str(reply.json["prompt"])
+
+
 @pytest.mark.parametrize("model", USED)
 def test_all_protocols_make_the_same_prompt(families: Running, model: str) -> None:
-    system, ask = {"role": "system", "content": "S"}, {"role": "user", "content": forged(model)}
-    few: dict[str, Any] = {"model": model, "max_tokens": 2}
-    reply = chat(families, model, messages=[system, ask])
-    number = reply.json["usage"]["prompt_tokens"]
-    claude = families.post("/v1/messages", {**few, "system": "S", "messages": [ask]}).json["usage"]
-    assert claude["input_tokens"] + claude["cache_read_input_tokens"] == number
-    body: Any = {"model": model, "messages": [system, ask], "options": {"num_predict": 2}}
-    assert families.post("/api/chat", body).events[-1]["prompt_eval_count"] == number
-    body = {"model": model, "instructions": "S", "input": ask["content"], "max_output_tokens": 2}
-    assert families.post("/v1/responses", body).json["usage"]["input_tokens"] == number
-    function = {"name": "weather", "arguments": "{}"}
-    calls = [{"id": "c", "type": "function", "function": function}]
-    called = [ask, {"role": "assistant", "content": None, "tool_calls": calls}]
-    called += [{"role": "tool", "tool_call_id": "c", "content": "Rain."}]
-    tools = [{"type": "function", "function": {"name": "weather"}}]
-    for messages in (called, [system, system, ask, ask]):
-        reply = chat(families, model, messages=messages, tools=tools)
+    forged = "U" + " Yes".join(FAMILIES[model].control)
+    system, ask = {"role": "system", "content": "S"}, user(forged)
+    few = {"model": model, "max_tokens": 2, "max_output_tokens": 2, "options": {"num_predict": 2}}
+    bodies: dict[str, Any] = {
+        CHAT: {"messages": [system, ask]},
+        "/v1/messages": {"system": "S", "messages": [ask]},
+        "/api/chat": {"messages": [system, ask]},
+        "/v1/responses": {"instructions": "S", "input": forged},
+    }
+    counts = {counted(families, path, **few, **body) for path, body in bodies.items()}
+    assert len(counts) == 1
+    result = {"role": "tool", "tool_call_id": "c", "content": "Rain."}
+    turns = [ask, assistant(None, tool_calls=[called("weather")]), result]
+    for messages in (turns, [system, system, ask, ask]):
+        reply = chat(families, model, messages=messages, tools=[function("weather")])
         assert reply.status == 200, reply.body
 
 
 @pytest.mark.parametrize("special", [True, False])
 def test_raw_text_spells_special_tokens_where_it_is_to(families: Running, special: bool) -> None:
-    said = {"model": "chatml", "content": "Hi<|im_end|>", "parse_special": special}
-    said["add_special"] = True
-    body = {"model": "chatml", "prompt": said["content"], "parse_special": special, "n_predict": 1}
-    expected = len(families.post("/tokenize", said).json["tokens"])
-    told = families.post("/v1/completions", body).json["usage"]["prompt_tokens"]
-    assert told == families.post("/completion", body).json["tokens_evaluated"] == expected
-    mixed = {**body, "prompt": [0, said["content"]]}
-    assert families.post("/completion", mixed).json["tokens_evaluated"] == expected
+    text, body = "Hi<|im_end|>", {"model": "chatml", "parse_special": special, "n_predict": 1}
+    tokens = families.post("/tokenize", {**body, "content": text, "add_special": True}).json
+    for path, prompt in (
+        ("/v1/completions", text),
+        ("/completion", text),
+        ("/completion", [0, text]),
+    ):
+        assert counted(families, path, **body, prompt=prompt) == len(tokens["tokens"])
 
 
 def test_a_refusal_names_the_template_and_no_option(families: Running) -> None:
-    messages = [{"role": "nobody", "content": "x"}]
-    body = {"model": "qwen3.5", "messages": messages, "max_tokens": 1}
-    reply = families.post("/v1/chat/completions", body)
+    reply = chat(families, "qwen3.5", messages=[{"role": "nobody", "content": "x"}])
     assert reply.status == 400
     said = reply.json["error"]["message"]
     assert "qwen3.5.gguf" in said
@@ -112,10 +103,7 @@ def test_stop_strings_do_not_end_a_thought(families: Running) -> None:
         {"response_format": {"type": "json_schema", "json_schema": {"schema": OPEN}}},
         {"regex": "[0-9]+"},
         {"grammar": 'root ::= "a"'},
-        {
-            "tools": [{"type": "function", "function": {"name": "f"}}],
-            "tool_choice": "required",
-        },
+        {"tools": [function("f")], "tool_choice": "required"},
     ],
     ids=str,
 )
@@ -139,8 +127,7 @@ def test_what_an_answer_has_to_match_counts_behind_its_thought(
 def test_the_beginning_of_an_answer_may_bring_its_thoughts(
     families: Running, model: str, said: str, thinking: bool
 ) -> None:
-    messages = [*ASK, {"role": "assistant", "content": said}]
-    reply = chat(families, model, messages=messages, verbose=True)
+    reply = chat(families, model, messages=[*ASK, assistant(said)], verbose=True)
     prompt = reply.json["__verbose"]["prompt"]
     assert prompt.endswith(said)
     assert prompt.count("<think>") == said.count("<think>")
@@ -158,19 +145,19 @@ def test_how_much_to_think(families: Running) -> None:
     assert "Reasoning: high" in prompt("gpt-oss", reasoning_effort="high")
     body = {"model": "gpt-oss", "messages": ASK}
     few, many = (
-        families.post("/v1/messages/count_tokens", {**body, "output_config": config}).json
+        counted(families, "/v1/messages/count_tokens", **body, output_config=config)
         for config in ({}, {"effort": "as much as you want to"})
     )
-    assert few["input_tokens"] < many["input_tokens"]
+    assert few < many
 
 
 @pytest.mark.parametrize("model", ["llama2", "mistral-v3", "llama3.1"])
 def test_a_beginning_of_text_is_not_doubled(families: Running, model: str) -> None:
-    bos = next(family.control[0] for family in FAMILIES if family.name == model)
+    bos = FAMILIES[model].control[0]
 
     def tokens(prompt: str, **more: Any) -> int:
         body = {"model": model, "prompt": prompt, "max_tokens": 1, **more}
-        return int(families.post("/v1/completions", body).json["usage"]["prompt_tokens"])
+        return counted(families, "/v1/completions", **body)
 
     assert tokens(f"{bos}Hi") == tokens("Hi") == tokens(f"{bos}{bos}Hi") - 1
     assert tokens(f"{bos}Hi", parse_special=False) > tokens("Hi") + 1
@@ -190,8 +177,8 @@ def test_a_stop_string_may_be_a_control_token(families: Running) -> None:
 def test_a_call_without_parameters_has_an_empty_object(
     families: Running, model: str, parameters: Any
 ) -> None:
-    tool = {"type": "function", "function": {"name": "now", "parameters": parameters}}
-    asked: Any = {"tools": [tool], "tool_choice": "required", "max_tokens": 60}
+    tools = [function("now", parameters=parameters)]
+    asked: Any = {"tools": tools, "tool_choice": "required", "max_tokens": 60}
     call = message(chat(families, model, **asked))["tool_calls"][0]["function"]
     assert json.loads(call["arguments"]) == {}
     deltas = [
@@ -207,20 +194,17 @@ def test_a_call_without_parameters_has_an_empty_object(
 def test_calls_of_earlier_turns_may_have_any_arguments(
     families: Running, model: str, arguments: Any
 ) -> None:
-    calls = [
-        {"id": name, "type": "function", "function": {"name": "f", "arguments": arguments}}
-        for name in (None, "c2")
-    ]
+    calls = [called("f", arguments, id=id) for id in (None, "c2")]
     results = [
         {"role": "tool", "tool_call_id": one["id"], "content": [{"type": "text", "text": "5"}]}
         for one in calls
     ]
-    messages = [*ASK, {"role": "assistant", "content": None, "tool_calls": calls}, *results, *ASK]
+    messages = [*ASK, assistant(None, tool_calls=calls), *results, *ASK]
     reply = chat(families, model, messages=messages, max_tokens=1)
     assert reply.status == 200, reply.body
 
 
-WEATHER: Any = {"name": "weather", "parameters": {"properties": {"city": {"type": "string"}}}}
+WEATHER = function("weather", parameters={"properties": {"city": {"type": "string"}}})
 PARIS = '{"city": "Paris", "days": 3}'
 
 
@@ -242,7 +226,7 @@ PARIS = '{"city": "Paris", "days": 3}'
     ],
 )
 def test_calls_in_the_formats_of_models(families: Running, model: str, said: str) -> None:
-    asked: Any = {"tools": [{"type": "function", "function": WEATHER}], "max_tokens": 300}
+    asked: Any = {"tools": [WEATHER], "max_tokens": 300}
     asked["grammar"] = f"root ::= {json.dumps(said)}"
     reply = chat(families, model, **asked)
     found = message(reply)
@@ -266,7 +250,7 @@ def test_one_call_where_no_more_are_wanted(
 ) -> None:
     call = f'{{"name": "weather", "arguments": {PARIS}}}'
     said = f"<tool_call>{call}</tool_call>" * 2 if model == "qwen3" else f"{call}; {call}"
-    asked: Any = {"tools": [{"type": "function", "function": WEATHER}], "max_tokens": 300}
+    asked: Any = {"tools": [WEATHER], "max_tokens": 300}
     asked |= {"grammar": f"root ::= {json.dumps(said)}", "parallel_tool_calls": several}
     found = message(chat(families, model, **asked))
     assert (len(found["tool_calls"]), found["content"]) == (number, None)
@@ -274,7 +258,7 @@ def test_one_call_where_no_more_are_wanted(
 
 
 def test_where_it_may_it_answers_freely(families: Running) -> None:
-    found = message(chat(families, "qwen3", tools=[{"type": "function", "function": WEATHER}]))
+    found = message(chat(families, "qwen3", tools=[WEATHER]))
     assert found["content"] + found.get("reasoning_content", "")
     assert "tool_calls" not in found
     for model in ("qwen3", "llama2"):
@@ -282,89 +266,74 @@ def test_where_it_may_it_answers_freely(families: Running) -> None:
         assert ("tools" in can) == (model == "qwen3")
 
 
-def test_thoughts_of_earlier_turns_reach_it_in_anthropics_format_too(families: Running) -> None:
-    call = {"type": "tool_use", "id": "1", "name": "weather", "input": {"city": "Rome"}}
-    thought = {"type": "thinking", "thinking": "I should look first."}
-    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1"}]}
+def test_thoughts_of_earlier_turns_reach_it(families: Running) -> None:
+    """In Anthropic's blocks, in the items of responses, and in ollama's messages."""
+    use = {"type": "tool_use", "id": "1", "name": "weather", "input": {"city": "Rome"}}
+    result = user([{"type": "tool_result", "tool_use_id": "1"}])
 
-    def counted(*blocks: Any) -> int:
-        messages = [*ASK, {"role": "assistant", "content": [*blocks]}, result]
-        body = {"model": "qwen3", "messages": messages}
-        return int(families.post("/v1/messages/count_tokens", body).json["input_tokens"])
+    def blocks(*found: Any) -> int:
+        messages = [*ASK, assistant([*found]), result]
+        return counted(families, "/v1/messages/count_tokens", model="qwen3", messages=messages)
 
-    assert counted(thought, call) > counted(call)
+    assert blocks({"type": "thinking", "thinking": "I should look first."}, use) > blocks(use)
+
+    def items(*found: Any) -> int:
+        asked = [*ASK, *found]
+        return counted(families, "/v1/responses", model="qwen3", input=asked, max_output_tokens=1)
+
+    call = {"type": "function_call", "call_id": "1", "name": "weather", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "1", "output": "5"}
+    thought: Any = {"type": "reasoning", "summary": [], "content": []}
+    told = [{"type": "reasoning_text", "text": "I should look first."}]
+    assert items(thought | {"content": told}, call, output) > items(call, output)
+    assert items(thought, call, output, thought) == items(call, output)
+
+    def turns(**more: Any) -> int:
+        turn = assistant("", tool_calls=[{"function": {"name": "now", "arguments": {}}}], **more)
+        messages = [*ASK, turn, {"role": "tool", "tool_name": "now", "content": "9"}]
+        few = {"num_predict": 3}
+        return counted(families, "/api/chat", model="qwen3", messages=messages, options=few)
+
+    assert turns(thinking="I have to look at the clock first.") > turns()
 
 
 @pytest.mark.parametrize("thought", ["First.", [{"type": "text", "text": "First."}]])
 def test_thoughts_may_be_parts_of_a_message(families: Running, thought: Any) -> None:
-    parts: Any = [{"type": "thinking", "thinking": thought}, {"type": "text", "text": "So."}]
-    said = [
-        {"role": "assistant", "content": parts},
-        {"role": "assistant", "content": "So.", "reasoning_content": "First."},
-    ]
-    one, other = ({"model": "qwen3", "messages": [*ASK, message, *ASK]} for message in said)
-    told = families.post("/apply-template", one)
-    assert told.status == 200
-    assert told.json == families.post("/apply-template", other).json
+    parts = assistant([{"type": "thinking", "thinking": thought}, {"type": "text", "text": "So."}])
+    member = assistant("So.", reasoning_content="First.")
+    one, other = (templated(families, "qwen3", [*ASK, said, *ASK]) for said in (parts, member))
+    assert one == other
 
 
 @pytest.mark.parametrize("said", ["", "So I look."])
 def test_gpt_oss_is_told_its_thoughts_and_what_it_said_before_a_call(
     families: Running, said: str
 ) -> None:
-    call = {"id": "1", "type": "function", "function": {"name": "now", "arguments": "{}"}}
-    turn = {"role": "assistant", "reasoning_content": "Hm.", "content": said, "tool_calls": [call]}
-    messages = [*ASK, turn, {"role": "tool", "tool_call_id": "1", "content": "9"}]
-    body = {"model": "gpt-oss", "messages": messages}
-    prompt = families.post("/apply-template", body).json["prompt"]
+    turn = assistant(said, reasoning_content="Hm.", tool_calls=[called("now")])
+    messages = [*ASK, turn, {"role": "tool", "tool_call_id": "c", "content": "9"}]
     both = f"Hm.\n\n{said}" if said else "Hm."
-    assert f"<|channel|>analysis<|message|>{both}<|end|>" in prompt
-
-
-def test_thoughts_of_earlier_turns_reach_it_in_responses_too(families: Running) -> None:
-    thought = {"type": "reasoning", "summary": [], "content": []}
-    told = {"type": "reasoning_text", "text": "I should look first."}
-    call = {"type": "function_call", "call_id": "1", "name": "weather", "arguments": "{}"}
-    result = {"type": "function_call_output", "call_id": "1", "output": "5"}
-
-    def counted(*items: Any) -> int:
-        body = {"model": "qwen3", "input": [*ASK, *items], "max_output_tokens": 1}
-        return int(families.post("/v1/responses", body).json["usage"]["input_tokens"])
-
-    without = counted(call, result)
-    assert counted(thought | {"content": [told]}, call, result) > without
-    assert counted(thought, call, result, thought) == without
+    told = f"<|channel|>analysis<|message|>{both}<|end|>"
+    assert told in templated(families, "gpt-oss", messages)
 
 
 HOSTED: Any = [{"type": "web_search_20250305", "name": "web_search"}]
 
 
 @pytest.mark.parametrize(
-    ("path", "asked", "tool"),
+    ("path", "choice", "tool"),
     [
-        (
-            "/v1/responses",
-            {"input": ASK, "max_output_tokens": 60, "tool_choice": "required"},
-            {"type": "function", "name": "now"},
-        ),
-        (
-            "/v1/messages",
-            {"messages": ASK, "max_tokens": 60, "tool_choice": {"type": "any"}},
-            {"name": "now", "input_schema": {"type": "object"}},
-        ),
-        (
-            "/v1/chat/completions",
-            {"messages": ASK, "max_tokens": 60, "tool_choice": "required"},
-            {"type": "function", "function": {"name": "now"}},
-        ),
+        ("/v1/responses", "required", {"type": "function", "name": "now"}),
+        ("/v1/messages", {"type": "any"}, {"name": "now", "input_schema": {"type": "object"}}),
+        (CHAT, "required", function("now")),
     ],
 )
 def test_tools_that_the_usual_provider_runs_are_left_out(
-    families: Running, path: str, asked: Any, tool: Any
+    families: Running, path: str, choice: Any, tool: Any
 ) -> None:
-    body = {"model": "llama2", **asked}
+    body = {"model": "llama2", "input": ASK, "messages": ASK, "tool_choice": choice}
+    body |= {"max_tokens": 60, "max_output_tokens": 60}
     found = families.post(path, {**body, "tools": [*HOSTED, tool]}).json
-    if path == "/v1/chat/completions":
+    if path == CHAT:
         assert found["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "now"
     else:
         (call,) = found.get("output") or found["content"]
@@ -398,7 +367,7 @@ def test_tokens_of_thoughts_are_counted(families: Running, model: str, thinks: b
 
 
 def test_a_method_that_is_not_for_it_names_the_one_that_is(families: Running) -> None:
-    reply = families.request("PUT", "/v1/chat/completions", {})
+    reply = families.request("PUT", CHAT, {})
     assert (reply.status, reply.headers["allow"]) == (405, "POST")
     assert reply.json["error"]["message"] == "PUT is not supported. Use POST."
 
@@ -412,9 +381,7 @@ def test_thoughts_between_marks_that_are_control_tokens(families: Running) -> No
     (opens,) = families.post("/tokenize", body).json["tokens"]
     found = message(chat(families, "ministral3", logit_bias={str(opens): 100}))
     assert (found["reasoning_content"][:7], found["content"]) == ("<think>", "")
-    told = {"role": "assistant", "content": "A", "reasoning_content": "Hm."}
-    body = {"model": "ministral3", "messages": [*ASK, told]}
-    prompt = families.post("/apply-template", body).json["prompt"]
+    prompt = templated(families, "ministral3", [*ASK, assistant("A", reasoning_content="Hm.")])
     assert prompt.endswith("[THINK]\nHm.\n[/THINK]\n\nA")
 
 
@@ -422,11 +389,10 @@ def test_thoughts_between_marks_that_are_control_tokens(families: Running) -> No
 def test_with_tools_and_a_schema_it_calls_or_answers_by_the_schema(
     families: Running, model: str
 ) -> None:
-    tools = [{"type": "function", "function": {"name": "now"}}]
     kinds = set()
     for seed in range(6):
         options = {"temperature": 1.0, "seed": seed, "num_predict": 80}
-        body = {"model": model, "messages": ASK, "tools": tools, "format": OPEN, "stream": False}
+        body = {"model": model, "messages": ASK, "tools": NOW, "format": OPEN, "stream": False}
         found = families.post("/api/chat", {**body, "options": options}).json["message"]
         if "tool_calls" in found:
             assert found["tool_calls"][0]["function"] == {"name": "now", "arguments": {}}
@@ -438,24 +404,15 @@ def test_with_tools_and_a_schema_it_calls_or_answers_by_the_schema(
 
 
 def test_parallel_calls_of_responses_are_one_turn(families: Running) -> None:
-    calls = [
-        {"type": "function_call", "call_id": name, "name": "f", "arguments": "{}"}
-        for name in ("a", "b")
+    items: list[Any] = [
+        {"type": "function_call", "call_id": id, "name": "f", "arguments": "{}"} for id in "ab"
     ]
-    told = [{"type": "function_call_output", "call_id": name, "output": "5"} for name in ("a", "b")]
-    body = {"model": "qwen3", "input": [*ASK, *calls, *told], "max_output_tokens": 1}
-    number = families.post("/v1/responses", body).json["usage"]["input_tokens"]
-    functions = [
-        {"id": name, "type": "function", "function": {"name": "f", "arguments": "{}"}}
-        for name in ("a", "b")
-    ]
-    messages = [*ASK, {"role": "assistant", "content": "", "tool_calls": functions}]
-    messages += [{"role": "tool", "tool_call_id": name, "content": "5"} for name in ("a", "b")]
-    usage = chat(families, "qwen3", messages=messages, max_tokens=1).json["usage"]
-    assert number == usage["prompt_tokens"]
-
-
-TOOL_G = {"type": "function", "function": {"name": "g"}}
+    items += [{"type": "function_call_output", "call_id": id, "output": "5"} for id in "ab"]
+    turns = [*ASK, assistant("", tool_calls=[called("f", id=id) for id in "ab"])]
+    turns += [{"role": "tool", "tool_call_id": id, "content": "5"} for id in "ab"]
+    few = {"model": "qwen3", "max_tokens": 1, "max_output_tokens": 1}
+    number = counted(families, "/v1/responses", **few, input=[*ASK, *items])
+    assert number == counted(families, CHAT, **few, messages=turns)
 
 
 @pytest.mark.parametrize(
@@ -463,13 +420,13 @@ TOOL_G = {"type": "function", "function": {"name": "g"}}
     [
         {"type": "auto"},
         {"type": "function", "name": "g"},
-        {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [TOOL_G]}},
+        {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [function("g")]}},
         {"type": "allowed_tools", "mode": "required", "tools": [{"name": "g"}]},
     ],
     ids=str,
 )
 def test_ways_to_choose_a_tool(families: Running, choice: Any) -> None:
-    tools = [{"type": "function", "function": {"name": name}} for name in "fg"]
+    tools = [function(name) for name in "fg"]
     reply = chat(families, "llama2", tools=tools, tool_choice=choice, max_tokens=60)
     assert reply.status == 200
     calls = message(reply).get("tool_calls", [])
@@ -509,11 +466,9 @@ def test_a_penalty_by_vllms_name(families: Running) -> None:
 def test_ollamas_calls_may_have_no_ids(families: Running) -> None:
     call = {"function": {"name": "now", "arguments": {}}}
     said = '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
-    messages = [*ASK, {"role": "assistant", "content": said, "tool_calls": [call]}]
+    messages = [*ASK, assistant(said, tool_calls=[call])]
     messages += [{"role": "tool", "tool_call_id": "a", "content": "Noon."}]
-    few = {"num_predict": 4}
-    body = {"model": "llama2", "messages": messages, "options": few, "stream": False}
-    assert families.post("/api/chat", body).status == 200
+    counted(families, "/api/chat", model="llama2", messages=messages, options={"num_predict": 4})
 
 
 def test_numbers_of_languages_with_one_kind_of_number(families: Running) -> None:
@@ -528,7 +483,7 @@ def test_numbers_of_languages_with_one_kind_of_number(families: Running) -> None
 
 def test_a_body_may_begin_with_a_byte_order_mark(families: Running) -> None:
     body = json.dumps({"model": "qwen3", "messages": ASK, "max_tokens": 1}).encode("utf-8-sig")
-    assert families.post("/v1/chat/completions", None, raw=body).status == 200
+    assert families.post(CHAT, None, raw=body).status == 200
 
 
 def test_the_prompt_alone_is_told(families: Running) -> None:
@@ -554,13 +509,10 @@ def test_a_file_may_have_a_template_for_tools(tmp_path: Path, draft_path: Path) 
     plain, with_tools = "{% for m in messages %}{{ m.content }}{% endfor %}", "T{{ tools|length }}"
     model = outfitted(tmp_path / "two.gguf", draft_path, template=plain, tool_template=with_tools)
     with serving(tmp_path, "-m", str(model), "-d", "none", "-c", "256", "-t", "1") as server:
-        tools = [{"type": "function", "function": {"name": "f"}}]
-        for more, told in (({}, ASK[0]["content"]), ({"tools": tools}, "T1")):
-            reply = server.post("/apply-template", {"messages": ASK, **more})
-            assert reply.json["prompt"] == told
+        assert templated(server, "two", ASK) == ASK[0]["content"]
+        assert templated(server, "two", ASK, tools=NOW) == "T1"
 
 
-NOW: Any = [{"type": "function", "function": {"name": "now"}}]
 FORCED: Any = {"tools": NOW, "tool_choice": "required"}
 
 
@@ -580,19 +532,15 @@ def test_a_call_that_is_cut_off_is_no_text(families: Running, model: str, severa
 def test_a_stop_string_leaves_no_broken_call(families: Running) -> None:
     choice = chat(families, "llama2", **FORCED, stop=["}"], max_tokens=60).json["choices"][0]
     (call,) = choice["message"]["tool_calls"]
-    assert (json.loads(call["function"]["arguments"]), choice["finish_reason"]) == (
-        {},
-        "tool_calls",
-    )
+    assert json.loads(call["function"]["arguments"]) == {}
+    assert choice["finish_reason"] == "tool_calls"
     said = f'<tool_call>\n{{"name": "weather", "arguments": {PARIS}}}\n</tool_call>'
-    asked: Any = {"tools": [{"type": "function", "function": WEATHER}], "stop": ["days"]}
+    asked: Any = {"tools": [WEATHER], "stop": ["days"]}
     asked |= {"grammar": f"root ::= {json.dumps(said)}", "max_tokens": 99}
     assert chat(families, "qwen3", **asked).json["choices"][0]["finish_reason"] == "stop"
 
 
-@pytest.mark.parametrize(
-    ("path", "prompt"), [("/v1/chat/completions", {"messages": ASK}), ("/v1/completions", {})]
-)
+@pytest.mark.parametrize(("path", "prompt"), [(CHAT, {"messages": ASK}), ("/v1/completions", {})])
 def test_usage_is_null_until_the_last_event(
     families: Running, path: str, prompt: dict[str, Any]
 ) -> None:
@@ -606,10 +554,10 @@ def test_usage_is_null_until_the_last_event(
 def test_former_tools_are_refused_and_a_type_may_be_left_out(families: Running) -> None:
     reply = chat(families, "llama2", functions=[{"name": "now"}])
     assert (reply.status, reply.json["error"]["param"]) == (400, "functions")
-    called = {"name": "now", "arguments": '{"at": "Rome"}'}
-    former = [*ASK, {"role": "assistant", "content": None, "function_call": called}]
+    call = {"name": "now", "arguments": '{"at": "Rome"}'}
+    former = [*ASK, assistant(None, function_call=call)]
     former += [{"role": "function", "name": "now", "content": "Noon."}]
-    assert "Rome" in templated(families, former)
+    assert "Rome" in templated(families, "llama2", former)
     untyped: Any = {"tools": [{"function": {"name": "now"}}], "tool_choice": "required"}
     assert message(chat(families, "llama2", **untyped))["tool_calls"]
 
@@ -622,8 +570,8 @@ def test_former_tools_are_refused_and_a_type_may_be_left_out(families: Running) 
         ("logit_bias", "x", "logit_bias"),
         ("logit_bias", {"15": None}, "logit_bias.15"),
         ("logit_bias", {"9999999": 1}, "logit_bias"),
-        ("messages", [{"role": "user", "content": [{"text": "x"}]}], "messages.0.content.0.type"),
-        ("messages", [{"role": "user", "content": 1}], "messages.0.content"),
+        ("messages", [user([{"text": "x"}])], "messages.0.content.0.type"),
+        ("messages", [user(1)], "messages.0.content"),
         ("tools", [{"type": "function"}], "tools.0.function"),
     ],
 )
@@ -640,7 +588,7 @@ def test_errors_name_fields_as_clients_wrote_them(
 def test_a_compressed_body_is_refused_as_such(families: Running) -> None:
     raw = gzip.compress(json.dumps({"messages": ASK}).encode())
     more: Any = {"raw": raw, "headers": {"Content-Encoding": "gzip"}}
-    reply = families.post("/v1/chat/completions", None, **more)
+    reply = families.post(CHAT, None, **more)
     assert (reply.status, "compressed" in reply.json["error"]["message"]) == (415, True)
 
 
@@ -651,9 +599,8 @@ def test_ollamas_context_goes_on(families: Running) -> None:
     again = families.post("/api/generate", {**body, "prompt": "Go on."}).json
     both = {**body, "prompt": "Go on.", "context": first["context"]}
     found = families.post("/api/generate", both).json
-    assert (
-        len(first["context"]) + again["prompt_eval_count"] == found["prompt_eval_count"] + 1
-    )  # BOS
+    added = found["prompt_eval_count"] - len(first["context"])
+    assert added == again["prompt_eval_count"] - 1  # BOS
     assert found["context"][: len(first["context"])] == first["context"]
 
 
@@ -663,7 +610,7 @@ def test_ollamas_own_templates_are_refused(families: Running, more: dict[str, An
     assert reply.status == 400
 
 
-def test_ollamas_logprobs_and_thoughts(families: Running) -> None:
+def test_ollamas_logprobs_and_who_thinks(families: Running) -> None:
     options = {"num_predict": 3, "temperature": 0}
     body: Any = {"model": "chatml", "messages": ASK, "options": options, "logprobs": True}
     whole = families.post("/api/chat", {**body, "stream": False, "top_logprobs": 2}).json
@@ -676,14 +623,6 @@ def test_ollamas_logprobs_and_thoughts(families: Running) -> None:
     for model, thinks in (("qwen3", True), ("gpt-oss", True), ("llama2", False)):
         can = families.post("/api/show", {"model": model}).json["capabilities"]
         assert ("thinking" in can) == thinks
-    call = {"function": {"name": "now", "arguments": {}}}
-    turn: Any = {"role": "assistant", "content": "", "tool_calls": [call]}
-    counts = []
-    for thought in ({}, {"thinking": "I have to look at the clock first."}):
-        messages = [*ASK, turn | thought, {"role": "tool", "tool_name": "now", "content": "9"}]
-        asked = {"model": "qwen3", "messages": messages, "options": options, "stream": False}
-        counts.append(families.post("/api/chat", asked).json["prompt_eval_count"])
-    assert counts[1] > counts[0]
 
 
 FOX: Any = [{"type": "text", "text": "FOX"}]
@@ -701,20 +640,18 @@ FOX: Any = [{"type": "text", "text": "FOX"}]
 def test_a_document_that_is_text_is_read(families: Running, block: Any) -> None:
     counts = []
     for data in ("", "A fox ran over the hill."):
-        content = [json.loads(json.dumps(block).replace("FOX", data))]
-        body = {"model": "chatml", "messages": [{"role": "user", "content": content}]}
-        counts.append(families.post("/v1/messages/count_tokens", body).json["input_tokens"])
+        messages = [user([json.loads(json.dumps(block).replace("FOX", data))])]
+        path = "/v1/messages/count_tokens"
+        counts.append(counted(families, path, model="chatml", messages=messages))
     assert counts[1] >= counts[0] + 5
 
 
 def test_items_of_a_coding_agent(families: Running) -> None:
     """What Codex sends along: tools of its provider, traces of them, its own tools' calls."""
 
-    def counted(*items: Any) -> int:
-        body = {"model": "llama2", "input": [*ASK, *items]}
-        reply = families.post("/v1/responses/input_tokens", body)
-        assert reply.status == 200, reply.body
-        return int(reply.json["input_tokens"])
+    def items(*found: Any) -> int:
+        path = "/v1/responses/input_tokens"
+        return counted(families, path, model="llama2", input=[*ASK, *found])
 
     hosted = [
         {"type": "additional_tools", "tools": [{"type": "custom", "name": "exec"}]},
@@ -722,20 +659,20 @@ def test_items_of_a_coding_agent(families: Running) -> None:
         {"type": "mcp_call", "name": "f", "arguments": "{}", "output": "x", "server_label": "s"},
         {"type": "compaction", "encrypted_content": "x"},
     ]
-    again = {"role": "user", "content": "Go on."}
-    assert counted(*hosted, again) == counted(again)
+    again = user("Go on.")
+    assert items(*hosted, again) == items(again)
     call = {"type": "custom_tool_call", "call_id": "c", "name": "exec", "input": "ls /tmp"}
     output = {"type": "custom_tool_call_output", "call_id": "c", "output": "notes.txt"}
     shell = {"type": "exec_call", "call_id": "c", "action": {"input": "ls /tmp"}}
     function = {"type": "function_call", "call_id": "c", "name": "exec"}
     function["arguments"] = '{"input": "ls /tmp"}'
     parsed = {**function, "arguments": {"input": "ls /tmp"}}
-    assert counted(parsed, again) == counted(function, again)
+    assert items(parsed, again) == items(function, again)
     result = {**output, "type": "function_call_output"}
-    assert counted(call, output, again) == counted(function, result, again) > counted(again)
-    assert counted(shell, output, again) == counted(function, result, again)
+    assert items(call, output, again) == items(function, result, again) > items(again)
+    assert items(shell, output, again) == items(function, result, again)
     listed = {**output, "output": [{"stdout": "a.txt"}]}
-    assert counted(shell, listed, again) == counted(
+    assert items(shell, listed, again) == items(
         function, {**result, "output": '[{"stdout": "a.txt"}]'}, again
     )
     lost = {"model": "llama2", "input": [*ASK, {"type": "item_reference", "id": "msg_1"}]}
@@ -744,22 +681,17 @@ def test_items_of_a_coding_agent(families: Running) -> None:
 
 
 def test_blocks_of_tools_that_the_usual_provider_runs(families: Running) -> None:
-    def counted(*blocks: Any) -> int:
-        told = [{"type": "text", "text": "So."}, *blocks]
-        messages = [*ASK, {"role": "assistant", "content": told}, *ASK]
-        reply = families.post(
-            "/v1/messages/count_tokens", {"model": "llama2", "messages": messages}
-        )
-        assert reply.status == 200, reply.body
-        return int(reply.json["input_tokens"])
+    def blocks(*found: Any) -> int:
+        messages = [*ASK, assistant([{"type": "text", "text": "So."}, *found]), *ASK]
+        return counted(families, "/v1/messages/count_tokens", model="llama2", messages=messages)
 
     search = {"type": "server_tool_use", "id": "1", "name": "web_search", "input": {"query": "a"}}
     found = {"type": "web_search_result", "title": "T", "url": "u", "encrypted_content": "x"}
     for content in ([found], {"type": "web_search_tool_result_error", "error_code": "x"}):
         result = {"type": "web_search_tool_result", "tool_use_id": "1", "content": content}
-        assert counted(search, result) == counted()
+        assert blocks(search, result) == blocks()
     summary = {"type": "compaction", "content": "Foxes."}
-    assert counted(summary) == counted({"type": "text", "text": "Foxes."})
+    assert blocks(summary) == blocks({"type": "text", "text": "Foxes."})
 
 
 def test_log_probabilities_of_responses(families: Running) -> None:
@@ -804,12 +736,12 @@ def test_thoughts_are_left_in_the_text_where_that_is_asked_for(families: Running
 
 
 def test_a_system_prompt_is_the_same_with_each_request(families: Running) -> None:
-    def counted(*texts: str) -> Any:
+    def prompts(*texts: str) -> int:
         system = [{"type": "text", "text": text} for text in texts]
-        body = {"model": "llama2", "messages": ASK, "system": system}
-        return families.post("/v1/messages/count_tokens", body).json
+        path = "/v1/messages/count_tokens"
+        return counted(families, path, model="llama2", messages=ASK, system=system)
 
-    assert counted("x-anthropic-billing-header: cc_version=2; cch=1;", "S") == counted("S")
+    assert prompts("x-anthropic-billing-header: cc_version=2; cch=1;", "S") == prompts("S")
 
 
 def test_no_line_of_a_stream_has_other_line_ends(families: Running) -> None:
@@ -821,9 +753,7 @@ def test_no_line_of_a_stream_has_other_line_ends(families: Running) -> None:
 
 def test_a_reference_to_a_tool_is_text(families: Running) -> None:
     found = {"type": "tool_reference", "tool_name": "now"}
-    result = {"type": "tool_result", "tool_use_id": "t", "content": [found]}
     use = {"type": "tool_use", "id": "t", "name": "find", "input": {}}
-    messages = [*ASK, {"role": "assistant", "content": [use]}]
-    messages += [{"role": "user", "content": [result]}]
-    body = {"model": "llama2", "max_tokens": 4, "messages": messages}
-    assert families.post("/v1/messages", body).status == 200
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [found]}
+    turns = [*ASK, assistant([use]), user([result])]
+    counted(families, "/v1/messages", model="llama2", max_tokens=4, messages=turns)

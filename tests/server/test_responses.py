@@ -8,25 +8,16 @@ from typing import Any
 import openai
 import pytest
 
+from tests.server.bodies import ASK, CITY, user
+
 pytestmark = pytest.mark.nightly
 
-ASK = "Tell me a story about a fox."
-TOOL: Any = {
-    "type": "function",
-    "name": "weather",
-    "parameters": {
-        "type": "object",
-        "properties": {"city": {"enum": ["Paris", "Rome"]}},
-        "required": ["city"],
-    },
-}
+TOOL: Any = {"type": "function", "name": "weather", "parameters": CITY}
 
 
 def test_a_text(client: openai.OpenAI) -> None:
-    answer = client.responses.create(model="any", input=ASK, max_output_tokens=16)
-    same = client.chat.completions.create(
-        model="any", messages=[{"role": "user", "content": ASK}], max_tokens=16
-    )
+    answer = client.responses.create(model="any", input=ASK[0]["content"], max_output_tokens=16)
+    same = client.chat.completions.create(model="any", messages=ASK, max_tokens=16)
     assert answer.output_text == same.choices[0].message.content
     assert answer.status == "incomplete"
     assert answer.incomplete_details is not None
@@ -40,12 +31,11 @@ def test_a_stream(client: openai.OpenAI) -> None:
     with client.responses.stream(model="any", input=ASK, max_output_tokens=16) as stream:
         events = list(stream)
     assert all(type(event).model_validate(event.to_dict()) for event in events)
-    kinds = [event.type for event in events]
+    kinds = [str(event.type) for event in events]
     assert kinds[:2] == ["response.created", "response.in_progress"]
     assert kinds[-1] == "response.incomplete"
-    assert (
-        kinds.count("response.output_item.added") == kinds.count("response.output_item.done") == 1
-    )
+    items = [kinds.count(f"response.output_item.{what}") for what in ("added", "done")]
+    assert items == [1, 1]
     numbers = [event.sequence_number for event in events]
     assert numbers == sorted(set(numbers))
     text = "".join(e.delta for e in events if e.type == "response.output_text.delta")
@@ -64,17 +54,10 @@ def test_a_function(client: openai.OpenAI) -> None:
         final = stream.get_final_response()
     assert final.output[0].type == "function_call"
     assert final.output[0].arguments == call.arguments
-    after = client.responses.create(
-        model="any",
-        input=[
-            {"role": "user", "content": [{"type": "input_text", "text": ASK}]},
-            call.model_dump(),
-            {"type": "function_call_output", "call_id": call.call_id, "output": "Rain."},
-        ],
-        instructions="Be brief.",
-        max_output_tokens=4,
-    )
-    assert after.output_text
+    ask = user([{"type": "input_text", "text": ASK[0]["content"]}])
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "Rain."}
+    asked = {"model": "any", "input": [ask, call.model_dump(), output], "max_output_tokens": 4}
+    assert client.responses.create(**asked, instructions="Be brief.").output_text
 
 
 @pytest.mark.parametrize(

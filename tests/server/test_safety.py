@@ -12,11 +12,18 @@ from typing import Any
 
 import pytest
 
-from tests.server.process import PATIENCE, Running, serving, serving_program, wait_until
+from tests.server.bodies import CHAT
+from tests.server.process import (
+    PATIENCE,
+    Running,
+    module_server,
+    serving,
+    serving_program,
+    wait_until,
+)
 
 pytestmark = pytest.mark.nightly
 
-CHAT = "/v1/chat/completions"
 ASK = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}
 
 
@@ -144,15 +151,11 @@ def test_the_servers_own_page(server: Running) -> None:
     assert server.post(CHAT, ASK, headers={"Origin": server.address}).status == 200
 
 
-@pytest.fixture(scope="module")
-def open_server(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Without a key, for one page and one more name; a short queue."""
-    arguments = (
-        *("-c", "2048", "-t", "1", "--drafter", "none", "--max-queue", "1", "-v"),
-        *("--cors", "http://page.example", "--allowed-host", "box.example"),
-    )
-    with serving(tmp_path_factory.mktemp("open"), *arguments) as server:
-        yield server
+open_server = module_server(
+    *("-c", "2048", "-t", "1", "--drafter", "none", "--max-queue", "1", "-v"),
+    *("--cors", "http://page.example", "--allowed-host", "box.example"),
+)
+"""Without a key, for one page and one more name; a short queue."""
 
 
 def test_a_page_that_is_allowed(open_server: Running) -> None:

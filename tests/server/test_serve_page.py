@@ -6,13 +6,12 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from localspec.server.app import ENDPOINTS
-from tests.server.process import Running, serving
+from tests.server.process import Running, module_server
 
 pytestmark = pytest.mark.nightly
 
@@ -20,10 +19,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf
 THERE = "http://127.0.0.1:8080"
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with serving(tmp_path_factory.mktemp("plain"), "-t", "1", "--temp", "0") as running:
-        yield running
+plain = module_server("-t", "1", "--temp", "0")
 
 
 def blocks(kind: str) -> list[str]:

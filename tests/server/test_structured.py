@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.server.bodies import ASK, CHAT, function
 from tests.server.process import Reply, Running
 
 pytestmark = pytest.mark.nightly
 
-ASK = [{"role": "user", "content": "Tell me a story about a fox."}]
 LONG = {"type": "object", "properties": {"text": {"type": "string", "maxLength": 2000}}}
 HARD = {"type": "object", "properties": {"n": {"not": {"type": "null"}, "pattern": "(?!x)"}}}
 
@@ -22,7 +22,7 @@ def asked(server: Running, protocol: str, schema: Any, **more: Any) -> Reply:
     told = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
     options = {"stream": False, "options": {"temperature": 0, "num_predict": 40}}
     bodies: dict[str, tuple[str, dict[str, Any]]] = {
-        "openai": ("/v1/chat/completions", {"response_format": told}),
+        "openai": (CHAT, {"response_format": told}),
         "responses": ("/v1/responses", {"text": {"format": {**form, "name": "x"}}}),
         "anthropic": ("/v1/messages", {"output_config": {"format": form}}),
         "ollama": ("/api/chat", {**options, "format": schema}),
@@ -78,32 +78,27 @@ def test_a_tool_with_a_hard_schema_refuses_nothing(
     server: Running, choice: str, schema: Any
 ) -> None:
     """All protocols make their tools in the same place."""
-    tool = {"type": "function", "function": {"name": "put", "parameters": schema}}
-    body = {"messages": ASK, "tools": [tool], "tool_choice": choice, "max_tokens": 30}
-    assert server.post("/v1/chat/completions", body).status == 200
+    tools = [function("put", parameters=schema)]
+    body = {"messages": ASK, "tools": tools, "tool_choice": choice, "max_tokens": 30}
+    assert server.post(CHAT, body).status == 200
 
 
 def test_references_in_a_tool_mean_that_tool(server: Running) -> None:
-    kinds = {"a": {"const": 1}, "b": {"const": "one"}}
+    values = {"a": 1, "b": "one"}
+    refers = {"properties": {"v": {"$ref": "#/$defs/v"}}, "required": ["v"]}
     tools = [
-        {"$defs": {"v": one}, "properties": {"v": {"$ref": "#/$defs/v"}}, "required": ["v"]}
-        for one in kinds.values()
+        function(name, parameters={"$defs": {"v": {"const": value}}, **refers})
+        for name, value in values.items()
     ]
-    for number, name in enumerate(kinds):
-        functions = [
-            {"type": "function", "function": {"name": name, "parameters": one}}
-            for name, one in zip(kinds, tools, strict=True)
-        ]
-        choice = {"type": "function", "function": {"name": name}}
-        body = {"messages": ASK, "tools": functions, "tool_choice": choice, "max_tokens": 60}
-        message = server.post("/v1/chat/completions", body).json["choices"][0]["message"]
-        arguments = json.loads(message["tool_calls"][0]["function"]["arguments"])
-        assert arguments == {"v": [1, "one"][number]}
+    for name, value in values.items():
+        body = {"messages": ASK, "tools": tools, "tool_choice": function(name), "max_tokens": 60}
+        message = server.post(CHAT, body).json["choices"][0]["message"]
+        assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"v": value}
 
 
 def test_regular_expressions(server: Running) -> None:
     for path, asks in (
-        ("/v1/chat/completions", {"messages": ASK}),
+        (CHAT, {"messages": ASK}),
         ("/v1/completions", {"prompt": "A fox"}),
         ("/completion", {"prompt": "A fox"}),
     ):

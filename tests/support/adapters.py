@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from gguf import GGUFWriter
 
 from localspec.gguf.reader import read_gguf
-from tests.support.gguf_files import written
+from tests.support.gguf_files import write_gguf
 
 RANK = 4
 
@@ -23,28 +22,30 @@ def lora(
     gain: float = 0.3,
     alpha: float = RANK,
     seed: int = 0,
-    more: Mapping[str, tuple[int, int]] | None = None,
+    more: Mapping[str, tuple[int, ...]] | None = None,
     without: str = "",
     architecture: str | None = None,
     kind: str = "lora",
 ) -> Path:
-    """Write an adapter of a model and return its path."""
+    """Write an adapter of a model and return its path. `more`: shapes of further tensors, of zeros;
+    `without`: how names end that are left out."""
     file = read_gguf(base)
     random = np.random.default_rng(seed)
-    writer = GGUFWriter(path, architecture or file.architecture)
-    writer.add_type("adapter")
-    writer.add_string("adapter.type", kind)
-    writer.add_float32("adapter.lora.alpha", alpha)
+    found = {}
     for tensor in file.tensors:
         if tensor.name.endswith(ending):
             columns, rows = tensor.shape
-            matrices = {
-                f"{tensor.name}.lora_a": random.normal(0, columns**-0.5, (rank, columns)),
-                f"{tensor.name}.lora_b": random.normal(0, gain, (rows, rank)),
-            }
-            for name, matrix in matrices.items():
-                if not (without and name.endswith(without)):
-                    writer.add_tensor(name, matrix.astype(np.float32))
-    for name, shape in (more or {}).items():
-        writer.add_tensor(name, np.zeros(shape, np.float32))
-    return written(writer, path)
+            found[f"{tensor.name}.lora_a"] = random.normal(0, columns**-0.5, (rank, columns))
+            found[f"{tensor.name}.lora_b"] = random.normal(0, gain, (rows, rank))
+    found |= {name: np.zeros(shape) for name, shape in (more or {}).items()}
+    kept = {
+        name: matrix.astype(np.float32)
+        for name, matrix in found.items()
+        if not (without and name.endswith(without))
+    }
+    keys = {
+        "general.type": "adapter",
+        "adapter.type": kind,
+        "adapter.lora.alpha": float(alpha),
+    }
+    return write_gguf(path, architecture or file.architecture, keys, kept)

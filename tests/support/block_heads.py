@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gguf import GGUFWriter
 
 from localspec import paths
-from tests.support.gguf_files import add_keys, written
-from tests.support.heads import LAYERS, copy_vocabulary, weights
+from tests.support.gguf_files import within, write_gguf
+from tests.support.heads import LAYERS, vocabulary_of, weights
 
 _Matrix = npt.NDArray[np.float32]
 
@@ -58,7 +57,6 @@ def block(
     tokens, n = embeddings.shape
     dim = min(64, n // 2)
     heads = n // dim
-    writer = GGUFWriter(str(path), "dflash")
     keys: dict[str, Any] = {
         "context_length": 2048,
         "embedding_length": n,
@@ -76,10 +74,6 @@ def block(
         "target_layers": list(layers),
         "rope.dimension_sections": [dim // 2, 0, 0, 0] if sections else None,
     } | changed
-    add_keys(writer, "dflash", keys)
-    copy_vocabulary(writer, target)
-    if mask is not None:
-        writer.add_uint32("tokenizer.ggml.mask_token_id", mask)
 
     random = None if seed is None else np.random.default_rng(seed)
 
@@ -138,10 +132,9 @@ def block(
             found["conf_proj.weight"] = matrix(1, 2 * n)
             found["conf_proj.bias"] = np.zeros(1, np.float32)
     found["output_norm.weight"] = norm
-    for name, tensor in found.items():
-        if name != without:
-            writer.add_tensor(name, np.ascontiguousarray(tensor))
-    return written(writer, path)
+    found.pop(without, None)
+    vocabulary = {**vocabulary_of(target), "tokenizer.ggml.mask_token_id": mask}
+    return write_gguf(path, "dflash", within("dflash", keys) | vocabulary, found)
 
 
 def _directions(embeddings: _Matrix) -> _Matrix:

@@ -51,7 +51,7 @@ class Family:
         return furnished(path, source, special, template=self.template, spaced=self.spaced)
 
 
-FAMILIES = tuple(
-    Family(name=name, **facts)
+FAMILIES = {
+    name: Family(name=name, **facts)
     for name, facts in json.loads((FOLDER / "families.json").read_text(encoding="utf-8")).items()
-)
+}

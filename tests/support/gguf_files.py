@@ -1,4 +1,4 @@
-"""GGUF files as the package gguf reads them, half a second where there are 8,192 tokens."""
+"""GGUF files, read and written with the package gguf."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGUFReader, GGUFValueType, GGUFWriter
+import numpy.typing as npt
+from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter
 
 
 class _Reader(GGUFReader):  # type: ignore[misc]
@@ -19,7 +20,8 @@ class _Reader(GGUFReader):  # type: ignore[misc]
 
 
 def gguf_file(path: Path) -> GGUFReader:
-    """What a file holds, read once for as long as it stays the same; not to be changed."""
+    """What a file holds, read once for as long as it stays the same, as reading 8,192 tokens takes
+    half a second; not to be changed."""
     stamp = path.stat()
     return _read(path, stamp.st_mtime_ns, stamp.st_size)
 
@@ -31,6 +33,7 @@ def _read(path: Path, changed: int, size: int) -> GGUFReader:
 
 Field = tuple[Any, GGUFValueType, GGUFValueType | None]
 """A metadata entry, its type, and that of its elements where it is an array."""
+Matrix = npt.NDArray[Any]
 
 
 def fields(path: Path, section: str) -> dict[str, Field]:
@@ -43,22 +46,27 @@ def fields(path: Path, section: str) -> dict[str, Field]:
     return found
 
 
-def add_fields(writer: GGUFWriter, found: Mapping[str, Field]) -> None:
-    for name, field in found.items():
-        writer.add_key_value(name, *field)
+def within(section: str, keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys of a section."""
+    return {f"{section}.{name}": value for name, value in keys.items()}
 
 
-def add_keys(writer: GGUFWriter, section: str, keys: Mapping[str, Any]) -> None:
-    """Keys of a section, by the types of their values; nothing for None."""
+def write_gguf(
+    path: Path, architecture: str, keys: Mapping[str, Any], tensors: Mapping[str, Matrix]
+) -> Path:
+    """Write a file. Keys have the types of their values, or those of a `Field`, and are left out
+    where they are None; bytes of a tensor are taken as Q8_0."""
+    writer = GGUFWriter(path, architecture)
     adds = {int: writer.add_uint32, float: writer.add_float32, bool: writer.add_bool}
     adds |= {list: writer.add_array, str: writer.add_string}
-    for key, value in keys.items():
-        if value is not None:
-            adds[type(value)](f"{section}.{key}", value)
-
-
-def written(writer: GGUFWriter, path: Path) -> Path:
-    """The file, with all that was added to it."""
+    for name, value in keys.items():
+        if isinstance(value, tuple):
+            writer.add_key_value(name, *value)
+        elif value is not None:
+            adds[type(value)](name, value)
+    for name, tensor in tensors.items():
+        kind = GGMLQuantizationType.Q8_0 if tensor.dtype == np.uint8 else None
+        writer.add_tensor(name, np.ascontiguousarray(tensor), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

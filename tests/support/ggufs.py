@@ -2,7 +2,7 @@
 
 Every function writes one file and returns its path. The bytes depend only on the arguments, and the
 tokenizer is the embedded model's. Matrices are drawn with a standard deviation of gain /
-sqrt(fan-in), embeddings so that logits have one of about `_LOGIT_STD`. With gains of 1, greedy text
+sqrt(fan-in), embeddings so that logits have one of about `LOGIT_STD`. With gains of 1, greedy text
 would soon be one token over and over: attention averages the context, and a token's own embedding
 dominates its logits.
 """
@@ -15,44 +15,35 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from gguf import (
-    GGMLQuantizationType,
-    GGUFValueType,
-    GGUFWriter,
-    LlamaFileType,
-    PoolingType,
-    TokenType,
-)
+from gguf import GGMLQuantizationType, GGUFValueType, LlamaFileType, PoolingType, TokenType
 from gguf.quants import quantize
 
 from localspec import paths
-from tests.support.gguf_files import Field, add_fields, add_keys, fields, written
+from tests.support.gguf_files import Field, Matrix, fields, within, write_gguf
 
 _CHAT_TEMPLATE = "tokenizer.chat_template"
 _TOKENS = "tokenizer.ggml.tokens"
 _TOKEN_TYPES = "tokenizer.ggml.token_type"
-_LOGIT_STD = 2.0
+LOGIT_STD = 2.0
 _QUERY_KEY_GAIN = 2.0
 _DOWN_GAIN = 4.0
 _Q8_0_WEIGHTS_PER_BLOCK = 32
 _Q8_0_BYTES_PER_BLOCK = 34
 
-_Tensor = npt.NDArray[Any]
-_MakeMatrix = Callable[[np.random.Generator, int, int, float], _Tensor]
+_MakeMatrix = Callable[[np.random.Generator, int, int, float], Matrix]
 
 
-def f32_matrix(rng: np.random.Generator, rows: int, cols: int, gain: float) -> _Tensor:
+def f32_matrix(rng: np.random.Generator, rows: int, cols: int, gain: float) -> Matrix:
     """Weights of standard deviation gain / sqrt(cols)."""
     weights = rng.standard_normal((rows, cols), dtype=np.float32)
     return weights * np.float32(gain / np.sqrt(cols))
 
 
-def _f16_matrix(rng: np.random.Generator, rows: int, cols: int, gain: float) -> _Tensor:
+def _f16_matrix(rng: np.random.Generator, rows: int, cols: int, gain: float) -> Matrix:
     return f32_matrix(rng, rows, cols, gain).astype(np.float16)
 
 
-def _q8_0_matrix(rng: np.random.Generator, rows: int, cols: int, gain: float) -> _Tensor:
+def _q8_0_matrix(rng: np.random.Generator, rows: int, cols: int, gain: float) -> Matrix:
     """(rows, 34 * cols / 32) bytes.
 
     Quantizing is the slow part, so only some thousand blocks are quantized, and the matrix is put
@@ -64,19 +55,20 @@ def _q8_0_matrix(rng: np.random.Generator, rows: int, cols: int, gain: float) ->
         f32_matrix(rng, n_pool, _Q8_0_WEIGHTS_PER_BLOCK, gain * np.sqrt(1.0 / per_row)),
         GGMLQuantizationType.Q8_0,
     )
-    blocks: _Tensor = pool[rng.integers(n_pool, size=rows * per_row)]
+    blocks: Matrix = pool[rng.integers(n_pool, size=rows * per_row)]
     return blocks.reshape(rows, per_row * _Q8_0_BYTES_PER_BLOCK)
 
 
 class ModelFile:
     """A file in the making: a model's sizes, then its tensors in the order in which they are drawn.
-    `sizes` are keys of the architecture's section; bytes of a tensor are taken as Q8_0."""
+    `sizes`: keys of the architecture's section."""
 
     def __init__(
         self,
         path: Path,
         architecture: str,
         vocabulary: Mapping[str, Field],
+        sizes: Mapping[str, Any],
         *,
         name: str = "",
         n_vocab: int | None = None,
@@ -84,22 +76,22 @@ class ModelFile:
         seed: int = 0,
         make_matrix: _MakeMatrix = _f16_matrix,
         file_type: LlamaFileType = LlamaFileType.MOSTLY_F16,
-        **sizes: Any,
     ) -> None:
-        self.path, self.dim = path, sizes["embedding_length"]
+        self.path, self.architecture, self.dim = path, architecture, sizes["embedding_length"]
         self.n_vocab = embedded_tokens() if n_vocab is None else n_vocab
         self.rng, self._make = np.random.default_rng(seed), make_matrix
-        name = name or f"tiny-{architecture}"
-        self.writer = new_writer(path, architecture, name, file_type, vocabulary)
-        sizes |= {"context_length": context, "vocab_size": self.n_vocab}
-        add_keys(
-            self.writer, architecture, {key.replace("__", "."): one for key, one in sizes.items()}
-        )
+        self.tensors: dict[str, Matrix] = {}
+        own = {**sizes, "context_length": context, "vocab_size": self.n_vocab}
+        self.keys: dict[str, Any] = {
+            "general.name": name or f"tiny-{architecture}",
+            "general.file_type": int(file_type),
+            "general.quantization_version": 2,
+            **vocabulary,
+            **within(architecture, own),
+        }
 
-    def add(self, name: str, tensor: _Tensor) -> None:
-        quantized = tensor.dtype == np.uint8
-        kind = GGMLQuantizationType.Q8_0 if quantized else None
-        self.writer.add_tensor(name, tensor, raw_dtype=kind)
+    def add(self, name: str, tensor: Matrix) -> None:
+        self.tensors[name] = tensor
 
     def matrix(self, name: str, rows: int, cols: int, gain: float) -> None:
         self.add(f"{name}.weight", self._make(self.rng, rows, cols, gain))
@@ -113,20 +105,23 @@ class ModelFile:
         if bias:
             self.add(f"{name}.bias", np.zeros(size, np.float32))
 
-    def attention(self, block: str) -> None:
-        for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
-            gain = _QUERY_KEY_GAIN if name in ("attn_q", "attn_k") else 1.0
-            self.matrix(f"{block}.{name}", self.dim, self.dim, gain)
+    def attention(self, block: str, query: int | None = None) -> None:
+        """`query`: numbers of all queries of a token."""
+        self.matrix(f"{block}.attn_q", query or self.dim, self.dim, _QUERY_KEY_GAIN)
+        self.matrix(f"{block}.attn_k", self.dim, self.dim, _QUERY_KEY_GAIN)
+        self.matrix(f"{block}.attn_v", self.dim, self.dim, 1.0)
+        self.matrix(f"{block}.attn_output", self.dim, self.dim, 1.0)
 
     def feed_forward(self, block: str, ff: int) -> None:
-        self.norm(f"{block}.ffn_norm")
         self.matrix(f"{block}.ffn_gate", ff, self.dim, 1.0)
         self.matrix(f"{block}.ffn_up", ff, self.dim, 1.0)
         self.matrix(f"{block}.ffn_down", self.dim, ff, _DOWN_GAIN)
 
-    def finish(self) -> Path:
-        self.matrix("token_embd", self.n_vocab, self.dim, _LOGIT_STD)
-        return written(self.writer, self.path)
+    def embeddings(self) -> None:
+        self.matrix("token_embd", self.n_vocab, self.dim, LOGIT_STD)
+
+    def write(self) -> Path:
+        return write_gguf(self.path, self.architecture, self.keys, self.tensors)
 
 
 def tiny_llama(
@@ -159,31 +154,34 @@ def tiny_llama(
         path,
         "llama",
         known,
+        {
+            "embedding_length": dim,
+            "block_count": layers,
+            "feed_forward_length": ff,
+            "attention.head_count": heads,
+            "attention.head_count_kv": heads,
+            "attention.layer_norm_rms_epsilon": 1e-5,
+            "rope.freq_base": 10000.0,
+            "rope.dimension_count": dim // heads,
+        },
         name=f"llama-{dim}x{layers}",
         n_vocab=vocab_size,
         context=context,
         seed=seed,
         make_matrix=make_matrix,
         file_type=file_type,
-        embedding_length=dim,
-        block_count=layers,
-        feed_forward_length=ff,
-        attention__head_count=heads,
-        attention__head_count_kv=heads,
-        attention__layer_norm_rms_epsilon=1e-5,
-        rope__freq_base=10000.0,
-        rope__dimension_count=dim // heads,
     )
     for i in range(layers):
         block = f"blk.{i}"
         file.norm(f"{block}.attn_norm")
         file.attention(block)
+        file.norm(f"{block}.ffn_norm")
         file.feed_forward(block, ff)
     file.add("output_norm.weight", np.ones(dim, np.float16 if half_norm else np.float32))
+    file.embeddings()
     if not more:
-        return file.finish()
-    file.matrix("token_embd", file.n_vocab, dim, _LOGIT_STD)
-    file.matrix("output", file.n_vocab, dim, _LOGIT_STD)
+        return file.write()
+    file.matrix("output", file.n_vocab, dim, LOGIT_STD)
     file.add("rope_freqs.weight", np.linspace(1, 4, dim // heads // 2, dtype=np.float32))
     biased = {"ffn_gate": ff, "ffn_up": ff, "ffn_down": dim}
     biased |= dict.fromkeys(("attn_q", "attn_k", "attn_v", "attn_output"), dim)
@@ -191,7 +189,7 @@ def tiny_llama(
         for name, width in biased.items():
             bias = file.rng.standard_normal(width, dtype=np.float32)
             file.add(f"blk.{i}.{name}.bias", bias)
-    return written(file.writer, path)
+    return file.write()
 
 
 def aborting_llama(path: Path) -> Path:
@@ -223,16 +221,18 @@ def tiny_mamba(path: Path, *, seed: int = 0) -> Path:
         path,
         "mamba",
         vocabulary(),
+        {
+            "embedding_length": dim,
+            "block_count": layers,
+            "feed_forward_length": 0,
+            "attention.head_count": 0,
+            "attention.layer_norm_rms_epsilon": 1e-5,
+            "ssm.conv_kernel": conv,
+            "ssm.inner_size": inner,
+            "ssm.state_size": state,
+            "ssm.time_step_rank": dt_rank,
+        },
         seed=seed,
-        embedding_length=dim,
-        block_count=layers,
-        feed_forward_length=0,
-        attention__head_count=0,
-        attention__layer_norm_rms_epsilon=1e-5,
-        ssm__conv_kernel=conv,
-        ssm__inner_size=inner,
-        ssm__state_size=state,
-        ssm__time_step_rank=dt_rank,
     )
     decay = np.tile(-np.linspace(0.5, 4.0, state, dtype=np.float32), (inner, 1))
     ones = np.ones(inner, np.float32)
@@ -250,7 +250,8 @@ def tiny_mamba(path: Path, *, seed: int = 0) -> Path:
         file.add(f"{block}.ssm_d", ones)
         file.matrix(f"{block}.ssm_out", dim, inner, _DOWN_GAIN)
     file.norm("output_norm")
-    return file.finish()
+    file.embeddings()
+    return file.write()
 
 
 def tiny_hybrid(path: Path, *, seed: int = 0) -> Path:
@@ -266,16 +267,18 @@ def tiny_hybrid(path: Path, *, seed: int = 0) -> Path:
         path,
         "lfm2",
         vocabulary(),
+        {
+            "embedding_length": dim,
+            "block_count": len(kv_heads),
+            "feed_forward_length": ff,
+            "attention.head_count": heads,
+            "attention.head_count_kv": kv_heads,
+            "attention.layer_norm_rms_epsilon": 1e-5,
+            "rope.freq_base": 10000.0,
+            "shortconv.l_cache": conv,
+        },
         name="tiny-hybrid",
         seed=seed,
-        embedding_length=dim,
-        block_count=len(kv_heads),
-        feed_forward_length=ff,
-        attention__head_count=heads,
-        attention__head_count_kv=kv_heads,
-        attention__layer_norm_rms_epsilon=1e-5,
-        rope__freq_base=10000.0,
-        shortconv__l_cache=conv,
     )
     for i, n_kv in enumerate(kv_heads):
         block = f"blk.{i}"
@@ -290,9 +293,11 @@ def tiny_hybrid(path: Path, *, seed: int = 0) -> Path:
             file.f32(f"{block}.shortconv.conv", dim, conv)
             file.add(f"{block}.shortconv.in_proj.weight", in_proj)
             file.add(f"{block}.shortconv.out_proj.weight", out_proj)
+        file.norm(f"{block}.ffn_norm")
         file.feed_forward(block, ff)
     file.norm("token_embd_norm")  # lfm2's name of the output norm
-    return file.finish()
+    file.embeddings()
+    return file.write()
 
 
 def tiny_bert(path: Path, *, seed: int = 0) -> Path:
@@ -301,24 +306,26 @@ def tiny_bert(path: Path, *, seed: int = 0) -> Path:
     The vocabulary is the embedded model's (llama.cpp takes any for this architecture), so that the
     vocabulary is not what tells it from the other files here.
     """
-    dim, layers, heads, ff, context, token_types = 64, 2, 2, 128, 512, 2
+    dim, layers, heads, ff, context, kinds = 64, 2, 2, 128, 512, 2
+    token_types = {"tokenizer.ggml.token_type_count": (kinds, GGUFValueType.UINT32, None)}
     file = ModelFile(
         path,
         "bert",
-        vocabulary(chat_template=""),
+        vocabulary(chat_template="") | token_types,
+        {
+            "embedding_length": dim,
+            "block_count": layers,
+            "feed_forward_length": ff,
+            "attention.head_count": heads,
+            "attention.layer_norm_epsilon": 1e-12,
+            "attention.causal": False,
+            "pooling_type": int(PoolingType.MEAN),
+        },
         seed=seed,
         context=context,
-        embedding_length=dim,
-        block_count=layers,
-        feed_forward_length=ff,
-        attention__head_count=heads,
-        attention__layer_norm_epsilon=1e-12,
-        attention__causal=False,
-        pooling_type=int(PoolingType.MEAN),
     )
-    file.writer.add_token_type_count(token_types)
     file.f32("position_embd", context, dim)
-    file.f32("token_types", token_types, dim)
+    file.f32("token_types", kinds, dim)
     file.norm("token_embd_norm", bias=True)
     for i in range(layers):
         block = f"blk.{i}"
@@ -327,23 +334,8 @@ def tiny_bert(path: Path, *, seed: int = 0) -> Path:
         file.matrix(f"{block}.ffn_up", ff, dim, 1.0)
         file.matrix(f"{block}.ffn_down", dim, ff, _DOWN_GAIN)
         file.norm(f"{block}.layer_output_norm", bias=True)
-    return file.finish()
-
-
-def new_writer(
-    path: Path,
-    architecture: str,
-    name: str,
-    file_type: LlamaFileType,
-    known: Mapping[str, Field],
-) -> GGUFWriter:
-    """A file that begins with its name, its type and a vocabulary's metadata."""
-    writer = GGUFWriter(path, architecture)
-    writer.add_name(name)
-    writer.add_file_type(file_type)
-    writer.add_quantization_version(2)
-    add_fields(writer, known)
-    return writer
+    file.embeddings()
+    return file.write()
 
 
 def vocabulary(

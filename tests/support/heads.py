@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gguf import GGMLQuantizationType, GGUFWriter
+from gguf import GGMLQuantizationType
 from gguf.quants import dequantize
 
 from localspec import paths
-from tests.support.gguf_files import add_fields, add_keys, fields, gguf_file, written
+from tests.support.gguf_files import Field, fields, gguf_file, within, write_gguf
 
 LAYERS = (1, 3, 5)  # layers of the embedded target (it has six) whose inputs the heads read
 FIRM = 40.0  # how much stronger what follows is than the state
@@ -55,7 +55,6 @@ def eagle(
     embeddings = known["token_embd.weight"]
     size, n = embeddings.shape
     heads, wide = n // 64, width or n
-    writer = GGUFWriter(str(path), "eagle3")
     keys: dict[str, Any] = {
         "context_length": 2048,
         "embedding_length": n,
@@ -70,8 +69,6 @@ def eagle(
         "rope.freq_base": 10000.0,
         "target_layers": list(layers),
     } | changed
-    add_keys(writer, "eagle3", keys)
-    copy_vocabulary(writer, target)
 
     def zeros(*shape: int) -> _Matrix:
         return np.zeros(shape, np.float32)
@@ -79,6 +76,7 @@ def eagle(
     fc = zeros(n, 3 * wide)
     np.fill_diagonal(fc[:, lens * wide :], 1.0)
     q, v, out = zeros(n, 2 * n), zeros(n, 2 * n), zeros(n, n)
+    found: dict[str, npt.NDArray[Any]] = {}
     if follows is not None:
         own = zeros(size, n)
         # Feature 0 is 1 for each token: queries and keys are made of it, so that scores depend on
@@ -91,38 +89,41 @@ def eagle(
         q[:, 0] = 8.0
         v[:, 1:n] = np.eye(n, dtype=np.float32)[:, 1:]
         np.fill_diagonal(out, FIRM)
-        writer.add_tensor("token_embd.weight", own)
+        found["token_embd.weight"] = own
     gate, down = zeros(64, n), zeros(n, 64)
     if seed is not None:
         random = np.random.default_rng(seed)
         for matrix in (fc, q, v, out, gate, down):
             scale = 1.0 / np.sqrt(matrix.shape[1])
             matrix[:] = scale * random.standard_normal(matrix.shape, np.float32)
-    writer.add_tensor("fc.weight", fc)
     ones = np.ones(n, np.float32)
-    for name in ("attn_norm", "attn_norm_2", "ffn_norm"):
-        writer.add_tensor(f"blk.0.{name}.weight", ones)
-    writer.add_tensor("output_norm.weight", known["output_norm.weight"])
-    for name, matrix in (("attn_q", q), ("attn_k", q), ("attn_v", v), ("attn_output", out)):
-        writer.add_tensor(f"blk.0.{name}.weight", matrix)
-    writer.add_tensor("blk.0.ffn_gate.weight", gate)
-    writer.add_tensor("blk.0.ffn_up.weight", gate)
-    writer.add_tensor("blk.0.ffn_down.weight", down)
+    found |= {
+        "fc.weight": fc,
+        "blk.0.attn_norm.weight": ones,
+        "blk.0.attn_norm_2.weight": ones,
+        "blk.0.ffn_norm.weight": ones,
+        "output_norm.weight": known["output_norm.weight"],
+        "blk.0.attn_q.weight": q,
+        "blk.0.attn_k.weight": q,
+        "blk.0.attn_v.weight": v,
+        "blk.0.attn_output.weight": out,
+        "blk.0.ffn_gate.weight": gate,
+        "blk.0.ffn_up.weight": gate,
+        "blk.0.ffn_down.weight": down,
+    }
     if d2t is not None:
-        writer.add_tensor("d2t", np.array(d2t, np.int64))
-        writer.add_tensor(
-            "output.weight", np.ascontiguousarray(embeddings[[i % size for i in d2t]])
-        )
+        found["d2t"] = np.array(d2t, np.int64)
+        found["output.weight"] = embeddings[[i % size for i in d2t]]
     elif output:
-        writer.add_tensor("output.weight", embeddings)
-    return written(writer, path)
+        found["output.weight"] = embeddings
+    return write_gguf(path, "eagle3", within("eagle3", keys) | vocabulary_of(target), found)
 
 
-def copy_vocabulary(writer: GGUFWriter, source: Path) -> None:
+def vocabulary_of(source: Path) -> dict[str, Field]:
     """All of the tokenizer's keys."""
     known = fields(source, "tokenizer")
     known.pop("tokenizer.chat_template", None)
-    add_fields(writer, known)
+    return known
 
 
 def medusa(
@@ -144,14 +145,13 @@ def medusa(
     size, width = output.shape
     pairs = dict(follows or {5: 6, 6: 5})
     ids = sorted(set(pairs.values()))
-    writer = GGUFWriter(str(path), "medusa")
     keys: dict[str, Any] = {
         "embedding_length": width,
         "vocab_size": size,
         "head_count": heads,
         "block_count": 1,
     } | changed
-    add_keys(writer, "medusa", keys)
+    found: dict[str, npt.NDArray[Any]] = {}
     reached = {token: token for token in pairs}
     for head in range(heads):
         reached = {token: pairs.get(last, last) for token, last in reached.items()}
@@ -159,9 +159,9 @@ def medusa(
         for follower in set(reached.values()):
             said = [token for token, then in reached.items() if then == follower]
             rows[follower] = output[said].mean(axis=0)
-        writer.add_tensor(f"medusa.{head}.blk.0.weight", np.zeros((width, width), np.float16))
-        writer.add_tensor(f"medusa.{head}.blk.0.bias", np.zeros(width, np.float32))
-        writer.add_tensor(f"medusa.{head}.output.weight", rows[ids] if cut else rows)
+        found[f"medusa.{head}.blk.0.weight"] = np.zeros((width, width), np.float16)
+        found[f"medusa.{head}.blk.0.bias"] = np.zeros(width, np.float32)
+        found[f"medusa.{head}.output.weight"] = rows[ids] if cut else rows
     if cut:
-        writer.add_tensor("d2t", np.array(ids, np.int64))
-    return written(writer, path)
+        found["d2t"] = np.array(ids, np.int64)
+    return write_gguf(path, "medusa", within("medusa", keys), found)

@@ -7,9 +7,9 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-from gguf import GGUFWriter
+from gguf import GGUFValueType
 
-from tests.support.gguf_files import add_keys, written
+from tests.support.gguf_files import Matrix, within, write_gguf
 
 SIDE, PATCH = 32, 8
 POSITIONS = (SIDE // PATCH) ** 2  # that an image has, whatever its size
@@ -39,29 +39,38 @@ def projector(
     patch: int = PATCH,
     gain: float = 1.0,
     vision: bool = True,
-    heads_type: str = "uint32",
+    heads_type: GGUFValueType = GGUFValueType.UINT32,
 ) -> Path:
     """Write a projector and return its path."""
     random = np.random.default_rng(0)
-    writer = GGUFWriter(path, "clip")
-    writer.add_type("mmproj")
-    keys = {"has_vision_encoder": vision, "use_gelu": True, "projector_type": "mlp"}
-    add_keys(writer, "clip", keys)
-    sizes = {"embedding_length": dim, "feed_forward_length": hidden, "block_count": 2}
-    sizes |= {"projection_dim": width, "image_size": side, "patch_size": patch}
-    add_keys(writer, "clip.vision", sizes)
-    getattr(writer, f"add_{heads_type}")("clip.vision.attention.head_count", 2)
-    writer.add_float32("clip.vision.attention.layer_norm_epsilon", 1e-5)
-    writer.add_array("clip.vision.image_mean", [0.5] * 3)
-    writer.add_array("clip.vision.image_std", [0.5] * 3)
+    vision_keys = {
+        "embedding_length": dim,
+        "feed_forward_length": hidden,
+        "block_count": 2,
+        "projection_dim": width,
+        "image_size": side,
+        "patch_size": patch,
+        "attention.head_count": (2, heads_type, None),
+        "attention.layer_norm_epsilon": 1e-5,
+        "image_mean": [0.5] * 3,
+        "image_std": [0.5] * 3,
+    }
+    keys = {
+        "general.type": "mmproj",
+        "clip.has_vision_encoder": vision,
+        "clip.use_gelu": True,
+        "clip.projector_type": "mlp",
+        **within("clip.vision", vision_keys),
+    }
+    tensors: dict[str, Matrix] = {}
 
     def matrix(name: str, *shape: int, size: float = 1.0) -> None:
         values = random.normal(0, size * shape[-1] ** -0.5, shape)
-        writer.add_tensor(f"{name}.weight", values.astype(np.float32))
+        tensors[f"{name}.weight"] = values.astype(np.float32)
 
     def norm(name: str) -> None:
-        writer.add_tensor(f"{name}.weight", np.ones(dim, np.float32))
-        writer.add_tensor(f"{name}.bias", np.zeros(dim, np.float32))
+        tensors[f"{name}.weight"] = np.ones(dim, np.float32)
+        tensors[f"{name}.bias"] = np.zeros(dim, np.float32)
 
     matrix("v.patch_embd", dim, 3, patch, patch)
     matrix("v.position_embd", (side // patch) ** 2, dim)
@@ -74,5 +83,5 @@ def projector(
         matrix(f"v.blk.{layer}.ffn_down", dim, hidden)
     for name, columns, size in (("mm.0", dim, 1.0), ("mm.2", width, gain)):
         matrix(name, width, columns, size=size)
-        writer.add_tensor(f"{name}.bias", np.zeros(width, np.float32))
-    return written(writer, path)
+        tensors[f"{name}.bias"] = np.zeros(width, np.float32)
+    return write_gguf(path, "clip", keys, tensors)

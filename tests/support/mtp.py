@@ -18,14 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.support import ggufs
-from tests.support.gguf_files import written
 
 DIM, HEADS, FF, LAYERS = 64, 2, 128, 2
 HEAD = DIM // HEADS
 EXPERTS = 2
 
 _Matrix = npt.NDArray[np.float32]
-_LOGITS = 2.0
 
 
 def glm(
@@ -54,7 +52,7 @@ def glm(
     if trunk:
         for layer in range(layers):
             file.attends(layer, dim)
-            file.dense(layer)
+            file.feed_forward(f"blk.{layer}", FF)
     if mtp:
         block = f"blk.{layers}"
         file.nextn(follows, wide, dim)
@@ -63,7 +61,7 @@ def glm(
         for name, shape in (("gate", (FF, dim)), ("up", (FF, dim)), ("down", (dim, FF))):
             file.known(f"{block}.ffn_{name}_exps.weight", EXPERTS, *shape)
             file.known(f"{block}.ffn_{name}_shexp.weight", *shape)
-    return file.finish()
+    return file.write()
 
 
 def qwen(path: Path, *, follows: Mapping[int, int] | None = None, seed: int | None = None) -> Path:
@@ -76,9 +74,9 @@ def qwen(path: Path, *, follows: Mapping[int, int] | None = None, seed: int | No
         "ssm.time_step_rank": value_heads,
         "ssm.group_count": 1,
         "full_attention_interval": 2,
+        "rope.dimension_sections": [HEAD // 2, 0, 0, 0],
     }
     file = _File(path, "qwen35", DIM, LAYERS, 1, keys, seed=seed)
-    file.writer.add_array("qwen35.rope.dimension_sections", [HEAD // 2, 0, 0, 0])
     inner = state * value_heads
     draw = file.draw
     mixed = 2 * state + inner
@@ -96,13 +94,13 @@ def qwen(path: Path, *, follows: Mapping[int, int] | None = None, seed: int | No
         "ssm_out.weight": draw(DIM, inner, 2.0),
     }.items():
         file.add(f"blk.0.{name}", tensor)
-    file.dense(0)
+    file.feed_forward("blk.0", FF)
     file.attends(1, 2 * DIM, normed=True)
-    file.dense(1)
+    file.feed_forward("blk.1", FF)
     file.nextn(follows, 2, 2 * DIM, normed=True)
     for name, shape in (("gate", (FF, DIM)), ("up", (FF, DIM)), ("down", (DIM, FF))):
         file.known(f"blk.{LAYERS}.ffn_{name}.weight", *shape)
-    return file.finish()
+    return file.write()
 
 
 MAKERS: Mapping[str, Callable[..., Path]] = {"glm4moe": glm, "qwen35": qwen}
@@ -127,24 +125,26 @@ class _File(ggufs.ModelFile):
             path,
             architecture,
             ggufs.vocabulary(swap=swap),
-            embedding_length=dim,
-            block_count=layers + count,
-            feed_forward_length=FF,
-            attention__head_count=HEADS,
-            attention__head_count_kv=HEADS,
-            attention__key_length=dim // HEADS,
-            attention__value_length=dim // HEADS,
-            rope__dimension_count=dim // HEADS,
-            nextn_predict_layers=count,
-            attention__layer_norm_rms_epsilon=1e-5,
-            rope__freq_base=10000.0,
-            **keys,
+            {
+                "embedding_length": dim,
+                "block_count": layers + count,
+                "feed_forward_length": FF,
+                "attention.head_count": HEADS,
+                "attention.head_count_kv": HEADS,
+                "attention.key_length": dim // HEADS,
+                "attention.value_length": dim // HEADS,
+                "rope.dimension_count": dim // HEADS,
+                "nextn_predict_layers": count,
+                "attention.layer_norm_rms_epsilon": 1e-5,
+                "rope.freq_base": 10000.0,
+                **keys,
+            },
         )
         self._ahead = None if seed is None else np.random.default_rng(seed)
         self.layers, self.without = layers, without
-        self.embeddings = self.draw(self.n_vocab, dim, _LOGITS)
-        self.add("token_embd.weight", self.embeddings)
-        self.add("output_norm.weight", np.ones(dim, np.float32))
+        self.rows = self.draw(self.n_vocab, dim, ggufs.LOGIT_STD)
+        self.add("token_embd.weight", self.rows)
+        self.norm("output_norm")
 
     def draw(self, rows: int, columns: int, gain: float) -> _Matrix:
         """A random matrix; the layers before the MTP layer are the same whatever that is."""
@@ -153,7 +153,7 @@ class _File(ggufs.ModelFile):
     def add(self, name: str, tensor: npt.NDArray[Any]) -> None:
         if name != self.without:
             kept = tensor.ndim == 1 or "conv1d" in name
-            self.writer.add_tensor(name, tensor if kept else tensor.astype(np.float16))
+            super().add(name, tensor if kept else tensor.astype(np.float16))
 
     def known(self, name: str, *shape: int) -> None:
         """A matrix of the MTP layer: zero, or random."""
@@ -164,19 +164,8 @@ class _File(ggufs.ModelFile):
 
     def attends(self, layer: int, query: int, *, normed: bool = False) -> None:
         """A layer that attends, its queries of `query` numbers in all."""
-        block, dim = f"blk.{layer}", self.dim
-        self._norms(block, normed)
-        self.add(f"{block}.attn_q.weight", self.draw(query, dim, 2.0))
-        self.add(f"{block}.attn_k.weight", self.draw(dim, dim, 2.0))
-        self.add(f"{block}.attn_v.weight", self.draw(dim, dim, 1.0))
-        self.add(f"{block}.attn_output.weight", self.draw(dim, dim, 1.0))
-
-    def dense(self, layer: int) -> None:
-        """Its feed-forward."""
-        block = f"blk.{layer}"
-        self.add(f"{block}.ffn_gate.weight", self.draw(FF, self.dim, 1.0))
-        self.add(f"{block}.ffn_up.weight", self.draw(FF, self.dim, 1.0))
-        self.add(f"{block}.ffn_down.weight", self.draw(self.dim, FF, 4.0))
+        self._norms(f"blk.{layer}", normed)
+        self.attention(f"blk.{layer}", query)
 
     def nextn(
         self, follows: Mapping[int, int] | None, wide: int, query: int, *, normed: bool = False
@@ -192,20 +181,17 @@ class _File(ggufs.ModelFile):
             joined[:, dim : 2 * dim] = np.eye(dim)
         else:
             joined[:, :dim] = np.eye(dim)
-            own = np.zeros_like(self.embeddings)
+            own = np.zeros_like(self.rows)
             for token, follower in follows.items():
-                own[token] = self.embeddings[follower]
+                own[token] = self.rows[follower]
             self.add(f"{block}.nextn.embed_tokens.weight", own)
         self.add(f"{block}.nextn.eh_proj.weight", joined)
         for name in ("enorm", "hnorm"):
-            self.add(f"{block}.nextn.{name}.weight", np.ones(dim, np.float32))
+            self.norm(f"{block}.nextn.{name}")
 
     def _norms(self, block: str, normed: bool) -> None:
         for name in ("attn_norm", "post_attention_norm"):
-            self.add(f"{block}.{name}.weight", np.ones(self.dim, np.float32))
+            self.norm(f"{block}.{name}")
         if normed:
             for name in ("attn_q_norm", "attn_k_norm"):
-                self.add(f"{block}.{name}.weight", np.ones(self.dim // HEADS, np.float32))
-
-    def finish(self) -> Path:
-        return written(self.writer, self.path)
+                self.norm(f"{block}.{name}", self.dim // HEADS)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from gguf import GGMLQuantizationType, GGUFWriter, TokenType
+from gguf import TokenType
 
-from tests.support.gguf_files import add_fields, fields, gguf_file, written
+from tests.support.gguf_files import fields, gguf_file, write_gguf
 
 _EMBEDDINGS = "token_embd.weight"
 _SPECIAL = 5  # the embedded vocabulary begins with so many control tokens
@@ -145,36 +146,33 @@ def _write(
     """A copy with these tokens, GPT-2's where there are merges and else SentencePiece's."""
     reader = gguf_file(source)
     architecture = str(reader.fields["general.architecture"].contents())
-    writer = GGUFWriter(path, architecture)
-    kept = fields(source, architecture)
-    kept.pop(f"{architecture}.vocab_size", None)
-    add_fields(writer, kept)
-    writer.add_name(f"tale-{name}")
-    writer.add_file_type(int(reader.fields["general.file_type"].contents()))
-    writer.add_quantization_version(2)
     own = {"": reader.fields["tokenizer.chat_template"].contents()}
-    for which, template in (own | {k: v for k, v in (templates or {}).items() if v}).items():
-        writer.add_string(f"tokenizer.chat_template{which}", template)
-    writer.add_tokenizer_model("llama" if merges is None else "gpt2")
+    own |= {which: template for which, template in (templates or {}).items() if template}
+    keys: dict[str, Any] = {
+        **fields(source, architecture),
+        f"{architecture}.vocab_size": len(pieces),
+        "general.name": f"tale-{name}",
+        "general.file_type": int(reader.fields["general.file_type"].contents()),
+        "general.quantization_version": 2,
+        "tokenizer.ggml.model": "llama" if merges is None else "gpt2",
+        "tokenizer.ggml.tokens": [text for text, *_ in pieces],
+        "tokenizer.ggml.token_type": [int(kind) for *_, kind in pieces],
+        "tokenizer.ggml.add_bos_token": True,
+        **{f"tokenizer.chat_template{which}": template for which, template in own.items()},
+        **{f"tokenizer.ggml.{which}_token_id": token for which, token in ids.items()},
+    }
     if merges is None:
-        writer.add_token_scores([score for _, _, score, _ in pieces])
-        writer.add_add_space_prefix(True)
+        keys["tokenizer.ggml.scores"] = [score for _, _, score, _ in pieces]
+        keys["tokenizer.ggml.add_space_prefix"] = True
     else:
-        writer.add_tokenizer_pre("gpt-2")
-        writer.add_token_merges(merges)
-    writer.add_token_list([text for text, *_ in pieces])
-    writer.add_token_types([int(kind) for *_, kind in pieces])
-    for which, token in ids.items():
-        writer.add_uint32(f"tokenizer.ggml.{which}_token_id", token)
-    writer.add_add_bos_token(True)
-    writer.add_vocab_size(len(pieces))
+        keys["tokenizer.ggml.pre"] = "gpt-2"
+        keys["tokenizer.ggml.merges"] = list(merges)
     rows = np.array([row for _, row, *_ in pieces])
-    for tensor in reader.tensors:
-        data = tensor.data[rows] if tensor.name == _EMBEDDINGS else tensor.data
-        quantized = data.dtype == np.uint8
-        kind = GGMLQuantizationType(tensor.tensor_type) if quantized else None
-        writer.add_tensor(tensor.name, np.ascontiguousarray(data), raw_dtype=kind)
-    return written(writer, path)
+    tensors = {
+        tensor.name: tensor.data[rows] if tensor.name == _EMBEDDINGS else tensor.data
+        for tensor in reader.tensors
+    }
+    return write_gguf(path, architecture, keys, tensors)
 
 
 def _tokens(source: Path) -> list[str]:

@@ -68,14 +68,12 @@ class Hold:
 @dataclass
 class Says:
     """One answer. `holds`: by steps after which the engine waits; 0 is while it reads the prompt;
-    `error`: raised after the last step, or instead of the stream (`at_once`); `unmeasured`: the
-    cost of passes is not known before."""
+    `error`: raised after the last step, or instead of the stream (`at_once`)."""
 
     text: str
     holds: Mapping[int, Hold] = field(default_factory=dict)
     error: BaseException | None = None
     at_once: bool = False
-    unmeasured: bool = False
 
 
 @dataclass(frozen=True)
@@ -151,15 +149,14 @@ class ScriptedEngine:
         self._script = script
         self._pieces: list[bytes] = []
         self._ids: dict[str, int] = {}
-        self._measured = True
         self._interrupted = threading.Event()
         self._closed = False
 
     def token_bytes(self, token: int) -> bytes:
         return self._pieces[token]
 
-    def plain_seconds(self, context_length: int) -> float | None:
-        return PLAIN if self._measured else None
+    def plain_seconds(self, context_length: int) -> float:
+        return PLAIN
 
     def close(self) -> None:
         assert not self._closed
@@ -182,7 +179,6 @@ class ScriptedEngine:
         said = script.answers.popleft() if script.answers else Says(f"Answer {len(script.asked)}.")
         if said.at_once and said.error is not None:
             raise said.error
-        self._measured = not said.unmeasured
         self._interrupted.clear()
         stats = GenerationStats(
             prompt_tokens=sum(len(str(m["content"]).split()) for m in messages),
@@ -193,7 +189,6 @@ class ScriptedEngine:
 
         def start() -> Generator[tuple[Step, str], None, None]:
             self._wait(said, 0, lambda: progress(1, 4))
-            self._measured = True
             return self._steps(said, max_tokens, stats.prompt_tokens, assembler, session)
 
         assembler = Detokenizer(self.token_bytes, ())

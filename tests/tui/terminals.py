@@ -164,6 +164,11 @@ class Terminal:
         status = self.child.exitstatus
         return -self.child.signalstatus if status is None else int(status)
 
+    def printed(self) -> str:
+        """All that it prints until its end."""
+        self.ended()
+        return self.raw.decode()
+
     def kill(self, number: int = signal.SIGKILL) -> None:
         os.kill(self.child.pid, number)
 

@@ -108,13 +108,3 @@ def test_an_answer_that_ends_in_an_error_is_a_fault(
     result = cli("verify", *pair, "--quick")
     assert result.code == 1
     assert "token 5 is not allowed here" in result.out
-
-
-def test_what_cannot_be_meant(cli: Cli, pair: tuple[str, ...], tmp_path: Path) -> None:
-    assert cli("verify", "--quick", "--thorough").code == 2
-    assert cli("verify", "-m", str(tmp_path / "none.gguf")).code == 3
-    assert cli("verify", *pair[:4], "-c", "256").sentence().startswith("The context of 256 tokens")
-    missing = cli("verify", "--check", str(tmp_path / "none.json"))
-    assert (missing.code, "cannot be read" in missing.sentence()) == (2, True)
-    (tmp_path / "other.json").write_text("{}")
-    assert "not a certificate" in cli("verify", "--check", str(tmp_path / "other.json")).sentence()

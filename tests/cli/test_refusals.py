@@ -1,0 +1,134 @@
+"""Options that cannot be meant are refused in one sentence, before anything is opened."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.support.homes import move_to
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with what the commands below name."""
+    folder = move_to(tmp_path, monkeypatch)
+    (folder / "text.gguf").write_bytes(b"hello, this is only text")
+    (folder / "a.txt").write_bytes(b"text")
+    (folder / "empty").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("command", "cause"),
+    [
+        ("run -n 0 hi", "max-tokens is 0"),
+        ("run --temp -1 hi", "temperature is -1"),
+        ("run --temp nan hi", "temperature is nan"),
+        ("run --top-k -1 hi", "top-k is -1"),
+        ("run --top-p 0 hi", "top-p is 0"),
+        ("run --min-p 2 hi", "min-p is 2"),
+        ("run --repeat-penalty 0 hi", "repeat-penalty is 0"),
+        ("run --penalty-last-n -2 hi", "penalty-last-n is -2"),
+        ("run --seed -1 hi", "seed is -1"),
+        ("run --min-confidence 1 hi", "min-confidence is 1"),
+        ("run --rule typical --rule-threshold 2 hi", "lies in (0, 1]"),
+        ("run --flash-attention maybe hi", "flash-attention is 'maybe'"),
+        ("run --kernels mine hi", "kernels is 'mine'"),
+        ("run --logit-bias fox=1 hi", "logit-bias is 'fox=1'"),
+        ("run --logit-bias 5 hi", "logit-bias is '5'"),
+        ("run --logit-bias 5=inf hi", "logit-bias is '5=inf'"),
+        ("run --logit-bias 5=nan hi", "logit-bias is '5=nan'"),
+        ("run --logit-bias 99999=1 hi", "logit-bias names a token id outside"),
+        ("run --stop '' hi", "--stop is empty"),
+        ("run --stop \udcff hi", "--stop is not UTF-8: byte 0"),
+        ("run --system a\udcff hi", "--system is not UTF-8: byte 1"),
+        ("run --system a --raw hi", "--raw leaves no place for --system"),
+        ("run --grammar 'root ::= (' hi", "The grammar is not valid GBNF"),
+        ("run --grammar missing.gbnf hi", "--grammar names no file: missing.gbnf"),
+        ("run --grammar @missing.gbnf hi", "--grammar names no file: missing.gbnf"),
+        ("run --grammar . hi", "--grammar cannot be read"),
+        ("run --grammar 'start: missing' hi", "The grammar is not valid Lark"),
+        ("""run --json-schema '{"type": "nonsense"}' hi""", "Invalid type: nonsense"),
+        ("run --json-schema @missing.json hi", "--json-schema names no file: missing.json"),
+        ("run --json-schema {} --regex a hi", "exclude each other"),
+        ("run --regex '(' hi", "The regular expression is not valid: unclosed group"),
+        ("run --regex '' hi", "The regular expression is empty"),
+        ("run --json --jsonl hi", "--json and --jsonl exclude each other"),
+        ("run -q --stats hi", "--quiet excludes --stats"),
+        ("run -q -v hi", "--quiet excludes --stats and --verbose"),
+        ("run -d none --drafter model hi", "needs a draft model"),
+        ("run --lora none.gguf:much hi", "'much' is not a scale"),
+        ("run --lora-draft none.gguf hi", "Name that with -d"),
+        ("run --image fox.png hi", "Name it with --mmproj FILE"),
+        ("run --image none.png --mmproj x hi", "The image none.png cannot be read: No such"),
+        ("run --image a.txt --mmproj x hi", "Give one as PNG, JPEG, GIF or BMP"),
+        ("run --image fox.png --mmproj x --raw hi", "Leave out one of them"),
+        ("run --image fox.png --mmproj x --session s hi", "holds only text"),
+        ("serve -m a -m b --lora a.gguf", "An adapter goes with one model"),
+        ("race ''", "The prompt is empty."),
+        ("race -", "The prompt is empty."),
+        ("race --scale A -m x.gguf hi", "--scale excludes --model"),
+        ("race --scale A --lora a.gguf hi", "--scale excludes --lora"),
+        ("race --scale Z hi", "There is no scaled pair 'Z'."),
+        ("race -n 0 hi", "max-tokens is 0."),
+        ("race --temp -1 hi", "temperature is -1"),
+        ("race -q -v hi", "--quiet excludes --verbose."),
+        ("race --raw hi --then Again.", "Leave out --then"),
+        ("race hi --then ''", "--then is empty"),
+        ("bench --arms plain,fancy", "There are no arms 'fancy'. Choose from plain, planner"),
+        ("bench --arms ,", "--arms is empty"),
+        ("bench --suite poetry", "poetry"),
+        ("bench --prompts missing.jsonl", "missing.jsonl"),
+        ("bench --per-suite 0", "0"),
+        ("bench --turns 0", "turns is 0"),
+        ("bench --seed -1", "seed is -1"),
+        ("bench --scale 1b -m model.gguf", "--scale excludes --model"),
+        ("bench --scale 1b --scale-to 1x1x1:Q8_0", "--scale excludes --scale-to"),
+        ("bench --scale Z", "no scaled pair 'Z'. Choose from 1b, A, B, C, R0, RK, RN, R-long"),
+        ("bench --scale-to huge", "'huge' is not a shape"),
+        ("bench --scale-to 384x6x1000:Q8_0", "multiple of 128"),
+        ("bench --scale A --lora a.gguf", "Leave them out"),
+        ("bench --peers --lora a.gguf", "Leave them out"),
+        ("bench --llama-server missing", "--llama-server names no file: missing"),
+        ("bench --ik-python missing", "--ik-python names no file: missing"),
+        ("bench --server-configs plain", "Name it with --llama-server"),
+        ("bench --llama-server a.txt --server-configs warp", "warp"),
+        ("show demo --ctx 3", "A context of 3 tokens"),
+        ("show demo --kv-type q1", "no KV cache type 'q1'"),
+        ("show demo --json --template", "exclude each other"),
+        ("show", "Missing argument"),
+        ("learn", "Give one of: PATH"),
+        ("learn --list x", "Give one of"),
+        ("learn missing", "no file or folder missing. Check the path"),
+        ("learn empty", "no text in it"),
+        ("learn --forget x", "learn --list"),
+        ("learn --history", "no history yet"),
+        ("eval mmlu", "--file"),
+        ("eval drop --file a.txt", "humaneval, mmlu"),
+        ("verify --quick --thorough", "--quick excludes --thorough"),
+        ("verify -c 256", "The context of 256 tokens"),
+        ("verify --check none.json", "cannot be read"),
+        ("verify --check a.txt", "not a certificate"),
+    ],
+)
+def test_what_cannot_be_meant(cli: Cli, command: str, cause: str) -> None:
+    cli(*shlex.split(command)).refused(cause)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "cause"),
+    [
+        ("run -m none.gguf hi", 3, "There is no file none.gguf"),
+        ("run --lora none.gguf hi", 3, "There is no file none.gguf"),
+        ("race -m none.gguf hi", 3, "There is no file none.gguf."),
+        ("race -m text.gguf hi", 4, "is not a GGUF file."),
+        ("show missing.gguf", 3, "There is no file missing.gguf"),
+        ("show text.gguf", 4, "is not a GGUF file"),
+        ("learn a.txt -m nowhere.gguf", 3, "nowhere.gguf"),
+        ("verify -m none.gguf", 3, "There is no file none.gguf"),
+    ],
+)
+def test_models_that_are_none(cli: Cli, command: str, code: int, cause: str) -> None:
+    cli(*shlex.split(command)).refused(cause, code=code)

@@ -1,0 +1,47 @@
+"""What bodies of requests are made of, and what all protocols tell of a prompt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.server.process import Running
+
+CHAT = "/v1/chat/completions"
+
+
+def user(content: Any, **more: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content, **more}
+
+
+def assistant(content: Any, **more: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": content, **more}
+
+
+def function(name: str, **about: Any) -> dict[str, Any]:
+    """A tool, as OpenAI's chat has it."""
+    return {"type": "function", "function": {"name": name, **about}}
+
+
+def called(name: str, arguments: Any = "{}", *, id: str | None = "c") -> dict[str, Any]:
+    """A call of one."""
+    return {"id": id, **function(name, arguments=arguments)}
+
+
+CITY = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Paris", "Rome"]}},
+    "required": ["city"],
+}
+"""Parameters of the tool weather."""
+ASK: Any = [user("Tell me a story about a fox.")]
+COUNTS = ("prompt_tokens", "input_tokens", "prompt_eval_count", "tokens_evaluated")
+
+
+def counted(server: Running, path: str, **body: Any) -> int:
+    """Tokens of a request's prompt, which each protocol tells by another name."""
+    reply = server.post(path, body)
+    assert reply.status == 200, reply.body
+    *_, last = reply.events
+    told = last.get("usage") or last
+    (count,) = (told[name] for name in COUNTS if name in told)
+    return int(count) + int(told.get("cache_read_input_tokens") or 0)
