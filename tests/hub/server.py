@@ -143,16 +143,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self) -> None:
-        self.hub.requests.append(
-            Request(
-                self.kind,
-                self.command,
-                self.path,
-                self.headers.get("Range"),
-                self.headers.get("Authorization"),
-            )
-        )
-        self.answer(unquote(urlsplit(self.path).path))
+        if self.path == "/api/agent-harnesses":  # the client asks once, about itself
+            return self.reply(404)
+        told = (self.headers.get(name) for name in ("Range", "Authorization"))
+        self.hub.requests.append(Request(self.kind, self.command, self.path, *told))
+        return self.answer(unquote(urlsplit(self.path).path))
 
     def answer(self, path: str) -> None:
         raise NotImplementedError

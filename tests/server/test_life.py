@@ -42,7 +42,6 @@ def test_a_port_that_is_taken() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("-m", "no-such.gguf"), "no-such.gguf"),
         (("-m", "demo", "-m", "/nowhere.gguf"), "/nowhere.gguf"),
         (("--host", "no.such.host.invalid", "--insecure"), "There is no host"),
         (("--host", "192.0.2.1", "--insecure"), "no address 192.0.2.1"),
@@ -69,6 +68,12 @@ def test_what_cannot_be_meant_is_said_in_a_sentence(
     refused: Cli, arguments: tuple[str, ...], said: str
 ) -> None:
     refused(*arguments).refused(said, code=3 if said.endswith(".gguf") else 2)
+
+
+def test_a_model_that_is_not_there_is_said_in_a_sentence() -> None:
+    done = finished("serve", "--port", "0", "-m", "no-such.gguf")
+    assert (done.returncode, "no-such.gguf" in done.stderr) == (3, True), done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_without_the_extra() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from localspec.sessions.session_file import SessionFile
-from tests.cli.conftest import Cli
+from tests.cli.process import finished
 from tests.server.process import PATIENCE, Running, serving
 
 pytestmark = pytest.mark.nightly
@@ -59,10 +59,12 @@ def test_a_server_that_was_asked_nothing_leaves_the_file(tmp_path: Path) -> None
     assert path.read_bytes() == before
 
 
-def test_something_else_is_not_replaced(refused: Cli, tmp_path: Path) -> None:
+def test_something_else_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     path.write_text("# notes, a line long enough to be read as something\n")
-    refused("--session", str(path)).refused("is not a session of localspec", code=1)
+    done = finished("serve", "--port", "0", "--session", str(path))
+    assert done.returncode == 1
+    assert "is not a session of localspec" in " ".join(done.stderr.split())
     assert path.read_text().startswith("# notes")
 
 
