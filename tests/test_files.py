@@ -1,7 +1,8 @@
-"""Files that are replaced whole, whatever comes in between."""
+"""Files that are replaced whole, whatever comes in between; what they are known by, and texts."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import stat
@@ -11,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from localspec.errors import UsageError
 from localspec.files import read_file, replacing, write_atomically
+from localspec.identity import file_identity, fingerprint, machine
+from localspec.text import decoded, gibibytes, gigabytes, harmless, listed, printable
 
 
 def in_a_process(program: str, path: Path) -> subprocess.CompletedProcess[str]:
@@ -144,3 +148,83 @@ def test_what_a_shell_hands_over_is_read() -> None:
         assert read_file(Path(f"/dev/fd/{reads}"), streams=True) == b"abc"
     finally:
         os.close(reads)
+
+
+# What a stored figure is known by.
+
+
+def test_files_are_known_by_name_size_and_time(tmp_path: Path) -> None:
+    path = tmp_path / "a.gguf"
+    path.write_bytes(b"1234")
+    first = file_identity(path)
+    assert (first["name"], first["size"]) == ("a.gguf", 4)
+    os.utime(path, ns=(0, first["modified"] + 1))
+    assert file_identity(path) != first
+    os.utime(path, ns=(0, first["modified"]))
+    assert file_identity(path) == first
+    path.write_bytes(b"12345")
+    os.utime(path, ns=(0, first["modified"]))
+    assert file_identity(path) != first
+
+
+def test_a_file_that_is_gone_has_no_identity(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        file_identity(tmp_path / "a.gguf")
+
+
+def test_machine_is_the_same_each_time_and_fits_into_json() -> None:
+    assert machine() == machine()
+    assert json.loads(json.dumps(machine())) == machine()
+
+
+def test_order_of_the_facts_does_not_matter() -> None:
+    assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
+    assert fingerprint({"a": 1}) != fingerprint({"a": 2})
+
+
+# Text from files, and text that a terminal is shown.
+
+
+def test_what_a_terminal_would_obey_is_replaced() -> None:
+    assert harmless("\x1b[31mred\x07 \x9bé\x7f") == "\ufffd[31mred\ufffd \ufffdé\ufffd"
+
+
+@pytest.mark.parametrize("mark", ["\u202a", "\u202e", "\u2066", "\u2069"])
+def test_what_turns_the_direction_of_text_is_replaced(mark: str) -> None:
+    assert harmless(f"a{mark}b\u200fc") == "a\ufffdb\u200fc", "but not what Arabic text needs"
+
+
+def test_lines_and_tabs_stay() -> None:
+    assert harmless("one\r\n\ttwo\n") == "one\n\ttwo\n"
+
+
+def test_a_byte_order_mark_is_no_text() -> None:
+    assert decoded(b"\xef\xbb\xbfone", "notes.txt") == "one"
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (b"caf\xe9", "notes.txt is not UTF-8: byte 3 cannot be decoded"),
+        (b"one\0two", "notes.txt is not text: it has a NUL at byte 3"),
+    ],
+)
+def test_bytes_that_are_no_text_are_named(data: bytes, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        decoded(data, "notes.txt")
+
+
+def test_text_from_elsewhere_cannot_steer_a_terminal() -> None:
+    assert printable(" a\x1b[31m\nb\u202ec ") == "a\ufffd[31m b\ufffdc"
+    assert printable("x" * 300, 10) == "x" * 9 + "…"
+
+
+def test_many_names_are_counted() -> None:
+    assert listed(["a"]) == "a"
+    assert listed(["a", "b", "c"]) == "a, b and c"
+    assert listed(list("abcdef")) == "a, b, c, d and 2 more"
+
+
+def test_sizes_for_people() -> None:
+    assert [gigabytes(n) for n in (7, 1_500, 4_700_000_000)] == ["7 B", "1.5 kB", "4.7 GB"]
+    assert [gibibytes(n) for n in (7, 1_536, 5 << 30)] == ["7 bytes", "1.5 KiB", "5.0 GiB"]

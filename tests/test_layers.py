@@ -1,4 +1,4 @@
-"""Who may rest on whom, and how large each room may be.
+"""Who may rest on whom, how large each room may be, and which tests run when.
 
 No circle of imports, and none from a lower layer to a higher one; those inside functions and those
 for types alone count.
@@ -7,6 +7,7 @@ for types alone count.
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -263,3 +264,52 @@ def test_public_names_are_seen(tmp_path: Path) -> None:
         "import os\nA, _b = 1, 2\nC: int = 3\ndef d(): x = 1\nclass _E: ...\n"
     )
     assert public_names(tmp_path / "m.py") == ["A", "C", "d"]
+
+
+# The page on the architecture names files and layers that there are.
+
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def test_files_that_it_names_exist() -> None:
+    named = set(re.findall(r"\b(?:localspec|tests)/[\w/]+(?:\.py|/)?", PAGE))
+    assert len(named) > 15
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+def test_names_in_code_exist() -> None:
+    sources = "\n".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "localspec").rglob("*.py")
+    )
+    for name in re.findall(r"`([A-Z]\w+)`", PAGE):
+        assert re.search(rf"\b{name}\b", sources), name
+
+
+def test_its_layers_are_those_that_are_held() -> None:
+    picture = PAGE.split("## Layers")[1].split("```")[1]
+    rooms = [line.split("  ")[1] for line in picture.splitlines() if line.strip()]
+    shown = [set(room.split(", ")) for room in rooms]
+    assert shown == [set(layer) for layer in reversed(LAYERS)]
+
+
+# `make check` starts no process and no terminal: files that do are marked for `make nightly`.
+
+
+TESTS = Path(__file__).parent
+PROCESSES = re.compile(
+    r"^(import (subprocess|pexpect)|from tests\.(cli|server)\.process import"
+    r"|from tests\.tui\.(terminals|kills) import|.*\bsleep\()",
+    re.MULTILINE,
+)
+
+
+def test_what_starts_processes_or_sleeps_is_nightly() -> None:
+    unmarked = [
+        str(path.relative_to(TESTS))
+        for path in sorted(TESTS.rglob("test_*.py"))
+        if PROCESSES.search(text := path.read_text(encoding="utf-8"))
+        and "pytest.mark.nightly" not in text
+    ]
+    assert unmarked == []

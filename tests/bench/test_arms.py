@@ -9,11 +9,7 @@ import pytest
 
 import localspec
 from localspec import Engine, ModelOptions
-from localspec.bench.arms import (
-    LocalspecArm,
-    Memory,
-    localspec_arms,
-)
+from localspec.bench.arms import LocalspecArm, Memory, localspec_arms
 from localspec.bench.samples import BenchPrompt
 from localspec.cli.bench import ARMS
 from localspec.drafters.options import Drafting

@@ -9,12 +9,7 @@ import pytest
 
 from localspec import paths
 from localspec.bench import scaled_gguf
-from localspec.bench.scale import (
-    PAIRS,
-    ScaledPair,
-    scale_model,
-    scaled_pair,
-)
+from localspec.bench.scale import PAIRS, ScaledPair, scale_model, scaled_pair
 from localspec.bench.scaled_gguf import ModelShape
 from localspec.errors import LocalspecError, UsageError
 from localspec.llama.context import Context
@@ -57,9 +52,8 @@ def test_target_says_the_same(tmp_path: Path, target_path: Path, quant: str) -> 
 
 
 @pytest.fixture
-def small_pairs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def small_pairs(monkeypatch: pytest.MonkeyPatch, home: Path) -> Path:
     """Pair A of small shapes, in a cache folder of its own."""
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     pair = ScaledPair(ModelShape(384, 7, 1024, "Q8_0"), ModelShape(192, 4, 512, "Q4_0"))
     monkeypatch.setitem(PAIRS, "A", pair)
     return paths.cache_folder() / "scale"
@@ -100,11 +94,8 @@ SMALL = ModelShape(128, 3, 256, "F16")
 
 
 @pytest.mark.parametrize("name", ["R0", "R-LONG"])
-def test_pairs_of_a_packaged_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    installed = packages.install(tmp_path / "site", monkeypatch)
+def test_pairs_of_a_packaged_model(home: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    installed = packages.install(home / "site", monkeypatch)
     ggufs.tiny_llama(installed, layers=3)
     monkeypatch.setitem(PAIRS, "R0", ScaledPair(SMALL, None, real=True))
     monkeypatch.setitem(PAIRS, "R-long", ScaledPair(SMALL, None, real=True))

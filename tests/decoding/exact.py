@@ -1,4 +1,5 @@
-"""Exact distributions over whole texts, and how far two of them are apart."""
+"""The real loop over toys: its steps, exact distributions over whole texts, and how far two of them
+are apart."""
 
 from __future__ import annotations
 
@@ -7,14 +8,16 @@ from typing import Any
 
 from localspec.decoding.acceptance import (
     AcceptanceRule,
+    GreedyMatch,
     SpeculativeSampling,
     Verdict,
     Verification,
 )
-from localspec.decoding.interfaces import Drafter, PassRequest, Plan, Planner
+from localspec.decoding.interfaces import TARGET, Draft, Drafter, PassRequest, Plan, Planner, Step
 from localspec.decoding.loop import drive, speculate
 from localspec.decoding.random_source import RandomSource
 from localspec.decoding.sampling import Constraint, SamplingParams
+from localspec.decoding.session import Session
 from localspec.decoding.sources import Source
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
@@ -31,12 +34,18 @@ from tests.support.toys import (
     enumerate_outcomes,
     never,
     session_of,
+    started,
 )
 
 Text = tuple[int, ...]
 
 EXACT = 1e-9
 """Distributions closer than this are equal."""
+MODEL = started([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
+DRAFT = started([[0.1, 0.2, 0.7], [0.7, 0.1, 0.2], [0.2, 0.7, 0.1]])
+"""Everywhere two tokens are left of the target's p after a rejection."""
+REPEATS = (0, 1, 2, 0, 1, 2, 0, START)
+"""A prompt with which the n-gram has something to say."""
 
 
 def generate(
@@ -168,3 +177,56 @@ DRAFTERS: dict[str, Callable[[ToyModel], Source]] = {
     "ngram+model": lambda draft: Staged("ngram+model", EagerNgram(), model_drafter(draft)),
 }
 """The drafters that ship, around a draft model."""
+
+
+CYCLE = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
+"""0 1 2 0 1 2 …"""
+LIVELY = started([[5, 3, 2], [1, 5, 4], [4, 1, 5]])
+OTHER = started([[1, 2, 7], [7, 1, 2], [2, 7, 1]])
+
+
+def run(
+    session: Session,
+    target: ToyTarget,
+    source: Source,
+    plan: Plan,
+    rule: AcceptanceRule | None = None,
+    cache: ToyCache | None = None,
+) -> list[Step]:
+    """All steps; the target's cache is compared with the text after each, and a draft model's."""
+    steps, rule = [], rule or GreedyMatch()
+    planner = Fixed(plan, target.limits, trees=rule.trees)
+    for step in drive(session, speculate(session, ToyDrafter(source), planner, rule), target):
+        assert target.cache == session.context[:-1]
+        assert cache is None or cache.tokens == session.context[: len(cache.tokens)]
+        steps.append(step)
+    assert target.cache == session.context[:-1]
+    return steps
+
+
+def step_of(
+    plan: Plan,
+    tree: TokenTree | None = None,
+    *,
+    path: Sequence[int] = (),
+    tests: Sequence[int] = (),
+    seconds: tuple[float, float, float] = (1.0, 0.5, 0.25),
+    context_length: int = 1,
+) -> Step:
+    """A step as if the loop had made it, with token 0 from the target at its end.
+
+    `seconds`: of the step, of the target in it, of the draft model in it.
+    """
+    tree = tree or TokenTree()
+    return Step(
+        tokens=[*(tree.tokens[node] for node in path), 0],
+        sources=[*(tree.sources[node] for node in path), TARGET],
+        plan=plan,
+        draft=Draft(tree),
+        path=list(path),
+        tests=list(tests),
+        context_length=context_length,
+        seconds=seconds[0],
+        target_seconds=seconds[1],
+        draft_seconds=seconds[2],
+    )

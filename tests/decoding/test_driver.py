@@ -8,14 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 
 from localspec.decoding.acceptance import GreedyMatch, Verdict, Verification
-from localspec.decoding.interfaces import (
-    Draft,
-    Drafter,
-    PassRequest,
-    PassResult,
-    Plan,
-    Step,
-)
+from localspec.decoding.interfaces import Draft, Drafter, PassRequest, PassResult, Plan, Step
 from localspec.decoding.loop import drive, speculate
 from localspec.decoding.random_source import RandomSource
 from localspec.decoding.sampling import Rows
@@ -23,15 +16,9 @@ from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
 from localspec.policy.fixed import Never
-from tests.decoding.steps import LIVELY, OTHER
+from tests.decoding.exact import LIVELY, OTHER
 from tests.support.drafting import ToyDrafter
-from tests.support.toys import (
-    GREEDY,
-    START,
-    ToyCache,
-    ToyTarget,
-    session_of,
-)
+from tests.support.toys import GREEDY, START, ToyCache, ToyTarget, session_of
 
 
 class Always:

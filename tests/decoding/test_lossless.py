@@ -34,8 +34,10 @@ from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.named import Staged
 from tests.decoding.broken import AlwaysAccepts, ResamplesFromTarget, TakesSiblingsForIndependent
 from tests.decoding.exact import (
+    DRAFT,
     DRAFTERS,
     EXACT,
+    MODEL,
     Text,
     cascade,
     drafted,
@@ -58,7 +60,6 @@ from tests.support.toys import (
     drawn_chain,
     examples,
     models,
-    started,
 )
 
 tokens = st.integers(0, SIZE - 1)
@@ -345,10 +346,6 @@ def test_greedy_text_is_the_same_with_every_drafter(
 
 
 # The comparison can fail.
-
-MODEL = started([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
-DRAFT = started([[0.1, 0.2, 0.7], [0.7, 0.1, 0.2], [0.2, 0.7, 0.1]])
-"""Everywhere two tokens are left of p after a rejection."""
 
 
 def drops_poor_tokens(draft: ToyModel) -> ToySource:

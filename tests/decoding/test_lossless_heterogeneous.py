@@ -14,15 +14,11 @@ from localspec.decoding.sources import Source
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.named import Staged
 from localspec.drafters.parallel import ParallelReader
-from tests.decoding.exact import EXACT, drafted, gap, texts, undrafted
+from tests.decoding.exact import DRAFT, EXACT, MODEL, REPEATS, drafted, gap, texts, undrafted
 from tests.policy.builders import Pair, distribution_of
 from tests.support.drafting import EagerNgram, as_source, cascade_of
 from tests.support.tongues import TONGUES, WAYS, heterogeneous
-from tests.support.toys import GREEDY, START, Forbids, ToyCache, a_case, started
-
-MODEL = started([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
-DRAFT = started([[0.1, 0.2, 0.7], [0.7, 0.1, 0.2], [0.2, 0.7, 0.1]])
-REPEATS = (0, 1, 2, 0, 1, 2, 0, START)
+from tests.support.toys import GREEDY, START, Forbids, ToyCache, a_case
 
 
 class Case(NamedTuple):

@@ -11,10 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.decoding.acceptance import (
-    AcceptanceRule,
-    SampleMatch,
-)
+from localspec.decoding.acceptance import AcceptanceRule, SampleMatch
 from localspec.decoding.interfaces import Plan
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import acceptance_rule
@@ -22,8 +19,7 @@ from localspec.decoding.session import Session
 from localspec.decoding.sources import Source
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.policy.fixed import Fixed
-from tests.decoding.exact import DRAFTERS, Text, generate
-from tests.decoding.steps import LIVELY
+from tests.decoding.exact import DRAFTERS, LIVELY, REPEATS, Text, generate
 from tests.policy.builders import Pair, run
 from tests.policy.measuring import SHAPES
 from tests.support.drafting import ToyDrafter
@@ -40,8 +36,6 @@ from tests.support.toys import (
 )
 
 COUNT = 12
-PROMPT = (0, 1, 2, 0, 1, 2, 0, START)
-"""The n-gram has something to say behind it."""
 SETTINGS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "top-k": {"params": replace(AS_IS, temperature=0.7, top_k=2)},
@@ -61,7 +55,7 @@ def said(
     plan: Plan = UNDRAFTED,
     *,
     rule: AcceptanceRule | None = None,
-    prompt: Sequence[int] = PROMPT,
+    prompt: Sequence[int] = REPEATS,
     count: int = COUNT,
     **options: Any,
 ) -> Text:
@@ -83,12 +77,12 @@ def said(
 
 
 def test_plain_decoding_draws_each_token_at_its_position() -> None:
-    text = list(PROMPT)
+    text = list(REPEATS)
     random = SeededRandom(11)
     for _ in range(COUNT):
         text.append(random.draw(LIVELY.distribution(text), len(text)))
-    assert tuple(text[len(PROMPT) :]) == said(LIVELY, 11)
-    assert len(set(text[len(PROMPT) :])) == SIZE
+    assert tuple(text[len(REPEATS) :]) == said(LIVELY, 11)
+    assert len(set(text[len(REPEATS) :])) == SIZE
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -144,7 +138,7 @@ def test_text_is_plain_decodings_with_auto(
     """Whatever passes cost."""
     pair = Pair(draft, shape=shape, price=price, sampled=sampled)
     random = SeededRandom(seed)
-    text, _ = run(random, model, pair, SampleMatch(), prompt=PROMPT, count=COUNT)
+    text, _ = run(random, model, pair, SampleMatch(), prompt=REPEATS, count=COUNT)
     assert text == said(model, seed)
 
 
@@ -152,7 +146,7 @@ def test_auto_drafts_coupled_trees_and_they_are_right() -> None:
     accepted, trees = 0, list[TokenTree]()
     for seed in range(20):
         pair = Pair(LIVELY, shape="flat", price=0.01)
-        _, seen = run(SeededRandom(seed), LIVELY, pair, SampleMatch(), prompt=PROMPT, count=COUNT)
+        _, seen = run(SeededRandom(seed), LIVELY, pair, SampleMatch(), prompt=REPEATS, count=COUNT)
         trees += seen
         accepted += COUNT - len(seen)
     drafted = [tree for tree in trees if "model" in tree.sources]
@@ -167,5 +161,5 @@ def test_auto_drafts_coupled_trees_and_they_are_right() -> None:
 def test_answer_that_is_taken_up_again_goes_on_as_it_would_have(rule: str, cut: int) -> None:
     """Without drafts by every rule: nothing is used up, and a place has its noise."""
     whole, chosen = said(LIVELY, 5), acceptance_rule(rule, greedy=False)
-    rest = said(LIVELY, 5, rule=chosen, prompt=(*PROMPT, *whole[:cut]), count=COUNT - cut)
+    rest = said(LIVELY, 5, rule=chosen, prompt=(*REPEATS, *whole[:cut]), count=COUNT - cut)
     assert rest == whole[cut:]

@@ -1,7 +1,12 @@
-"""The lossless rules one by one, how many tokens they accept, and the choice between them."""
+"""The rules one by one: how many tokens they accept, the choice between them, the lossy ones."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,20 +17,27 @@ from localspec.decoding.acceptance import (
     GreedyMatch,
     SpeculativeSampling,
 )
+from localspec.decoding.distribution import Distribution
 from localspec.decoding.interfaces import Plan
+from localspec.decoding.lossy import CRITERIA, DELTA, LossyRule
 from localspec.decoding.rules import LOSSLESS, LOSSY, BestLossless, acceptance_rule
+from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Source
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import UsageError
-from tests.decoding.exact import EXACT, model_drafter, verify
+from tests.decoding.exact import EXACT, drafted, gap, model_drafter, texts, verify
 from tests.support.toys import (
+    GREEDY,
+    SIZE,
     START,
     EnumeratingSource,
+    Forbids,
     ToyModel,
     ToySource,
     chosen_chain,
     drawn_chain,
+    enumerate_outcomes,
     examples,
     expectation,
     models,
@@ -142,3 +154,127 @@ def test_unknown_rule_is_refused_with_the_names_of_all() -> None:
 def test_lossless_rule_takes_no_threshold(name: str) -> None:
     with pytest.raises(UsageError, match="has no threshold"):
         acceptance_rule(name, greedy=False, threshold=0.5)
+
+
+# The lossy rules: each accepts exactly what its definition says, and never hides what it is.
+
+
+def is_typical(probs: list[float], token: int, epsilon: float) -> tuple[float, float]:
+    entropy = sum(-p * math.log(p) for p in probs if p > 0)
+    return probs[token], min(epsilon, DELTA * math.exp(-entropy))
+
+
+def better(probs: list[float], token: int) -> list[float]:
+    return [p for p in probs if p > probs[token]]
+
+
+SLOW: dict[str, Callable[[list[float], int, float], tuple[float, float]]] = {
+    "typical": is_typical,
+    "top-k": lambda probs, token, k: (k, len(better(probs, token)) + 0.5),
+    "top-p": lambda probs, token, mass: (mass, sum(better(probs, token))),
+    "threshold": lambda probs, token, least: (probs[token], least),
+}
+"""A token that is possible stays if the first number is larger than the second."""
+
+
+@pytest.mark.parametrize("name", LOSSY)
+@examples(80)
+@given(
+    weights=st.lists(st.integers(0, 9), min_size=1, max_size=8).filter(any),
+    threshold=st.floats(0.01, 1.0),
+)
+def test_a_token_is_good_enough_by_the_definition(
+    name: str, weights: list[int], threshold: float
+) -> None:
+    p = Distribution.normalised(np.arange(len(weights), dtype=np.int32), np.array(weights, float))
+    value = round(1 + 4 * threshold) if name == "top-k" else threshold
+    for token, probability in enumerate(p.probs.tolist()):
+        large, small = SLOW[name](p.probs.tolist(), token, value)
+        if abs(large - small) > EXACT:
+            wanted = probability > 0.0 and large > small
+            assert CRITERIA[name][0](p, token, value) == wanted
+
+
+def test_first_good_candidate_of_each_level_stays_and_the_target_goes_on_from_there() -> None:
+    model = started([[0.1, 0.3, 0.6], [0.5, 0.4, 0.1], [0.2, 0.7, 0.1]])
+    # The same at two levels, the second below each of the first.
+    candidates = tree_of(*((token, parent) for parent in (ROOT, 0, 1, 2) for token in range(3)))
+
+    def run(random: EnumeratingSource) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+        rule, plan = LossyRule("threshold", 0.3), Plan("toy", depth=2)
+        verdict, tree = verify(random, model, candidates, plan, rule)
+        return tuple(tree.path_tokens(verdict.path[-1])), tuple(verdict.tested), verdict.token
+
+    found = enumerate_outcomes(run)
+    after = {token: weight for (_, _, token), weight in found.items()}
+    # After 0 token 0 is not good enough and 1 is; after 1 token 0 is. Nodes 6 … 8 hang from node 1.
+    assert {(path, tested) for path, tested, _ in found} == {((1, 0), (0, 1, 6))}
+    assert after == pytest.approx(dict(enumerate(model.probabilities([1, 0])[:SIZE])), abs=EXACT)
+
+
+for_rules = pytest.mark.parametrize(
+    ("name", "threshold"), [("typical", 0.3), ("top-k", 2), ("top-p", 0.6), ("threshold", 0.35)]
+)
+"""All of them take token 1 of (.5, .4, .1), and none takes token 2."""
+
+
+@for_rules
+def test_at_temperature_0_tokens_are_judged_at_temperature_1(name: str, threshold: float) -> None:
+    model, plan = started([0.5, 0.4, 0.1]), Plan("toy", depth=3)
+    rule, source = LossyRule(name, threshold), chosen_chain([1, 1, 2])
+    verdict, _ = verify(EnumeratingSource(), model, source, plan, rule, params=GREEDY)
+    assert verdict.path == [0, 1]
+    assert verdict.tested == [0, 1, 2]
+    assert verdict.token == 0, "what the target adds is greedy all the same"
+
+
+def test_at_temperature_0_bias_penalties_and_grammar_are_judged_too() -> None:
+    model, plan, rule = started([0.5, 0.4, 0.1]), Plan("toy", depth=2), LossyRule("threshold", 0.35)
+
+    def path(params: SamplingParams, constraint: Forbids | None = None) -> list[int]:
+        random, source = EnumeratingSource(), chosen_chain([1, 1])
+        verdict, _ = verify(random, model, source, plan, rule, params=params, constraint=constraint)
+        return verdict.path
+
+    assert path(GREEDY) == [0, 1]
+    assert path(replace(GREEDY, logit_bias={1: -2.0})) == []
+    assert path(replace(GREEDY, presence_penalty=2.0)) == [0], "the first 1 makes the second rarer"
+    assert path(GREEDY, Forbids({(0, 1)}, 0)) == []
+    assert path(GREEDY, Forbids({(1, 1)}, 0)) == [0]
+
+
+@for_rules
+def test_lossy_rule_changes_what_is_said(name: str, threshold: float) -> None:
+    """Which is why it has to be asked for; the lossless checks would not let it pass."""
+    model, draft = started([0.5, 0.4, 0.1]), started([0.2, 0.7, 0.1])
+    rule = LossyRule(name, threshold)
+    found = drafted(model, lambda: drawn_chain(draft), Plan(None, depth=2), rule)
+    assert gap(found, texts(model)) > 0.01
+
+
+@pytest.mark.parametrize("name", LOSSY)
+@examples(4)
+@given(model=models(), draft=models())
+def test_token_of_the_target_may_repeat_a_rejected_one(
+    name: str, model: ToyModel, draft: ToyModel
+) -> None:
+    """It is drawn from p, not from a residual; the draft model's cache has to bear that."""
+    found = drafted(model, lambda: model_drafter(draft), Plan(None, depth=2), LossyRule(name))
+    assert all(len(text) == 4 for text in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        *(("top-k", value, "whole number of 1 or more") for value in (0.0, -1.0, 0.5, 2.5)),
+        *(("top-k", value, "whole number of 1 or more") for value in (math.inf, math.nan)),
+        *(
+            (name, value, f"'{name}' lies in")
+            for name in ("typical", "top-p", "threshold")
+            for value in (0.0, -0.1, 1.001, math.inf, math.nan)
+        ),
+    ],
+)
+def test_bad_threshold_is_refused(name: str, value: float, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        acceptance_rule(name, greedy=True, threshold=value)

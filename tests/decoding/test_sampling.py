@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,15 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.decoding.occurrences import NONE, Occurrences
-from localspec.decoding.sampling import (
-    GROUPS,
-    Row,
-    Sampler,
-    SamplingParams,
-    confidence,
-    top_ids,
-)
+from localspec.decoding.occurrences import NONE, Occurrences, PenaltyWindow
+from localspec.decoding.sampling import GROUPS, Row, Sampler, SamplingParams, confidence, top_ids
 from localspec.errors import NativeError, UsageError
 from tests.support.toys import AS_IS, GREEDY, Forbids, examples
 
@@ -297,3 +291,42 @@ def test_defaults_are_those_of_llama_cpp() -> None:
     assert (params.temperature, params.top_k, params.top_p, params.min_p) == (0.8, 40, 0.95, 0.05)
     assert (params.repeat_penalty, params.penalty_last_n) == (1.0, 64)
     assert (params.frequency_penalty, params.presence_penalty) == (0.0, 0.0)
+
+
+# What penalties look at, against counting it anew for every look.
+
+
+SIZE = 7
+tokens = st.lists(st.integers(0, SIZE - 1), max_size=12)
+
+
+def counted(occurrences: Occurrences) -> dict[int, int]:
+    """Token to how often it occurred; checks what the attributes promise."""
+    ids, counts = occurrences.ids.tolist(), occurrences.counts.tolist()
+    assert ids == sorted(set(ids))
+    assert all(count > 0 for count in counts)
+    return dict(zip(ids, counts, strict=True))
+
+
+def slow(text: Sequence[int], path: Sequence[int], last: int) -> dict[int, int]:
+    """Cut off what lies too far back, and count the rest."""
+    whole = [*text, *path]
+    return dict(Counter(whole if last < 0 else whole[max(0, len(whole) - last) :]))
+
+
+@examples(200)
+@given(
+    prompt=tokens,
+    last=st.sampled_from([-1, 1, 2, 3, 5, 64]),
+    steps=st.lists(st.tuples(tokens, st.lists(tokens, max_size=3)), max_size=6),
+)
+def test_window_counts_what_lies_within_it_while_the_text_grows(
+    prompt: list[int], last: int, steps: list[tuple[list[int], list[list[int]]]]
+) -> None:
+    """Paths are imagined, any number of them behind the same text, longer than the window too."""
+    text = list(prompt)
+    window = PenaltyWindow(text, last, SIZE)
+    for new, paths in steps:
+        text += new
+        for path in [*paths, []]:
+            assert counted(window.behind(path)) == slow(text, path, last)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from localspec import Drafting, ModelOptions, SamplingParams, load
+from localspec import ModelOptions, load
 from localspec.distill import weights
 from localspec.distill.frequent import FrequentPart, MappedTrace, weight_of_tokens
 from localspec.distill.recording import likeliest
@@ -20,6 +20,7 @@ from localspec.errors import UsageError
 from localspec.gguf.reader import read_gguf
 from localspec.llama.model import Model
 from localspec.prompting.prompt import Tokens
+from tests.support.asking import WAYS, asked, tokens_of
 from tests.support.ggufs import tiny_llama
 from tests.support.greedy import Reference
 
@@ -37,7 +38,7 @@ def target(target_path: Path) -> Iterator[Model]:
         yield model
 
 
-def tokens_of(model: Model, text: str) -> list[int]:
+def written(model: Model, text: str) -> list[int]:
     return model.vocabulary.tokenize(text, special=True, add_bos=False)
 
 
@@ -45,7 +46,7 @@ def tokens_of(model: Model, text: str) -> list[int]:
 def part(target_path: Path, target: Model) -> FrequentPart:
     """Of what one text needs, and of what there is room for besides, the lowest ids first."""
     weight = np.zeros(target.vocabulary.size)
-    weight[tokens_of(target, SEEN)] = 1.0
+    weight[written(target, SEEN)] = 1.0
     return FrequentPart(read_gguf(target_path), weight, SIZE)
 
 
@@ -72,13 +73,13 @@ def test_a_text_of_kept_tokens_is_written_with_them(
     target: Model, draft: Model, part: FrequentPart
 ) -> None:
     assert len(part) == draft.vocabulary.size == SIZE
-    theirs = tokens_of(target, SEEN)
-    assert tokens_of(draft, SEEN) == part.own[theirs].tolist()
+    theirs = written(target, SEEN)
+    assert written(draft, SEEN) == part.own[theirs].tolist()
     assert (part.own[theirs] >= 0).all()
 
 
 def test_others_are_spelled(target: Model, draft: Model, part: FrequentPart) -> None:
-    theirs = tokens_of(target, OTHER)
+    theirs = written(target, OTHER)
     assert (part.own[theirs] < 0).any()
     pieces = [part.spelled(token) for token in theirs]
     said = b"".join(draft.vocabulary.piece(own) for each in pieces for own in each)
@@ -99,13 +100,10 @@ def test_marks_are_kept(target: Model, draft: Model, part: FrequentPart) -> None
 def test_it_drafts_and_changes_nothing(
     kernels: None, target_path: Path, draft_path: Path, plain_answers: Reference
 ) -> None:
-    options, greedy = ModelOptions(context=512, threads=1), SamplingParams(temperature=0)
-    drafting, reference = Drafting(drafter="model", depth=3), plain_answers.first(1)
+    options, reference = ModelOptions(context=512, threads=1), plain_answers.first(1)
     with load(target_path, draft=draft_path, options=options) as engine:
-        stream = engine.stream(
-            Tokens(reference.prompts[0]), max_tokens=40, sampling=greedy, drafting=drafting
-        )
-        got = [token for chunk in stream for token in chunk.token_ids]
+        stream = asked(engine, Tokens(reference.prompts[0]), WAYS["model"], 40)
+        got = tokens_of(stream)
     assert stream.stats.tested > 20
     assert got == reference.tokens[0][:40]
 
@@ -113,7 +111,7 @@ def test_it_drafts_and_changes_nothing(
 def test_answers_in_these_tokens(target: Model, part: FrequentPart) -> None:
     record = an_answer(target)
     own = part.mapped(record)
-    assert part.kept[own.prompt].tolist() == tokens_of(target, SEEN)
+    assert part.kept[own.prompt].tolist() == written(target, SEEN)
     places, pieces = [], [part.spelled(token) for token in record.answer.tolist()]
     assert own.answer.tolist() == [token for each in pieces for token in each]
     for each in pieces:
@@ -133,10 +131,10 @@ def test_answers_in_these_tokens(target: Model, part: FrequentPart) -> None:
 
 def an_answer(target: Model) -> TraceRecord:
     """To a prompt of kept tokens, and with others in it."""
-    said = np.array(tokens_of(target, OTHER), np.int64)
+    said = np.array(written(target, OTHER), np.int64)
     logits = np.random.Generator(np.random.PCG64(1)).normal(size=(len(said), 8192)) * 3
     logits[np.arange(len(said)), said] += 14
-    prompt = np.array(tokens_of(target, SEEN), np.int64)
+    prompt = np.array(written(target, SEEN), np.int64)
     rows = likeliest(np.asarray(logits, np.float32), 32)
     return TraceRecord(b"k" * 16, prompt, said, *rows, held_back=True, chat=True)
 

@@ -120,11 +120,8 @@ def test_pieces_have_the_gradient_of_the_whole(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("vocabulary", [None, 400])
-def test_a_draft_learns_and_nothing_is_done_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vocabulary: int | None
-) -> None:
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    target = kills.prepared(tmp_path)
+def test_a_draft_learns_and_nothing_is_done_twice(home: Path, vocabulary: int | None) -> None:
+    target = kills.prepared(home)
     request = DistillRequest(
         target=target, shape="32x1x64", epochs=8, batch=128, rate=1e-2, device="cpu"
     )
@@ -152,12 +149,11 @@ def test_a_draft_learns_and_nothing_is_done_twice(
 
 
 def test_rounds_are_on_texts_of_the_draft_that_the_target_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half of the steps of the last epochs, and no more of what the draft itself said counts."""
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     monkeypatch.setattr(rounds, "CONTINUED", 6)
-    target = kills.prepared(tmp_path)
+    target = kills.prepared(home)
     seen: list[tuple[bool, float]] = []
     do = training.Training._do
 
@@ -217,11 +213,8 @@ def test_devices_that_are_not_there() -> None:
 
 @pytest.mark.parametrize("vocabulary", [None, 1000])
 @pytest.mark.parametrize("kind", ["eagle3", "medusa"])
-def test_heads_learn(
-    kind: str, vocabulary: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    target = kills.prepared(tmp_path)
+def test_heads_learn(kind: str, vocabulary: int | None, home: Path) -> None:
+    target = kills.prepared(home)
     request = DistillRequest(
         target=target,
         kind=kind,

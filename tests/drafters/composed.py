@@ -8,11 +8,12 @@ from localspec.decoding.acceptance import GreedyMatch
 from localspec.decoding.interfaces import Step
 from localspec.decoding.loop import drive, speculate
 from localspec.decoding.rules import BestLossless
+from localspec.decoding.sampling import SamplingParams
 from localspec.drafters.composition import compose
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import Parts
 from localspec.policy.profile import PairProfile
-from tests.decoding.exact import Text, generate, texts
+from tests.decoding.exact import MODEL, Text, generate, texts
 from tests.decoding.exact import gap as gap_between
 from tests.policy.measuring import SHAPES, Clockless, profile_of
 from tests.support.toys import (
@@ -24,11 +25,9 @@ from tests.support.toys import (
     ToyTarget,
     enumerate_outcomes,
     session_of,
-    started,
 )
 
 TEXT = (0, 1, START)
-MODEL = started([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
 
 
 def flat(parts: Parts) -> PairProfile:
@@ -36,23 +35,27 @@ def flat(parts: Parts) -> PairProfile:
     return profile_of(SHAPES["flat"], None)
 
 
-def greedy_steps(
+def steps_of(
     drafting: Drafting,
     parts: Parts,
     profile: PairProfile,
     model: ToyModel,
     prompt: Sequence[int],
     count: int,
+    params: SamplingParams = GREEDY,
 ) -> list[Step]:
-    """The steps of a greedy answer."""
+    """The steps of an answer."""
+    rule = GreedyMatch() if params.greedy else BestLossless()
     target = ToyTarget(model, capacity=1000)
     planner, drafter = compose(
-        drafting, parts, profile, target.limits, greedy=True, trees=True, cannot=None
+        drafting, parts, profile, target.limits, greedy=params.greedy, trees=True, cannot=None
     )
-    session = session_of(prompt, size=model.size, params=GREEDY, count=count)
+    session = session_of(prompt, size=model.size, params=params, count=count)
     drafter.begin(session.context)
-    requests = speculate(session, drafter, Clockless(planner, profile), GreedyMatch())
-    return list(drive(session, requests, target))
+    requests = speculate(session, drafter, Clockless(planner, profile), rule)
+    steps = list(drive(session, requests, target))
+    assert len(session.context) == len(prompt) + count
+    return steps
 
 
 def counting(
@@ -61,7 +64,7 @@ def counting(
     """The steps of the greedy text 0 1 2 3 …, in which nothing repeats."""
     says = Follows({token: (token + 1, 0.9) for token in range(219)}, 220)
     profile = profile_of(SHAPES[shape], None)
-    steps = greedy_steps(drafting, parts, profile, says, [0], 200)
+    steps = steps_of(drafting, parts, profile, says, [0], 200)
     assert [token for step in steps for token in step.tokens] == list(range(1, 201))
     return steps, profile
 

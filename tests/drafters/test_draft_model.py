@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from localspec.decoding.acceptance import (
     AcceptanceRule,
+    BlockVerification,
     GreedyMatch,
     SpeculativeSampling,
 )
@@ -19,13 +20,15 @@ from localspec.decoding.interfaces import Plan
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.sampling import Sampler, SamplingParams
 from localspec.decoding.session import Session
+from localspec.decoding.sources import Source
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.named import Staged
-from tests.decoding.steps import CYCLE, LIVELY, OTHER, run
-from tests.support.drafting import as_source, proposed
+from tests.decoding.exact import CYCLE, LIVELY, OTHER, run
+from tests.support.drafting import as_source, cascade_of, proposed
 from tests.support.toys import (
     AS_IS,
     GREEDY,
+    SIZE,
     START,
     EnumeratingSource,
     ToyCache,
@@ -35,6 +38,7 @@ from tests.support.toys import (
     enumerate_outcomes,
     examples,
     leaves,
+    models,
     session_of,
     started,
 )
@@ -43,18 +47,19 @@ PROMPT = [0, 1, 2, 0, START]
 
 
 def source_of(cache: ToyCache, *, greedy: bool = False) -> DraftModel:
-    return as_source(DraftModel(cache, START + 1), greedy=greedy)
+    return as_source(DraftModel(cache, cache.model.size), greedy=greedy)
 
 
 def generate(
     session: Session,
     target: ToyModel,
-    source: DraftModel,
+    source: Source,
     plan: Plan,
-    rule: AcceptanceRule,
+    rule: AcceptanceRule | None = None,
+    cache: ToyCache | None = None,
 ) -> None:
     source.begin(session.context)
-    run(session, ToyTarget(target), source, plan, rule)
+    run(session, ToyTarget(target), source, plan, rule, cache)
 
 
 # What is decoded.
@@ -64,7 +69,7 @@ def test_with_full_acceptance_every_token_is_decoded_exactly_once() -> None:
     cache = ToyCache(CYCLE)
     session = session_of([0, 1, 2], params=GREEDY, size=3, count=13)
     source = DraftModel(cache, 3)
-    generate(session, CYCLE, source, Plan("model", depth=3), GreedyMatch())
+    generate(session, CYCLE, source, Plan("model", depth=3))
     text = session.context
     # The last draft token and the target's own behind it were never read.
     assert cache.decoded == [tuple(text[: i + 1]) for i in range(len(text) - 2)]
@@ -116,7 +121,7 @@ def test_new_prompt_keeps_what_it_shares_with_the_old_text() -> None:
 def test_cache_that_loses_more_than_it_was_told_is_filled_again(recurrent: bool) -> None:
     cache = ToyCache(OTHER, recurrent=recurrent)
     session = session_of(PROMPT, params=GREEDY)
-    generate(session, LIVELY, source_of(cache), Plan("model", depth=3), GreedyMatch())
+    generate(session, LIVELY, source_of(cache), Plan("model", depth=3))
     assert cache.tokens == session.context[: len(cache.tokens)]
     context = session.context
     tree = proposed(source_of(cache), session_of(context, params=GREEDY), Plan("model", depth=1))
@@ -261,3 +266,72 @@ def test_nothing_that_is_kept_is_decoded_again(rounds: list[tuple[list[int], lis
         context += came
         model.sync(context)
         assert cache.tokens == context[: min(held, len(context) - 1)]
+
+
+# The cascade: what it drafts is distributed as if the draft model had drawn every token itself.
+
+
+contexts = st.lists(st.integers(0, SIZE - 1), min_size=3, max_size=9)
+
+
+def cascade(cache: ToyCache, *, greedy: bool = False) -> Staged:
+    return cascade_of(DraftModel(cache, cache.model.size), greedy=greedy)
+
+
+@pytest.mark.parametrize("recurrent", [False, True], ids=["attention", "recurrent"])
+@examples(15)
+@given(model=models(), context=contexts)
+def test_draft_is_distributed_as_the_draft_models_own(
+    recurrent: bool, model: ToyModel, context: list[int]
+) -> None:
+    plan = Plan("cascade", depth=3)
+
+    def by_itself(random: EnumeratingSource) -> tuple[int, ...]:
+        return tuple(
+            proposed(source_of(ToyCache(model)), session_of(context, random=random), plan).tokens
+        )
+
+    def cascaded(random: EnumeratingSource) -> tuple[int, ...]:
+        cache = ToyCache(model, recurrent=recurrent)
+        session = session_of(context, random=random)
+        tree = proposed(cascade(cache), session, plan)
+        for node, q in enumerate(tree.proposals):
+            assert q is not None
+            wanted = model.distribution([*context, *tree.tokens[:node]])
+            assert q.ids.tolist() == wanted.ids.tolist()
+            assert q.probs == pytest.approx(wanted.probs)
+        held = cache.tokens
+        assert held == [*context, *tree.tokens][: len(held)], "guesses that failed are dropped"
+        assert tree.is_chain()
+        return tuple(tree.tokens)
+
+    assert enumerate_outcomes(cascaded) == pytest.approx(enumerate_outcomes(by_itself), abs=1e-9)
+
+
+@pytest.mark.parametrize(("depth", "passes"), [(1, 1), (2, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
+def test_right_guesses_save_passes_of_the_draft_model(depth: int, passes: int) -> None:
+    """Three guesses and the row behind them give four tokens a pass."""
+    cache = ToyCache(CYCLE)
+    session = session_of([0, 1, 2, 0], size=3)
+    tree = proposed(cascade(cache), session, Plan("cascade", depth=depth))
+    assert tree.tokens == [1, 2, 0, 1, 2, 0, 1, 2, 0][:depth]
+    assert cache.native_seconds == passes
+
+
+@pytest.mark.parametrize("recurrent", [False, True], ids=["attention", "recurrent"])
+def test_cache_stays_a_beginning_of_the_text(recurrent: bool) -> None:
+    target = started([[2, 5, 3], [4, 1, 5], [1, 5, 4]])
+    plan = Plan("cascade", depth=4, min_confidence=0.2, min_likelihood=0.1)
+    for seed in range(15):
+        cache = ToyCache(LIVELY, recurrent=recurrent)
+        session = session_of([0, 1, 2, 0, 1, START], random=SeededRandom(seed))
+        generate(session, target, cascade(cache), plan, BlockVerification(), cache)
+
+
+@pytest.mark.parametrize("capacity", [3, 6, 8, 9, 12])
+def test_capacity_of_the_draft_model_bounds_guesses_too(capacity: int) -> None:
+    """`ToyCache` takes no token beyond it."""
+    source = cascade(ToyCache(CYCLE, capacity=capacity))
+    session = session_of([0, 1, 2, 0], size=3, params=GREEDY, count=20)
+    generate(session, CYCLE, source, Plan("cascade", depth=5))
+    assert len(session.context) == 24

@@ -15,16 +15,9 @@ from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.sources import Source
 from localspec.drafters.draft_model import SINKS, DraftModel
 from localspec.drafters.named import Staged
-from tests.decoding.steps import run
+from tests.decoding.exact import run
 from tests.support.drafting import cascade_of
-from tests.support.toys import (
-    AS_IS,
-    GREEDY,
-    ToyCache,
-    ToyModel,
-    ToyTarget,
-    session_of,
-)
+from tests.support.toys import AS_IS, GREEDY, ToyCache, ToyModel, ToyTarget, session_of
 
 WORDS = 50
 WINDOW = 12

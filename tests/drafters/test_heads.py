@@ -8,24 +8,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 from localspec.decoding.interfaces import Step
+from localspec.decoding.sampling import Row
 from localspec.drafters.composition import sources
-from localspec.drafters.medusa import MedusaWeights
+from localspec.drafters.medusa import MedusaCache, MedusaWeights
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import Parts
-from localspec.drafters.trained_head import EagleHead
+from localspec.drafters.trained_head import EagleHead, TrainedHead
 from localspec.policy.profile import PairProfile
-from tests.decoding.exact import EXACT
-from tests.drafters.composed import MODEL, TEXT, gap_and_drafts, greedy_steps
+from tests.decoding.exact import DRAFT, EXACT, MODEL
+from tests.drafters.composed import TEXT, gap_and_drafts, steps_of
 from tests.policy.measuring import SHAPES, curve, profile_of
 from tests.support.toy_heads import ToyStates, toy_head
-from tests.support.toys import (
-    ToyModel,
-    started,
-)
+from tests.support.toys import ToyModel, started
 
-DRAFT = started([[0.1, 0.2, 0.7], [0.7, 0.1, 0.2], [0.2, 0.7, 0.1]])
 LIKE = started([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.3, 0.1, 0.6]])
 SOURCES = ["eagle", "medusa", "dflash"]
 WAYS: dict[str, dict[str, Any]] = {
@@ -63,23 +61,22 @@ def test_sampled_text_is_the_targets(name: str, way: str, draft: ToyModel) -> No
     assert drafted > 10
 
 
-def steps_of(
-    parts: Parts,
+def answer(
+    head: TrainedHead,
     drafting: Drafting,
-    prompt: Sequence[int],
-    *,
+    prompt: Sequence[int] = TEXT,
     count: int = 30,
-    price: float = 0.05,
-    model: ToyModel = MODEL,
+    **cost: Any,
 ) -> list[Step]:
-    return greedy_steps(drafting, parts, priced(parts, price), model, prompt, count)
+    parts = Parts(head=head)
+    return steps_of(drafting, parts, priced(parts, **cost), MODEL, prompt, count)
 
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_auto_uses_it_where_it_pays_and_drops_it_where_it_does_not(name: str) -> None:
-    steps = steps_of(Parts(head=toy_head(name, MODEL)), Drafting(), TEXT, count=40)
+    steps = answer(toy_head(name, MODEL), Drafting(), count=40)
     assert sum(step.sources.count(name) for step in steps) > 10
-    dear = steps_of(Parts(head=toy_head(name, MODEL)), Drafting(), TEXT, count=40, price=5.0)
+    dear = answer(toy_head(name, MODEL), Drafting(), count=40, price=5.0)
     assert sum(step.sources.count(name) for step in dear) == 0
 
 
@@ -89,13 +86,13 @@ def test_accepted_tokens_are_read_again_with_the_targets_states() -> None:
     assert isinstance(head, EagleHead)
     cache = head.cache
     assert isinstance(cache, ToyStates)
-    steps = steps_of(Parts(head=head), Drafting(drafter="eagle", depth=3, width=2), TEXT)
+    steps = answer(head, Drafting(drafter="eagle", depth=3, width=2))
     assert sum(step.accepted for step in steps) > 15
     committed = len(TEXT) + 30
     assert cache.fed == committed - 1, "the last token has no state yet"
     # The next answer begins like this one.
     text = [*TEXT, *(token for step in steps for token in step.tokens)]
-    more = steps_of(Parts(head=head), Drafting(drafter="eagle", depth=3), text, count=10)
+    more = answer(head, Drafting(drafter="eagle", depth=3), text, count=10)
     assert sum(step.accepted for step in more) > 4
 
 
@@ -112,3 +109,29 @@ def test_a_medusa_head_is_what_the_paper_says() -> None:
         z = weight @ x + bias
         x = x + z / (1 + np.exp(-z))
     assert np.allclose(weights.logits(0, h), o @ x, atol=1e-4)
+
+
+def blas_threads() -> list[int]:
+    return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+
+def test_one_thread_computes_medusa_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others would go on spinning beside the target's next pass."""
+    width, tokens = 8, 12
+    block, output = np.eye(width, dtype=np.float32), np.ones((tokens, width), np.float32)
+    weights = MedusaWeights(Path("x"), "x", 0, [[(block, None)]], [output], None)
+    before, during = blas_threads(), []
+    if before in ([], [1]):
+        pytest.skip("numpy's matrix products know one thread here")
+    logits = MedusaWeights.logits
+
+    def watched(self: MedusaWeights, head: int, state: Row) -> Row:
+        during.append(blas_threads())
+        return logits(self, head, state)
+
+    monkeypatch.setattr(MedusaWeights, "logits", watched)
+    heads = MedusaCache(weights, tokens, 64)
+    heads.know(3, np.ones(width, np.float32))
+    assert heads.row(0) == pytest.approx(width * (1.0 + 1.0 / (1.0 + np.exp(-1.0))))
+    assert during == [[1] * len(before)]
+    assert blas_threads() == before, "others compute as they did"

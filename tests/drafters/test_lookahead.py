@@ -7,18 +7,16 @@ from itertools import pairwise
 
 import pytest
 
-from localspec import Drafting, Engine, SamplingParams
+from localspec import Drafting, Engine
 from localspec.drafters.composition import compose
 from localspec.drafters.registry import Parts
 from localspec.errors import UsageError
 from localspec.policy.profile import PairProfile
-from tests.decoding.exact import EXACT
-from tests.drafters.composed import MODEL, gap_and_drafts, greedy_steps
+from tests.decoding.exact import EXACT, MODEL
+from tests.drafters.composed import gap_and_drafts, steps_of
 from tests.policy.measuring import profile_of
-from tests.support.toys import (
-    Follows,
-    ToyTarget,
-)
+from tests.support.asking import WAYS, asked
+from tests.support.toys import Follows, ToyTarget
 
 CYCLE = 40
 AROUND = Follows({token: ((token * 21 + 3) % CYCLE, 0.97) for token in range(CYCLE)}, CYCLE)
@@ -33,7 +31,7 @@ def free(parts: Parts) -> PairProfile:
 
 def test_by_name_it_is_right_before_anything_repeats() -> None:
     drafting, prompt = Drafting(drafter="lookahead"), range(0, CYCLE, 4)
-    steps = greedy_steps(drafting, Parts(), free(Parts()), AROUND, prompt, CYCLE - 1)
+    steps = steps_of(drafting, Parts(), free(Parts()), AROUND, prompt, CYCLE - 1)
     said = [prompt[-1], *(token for step in steps for token in step.tokens)]
     assert all(b == (a * 21 + 3) % CYCLE for a, b in pairwise(said))
     assert sum(step.sources.count("lookahead") for step in steps) > 10
@@ -51,29 +49,16 @@ def test_sampled_text_is_the_targets(width: int, source: str) -> None:
 
 
 def test_a_target_without_branches_refuses_it() -> None:
-    target = ToyTarget(MODEL)
+    target, drafting = ToyTarget(MODEL), Drafting(drafter="lookahead")
     for trees in (True, False):
         limits = replace(target.limits, max_leaves=1) if trees else target.limits
         with pytest.raises(UsageError, match=r"several continuations per pass.*Choose another"):
-            compose(
-                Drafting(drafter="lookahead"),
-                Parts(),
-                profile_of(FREE, None),
-                limits,
-                greedy=True,
-                trees=trees,
-                cannot=None,
-            )
+            compose(drafting, Parts(), free(Parts()), limits, greedy=True, trees=trees, cannot=None)
 
 
 def test_an_engine_counts_it(engine: Engine) -> None:
     """That it says the same stands in tests/engine/test_greedy_equality.py."""
-    found = engine.generate(
-        "Once upon a time",
-        max_tokens=200,
-        sampling=SamplingParams(temperature=0),
-        drafting=Drafting(drafter="lookahead", width=4),
-    )
+    found = asked(engine, "Once upon a time", WAYS["lookahead"], 200).completion()
     counted = found.stats.by_drafter["lookahead"]
     assert 0 < counted.accepted <= counted.tested <= counted.drafted
     assert found.stats.target_passes < 195

@@ -14,84 +14,57 @@ from localspec.decoding.sampling import Rows
 from localspec.drafters.byte_vocabulary import ByteVocabulary, control
 from localspec.drafters.mapped_cache import MappedCache
 from localspec.drafters.vocabulary_map import VocabularyMap
-from tests.support.toys import examples
+from tests.support.toys import ToyCache, ToyModel, examples
 
 LETTERS = [b"h", b"o", b"u", b"s", b"e", b" ", control(b"begin")]
 WORDS = [b"house", b"houses", b" ", b"he", b"so", b"x", control(b"bos")]
 
 
-class Reader:
-    """A cache whose rows expect one text to go on as it is written, each token with 0.9.
+class Writing(ToyModel):
+    """Expects one text to go on as it is written, each token with 0.9."""
 
-    Attributes:
-        reads: tokens of each pass.
-        fails: whether the next pass is interrupted, half done.
-    """
+    def __init__(self, vocabulary: ByteVocabulary, text: bytes) -> None:
+        self.vocabulary, self.text, self.size = vocabulary, text, len(vocabulary.spelled)
 
-    def __init__(
-        self,
-        vocabulary: ByteVocabulary,
-        text: bytes,
-        *,
-        capacity: int = 64,
-        recurrent: bool = False,
-    ) -> None:
-        self.capacity = capacity
-        self.max_draft = 64
-        self.tokens: list[int] = []
-        self.native_seconds = 0.0
-        self.reads: list[list[int]] = []
-        self.fails = False
-        self._vocabulary = vocabulary
-        self._text = text
-        self.recurrent = recurrent
-
-    def spelled(self) -> bytes:
-        found = b"".join(self._vocabulary.spelled[token] for token in self.tokens)
+    def spelled(self, tokens: Sequence[int]) -> bytes:
+        found = b"".join(self.vocabulary.spelled[token] for token in tokens)
         return found.removeprefix(control(b"begin"))
 
+    def logits(self, contexts: Sequence[Sequence[int]]) -> Rows:
+        rows = np.full((len(contexts), self.size), np.log(0.1 / (self.size - 1)), np.float32)
+        for row, read in zip(rows, map(self.spelled, contexts), strict=True):
+            if self.text.startswith(read) and len(read) < len(self.text):
+                row[self.vocabulary.encode(self.text[len(read) :])[0][0]] = np.log(0.9)
+        return rows
+
+
+class Reader(ToyCache):
+    """Notes the tokens of each pass; `fails`: whether the next one is interrupted, half done."""
+
+    model: Writing
+    fails = False
+
+    def __init__(self, model: Writing, *, recurrent: bool) -> None:
+        super().__init__(model, recurrent=recurrent)
+        self.reads: list[list[int]] = []
+
+    def spelled(self) -> bytes:
+        return self.model.spelled(self.tokens)
+
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
-        assert tokens, "a pass needs a token"
-        assert 0 <= outputs <= len(tokens)
-        assert len(self.tokens) + len(tokens) <= self.capacity
         self.reads.append(list(tokens))
-        self.native_seconds += 1.0
-        rows = []
-        for token in tokens[: 1 if self.fails else None]:
-            self.tokens.append(token)
-            rows.append(self._row())
         if self.fails:
             self.fails = False
+            super().extend(tokens[:1])
             raise KeyboardInterrupt
-        return np.array(rows[len(rows) - outputs :], np.float32).reshape(outputs, len(self._row()))
-
-    def truncate(self, length: int) -> None:
-        if length < len(self.tokens):
-            del self.tokens[0 if self.recurrent else length :]
-
-    def checkpoint(self) -> None:
-        pass
-
-    def clear(self) -> None:
-        self.tokens.clear()
-
-    def filler(self, count: int) -> list[int]:
-        return [0] * count
-
-    def _row(self) -> list[float]:
-        size = len(self._vocabulary.spelled)
-        row = [float(np.log(0.1 / (size - 1)))] * size
-        at = len(self.spelled())
-        if self._text.startswith(self.spelled()) and at < len(self._text):
-            row[self._vocabulary.encode(self._text[at:])[0][0]] = float(np.log(0.9))
-        return row
+        return super().extend(tokens, outputs)
 
 
 def made(
     target: Sequence[bytes], draft: Sequence[bytes], text: bytes, *, bos: int = -1, **options: bool
 ) -> tuple[MappedCache, Reader]:
     vocabulary = ByteVocabulary(draft)
-    inner = Reader(vocabulary, text, recurrent=options.get("recurrent", False))
+    inner = Reader(Writing(vocabulary, text), recurrent=options.get("recurrent", False))
     found = VocabularyMap(ByteVocabulary(target), vocabulary, bos=bos, dropped=6)
     cache = MappedCache(inner, found, recurrent=options.get("recurrent", False))
     cache.by_text = options.get("by_text", False)

@@ -18,7 +18,7 @@ from localspec.drafters.draft_model import DraftModel, RowsAhead
 from localspec.drafters.parallel import ParallelReader
 from localspec.errors import Cancelled
 from localspec.policy.reasons import LEADING
-from tests.decoding.exact import EXACT, gap, texts
+from tests.decoding.exact import EXACT, MODEL, REPEATS, gap, texts
 from tests.policy.builders import Pair, distribution_of
 from tests.policy.test_policy_lossless import by_hand, generated, random_prompt, some_models
 from tests.support.toys import (
@@ -30,11 +30,8 @@ from tests.support.toys import (
     examples,
     models,
     session_of,
-    started,
 )
 
-MODEL = started([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
-PROMPT = (0, 1, 2, 0, 1, 2, 0, START)
 MODELS = 15
 
 
@@ -96,8 +93,8 @@ def test_sampled_text_is_the_targets(
 ) -> None:
     made: list[ParallelReader] = []
     pair = Pair(draft, shape=shape, sampled=sampled, ahead=making(kind, made))
-    found = distribution_of(MODEL, pair, rule, prompt=PROMPT, count=4)
-    assert gap(found, texts(MODEL, PROMPT, 4)) < EXACT
+    found = distribution_of(MODEL, pair, rule, prompt=REPEATS, count=4)
+    assert gap(found, texts(MODEL, REPEATS, 4)) < EXACT
     made.pop().close()
 
 

@@ -7,30 +7,20 @@ from collections.abc import Sequence
 
 import pytest
 
-from localspec.decoding.acceptance import GreedyMatch
 from localspec.decoding.interfaces import Step
-from localspec.decoding.loop import drive, speculate
-from localspec.decoding.random_source import SeededRandom
-from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.stats import GenerationStats
-from localspec.drafters.composition import compose, sources
+from localspec.drafters.composition import sources
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import REGISTRY, Parts
 from localspec.errors import UsageError
 from localspec.policy.profile import PairProfile
-from tests.decoding.steps import CYCLE, LIVELY
+from tests.decoding.exact import CYCLE, LIVELY
+from tests.drafters.composed import steps_of
 from tests.support.learned import learned
 from tests.support.toy_heads import toy_head
-from tests.support.toys import (
-    AS_IS,
-    GREEDY,
-    ToyCache,
-    ToyModel,
-    ToyTarget,
-    session_of,
-)
+from tests.support.toys import AS_IS, GREEDY, ToyCache, ToyModel
 
 PROMPT = [0, 1, 2, 0, 1]
 DRAWS = {"model", "cascade", "eagle", "medusa", "mtp", "dflash", "dspark"}
@@ -52,30 +42,9 @@ def parts_for(name: str, model: ToyModel = CYCLE) -> Parts:
 
 
 def answer(
-    drafting: Drafting,
-    parts: Parts,
-    *,
-    model: ToyModel = CYCLE,
-    prompt: Sequence[int] = PROMPT,
-    params: SamplingParams = GREEDY,
+    drafting: Drafting, parts: Parts, model: ToyModel = CYCLE, params: SamplingParams = GREEDY
 ) -> list[Step]:
-    """The steps of an answer, composed as the engine composes it."""
-    session = session_of(prompt, size=model.size, params=params, random=SeededRandom(1), count=30)
-    rule = GreedyMatch() if params.greedy else BestLossless()
-    target = ToyTarget(model)
-    planner, drafter = compose(
-        drafting,
-        parts,
-        PairProfile(),
-        target.limits,
-        greedy=params.greedy,
-        trees=rule.trees,
-        cannot=None,
-    )
-    drafter.begin(prompt)
-    steps = list(drive(session, speculate(session, drafter, planner, rule), target))
-    assert len(session.context) == len(prompt) + 30
-    return steps
+    return steps_of(drafting, parts, PairProfile(), model, PROMPT, 30, params)
 
 
 def counted(steps: Sequence[Step]) -> GenerationStats:
@@ -109,12 +78,8 @@ def test_source_by_name_drafts_as_far_as_it_is_registered(name: str) -> None:
 @pytest.mark.parametrize("sampled", [True, False], ids=["drawn", "greedy"])
 def test_source_works_where_the_text_is_sampled(name: str, sampled: bool) -> None:
     """With `--greedy-drafts` what the draft model says is chosen, and has no q."""
-    steps = answer(
-        Drafting(drafter=name, depth=4, sampled=sampled),
-        parts_for(name, LIVELY),
-        model=LIVELY,
-        params=AS_IS,
-    )
+    drafting = Drafting(drafter=name, depth=4, sampled=sampled)
+    steps = answer(drafting, parts_for(name, LIVELY), LIVELY, AS_IS)
     assert counted(steps).accepted > 0
     for step in steps:
         for source, q in zip(step.tree.sources, step.tree.proposals, strict=True):

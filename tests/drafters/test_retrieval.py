@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from localspec import Drafting, Engine, SamplingParams
+from localspec import Drafting, Engine
 from localspec.decoding.interfaces import Plan
 from localspec.decoding.sources import LookupSource
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.drafters.composition import compose, sources
+from localspec.drafters.composition import sources
 from localspec.drafters.named import NamedDrafter
 from localspec.drafters.registry import Parts
 from localspec.drafters.retrieval import RetrievalSource
@@ -19,21 +19,15 @@ from localspec.policy.profile import PairProfile
 from localspec.retrieval.datastore import Datastore
 from localspec.retrieval.learning import LearnedVocabulary, forget, learn
 from localspec.retrieval.manifest import root
-from tests.decoding.exact import EXACT
-from tests.drafters.composed import MODEL, gap_and_drafts
+from tests.decoding.exact import EXACT, MODEL
+from tests.drafters.composed import TEXT, gap_and_drafts, steps_of
+from tests.support.asking import PLAIN, asked
 from tests.support.greedy import CLEAR
 from tests.support.learned import learned
 from tests.support.sessions import make_drafts_cheap
-from tests.support.toys import (
-    GREEDY,
-    ToyTarget,
-    session_of,
-)
+from tests.support.toys import GREEDY, session_of
 
-
-@pytest.fixture(autouse=True)
-def _home(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def proposed(datastore: Datastore, text: list[int], *, depth: int, width: int = 1) -> TokenTree:
@@ -72,15 +66,7 @@ def test_without_anything_learned_it_takes_no_part_and_says_what_to_do() -> None
     for parts in (Parts(), Parts(datastore=Datastore(lambda: "nothing", 10))):
         assert {source.name for source in sources(parts)[0]} == {"ngram", "grammar"}
         with pytest.raises(UsageError, match=r"'retrieval' has nothing .* 'localspec learn PATH"):
-            compose(
-                Drafting(drafter="retrieval"),
-                parts,
-                PairProfile(),
-                ToyTarget(MODEL).limits,
-                greedy=True,
-                trees=True,
-                cannot=None,
-            )
+            steps_of(Drafting(drafter="retrieval"), parts, PairProfile(), MODEL, TEXT, 1)
     source: LookupSource = RetrievalSource(learned([1, 2]))
     assert isinstance(source, LookupSource)
 
@@ -98,8 +84,7 @@ def test_sampled_text_is_the_targets(width: int | None) -> None:
 @pytest.fixture
 def taught(engine: Engine) -> Iterator[Engine]:
     """The engine, with its own greedy answer learned."""
-    greedy, plain = SamplingParams(temperature=0), Drafting(drafter="none")
-    answer = engine.generate(CLEAR, max_tokens=40, sampling=greedy, drafting=plain)
+    answer = asked(engine, CLEAR, PLAIN).completion()
     vocabulary = engine.model.vocabulary
     facts = LearnedVocabulary(vocabulary.fingerprint(), vocabulary.size, "tale")
     text = vocabulary.tokenize(f"{CLEAR}{answer.text}", special=False, add_bos=False)
@@ -111,12 +96,9 @@ def taught(engine: Engine) -> Iterator[Engine]:
 
 @pytest.mark.parametrize("drafting", [Drafting(), Drafting(drafter="retrieval", width=2)])
 def test_an_engine_says_the_same_with_it_and_counts_it(taught: Engine, drafting: Drafting) -> None:
-    greedy = SamplingParams(temperature=0)
-    plain = taught.generate(
-        CLEAR, max_tokens=40, sampling=greedy, drafting=Drafting(drafter="none")
-    )
+    plain = asked(taught, CLEAR, PLAIN).completion()
     make_drafts_cheap(taught, draft=0.02)
-    found = taught.generate(CLEAR, max_tokens=40, sampling=greedy, drafting=drafting)
+    found = asked(taught, CLEAR, drafting).completion()
     assert found.text == plain.text
     assert found.stats.by_drafter["retrieval"].accepted > 20
     assert found.stats.target_passes < 20

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec import Drafting, Engine, SamplingParams
+from localspec import Drafting, Engine
 from localspec.bench.arms import localspec_arms
 from localspec.decoding.interfaces import Step
 from localspec.drafters.composition import sources
@@ -20,6 +20,7 @@ from localspec.tui.rendering.palette import Palette
 from tests.decoding.exact import EXACT
 from tests.drafters.composed import counting, gap_and_drafts
 from tests.support import phrases as phrases_file
+from tests.support.asking import PLAIN, asked
 from tests.support.phrases import PhraseSource
 from tests.support.sessions import make_drafts_cheap
 
@@ -88,15 +89,11 @@ def test_sampled_text_is_the_targets(phrases: list[list[int]], name: str) -> Non
 
 def test_an_engine_uses_it_and_counts_it(engine: Engine, phrases: list[list[int]]) -> None:
     """It knows by heart what the answer will be, as the n-gram cannot."""
-    greedy = SamplingParams(temperature=0)
-    stream = engine.stream(
-        "Once upon a time", max_tokens=40, sampling=greedy, drafting=Drafting(drafter="none")
-    )
-    answer = [token for chunk in stream for token in chunk.token_ids]
-    prompt = engine.model.vocabulary.tokenize("Once upon a time", special=True, add_bos=True)
-    phrases.append([*prompt[-1:], *answer])
+    stream = asked(engine, "Once upon a time", PLAIN)
+    stream.completion()
+    phrases.append(list(stream.context)[len(stream.prompt) - 1 :])
     make_drafts_cheap(engine, draft=0.02)
-    found = engine.generate("Once upon a time", max_tokens=40, sampling=greedy)
+    found = asked(engine, "Once upon a time").completion()
     counted = found.stats.by_drafter["phrases"]
     assert counted.accepted > 20
     assert counted.accepted <= counted.tested <= counted.drafted

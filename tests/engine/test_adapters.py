@@ -12,32 +12,24 @@ import numpy as np
 import pytest
 
 import localspec
-from localspec import (
-    Drafting,
-    Engine,
-    ModelInvalid,
-    ModelOptions,
-    SamplingParams,
-    UsageError,
-)
+from localspec import Engine, ModelInvalid, ModelOptions, UsageError
 from localspec.gguf.reader import read_gguf
 from localspec.llama import library
 from localspec.llama.adapters import Adapter
 from localspec.pairing import recommendations
 from localspec.self_draft.making import facts_of
 from localspec.self_draft.recipe import Wish
-from tests.engine.test_greedy_equality import WAYS
 from tests.support import inside
 from tests.support.adapters import RANK, lora
+from tests.support.asking import GREEDY, PLAIN, WAYS, asked, tokens_of
 from tests.support.ggufs import tiny_llama
-from tests.support.greedy import COUNT, Reference
+from tests.support.greedy import Reference
 from tests.support.heads import weights
 from tests.support.sessions import make_drafts_cheap
 from tests.support.together import together
 
 PROMPTS = 8
 STORY = "Once upon a time"
-GREEDY = SamplingParams(temperature=0)
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +59,9 @@ def reference(alone: Engine, prompts: list[str]) -> Reference:
     return Reference(alone, prompts[:PROMPTS])
 
 
-def said(engine: Engine, prompt: str, way: str) -> tuple[list[int], int]:
-    stream = engine.stream(prompt, max_tokens=COUNT, sampling=GREEDY, drafting=WAYS[way])
-    return [token for chunk in stream for token in chunk.token_ids], stream.stats.accepted
+def answer(engine: Engine, prompt: str, way: str) -> tuple[list[int], int]:
+    stream = asked(engine, prompt, WAYS[way])
+    return tokens_of(stream), stream.stats.accepted
 
 
 @pytest.mark.nightly
@@ -86,7 +78,7 @@ def test_drafts_change_nothing(
 ) -> None:
     engine = adapted if several else alone
     make_drafts_cheap(engine)
-    asked = [partial(said, engine, prompt, way) for prompt in prompts[:PROMPTS]]
+    asked = [partial(answer, engine, prompt, way) for prompt in prompts[:PROMPTS]]
     at_once = 4 if several else 1
     found = [
         answer
@@ -155,7 +147,7 @@ def test_what_is_known_of_a_model_is_kept_apart(
         with localspec.load(options=options) as engine:
             profiles.append(inside.profile_file(engine))
             if number == 1:
-                engine.generate(STORY, max_tokens=4, drafting=Drafting(drafter="none"))
+                engine.generate(STORY, max_tokens=4, drafting=PLAIN)
                 engine.save_session(session)
             if number == 2:
                 (why,) = engine.open_session(session).notices

@@ -14,12 +14,11 @@ import localspec
 from localspec import ContextShift, Drafting, Engine, SamplingParams
 from localspec.prompting.prompt import Tokens
 from tests.engine.conftest import TINY_OPTIONS, ModelFiles
+from tests.support.asking import PLAIN, WAYS, asked, said, tokens_of
 from tests.support.together import together
 
 ROOM = 256  # tokens of the context
 LENGTH = 360  # tokens of answers: the context is full twice, or more often
-PLAIN = Drafting(drafter="none")
-WAYS = [PLAIN, Drafting(drafter="ngram"), Drafting(drafter="model", depth=3), Drafting()]
 KEPT = [ContextShift(), ContextShift(keep=20, discard=60), ContextShift(keep=-1)]
 
 
@@ -37,31 +36,26 @@ def endless(engine: Engine, **more: Any) -> SamplingParams:
     return SamplingParams(**{"temperature": 0.0, "logit_bias": ends, **more})
 
 
-def tokens_of(engine: Engine, prompt: list[int], shift: ContextShift, way: Drafting) -> list[int]:
+def shifted(engine: Engine, prompt: list[int], shift: ContextShift, way: Drafting) -> list[int]:
     """A greedy answer."""
-    stream = engine.stream(
-        Tokens(prompt), max_tokens=LENGTH, sampling=endless(engine), drafting=way, shift=shift
-    )
-    said = [token for chunk in stream for token in chunk.token_ids]
+    stream = asked(engine, Tokens(prompt), way, LENGTH, sampling=endless(engine), shift=shift)
+    tokens = tokens_of(stream)
     assert stream.finish_reason == "length"
     assert stream.truncated
-    return said
+    return tokens
 
 
 def by_hand(engine: Engine, prompt: list[int], shift: ContextShift) -> list[int]:
     """The same, each time with what is left as a prompt of its own."""
-    text, said = prompt, list[int]()
-    while len(said) < LENGTH:
-        left = min(LENGTH - len(said), ROOM - len(text))
-        stream = engine.stream(
-            Tokens(text), max_tokens=left, sampling=endless(engine), drafting=PLAIN
-        )
-        new = [token for chunk in stream for token in chunk.token_ids]
-        said, text = said + new, text + new
+    text, tokens = prompt, list[int]()
+    while len(tokens) < LENGTH:
+        left = min(LENGTH - len(tokens), ROOM - len(text))
+        new = said(engine, Tokens(text), PLAIN, count=left, sampling=endless(engine))
+        tokens, text = tokens + new, text + new
         keep = min(len(prompt) if shift.keep < 0 else shift.keep, ROOM - 4)
         gone = shift.discard or (len(text) - keep) // 2
         text = text[:keep] + text[keep + gone :]
-    return said
+    return tokens
 
 
 PROMPT = [5 + n % 40 for n in range(60)]
@@ -78,12 +72,12 @@ def shortened(small: Engine, shift: ContextShift) -> list[int]:
     return by_hand(small, PROMPT, shift)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.drafter)
+@pytest.mark.parametrize("way", ["none", "ngram", "model", "auto"])
 def test_what_is_said_is_what_the_shortened_text_leads_to(
-    small: Engine, shift: ContextShift, shortened: list[int], way: Drafting
+    small: Engine, shift: ContextShift, shortened: list[int], way: str
 ) -> None:
     """With and without drafts, which are right now and then only."""
-    assert tokens_of(small, PROMPT, shift, way) == shortened
+    assert shifted(small, PROMPT, shift, WAYS[way]) == shortened
 
 
 @pytest.mark.nightly
@@ -95,9 +89,9 @@ def test_several_at_once(kernels: None, exact_pair: ModelFiles, small: Engine) -
         assert pair.parallel > 1
         for shift in KEPT:
             prompts = [PROMPT, [*PROMPT, 7], PROMPT[:40], PROMPT]
-            ask = partial(tokens_of, pair, shift=shift, way=Drafting(drafter="model", depth=3))
-            said = together([partial(ask, prompt) for prompt in prompts])
-            assert said == [by_hand(small, prompt, shift) for prompt in prompts]
+            ask = partial(shifted, pair, shift=shift, way=WAYS["model"])
+            found = together([partial(ask, prompt) for prompt in prompts])
+            assert found == [by_hand(small, prompt, shift) for prompt in prompts]
 
 
 def test_an_answer_without_a_limit_comes_to_an_end(small: Engine) -> None:
@@ -110,18 +104,9 @@ def test_an_answer_without_a_limit_comes_to_an_end(small: Engine) -> None:
 def test_penalties_and_sampling_go_on(small: Engine) -> None:
     """A seed repeats such an answer."""
     sampling = endless(small, temperature=1.0, seed=3, repeat_penalty=1.5, penalty_last_n=64)
-    texts = []
-    for _ in range(2):
-        stream = small.stream(
-            Tokens(PROMPT[:2]),
-            max_tokens=400,
-            sampling=sampling,
-            shift=ContextShift(),
-            drafting=PLAIN,
-            reuse=False,
-        )
-        texts.append([token for chunk in stream for token in chunk.token_ids])
-    assert texts[0] == texts[1]
+    ask = partial(said, small, Tokens(PROMPT[:2]), PLAIN, count=400, sampling=sampling)
+    one, other = (ask(shift=ContextShift(), reuse=False) for _ in range(2))
+    assert one == other
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,13 @@ from localspec.llama.context import Context
 from tests.engine.conftest import TINY_OPTIONS, ModelFiles
 from tests.engine.test_exact_distribution import PROMPT, SIZES, check_every_outcome
 from tests.support import ggufs, retokenised
+from tests.support.asking import PLAIN, WAYS, asked, said, tokens_of
 from tests.support.greedy import greedy
 from tests.support.sessions import make_drafts_cheap
 
 pytestmark = pytest.mark.nightly
 
 COUNT = 24
-GREEDY = SamplingParams(temperature=0)
 
 Make = Callable[[Path, Path], Path]
 PAIRS: dict[str, Make] = {
@@ -50,12 +50,7 @@ def opened(draft: Path, way: str = "auto", model: Path | None = None) -> Engine:
     return engine
 
 
-WAYS = {
-    "model": Drafting(drafter="model", depth=4),
-    "tree": Drafting(drafter="model", width=3, depth=3),
-    "cascade": Drafting(drafter="cascade", depth=5),
-    "auto": Drafting(),
-}
+USED = ("model", "model tree", "cascade", "auto")
 
 
 @pytest.fixture(scope="module")
@@ -74,14 +69,14 @@ def test_greedy_output_equals_plain_decoding(
     accepted: Counter[str] = Counter()
     with opened(drafts[name], way) as engine:
         for text, wanted in answers.items():
-            for by, drafting in WAYS.items():
-                stream = engine.stream(text, max_tokens=COUNT, sampling=GREEDY, drafting=drafting)
-                assert [token for chunk in stream for token in chunk.token_ids] == wanted, by
+            for by in USED:
+                stream = asked(engine, text, WAYS[by], COUNT)
+                assert tokens_of(stream) == wanted, by
                 for source, figures in stream.stats.by_drafter.items():
                     accepted[f"{by} {source}"] += figures.accepted
     least = 0 if name == "bytes" else 50
     assert accepted[f"model model:{way}"] > least
-    assert accepted[f"tree model:{way}"] > least
+    assert accepted[f"model tree model:{way}"] > least
     assert accepted[f"cascade cascade:{way}"] > least
 
 
@@ -95,11 +90,8 @@ def test_permuted_draft_model_is_as_good_as_the_original(
         )
         figures = []
         for pair in (engine, crossed):
-            drafting = Drafting(drafter="model", depth=4)
-            stats = [
-                pair.generate(text, max_tokens=COUNT, sampling=GREEDY, drafting=drafting).stats
-                for text in prompts[:5]
-            ]
+            found = [asked(pair, text, WAYS["model"], COUNT) for text in prompts[:5]]
+            stats = [stream.completion().stats for stream in found]
             assert all(one.vocabulary == pair.vocabulary for one in stats)
             figures.append(sum(one.accepted for one in stats))
     assert engine.vocabulary is None
@@ -140,12 +132,10 @@ def test_two_sampled_tokens_have_the_targets_probabilities(
         check_every_outcome(engine, drafting, *SIZES[size])
 
 
-def same_text(engine: Engine, prompt: str, count: int, **asked: Any) -> GenerationStats:
+def same_text(engine: Engine, prompt: str, count: int, **more: Any) -> GenerationStats:
     """Of a drafted answer that is plain decoding's."""
-    asked = {"max_tokens": count, "sampling": GREEDY, **asked}
-    plain = engine.generate(prompt, drafting=Drafting(drafter="none"), **asked)
-    drafted = engine.generate(prompt, drafting=Drafting(drafter="model", depth=4), **asked)
-    assert drafted.text == plain.text
+    drafted = asked(engine, prompt, WAYS["model"], count, **more)
+    assert tokens_of(drafted) == said(engine, prompt, PLAIN, count=count, **more)
     return drafted.stats
 
 

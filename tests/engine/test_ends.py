@@ -13,6 +13,10 @@ import pytest
 
 from localspec import Drafting, Engine, NativeError, SamplingParams
 from localspec.decoding.logprobs import TokenLogprob
+from tests.support.asking import PLAIN, asked, tokens_of
+
+# Log-probabilities have the same bits only where rows do not depend on their passes.
+pytestmark = pytest.mark.usefixtures("kernels")
 
 LENGTH = 32
 DRAFTERS = {
@@ -29,7 +33,6 @@ PROMPTS = (
     "Tom and Lily went to the park. Tom saw a dog. Lily saw a dog. Tom saw",
 )
 CAPS = (2, 9, LENGTH)
-SAMPLING = SamplingParams(temperature=0.0)
 GRAMMAR = 'root ::= "Once upon" (" a time" | " the time") ("," | ".") " there was a" [a-z ]{3}'
 
 
@@ -46,32 +49,10 @@ class Ended:
     context: tuple[int, ...]
 
 
-@pytest.fixture(autouse=True)
-def _exact(kernels: None) -> None:
-    """Log-probabilities have the same bits only where rows do not depend on their passes."""
-
-
 def answered(
-    engine: Engine,
-    prompt: str,
-    drafting: Drafting,
-    *,
-    cap: int = LENGTH,
-    stop: tuple[str, ...] = (),
-    grammar: str | None = None,
-    prediction: str = "",
-    sampling: SamplingParams = SAMPLING,
+    engine: Engine, prompt: str, drafting: Drafting, *, cap: int = LENGTH, **more: Any
 ) -> Ended:
-    with engine.stream(
-        prompt,
-        max_tokens=cap,
-        stop=stop,
-        grammar=grammar,
-        sampling=sampling,
-        drafting=drafting,
-        logprobs=2,
-        prediction=prediction,
-    ) as stream:
+    with asked(engine, prompt, drafting, cap, logprobs=2, **more) as stream:
         chunks = list(stream)
     steps = [chunk.step for chunk in chunks if chunk.step is not None]
     assert "".join(chunk.text for chunk in chunks) == stream.text
@@ -81,7 +62,7 @@ def answered(
         stream.text,
         stream.finish_reason,
         stream.stopped,
-        tuple(itertools.chain.from_iterable(chunk.token_ids for chunk in chunks)),
+        tuple(tokens_of(chunks)),
         tuple(itertools.chain.from_iterable(step.logprobs for step in steps)),
         stream.stats.generated_tokens,
         tuple(stream.context),
@@ -125,9 +106,9 @@ def test_ends_are_those_of_plain_decoding(engine: Engine, prompt: str, drafter: 
 def test_ends_of_a_grammar_are_those_of_plain_decoding(engine: Engine, drafter: str) -> None:
     whole = "Once upon a time, there was a little girl. She liked to play"
     for cap, stop in itertools.product((3, LENGTH), ((), ("upon a time, there", "time"))):
-        asked: Any = {"cap": cap, "stop": stop, "grammar": GRAMMAR}
-        plain = answered(engine, PROMPTS[0], Drafting(drafter="none"), **asked)
-        found = answered(engine, PROMPTS[0], DRAFTERS[drafter], prediction=whole, **asked)
+        how: Any = {"cap": cap, "stop": stop, "grammar": GRAMMAR}
+        plain = answered(engine, PROMPTS[0], PLAIN, **how)
+        found = answered(engine, PROMPTS[0], DRAFTERS[drafter], prediction=whole, **how)
         assert found == plain
 
 
@@ -136,15 +117,15 @@ def test_a_draft_that_has_nowhere_to_go_ends_no_answer(engine: Engine, drafter: 
     """It runs past the stop string to where the grammar wants an end, which is banned."""
     ends = filter(engine.model.vocabulary.ends, range(engine.model.vocabulary.size))
     banned = SamplingParams(temperature=0.0, logit_bias=dict.fromkeys(ends, -math.inf))
-    asked: Any = {"grammar": "root ::= [a-z ]{20}", "prediction": " wanted to eat it so"}
-    asked["sampling"] = banned
+    how: Any = {"grammar": "root ::= [a-z ]{20}", "prediction": " wanted to eat it so"}
+    how["sampling"] = banned
     with pytest.raises(NativeError, match="No token is possible"):
-        answered(engine, PROMPTS[0], DRAFTERS[drafter], **asked)
-    asked["stop"] = (" it",)
-    plain = answered(engine, PROMPTS[0], Drafting(drafter="none"), **asked)
-    assert answered(engine, PROMPTS[0], DRAFTERS[drafter], **asked) == plain
+        answered(engine, PROMPTS[0], DRAFTERS[drafter], **how)
+    how["stop"] = (" it",)
+    plain = answered(engine, PROMPTS[0], PLAIN, **how)
+    assert answered(engine, PROMPTS[0], DRAFTERS[drafter], **how) == plain
 
 
 @cache
 def _plain(engine: Engine, prompt: str, cap: int = LENGTH, stop: tuple[str, ...] = ()) -> Ended:
-    return answered(engine, prompt, Drafting(drafter="none"), cap=cap, stop=stop)
+    return answered(engine, prompt, PLAIN, cap=cap, stop=stop)

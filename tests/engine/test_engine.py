@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,11 @@ from localspec import (
     UsageError,
 )
 from tests.support import ggufs
+from tests.support.asking import PLAIN, WAYS, asked, said, tokens_of
 from tests.support.greedy import CLEAR
 from tests.support.sessions import make_drafts_cheap
+from tests.support.together import together
 
-GREEDY = SamplingParams(temperature=0)
 FOX = [{"role": "user", "content": "Tell me a story about a fox."}]
 
 
@@ -50,7 +52,7 @@ def small() -> Iterator[Engine]:
 
 def test_statistics_add_up(engine: Engine) -> None:
     make_drafts_cheap(engine)
-    stream = engine.stream(FOX, max_tokens=100, sampling=GREEDY)
+    stream = asked(engine, FOX, count=100)
     chunks = list(stream)
     stats = stream.stats
     sources = [source for chunk in chunks for source in chunk.sources]
@@ -71,28 +73,26 @@ def test_statistics_add_up(engine: Engine) -> None:
 
 
 def test_second_chat_turn_decodes_only_what_is_new(engine: Engine) -> None:
-    drafting = Drafting(drafter="model")
-    first = engine.chat(FOX, max_tokens=40, sampling=GREEDY, drafting=drafting)
+    first = asked(engine, FOX, WAYS["model"], 40).completion()
     turns = [
         *FOX,
         {"role": "assistant", "content": first.text},
         {"role": "user", "content": "More."},
     ]
-    second = engine.chat(turns, max_tokens=40, sampling=GREEDY, drafting=drafting)
+    second = asked(engine, turns, WAYS["model"], 40).completion()
     # The template's own tokens around the new turn, and the last token of the first answer.
     assert second.stats.prompt_tokens - second.stats.cached_tokens <= 8
     engine.clear()
-    again = engine.chat(turns, max_tokens=40, sampling=GREEDY, drafting=drafting)
-    assert again.text == second.text
+    assert asked(engine, turns, WAYS["model"], 40).completion().text == second.text
 
 
 def test_another_prompt_shares_nothing_but_its_beginning(engine: Engine) -> None:
-    engine.generate("The king said", max_tokens=10, sampling=GREEDY)
-    other = engine.generate("The queen said", max_tokens=10, sampling=GREEDY)
+    said(engine, "The king said", count=10)
+    other = asked(engine, "The queen said", count=10)
+    tokens = tokens_of(other)
     engine.clear()
-    fresh = engine.generate("The queen said", max_tokens=10, sampling=GREEDY)
     assert other.stats.cached_tokens == 2  # BOS and "The"
-    assert other.text == fresh.text
+    assert said(engine, "The queen said", count=10) == tokens
 
 
 def test_seed_repeats_a_sampled_answer_and_is_reported(engine: Engine) -> None:
@@ -106,8 +106,8 @@ def test_seed_repeats_a_sampled_answer_and_is_reported(engine: Engine) -> None:
 
 
 def test_end_of_generation_token_ends_the_answer(engine: Engine) -> None:
-    stream = engine.stream(FOX, sampling=GREEDY)
-    ids = [token for chunk in stream for token in chunk.token_ids]
+    stream = asked(engine, FOX, count=None)
+    ids = tokens_of(stream)
     assert stream.finish_reason == "stop"
     assert engine.model.vocabulary.ends(ids[-1])
     assert not any(engine.model.vocabulary.ends(token) for token in ids[:-1])
@@ -115,17 +115,17 @@ def test_end_of_generation_token_ends_the_answer(engine: Engine) -> None:
 
 
 def test_leaving_the_iteration_keeps_the_text_and_frees_the_engine(engine: Engine) -> None:
-    with engine.stream(FOX, max_tokens=60, sampling=GREEDY) as stream:
+    with asked(engine, FOX, count=60) as stream:
         for _, _chunk in zip(range(5), stream, strict=False):
             pass
     assert stream.finish_reason == "cancelled"
-    whole = engine.chat(FOX, max_tokens=60, sampling=GREEDY).text
+    whole = asked(engine, FOX, count=60).completion().text
     assert stream.text
     assert whole.startswith(stream.text)
 
 
 def test_cancel_between_chunks_ends_the_stream(engine: Engine) -> None:
-    stream = engine.stream(FOX, max_tokens=60, sampling=GREEDY)
+    stream = asked(engine, FOX, count=60)
     next(stream)
     stream.cancel()
     list(stream)  # what was made before
@@ -142,7 +142,7 @@ def test_cancel_before_the_first_chunk(engine: Engine) -> None:
 
 def test_token_ids_and_numbers_of_any_library_are_taken(engine: Engine) -> None:
     ids = [engine.model.vocabulary.bos, *engine.tokenize(CLEAR)]
-    plain = engine.generate(CLEAR, max_tokens=8, sampling=GREEDY).text
+    plain = asked(engine, CLEAR, count=8).completion().text
     zero, eight, seed = map(of_any_type, (np.float32(0), np.int64(8), np.int64(3)))
     for prompt in map(of_any_type, (ids, tuple(ids), np.array(ids), iter(ids))):
         sampling = SamplingParams(temperature=zero, seed=seed)
@@ -150,8 +150,7 @@ def test_token_ids_and_numbers_of_any_library_are_taken(engine: Engine) -> None:
     array = of_any_type(np.array(ids))
     assert (engine.logits(array) == engine.logits(ids)).all()
     assert engine.token_bytes(array[1]) == engine.token_bytes(ids[1])
-    said = engine.chat(FOX, max_tokens=8, sampling=GREEDY).text
-    assert engine.chat(of_any_type(iter(FOX)), max_tokens=8, sampling=GREEDY).text == said
+    assert said(engine, iter(FOX), count=8) == said(engine, FOX, count=8)
 
 
 @pytest.mark.parametrize(
@@ -219,24 +218,20 @@ def test_a_stream_that_nobody_holds_holds_up_nobody(engine: Engine) -> None:
 
 
 def test_nor_do_those_that_several_threads_left() -> None:
-    left, answers = threading.Barrier(2), []
+    left = threading.Barrier(2)
     with localspec.load(context=256, parallel=2) as pair:
 
-        def ask() -> None:
+        def ask() -> str:
             next(pair.stream(FOX, max_tokens=60))
             left.wait()
-            answers.append(pair.chat(FOX, max_tokens=2).text)
+            return pair.chat(FOX, max_tokens=2).text
 
         gc.disable()
         try:
-            threads = [threading.Thread(target=ask) for _ in range(2)]
-            for each in threads:
-                each.start()
-            for each in threads:
-                each.join(60)
+            answers = together([ask, ask])
         finally:
             gc.enable()
-    assert len(answers) == 2
+    assert all(isinstance(answer, str) for answer in answers), answers
 
 
 BEGUN = """
@@ -287,38 +282,17 @@ def test_second_stream_in_the_same_thread_is_refused(engine: Engine) -> None:
 
 
 def test_calls_from_many_threads_wait_for_each_other(engine: Engine) -> None:
-    expected = engine.chat(FOX, max_tokens=30, sampling=GREEDY).text
-    answers: list[str] = []
-
-    def ask() -> None:
-        answers.append(engine.chat(FOX, max_tokens=30, sampling=GREEDY).text)
-
-    threads = [threading.Thread(target=ask) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert answers == [expected] * 6
+    expected = said(engine, FOX, count=30)
+    assert together([partial(said, engine, FOX, count=30)] * 6) == [expected] * 6
 
 
 def test_an_engine_that_does_not_wait_says_it_is_busy() -> None:
     with localspec.load(options=ModelOptions(context=128), wait=False) as engine:
-        errors: list[Exception] = []
-
-        def ask() -> None:
-            try:
-                engine.chat(FOX, max_tokens=3)
-            except EngineBusy as error:
-                errors.append(error)
-
         with engine.stream(FOX, max_tokens=30) as stream:
             next(stream)
-            thread = threading.Thread(target=ask)
-            thread.start()
-            thread.join()
-        assert len(errors) == 1
-        ask()
-        assert len(errors) == 1
+            (error,) = together([partial(engine.chat, FOX, max_tokens=3)])
+            assert isinstance(error, EngineBusy)
+        assert engine.chat(FOX, max_tokens=3).text
 
 
 def test_close_while_a_stream_is_open() -> None:
@@ -365,29 +339,21 @@ def test_oldest_turns_are_dropped_on_request(small: Engine) -> None:
     with pytest.raises(ContextOverflow):
         small.chat(turns, max_tokens=20)
     # Plainly: what is drafted follows the clock, and with it which of two tied tokens wins.
-    plain = Drafting(drafter="none")
-    answer = small.chat(
-        turns, max_tokens=20, overflow="drop_oldest", sampling=GREEDY, drafting=plain
-    )
+    answer = asked(small, turns, PLAIN, 20, overflow="drop_oldest").completion()
     assert answer.stats.prompt_tokens <= 128 - 20
     (notice,) = answer.stats.notices
     assert "oldest" in notice
     dropped = int(notice.split("oldest ")[1].split()[0])
     kept = [turns[0], *turns[1 + dropped :]]
     assert kept[1]["role"] == "user"
-    again = small.chat(kept, max_tokens=20, sampling=GREEDY, drafting=plain)
-    assert again.text == answer.text
+    assert asked(small, kept, PLAIN, 20).completion().text == answer.text
 
 
 def test_lossy_rules_accept_more_and_say_they_are_lossy(engine: Engine) -> None:
-    drafting = Drafting(drafter="model", depth=4)
-    exact = engine.chat(FOX, max_tokens=100, sampling=GREEDY, drafting=drafting).stats
-    loose = engine.chat(
-        FOX,
-        max_tokens=100,
-        sampling=GREEDY,
-        drafting=Drafting(drafter="model", depth=4, rule="top-k", threshold=8),
-    ).stats
+    lossy = Drafting(drafter="model", depth=4, rule="top-k", threshold=8)
+    exact, loose = (
+        asked(engine, FOX, way, 100).completion().stats for way in (WAYS["model"], lossy)
+    )
     assert exact.lossless
     assert not loose.lossless
     assert loose.rule == "top-k"
@@ -408,7 +374,7 @@ def test_without_a_draft_model_the_reason_is_given(target_path: Path) -> None:
         assert engine.draft is None
         assert engine.why_no_draft
         make_drafts_cheap(engine)  # where passes are too short to plan, that is the reason
-        stats = engine.chat(FOX, max_tokens=20, sampling=GREEDY).stats
+        stats = asked(engine, FOX, count=20).completion().stats
         assert any("no draft model" in reason for reason in stats.reasons)
         with pytest.raises(UsageError, match="needs a draft model"):
             engine.chat(FOX, drafting=Drafting(drafter="cascade"))
@@ -527,7 +493,7 @@ def test_options_out_of_range_are_refused(make: object, names: str) -> None:
 )
 def test_every_option_of_a_model_works(options: ModelOptions) -> None:
     with localspec.load(options=options) as engine:
-        text = engine.chat(FOX, max_tokens=12, sampling=GREEDY).text
+        text = asked(engine, FOX, count=12).completion().text
     assert text.startswith("Once upon a time")
 
 

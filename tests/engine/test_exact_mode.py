@@ -19,23 +19,17 @@ from localspec.llama.context import Context
 from localspec.llama.context_params import MAX_LEAVES, MAX_TREE, context_params, kv_types
 from localspec.llama.model import Model
 from localspec.loading import same_bits
-from localspec.loading.same_bits import (
-    equal_behind_trees,
-)
+from localspec.loading.same_bits import equal_behind_trees
 from tests.support import inside
 from tests.support.adapters import lora
+from tests.support.asking import PLAIN, WAYS, said
 from tests.support.ggufs import tiny_llama
 
 OPTIONS = ModelOptions(context=1024, threads=1, exact=True)
 STOCK = replace(OPTIONS, kernels="off")
 STORY = "Once upon a time there was a fox who lived in the wood with a bird and a frog. " * 16
 """More than 256 tokens: llama.cpp's kernels for long texts are at work behind it."""
-WAYS = {
-    "ngram": Drafting(drafter="ngram"),
-    "model": Drafting(drafter="model", depth=4),
-    "tree": Drafting(drafter="model", depth=3, width=3),
-    "auto": Drafting(),
-}
+USED = ("ngram", "model", "model tree", "auto")
 
 
 @pytest.fixture(scope="module")
@@ -53,20 +47,18 @@ def exact(request: pytest.FixtureRequest, stock: Engine) -> Iterator[Engine]:
         yield engine
 
 
-def said(engine: Engine, drafting: Drafting, sampling: SamplingParams) -> list[int]:
+def answer(engine: Engine, drafting: Drafting, sampling: SamplingParams) -> list[int]:
     engine.clear()
-    stream = engine.stream(STORY, max_tokens=48, sampling=sampling, drafting=drafting)
-    with stream:
-        return [token for chunk in stream for token in chunk.token_ids]
+    return said(engine, STORY, drafting, count=48, sampling=sampling)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_answers_are_plain_decodings(exact: Engine, temperature: float) -> None:
     sampling = SamplingParams(temperature=temperature, seed=7)
-    plain = said(exact, Drafting(drafter="none"), sampling)
+    plain = answer(exact, PLAIN, sampling)
     assert len(plain) > 20
-    for name, way in WAYS.items():
-        assert said(exact, way, sampling) == plain, name
+    for name in USED:
+        assert answer(exact, WAYS[name], sampling) == plain, name
     stats = exact.generate(STORY, max_tokens=48, sampling=sampling, drafting=WAYS["model"]).stats
     assert (stats.rule, stats.lossless) == ("match" if temperature else "greedy", True)
     assert stats.accepted > 0
@@ -136,9 +128,8 @@ def test_a_trial_finds_cells_in_another_order(
 
 @pytest.mark.parametrize("largest", [3, 1])
 def test_drafts_are_as_long_as_passes_round_the_same_and_that_is_found_out_once(
-    largest: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    largest: int, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     tried: list[Context] = []
 
     def trial(context: Context) -> int:
@@ -159,10 +150,7 @@ def test_drafts_are_as_long_as_passes_round_the_same_and_that_is_found_out_once(
 
 
 @pytest.mark.parametrize("context", [64, 256])
-def test_a_short_context_can_be_exact(
-    context: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+def test_a_short_context_can_be_exact(context: int, home: Path) -> None:
     with localspec.load(options=ModelOptions(context=context, exact=True)) as engine:
         assert engine.generate("Once", max_tokens=4).text
 

@@ -9,40 +9,21 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 import localspec
-from localspec import Drafting, Engine, ModelOptions, SamplingParams
+from localspec import Engine, ModelOptions
 from localspec.llama import library
-from tests.support.greedy import COUNT, Reference, divergence
+from tests.support.asking import WAYS, asked, tokens_of
+from tests.support.greedy import Reference, divergence
 from tests.support.sessions import make_drafts_cheap
 
 pytestmark = pytest.mark.nightly
 
 TOGETHER = {
-    "lookups": {
-        "ngram": Drafting(drafter="ngram"),
-        "ngram tree": Drafting(drafter="ngram", width=4, depth=4),
-        "lookahead": Drafting(drafter="lookahead", width=4),
-    },
-    "models": {
-        "model": Drafting(drafter="model", depth=4),
-        "model tree": Drafting(drafter="model", width=3, depth=3),
-        "while confident": Drafting(
-            drafter="model", depth=8, min_confidence=0.3, min_likelihood=0.1
-        ),
-        "token rule": Drafting(drafter="model", rule="token"),
-    },
-    "both": {
-        "cascade": Drafting(drafter="cascade", depth=6),
-        "model+ngram": Drafting(drafter="model+ngram", depth=6),
-        "ngram+model": Drafting(drafter="ngram+model", depth=6),
-    },
-    "auto": {
-        "auto": Drafting(),
-        "auto tree": Drafting(width=3),
-        "none": Drafting(drafter="none"),
-    },
+    "lookups": ("ngram", "ngram tree", "lookahead"),
+    "models": ("model", "model tree", "while confident", "token rule"),
+    "both": ("cascade", "model+ngram", "ngram+model"),
+    "auto": ("auto", "auto tree", "none"),
 }
 """Ways that share what was read of a prompt: reading it takes about as long as answering."""
-WAYS = {name: way for ways in TOGETHER.values() for name, way in ways.items()}
 PROMPTS, STOCK_PROMPTS = 28, 12
 
 
@@ -60,9 +41,8 @@ def answers(
     make_drafts_cheap(engine)
     for number, prompt in enumerate(reference.texts):
         for way in ways:
-            sampling = SamplingParams(temperature=0)
-            stream = engine.stream(prompt, max_tokens=COUNT, sampling=sampling, drafting=WAYS[way])
-            yield way, number, [token for chunk in stream for token in chunk.token_ids]
+            stream = asked(engine, prompt, WAYS[way])
+            yield way, number, tokens_of(stream)
             accepted[way] += stream.stats.accepted
     for way in ways:
         assert way == "none" or accepted[way] > 2 * len(reference.texts) - 12, way

@@ -10,26 +10,28 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import llama_cpp
 import pytest
 
 import localspec
-from localspec import Drafting, Engine, SamplingParams
+from localspec import Drafting, Engine, NativeError
 from localspec.drafters.trained_head import FedHead
 from localspec.llama.context import Context
 from localspec.policy.budget import Budget
 from localspec.policy.cost_curve import CostCurve
 from tests.engine.conftest import TINY_OPTIONS
 from tests.engine.test_exact_distribution import PROMPT, check_every_outcome
+from tests.engine.test_loading_failures import Alive, alive
 from tests.policy.timed import Clock
 from tests.support import block_heads, ggufs, heads, inside, mtp
 from tests.support.agreed_time import DRAFT_SECONDS, agree_on_time
+from tests.support.asking import GREEDY, PLAIN, asked, said, tokens_of
 from tests.support.greedy import plain_text
 from tests.support.sessions import a_session, make_drafts_cheap, steps
 from tests.support.together import together
 
 pytestmark = pytest.mark.nightly
 
-GREEDY = SamplingParams(temperature=0)
 TOKENS = 40
 TIE = 0.01  # logits closer than this may change places with what else is in a pass
 BEHIND = ("", " old", " house and", " tree", " dog", " and", " red", " the", " small", " big")
@@ -59,7 +61,7 @@ class Told:
                 self.prompts = list(islice(filter(is_clear, texts), 3))
                 assert len(self.prompts) == 3
                 self.tokens = [tokenize(text) for text in self.prompts]
-                self.answers = [said(plain, text)[0] for text in self.prompts]
+                self.answers = [said(plain, text, count=TOKENS) for text in self.prompts]
                 self.follows = dict[int, int]()
                 for prompt, answer in zip(self.tokens, self.answers, strict=True):
                     for token, follower in pairwise([*prompt, *answer]):
@@ -71,10 +73,10 @@ class Told:
                     context.truncate(len(text))
 
 
-def said(engine: Engine, text: str, drafting: Drafting | None = None) -> tuple[list[int], int]:
+def answer(engine: Engine, text: str, drafting: Drafting | None = None) -> tuple[list[int], int]:
     """A greedy answer, and how many tokens of a head were accepted in it."""
-    stream = engine.stream(text, max_tokens=TOKENS, sampling=GREEDY, drafting=drafting)
-    tokens = [token for chunk in stream for token in chunk.token_ids]
+    stream = asked(engine, text, drafting, TOKENS)
+    tokens = tokens_of(stream)
     counted = stream.stats.by_drafter.get(engine.head_source)
     return tokens, counted.accepted if counted else 0
 
@@ -221,7 +223,7 @@ def test_its_cache_is_the_text_and_nothing_else(headed: Engine, kind: Kind, told
     cache, drafting = fed_head(headed).cache, drafting_of(kind, CHAIN)
     inside.seat(headed).cache.clear()
     fed_head(headed).forget()  # another test may have left it without states
-    stream = headed.stream(told.prompts[1], max_tokens=30, sampling=GREEDY, drafting=drafting)
+    stream = asked(headed, told.prompts[1], drafting, 30)
     for chunk in stream:
         if chunk.step is not None and chunk.step.accepted:
             stream.close()
@@ -229,7 +231,7 @@ def test_its_cache_is_the_text_and_nothing_else(headed: Engine, kind: Kind, told
     text = [*told.tokens[1], *told.answers[1]]
     assert cache.tokens == text[: len(cache.tokens)]
     assert len(cache.tokens) >= len(told.tokens[1]) - 1
-    assert said(headed, told.prompts[1], drafting)[0] == told.answers[1]
+    assert said(headed, told.prompts[1], drafting, count=TOKENS) == told.answers[1]
     assert cache.tokens == text[: len(cache.tokens)]
     assert len(cache.tokens) > len(told.tokens[1])
 
@@ -241,8 +243,8 @@ def test_it_picks_up_where_the_target_decoded_without_it(
     """Of text that was read while nobody asked for hidden states it knows nothing."""
     inside.seat(headed).cache.clear()
     fed_head(headed).forget()
-    assert said(headed, told.prompts[0], Drafting(drafter="none"))[0] == told.answers[0]
-    tokens, accepted = said(headed, told.prompts[0], drafting_of(kind, CHAIN))
+    assert said(headed, told.prompts[0], PLAIN, count=TOKENS) == told.answers[0]
+    tokens, accepted = answer(headed, told.prompts[0], drafting_of(kind, CHAIN))
     assert tokens == told.answers[0]
     assert accepted > 0
 
@@ -252,12 +254,9 @@ def test_it_drafts_to_the_end_of_the_context(tmp_path: Path, told: Told) -> None
     """Where a whole block has no room any more."""
     big = Kind("dflash", llama, block(size=16))
     with opened(big, told, tmp_path, replace(TINY_OPTIONS, context=32)) as engine:
-        texts = []
-        for drafting in (Drafting(drafter="dflash", depth=15), Drafting(drafter="none")):
-            stream = engine.stream(PROMPT, max_tokens=400, sampling=GREEDY, drafting=drafting)
-            texts.append([token for chunk in stream for token in chunk.token_ids])
-        assert texts[0] == texts[1]
-        assert len(texts[0]) > 20
+        drafted = said(engine, PROMPT, Drafting(drafter="dflash", depth=15), count=400)
+        assert drafted == said(engine, PROMPT, PLAIN, count=400)
+        assert len(drafted) > 20
 
 
 @of_kinds("eagle", "dspark", "glm4moe")
@@ -272,7 +271,7 @@ def test_answers_side_by_side_are_each_that_of_plain_decoding(
     with opened(kind, told, tmp_path, replace(TINY_OPTIONS, parallel=3)) as engine:
         make_drafts_cheap(engine)
         drafting = drafting_of(kind, way)
-        came = together([partial(said, engine, text, drafting) for text in told.prompts])
+        came = together([partial(answer, engine, text, drafting) for text in told.prompts])
     found = [one for one in came if not isinstance(one, BaseException)]
     assert [tokens for tokens, _ in found] == told.answers, came
     assert sum(accepted for _, accepted in found) > (TOKENS if way else 3)
@@ -280,11 +279,8 @@ def test_answers_side_by_side_are_each_that_of_plain_decoding(
 
 @of_kinds("eagle")
 def test_a_shape_means_the_head_where_there_is_one(headed: Engine, told: Told) -> None:
-    drafting = Drafting(depth=2)
-    stats = headed.generate(
-        told.prompts[0], max_tokens=20, sampling=GREEDY, drafting=drafting
-    ).stats
-    assert set(stats.by_drafter) == {"eagle"}
+    answer = asked(headed, told.prompts[0], Drafting(depth=2), 20).completion()
+    assert set(answer.stats.by_drafter) == {"eagle"}
 
 
 @of_kinds("medusa")
@@ -293,3 +289,80 @@ def test_typical_acceptance_is_lossy_and_says_so(headed: Engine, told: Told) -> 
     stats = headed.generate(told.prompts[0], max_tokens=20, drafting=drafting).stats
     assert not stats.lossless
     assert headed.generate(told.prompts[0], max_tokens=5).stats.lossless
+
+
+# MTP layers are found in the target's own file, and left out where they fail.
+
+
+__all__ = ["alive"]
+
+
+@pytest.fixture(scope="module")
+def of_glm(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    return Told(mtp.glm(tmp_path_factory.mktemp("glm") / "target.gguf"))
+
+
+@pytest.fixture(scope="module")
+def with_layer(of_glm: Told) -> Path:
+    return mtp.glm(of_glm.target.with_name("with.gguf"), follows=of_glm.follows)
+
+
+def answers_without(engine: Engine, of_glm: Told) -> None:
+    assert engine.head_source == ""
+    assert answer(engine, of_glm.prompts[0])[0] == of_glm.answers[0]
+
+
+@pytest.mark.parametrize("draft", ["auto", "file", "target"])
+def test_the_layer_is_found(of_glm: Told, with_layer: Path, tmp_path: Path, draft: str) -> None:
+    """In the model's own file without being asked for, in that file by name, in one of its own."""
+    alone = mtp.glm(tmp_path / "head.gguf", follows=of_glm.follows, trunk=False)
+    target = with_layer if draft != "file" else mtp.glm(tmp_path / "trunk.gguf", mtp=False)
+    named = {"file": alone, "target": with_layer}.get(draft, draft)
+    with localspec.load(target, draft=named, options=TINY_OPTIONS) as engine:
+        assert engine.head_source == "mtp"
+        drafting = drafting_of(KINDS["glm4moe"], CHAIN)
+        tokens, accepted = answer(engine, of_glm.prompts[0], drafting)
+    assert tokens == of_glm.answers[0]
+    assert accepted > TOKENS // 2
+
+
+@pytest.mark.parametrize("without", ["nextn.eh_proj", "attn_q"])
+def test_auto_leaves_out_layers_that_are_damaged(
+    tmp_path: Path, alive: Alive, of_glm: Told, without: str
+) -> None:
+    """The model without them is as good."""
+    path = mtp.glm(tmp_path / "model.gguf", without=f"blk.2.{without}.weight")
+    with localspec.load(path, draft="auto", options=TINY_OPTIONS) as engine:
+        assert engine.why_no_draft
+        answers_without(engine, of_glm)
+
+
+@pytest.mark.parametrize("parallel", [1, 3])
+@pytest.mark.parametrize("draft", ["auto", "self"])
+def test_auto_leaves_out_layers_whose_cache_finds_no_memory(
+    monkeypatch: pytest.MonkeyPatch,
+    alive: Alive,
+    of_glm: Told,
+    with_layer: Path,
+    parallel: int,
+    draft: str,
+) -> None:
+    """Whoever asked for them is of_glm; of several answers' caches the last one finds none."""
+    real, asked = llama_cpp.llama_init_from_model, 0
+
+    def last_fails(*arguments: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return real(*arguments) if asked <= parallel else None  # the target's is the first
+
+    monkeypatch.setattr(llama_cpp, "llama_init_from_model", last_fails)
+    options = replace(TINY_OPTIONS, parallel=parallel)
+    if draft == "self":
+        with pytest.raises(NativeError, match="shorter one with --ctx"):
+            localspec.load(with_layer, draft=draft, options=options)
+        return
+    with localspec.load(with_layer, draft=draft, options=options) as engine:
+        assert asked == parallel + 1
+        assert engine.draft_path is None
+        assert "the MTP layers of with.gguf fail: No context" in (engine.why_no_draft or "")
+        answers_without(engine, of_glm)

@@ -21,7 +21,6 @@ from localspec import (
     ModelInvalid,
     ModelNotFound,
     ModelOptions,
-    SamplingParams,
     UsageError,
 )
 from localspec.decoding.sampling import Row
@@ -29,12 +28,12 @@ from localspec.llama import library
 from localspec.llama import projector as projectors
 from localspec.llama.context import Context
 from localspec.llama.pictures import marked
+from tests.support.asking import asked
 from tests.support.ggufs import tiny_mamba
 from tests.support.heads import eagle
 from tests.support.images import POSITIONS, png, projector
 from tests.support.sessions import make_drafts_cheap
 
-GREEDY = SamplingParams(temperature=0)
 COUNT = 32
 WIDTH = 384  # of the embedded target
 
@@ -53,16 +52,13 @@ def seeing(eye: Path) -> Iterator[Engine]:
         yield pair
 
 
-def asked(*images: bytes, text: str = "Tell me a story about that.") -> list[dict[str, Any]]:
+def showing(*images: bytes, text: str = "Tell me a story about that.") -> list[dict[str, Any]]:
     parts: list[dict[str, Any]] = [{"type": "image", "image": image} for image in images]
     return [{"role": "user", "content": [*parts, {"type": "text", "text": text}]}]
 
 
 def answer(engine: Engine, messages: list[dict[str, Any]], drafter: str, **more: Any) -> Any:
-    drafting = Drafting(drafter=drafter)
-    stream = engine.stream(
-        messages, max_tokens=COUNT, sampling=GREEDY, drafting=drafting, logprobs=0, **more
-    )
+    stream = asked(engine, messages, Drafting(drafter=drafter), COUNT, logprobs=0, **more)
     tokens: list[int] = []
     logprobs: list[float] = []
     for chunk in stream:
@@ -135,12 +131,12 @@ def native(seeing: Engine, eye: Path) -> Iterator[Native]:
 
 
 CASES = {
-    "one": asked(png(1)),
-    "two": asked(png(1), png(2), text="What are these?"),
+    "one": showing(png(1)),
+    "two": showing(png(1), png(2), text="What are these?"),
     "behind a turn": [
         {"role": "user", "content": "Hello!"},
         {"role": "assistant", "content": "Hello, who are you?"},
-        *asked(png(3, width=90, height=20)),
+        *showing(png(3, width=90, height=20)),
     ],
 }
 
@@ -167,7 +163,7 @@ def test_answers_are_those_of_llama_cpp_whoever_drafts(
 
 
 def test_what_was_read_serves_for_the_same_image_alone(seeing: Engine) -> None:
-    first, second = asked(png(1)), asked(png(2))
+    first, second = showing(png(1)), showing(png(2))
     *_, stats = answer(seeing, first, "none", reuse=False)
     length = stats.prompt_tokens
     assert length > POSITIONS
@@ -195,26 +191,26 @@ def test_an_image_is_seen_once(seeing: Engine, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(mtmd, "mtmd_encode_chunk", counted)
     for _ in range(2):
-        answer(seeing, asked(png(17)), "none", reuse=False)
+        answer(seeing, showing(png(17)), "none", reuse=False)
     assert len(encoded) == 1
 
 
 def test_a_session_knows_images_by_what_they_are(eye: Path, tmp_path: Path) -> None:
     path = tmp_path / "seen.session"
     with localspec.load(context=512, mmproj=eye) as engine:
-        expected, _, stats = answer(engine, asked(png(1)), "none")
+        expected, _, stats = answer(engine, showing(png(1)), "none")
         engine.save_session(path)
     with localspec.load(context=512, mmproj=eye) as engine:
         assert engine.open_session(path).notices == ()
-        got, _, again = answer(engine, asked(png(1)), "none")
+        got, _, again = answer(engine, showing(png(1)), "none")
         assert (got, again.cached_tokens) == (expected, stats.prompt_tokens - 1)
         engine.open_session(path)
-        *_, other = answer(engine, asked(png(2)), "none")
+        *_, other = answer(engine, showing(png(2)), "none")
         assert other.cached_tokens < POSITIONS
 
 
 def test_a_text_cannot_pretend_to_be_an_image(seeing: Engine) -> None:
-    texts, images = marked(asked(png(1)))
+    texts, images = marked(showing(png(1)))
     (key,) = images
     said = [{"role": "user", "content": f"<image 0123456789abcdef {key}> <__media__>"}]
     assert seeing.prompts.rendered(seeing.prompts.text(said)).pictures == ()
@@ -222,7 +218,7 @@ def test_a_text_cannot_pretend_to_be_an_image(seeing: Engine) -> None:
 
 
 def test_a_prompt_cannot_end_with_an_image(seeing: Engine) -> None:
-    texts, images = marked(asked(png(1), text=""))
+    texts, images = marked(showing(png(1), text=""))
     with pytest.raises(UsageError, match="Put some text behind it"):
         seeing.prompts.rendered(texts[0]["content"].strip(), images)
 
@@ -244,12 +240,12 @@ JPEG = bytes.fromhex("ffd8ffe000104a46494600010100000100010000ffc0001108") + b"\
 )
 def test_what_is_no_image_is_told(seeing: Engine, image: bytes, why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        seeing.stream(asked(image))
+        seeing.stream(showing(image))
 
 
 def test_images_without_a_projector(engine: Engine) -> None:
     with pytest.raises(UsageError, match="open it with its projector") as refusal:
-        engine.stream(asked(png(1)))
+        engine.stream(showing(png(1)))
     assert "--mmproj" in refusal.value.hint
 
 

@@ -1,8 +1,9 @@
-"""Loading that fails, wherever it does, leaves no model and no cache in memory."""
+"""Loading that fails, wherever it does, is told, and leaves no model and no cache in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ import llama_cpp
 import pytest
 
 import localspec
-from localspec import DraftMismatch, ModelInvalid, ModelOptions, NativeError
-from localspec.llama import model, shared_context
+from localspec import DraftMismatch, LocalspecError, ModelInvalid, ModelOptions, NativeError
+from localspec.llama import hidden, model, shared_context
 from localspec.llama.model import Model
-from tests.support import ggufs, retokenised
+from tests.engine.conftest import ModelFiles
+from tests.support import block_heads, ggufs, heads, mtp, retokenised
+from tests.support.gguf_files import write_gguf
 
 LOADING = import_module("localspec.loading.load")
 OPTIONS = ModelOptions(context=256, threads=1)
@@ -139,3 +142,171 @@ def test_stopped_while_the_draft_model_is_read(alive: Alive) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         localspec.load(options=OPTIONS, progress=stop)
+
+
+# Heads that do not fit: a sentence and the next step, and nothing is left in memory.
+
+
+MARKOV = {"markov": True}
+D2T = {"d2t": (5, 9000)}
+NEXTN = "blk.2.nextn.{}.weight"
+# What is made otherwise, the error, and what it says.
+FAULTS: dict[str, list[tuple[dict[str, Any], type[LocalspecError], str]]] = {
+    "eagle": [
+        ({"width": 512}, DraftMismatch, "512 numbers, and those of .* have 384"),
+        ({"layers": (1, 3, 6)}, DraftMismatch, "input of layer 6, .* layers 0 to 5"),
+        ({"layers": (1, 3)}, ModelInvalid, "names 2 layers"),
+        ({"block_count": 2}, ModelInvalid, "2 layers of its own"),
+        ({"target_hidden_size": 0}, ModelInvalid, "lacks eagle3.target_hidden_size"),
+        (D2T, ModelInvalid, "d2t names tokens"),
+        ({"attention.head_count_kv": 4}, ModelInvalid, "6 attention heads and 4"),
+        ({"rope.dimension_count": 66}, ModelInvalid, "rotates 66 numbers of heads"),
+        ({"feed_forward_length": 128}, ModelInvalid, "cannot be opened"),
+    ],
+    "medusa": [
+        ({"embedding_length": 512}, DraftMismatch, "512 numbers, and those of .* have 384"),
+        ({"vocab_size": 9000}, DraftMismatch, "another vocabulary"),
+        ({"target_vocabulary": "0" * 24}, DraftMismatch, "another vocabulary"),
+        ({"head_count": 4}, ModelInvalid, "medusa.output.weight is missing"),
+        ({"head_count": 99}, ModelInvalid, "99 heads"),
+        ({"block_count": None}, ModelInvalid, "lacks medusa.block_count"),
+        ({"vocab_size": 6}, ModelInvalid, "d2t names tokens"),
+    ],
+    "block": [
+        ({"layers": ()}, ModelInvalid, "names no layers"),
+        ({"layers": (1, 2)}, DraftMismatch, "input of layer 2, .* layers 0 to 1"),
+        ({"size": 1}, ModelInvalid, "blocks are of 1 token"),
+        (MARKOV | {"size": None}, ModelInvalid, "lacks dflash.block_s"),
+        ({"mask": None}, ModelInvalid, "no token that masks"),
+        ({"mask": 9000}, ModelInvalid, "no token that masks"),
+        (D2T, ModelInvalid, "d2t names tokens"),
+        ({"d2t": (5, 6), "without": "output.weight"}, ModelInvalid, "no output matrix"),
+        ({"attention.head_count_kv": 4}, ModelInvalid, "2 attention heads and 4"),
+        ({"attention.key_length": 16}, ModelInvalid, "rotates 32 numbers of heads that have"),
+        ({"rope.dimension_count": 66}, ModelInvalid, "rotates 66 numbers of heads"),
+        ({"embedding_length": None}, ModelInvalid, "lacks dflash.embedding_length"),
+        ({"feed_forward_length": 128}, ModelInvalid, "cannot be opened"),
+        ({"without": "fc.weight"}, ModelInvalid, "cannot be opened"),
+        (MARKOV | {"without": "markov_w2.weight"}, ModelInvalid, "opened"),
+    ],
+    "mtp": [
+        ({"layers": 3}, DraftMismatch, "with 3 layers and states of 64"),
+        ({"dim": 32}, DraftMismatch, "states of 32 numbers, .* and 64"),
+        ({"swap_tokens": (300, 301)}, DraftMismatch, "vocabulary: token 300"),
+        ({"count": 2}, ModelInvalid, "computes a single one"),
+        ({"without": NEXTN.format("eh_proj")}, ModelInvalid, "eh_proj.*missing"),
+        ({"without": NEXTN.format("hnorm")}, ModelInvalid, "hnorm.* is missing"),
+        ({"without": "blk.2.ffn_gate_inp.weight"}, ModelInvalid, "inp.* is missing"),
+        ({"without": "blk.2.attn_q.weight"}, ModelInvalid, "cannot be opened"),
+        ({"wide": 3}, ModelInvalid, r"eh_proj.*\(192, 64\), which does not fit"),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def glm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return mtp.glm(tmp_path_factory.mktemp("glm") / "target.gguf")
+
+
+class Made:
+    """Writes heads of a kind; `target` is what they are for, None for the embedded one."""
+
+    def __init__(self, kind: str, tiny: Path, glm: Path) -> None:
+        tiny_block = partial(block_heads.block, depth=1, target=tiny, layers=(0, 1))
+        made: dict[str, tuple[Callable[..., Path], Path | None]] = {
+            "eagle": (partial(heads.eagle, output=True), None),
+            "medusa": (heads.medusa, None),
+            "block": (tiny_block, tiny),
+            "markov": (partial(tiny_block, markov=True), tiny),
+            "mtp": (partial(mtp.glm, trunk=False), glm),
+        }
+        self.make, self.target = made[kind]
+
+
+def refused(
+    target: Path | None, draft: Path, error: type[Exception], said: str, **options: Any
+) -> None:
+    with pytest.raises(error, match=said) as caught:
+        localspec.load(target, draft=draft, options=OPTIONS, **options)
+    assert str(caught.value).count(". ") >= 1, "a next step"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("kind", "number"), [(kind, n) for kind, some in FAULTS.items() for n in range(len(some))]
+)
+def test_a_head_that_does_not_fit_is_refused(
+    tmp_path: Path, alive: Alive, tiny_pair: ModelFiles, glm: Path, kind: str, number: int
+) -> None:
+    changed, error, said = FAULTS[kind][number]
+    made = Made(kind, tiny_pair.target, glm)
+    if kind == "eagle":
+        changed = {"output": False} | changed
+    refused(made.target, made.make(tmp_path / "head.gguf", **changed), error, said)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["eagle", "medusa", "block", "markov", "mtp"])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
+def test_a_truncated_head_is_refused(
+    tmp_path: Path, alive: Alive, tiny_pair: ModelFiles, glm: Path, kind: str, share: float
+) -> None:
+    made = Made(kind, tiny_pair.target, glm)
+    path = made.make(tmp_path / "head.gguf")
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * share)])
+    refused(made.target, path, ModelInvalid, "[Dd]ownload it again")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "make", [partial(heads.eagle, layers=(0, 1, 1)), partial(block_heads.block, layers=(0, 1))]
+)
+def test_a_head_of_another_model_is_refused(
+    tmp_path: Path, alive: Alive, tiny_pair: ModelFiles, make: Callable[..., Path]
+) -> None:
+    head, target = tmp_path / "head.gguf", tiny_pair.target
+    refused(target, make(head), DraftMismatch, r"384 numbers, and those of .* have 64")
+    other = ggufs.tiny_llama(tmp_path / "other.gguf", swap_tokens=(300, 301))
+    refused(target, make(head, other), DraftMismatch, "another vocabulary: token 300")
+    longer = ggufs.tiny_llama(tmp_path / "longer.gguf", vocab_size=8200)
+    said = r"vocabulary of 8200 tokens, .* one of 8192"
+    refused(target, make(head, longer), DraftMismatch, said)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("make", [heads.eagle, heads.medusa, block_heads.block])
+def test_a_target_that_gives_no_states_is_refused(
+    tmp_path: Path, alive: Alive, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Path]
+) -> None:
+    path = make(tmp_path / "head.gguf")
+    if make is heads.medusa:
+        refused(None, path, DraftMismatch, "parallel=1", parallel=2)
+    monkeypatch.setattr(hidden, "TAPPED", frozenset())
+    monkeypatch.setattr(hidden, "NO_FINAL", frozenset({"llama"}))
+    refused(None, path, NativeError, r"architecture llama.*--draft none")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "make", [heads.eagle, heads.medusa, block_heads.block, partial(mtp.glm, trunk=False)]
+)
+def test_a_head_is_no_model(tmp_path: Path, make: Callable[[Path], Path]) -> None:
+    path = make(tmp_path / "head.gguf")
+    with pytest.raises(ModelInvalid, match=r"trained head.*--draft"):
+        localspec.load(path, options=OPTIONS)
+
+
+@pytest.mark.nightly
+def test_a_layer_is_no_draft_for_another_architecture(
+    tmp_path: Path, alive: Alive, tiny_pair: ModelFiles
+) -> None:
+    path = mtp.glm(tmp_path / "head.gguf", trunk=False)
+    said = r"architecture glm4moe, .* is of llama"
+    refused(tiny_pair.target, path, DraftMismatch, said)
+
+
+@pytest.mark.nightly
+def test_heads_of_other_kinds_are_known_and_refused(tmp_path: Path, alive: Alive) -> None:
+    path = write_gguf(tmp_path / "head.gguf", "gemma4-assistant", {"general.name": "x"}, {})
+    refused(None, path, ModelInvalid, r"architecture gemma4-assistant.*--draft none")

@@ -9,40 +9,37 @@ from collections.abc import Sequence
 import pytest
 
 import localspec
-from localspec import Drafting, Engine, EngineBusy, SamplingParams
+from localspec import Engine, EngineBusy
 from tests.support import inside
+from tests.support.asking import PLAIN, asked, said
 from tests.support.greedy import CLEAR
-
-GREEDY = SamplingParams(temperature=0)
 
 
 def test_engine_is_free_again_if_closing_an_answer_raises(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An interrupt, or a failure of llama.cpp while it rolls back."""
-    wanted = engine.generate(CLEAR, max_tokens=8, sampling=GREEDY).text
+    wanted = said(engine, CLEAR, count=8)
 
     def fails(context: Sequence[int]) -> None:
         raise KeyboardInterrupt
 
-    stream = engine.stream(CLEAR, max_tokens=8, sampling=GREEDY)
+    stream = asked(engine, CLEAR, count=8)
     next(stream)
     with monkeypatch.context() as patch:
         patch.setattr(inside.target(engine), "rollback", fails)
         with pytest.raises(KeyboardInterrupt):
             stream.close()
     assert not inside.scheduler(engine).tasks
-    assert engine.generate(CLEAR, max_tokens=8, sampling=GREEDY).text == wanted
+    assert said(engine, CLEAR, count=8) == wanted
 
 
 def test_a_late_cancel_does_not_stop_the_next_answer(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer ends, and another one begins, while somebody is about to stop it."""
-    plain = Drafting(drafter="none")
-    wanted = engine.generate(CLEAR, max_tokens=8, sampling=GREEDY, drafting=plain).text
-    first = engine.stream(CLEAR, max_tokens=8, sampling=GREEDY, drafting=plain)
-    second = engine.stream(CLEAR, max_tokens=8, sampling=GREEDY, drafting=plain)
+    wanted = asked(engine, CLEAR, PLAIN, 8).completion().text
+    first, second = (asked(engine, CLEAR, PLAIN, 8) for _ in range(2))
     next(first)
     stopping, begun = threading.Event(), threading.Event()
 
@@ -76,15 +73,14 @@ def test_a_callback_that_would_wait_for_its_own_answer_is_told(engine: Engine, c
         getattr(engine, call)()
 
     with pytest.raises(EngineBusy):
-        engine.generate(CLEAR, max_tokens=4, sampling=GREEDY, reuse=False, progress=progress)
-    assert engine.generate(CLEAR, max_tokens=4, sampling=GREEDY).finish_reason == "length"
+        said(engine, CLEAR, count=4, reuse=False, progress=progress)
+    assert len(said(engine, CLEAR, count=4)) == 4
 
 
 def test_another_engine_takes_turns_with_an_answer(engine: Engine) -> None:
     """One thread computes for all engines of a process."""
     with localspec.load(context=256, threads=1) as other:
-        running = engine.stream(CLEAR, max_tokens=60, sampling=GREEDY, stop=())
-        waiting = other.stream(CLEAR, max_tokens=4, sampling=GREEDY)
+        running, waiting = asked(engine, CLEAR, count=60), asked(other, CLEAR, count=4)
         answered = threading.Event()
         next(running)
         waiting.begin(answered.set)

@@ -10,38 +10,22 @@ from typing import Any
 import pytest
 
 import localspec
-from localspec import (
-    Drafting,
-    Engine,
-    ModelOptions,
-    SamplingParams,
-)
+from localspec import Drafting, Engine, ModelOptions, SamplingParams
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.registry import REGISTRY, Parts, Registration
 from localspec.llama import library
-from localspec.stream import Stream
 from tests.support import ggufs, inside
-from tests.support.greedy import COUNT, Reference
+from tests.support.asking import COUNT, GREEDY, PLAIN, WAYS, said
+from tests.support.greedy import Reference
 from tests.support.sessions import make_drafts_cheap
 from tests.support.together import together
 
-GREEDY = SamplingParams(temperature=0)
 AT_ONCE = 8
-WAYS = {
-    "plain": Drafting(drafter="none"),
-    "ngram tree": Drafting(drafter="ngram", width=4, depth=4),
-    "model": Drafting(drafter="model", depth=4),
-    "model tree": Drafting(drafter="model", width=3, depth=3),
-    "cascade": Drafting(drafter="cascade", depth=6),
-    "auto": Drafting(),
-}
 LONG = "The fox and the bird and the bear went to the river. " * 40
+# An answer has the same bits alone and in shared passes only with the kernels.
+pytestmark = pytest.mark.usefixtures("kernels")
+
 WORDS = 'root ::= ("red " | "blue ")+'
-
-
-@pytest.fixture(autouse=True)
-def _exact(kernels: None) -> None:
-    """An answer has the same bits alone and in shared passes only with them."""
 
 
 @pytest.fixture(scope="module")
@@ -59,15 +43,6 @@ def reference(plain_answers: Reference) -> Reference:
     return plain_answers.first(AT_ONCE + 1)
 
 
-def tokens_of(stream: Stream) -> list[int]:
-    return [token for chunk in stream for token in chunk.token_ids]
-
-
-def ask(engine: Engine, prompt: str, drafting: Drafting, count: int = COUNT) -> list[int]:
-    stream = engine.stream(prompt, max_tokens=count, sampling=GREEDY, drafting=drafting)
-    return tokens_of(stream)
-
-
 def all_free(engine: Engine) -> bool:
     """Whether nobody has a seat, and no seat holds a cell."""
     seats = inside.seats(engine)
@@ -80,12 +55,12 @@ def all_free(engine: Engine) -> bool:
     return not inside.scheduler(engine).tasks and set(held) == {0}
 
 
-@pytest.mark.parametrize("way", sorted(WAYS))
+@pytest.mark.parametrize("way", ["none", "ngram tree", "model", "model tree", "cascade", "auto"])
 def test_eight_answers_say_what_each_says_alone(
     parallel: Engine, reference: Reference, prompts: list[str], way: str
 ) -> None:
     make_drafts_cheap(parallel)
-    found = together([partial(ask, parallel, prompts[n], WAYS[way]) for n in range(AT_ONCE)])
+    found = together([partial(said, parallel, prompts[n], WAYS[way]) for n in range(AT_ONCE)])
     assert found == reference.tokens[:AT_ONCE]
     assert all_free(parallel)
 
@@ -98,10 +73,7 @@ def test_seeds_give_the_answers_that_they_give_alone(
 
     def sampled(number: int) -> list[int]:
         sampling = SamplingParams(temperature=1.0, seed=number)
-        stream = parallel.stream(
-            prompts[number], max_tokens=24, sampling=sampling, drafting=WAYS[way]
-        )
-        return tokens_of(stream)
+        return said(parallel, prompts[number], WAYS[way], count=24, sampling=sampling)
 
     alone = [sampled(number) for number in range(AT_ONCE)]
     assert together([partial(sampled, number) for number in range(AT_ONCE)]) == alone
@@ -121,7 +93,7 @@ def test_passes_are_shared(parallel: Engine, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(target, "decode", counted)
     parallel.clear()
     prompt = "Once upon a time"
-    found = together([partial(ask, parallel, prompt, WAYS["plain"], 24)] * AT_ONCE)
+    found = together([partial(said, parallel, prompt, PLAIN, count=24)] * AT_ONCE)
     assert len({tuple(tokens) for tokens in found if isinstance(tokens, list)}) == 1
     assert sum(sizes) == AT_ONCE * 24
     assert len(sizes) < 2 * 24
@@ -137,7 +109,7 @@ def test_a_grammar_a_long_prompt_and_a_cancel_among_them(parallel: Engine) -> No
         return parallel.generate("Colours:", max_tokens=24, sampling=GREEDY, grammar=WORDS).text
 
     def long() -> list[int]:
-        return ask(parallel, LONG, Drafting(), 24)
+        return said(parallel, LONG, count=24)
 
     def cancelled() -> str | None:
         stream = parallel.stream("Lily had a", max_tokens=500, sampling=GREEDY)
@@ -146,10 +118,10 @@ def test_a_grammar_a_long_prompt_and_a_cancel_among_them(parallel: Engine) -> No
                 stream.cancel()
         return stream.finish_reason
 
-    alone = [words(), long(), *(ask(parallel, prompt, Drafting()) for prompt in short)]
+    alone = [words(), long(), *(said(parallel, prompt) for prompt in short)]
     parallel.clear()  # or the long prompt would not be read again
     work: list[Callable[[], object]] = [words, long]
-    work += [partial(ask, parallel, prompt, Drafting()) for prompt in short]
+    work += [partial(said, parallel, prompt) for prompt in short]
     found = together([*work, cancelled, cancelled])
     assert found[5:] == ["cancelled", "cancelled"]
     assert set(str(found[0]).split()) <= {"red", "blue"}
@@ -210,7 +182,7 @@ def test_what_fails_in_one_answer_leaves_the_others_untouched(
 ) -> None:
     drafting, numbers = Drafting(drafter="model", depth=3), range(0, 9, 3)
     work: list[Callable[[], object]] = [
-        partial(ask, parallel, prompts[n], drafting) for n in numbers
+        partial(said, parallel, prompts[n], drafting) for n in numbers
     ]
     work.append(partial(fault, parallel, monkeypatch))
     for _ in range(2):  # once more: nothing of it is left

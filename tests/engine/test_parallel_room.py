@@ -23,8 +23,9 @@ from localspec.llama import compute_thread, library
 from localspec.llama.batch import PassPart
 from localspec.llama.shared_context import SharedContext
 from localspec.stream import Stream
-from tests.engine.test_parallel import GREEDY, LONG, WAYS, all_free, ask, tokens_of
+from tests.engine.test_parallel import LONG, all_free
 from tests.support import inside
+from tests.support.asking import PLAIN, WAYS, asked, said, tokens_of
 from tests.support.sessions import make_drafts_cheap
 from tests.support.together import together
 
@@ -50,22 +51,17 @@ def test_a_prompt_that_begins_like_a_kept_text_is_not_read_again(
 ) -> None:
     parallel.clear()
     drafting = Drafting(drafter="model", depth=3)
-    first = parallel.stream(LONG, max_tokens=8, sampling=GREEDY, drafting=drafting)
+    first = asked(parallel, LONG, drafting, 8)
     text = first.completion().text
-    streams = [
-        parallel.stream(LONG + text + end, max_tokens=8, sampling=GREEDY, drafting=drafting)
-        for end in (" And then", " But", " Mom")
-    ]
+    ends = (" And then", " But", " Mom")
+    streams = [asked(parallel, LONG + text + end, drafting, 8) for end in ends]
     together([stream.completion for stream in streams])
     length = first.stats.prompt_tokens
     assert all(stream.stats.cached_tokens >= length for stream in streams)
     parallel.clear()
-    again = [
-        parallel.stream(LONG + text + end, max_tokens=8, sampling=GREEDY, drafting=drafting)
-        for end in (" And then", " But", " Mom")
-    ]
-    assert again[0].completion().text == streams[0].text
-    assert again[0].stats.cached_tokens == 0
+    again = asked(parallel, LONG + text + ends[0], drafting, 8)
+    assert again.completion().text == streams[0].text
+    assert again.stats.cached_tokens == 0
 
 
 @pytest.fixture(scope="module")
@@ -80,26 +76,25 @@ def small() -> Iterator[Engine]:
 def test_what_was_used_longest_ago_makes_room(small: Engine) -> None:
     sentence = "The fox and the bird and the bear went to the river. "
     for number in range(12):
-        text = small.generate(f"{number}. " + sentence * 4, max_tokens=20, sampling=GREEDY).text
-        assert text
+        assert said(small, f"{number}. " + sentence * 4, count=20)
     assert 0 < len(inside.seats(small).kept) < 12
-    newest = small.stream("11. " + sentence * 4, max_tokens=4, sampling=GREEDY)
+    newest = asked(small, "11. " + sentence * 4, count=4)
     newest.completion()
     assert newest.stats.cached_tokens == newest.stats.prompt_tokens - 1
-    oldest = small.stream("0. " + sentence * 4, max_tokens=4, sampling=GREEDY)
+    oldest = asked(small, "0. " + sentence * 4, count=4)
     oldest.completion()
     assert oldest.stats.cached_tokens < oldest.stats.prompt_tokens // 2
 
 
-@pytest.mark.parametrize("way", ["plain", "model", "model tree"])
+@pytest.mark.parametrize("way", ["none", "model", "model tree"])
 def test_answers_that_do_not_fit_together_take_turns(
     kernels: None, small: Engine, way: str
 ) -> None:
     """Four that fill three quarters of the cache each: the younger ones give their cells away."""
     prompts = ["Once upon a time", "She went to the", "The sun was hot", "Tom ran"]
-    alone = [ask(small, prompt, WAYS[way], 180) for prompt in prompts]
+    alone = [said(small, prompt, WAYS[way], count=180) for prompt in prompts]
     small.clear()
-    found = together([partial(ask, small, prompt, WAYS[way], 180) for prompt in prompts])
+    found = together([partial(said, small, prompt, WAYS[way], count=180) for prompt in prompts])
     assert found == alone
     assert all_free(small)
 
@@ -140,11 +135,8 @@ def test_auto_drafts_for_sixteen_answers_beside_each_other() -> None:
     with localspec.load(options=options) as pair:
         assert pair.parallel > 1
         make_drafts_cheap(pair)
-        plain = ask(pair, "Once upon a time", WAYS["plain"], 8)
-        streams = [
-            pair.stream("Once upon a time", max_tokens=8, sampling=GREEDY, reuse=False)
-            for _ in range(16)
-        ]
+        plain = said(pair, "Once upon a time", PLAIN, count=8)
+        streams = [asked(pair, "Once upon a time", count=8, reuse=False) for _ in range(16)]
         going_on = threading.Event()
         compute_thread.post(going_on.wait)
         for stream in streams:
@@ -160,13 +152,11 @@ def test_nothing_is_measured_where_paused_answers_have_the_room() -> None:
     """The next answer measures; this one is written without that."""
     with localspec.load(options=ModelOptions(context=256), parallel=2) as pair:
         assert pair.parallel > 1
-        paused = pair.stream(
-            "The fox and the bird went to the river. " * 20, sampling=GREEDY, drafting=WAYS["plain"]
-        )
+        paused = asked(pair, "The fox and the bird went to the river. " * 20, PLAIN, None)
         next(paused)
 
         def beside() -> Stream:
-            stream = pair.stream("Once upon a time", max_tokens=8, sampling=GREEDY)
+            stream = asked(pair, "Once upon a time", count=8)
             stream.completion()
             return stream
 
@@ -183,7 +173,7 @@ def test_who_takes_nothing_from_earlier_texts_leaves_nothing(parallel: Engine) -
     kept = inside.seats(parallel).kept
     kept.clear()
     for reuse in (False, True):
-        stream = parallel.stream("She went to the", max_tokens=4, sampling=GREEDY, reuse=reuse)
+        stream = asked(parallel, "She went to the", count=4, reuse=reuse)
         stream.completion()
         assert (kept.known(stream.context) > 0) == reuse
 
@@ -192,14 +182,14 @@ def test_who_takes_nothing_from_earlier_texts_leaves_nothing(parallel: Engine) -
 
 
 def test_further_answers_wait_for_a_seat(small: Engine) -> None:
-    found = together([partial(ask, small, "Once upon a time", WAYS["plain"], 8) for _ in range(10)])
+    found = together([partial(said, small, "Once upon a time", PLAIN, count=8) for _ in range(10)])
     assert len(found) == 10
     assert all(tokens == found[0] for tokens in found)
 
 
 def test_waiting_for_a_seat_can_be_cancelled(small: Engine) -> None:
     def stream() -> Stream:
-        return small.stream("Once upon a time", max_tokens=200, sampling=GREEDY)
+        return asked(small, "Once upon a time", count=200)
 
     held = [stream() for _ in range(4)]
     for one in held:
@@ -221,12 +211,9 @@ def test_waiting_for_a_seat_can_be_cancelled(small: Engine) -> None:
 
 
 def test_one_thread_may_read_several_answers_in_turns(small: Engine) -> None:
-    plain = WAYS["plain"]
-    wanted = [ask(small, prompt, plain, 12) for prompt in ("Once upon a time", "She went")]
-    streams = [
-        small.stream(prompt, max_tokens=12, sampling=GREEDY, drafting=plain)
-        for prompt in ("Once upon a time", "She went")
-    ]
+    prompts = ("Once upon a time", "She went")
+    wanted = [said(small, prompt, PLAIN, count=12) for prompt in prompts]
+    streams = [asked(small, prompt, PLAIN, 12) for prompt in prompts]
     got: list[list[int]] = [[], []]
     for _ in range(12):
         for tokens, stream in zip(got, streams, strict=True):
@@ -279,19 +266,14 @@ def test_a_short_request_does_not_wait_for_a_long_prompt(
     begun, counts = threading.Event(), []
 
     def long() -> None:
-        parallel.stream(
-            LONG * 3,
-            max_tokens=2,
-            sampling=GREEDY,
-            reuse=False,
-            progress=lambda done, _: begun.set() if done > 128 else None,
-        ).completion()
+        progress = lambda done, _: begun.set() if done > 128 else None  # noqa: E731
+        asked(parallel, LONG * 3, count=2, reuse=False, progress=progress).completion()
         counts.append(len(passes))
 
     def short() -> None:
         begun.wait(60)
         counts.append(len(passes) - 1)  # one may be made already
-        stream = parallel.stream("Once upon a time", max_tokens=2, sampling=GREEDY, reuse=False)
+        stream = asked(parallel, "Once upon a time", count=2, reuse=False)
         next(stream)
         counts.append(len(passes))
         stream.completion()

@@ -7,17 +7,17 @@ from time import perf_counter
 import pytest
 
 import localspec
-from localspec import Drafting, Engine, ModelOptions, SamplingParams
+from localspec import Drafting, Engine, ModelOptions
 from localspec.llama.context import Context
 from localspec.policy import calibration
 from localspec.policy.cost_curve import SIZES, CostCurve
 from localspec.policy.store import folder
+from tests.support.asking import asked, said
 from tests.support.greedy import CLEAR
 
 pytestmark = pytest.mark.usefixtures("home")
 
 OPTIONS = ModelOptions(context=256, threads=1)
-GREEDY = SamplingParams(temperature=0)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 def ask(engine: Engine, drafting: Drafting | None = None) -> localspec.Completion:
-    return engine.generate(CLEAR, max_tokens=16, sampling=GREEDY, drafting=drafting)
+    return asked(engine, CLEAR, drafting, 16).completion()
 
 
 def test_second_session_starts_warm(measured: list[object]) -> None:
@@ -140,7 +140,7 @@ def test_busy_machine_is_measured_again_and_the_conversation_stays(
         assert again.stats.cached_tokens == again.stats.prompt_tokens - 1
         assert measured == 2
         for n in range(4):
-            engine.generate(f"Number {n} of some other prompts.", max_tokens=2, sampling=GREEDY)
+            said(engine, f"Number {n} of some other prompts.", count=2)
         assert 2 < measured <= 6, "once more, and not for ever"
         given_up = measured
         ask(engine)

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 import localspec
-from localspec import Drafting, Engine, ModelOptions, SamplingParams
+from localspec import Drafting, Engine, ModelOptions
 from localspec.drafters.composition import sources
 from localspec.policy.reasons import TOO_SHORT
 from tests.support import inside
+from tests.support.asking import GREEDY, PLAIN, asked
 from tests.support.sessions import SIZES, FollowingCosts, make_drafts_cheap
 
-GREEDY = SamplingParams(temperature=0)
-PLAIN = Drafting(drafter="none")
 STORY = "Once upon a time there was a fox who lived in a wood with his friends, and one day"
 
 
@@ -35,22 +34,18 @@ def known(engine: Engine) -> Sequence[int]:
     return model.cache.tokens
 
 
-def read(engine: Engine) -> int:
-    return len(known(engine))
-
-
 def said(engine: Engine, text: str, count: int, drafting: Drafting | None = None) -> str:
-    return engine.generate(text, max_tokens=count, sampling=GREEDY, drafting=drafting).text
+    return asked(engine, text, drafting, count).completion().text
 
 
 def test_a_short_answer_leaves_the_draft_model_out_and_a_long_one_takes_it(engine: Engine) -> None:
     with engine.stream(STORY, max_tokens=1, sampling=GREEDY) as stream:
         steps = [chunk.step for chunk in stream if chunk.step is not None]
         prompt = len(stream.prompt)
-    assert read(engine) == 0
+    assert len(known(engine)) == 0
     assert all(step.draft_seconds == 0.0 for step in steps)
     answer = engine.generate(STORY, max_tokens=60, sampling=GREEDY)
-    assert read(engine) >= prompt
+    assert len(known(engine)) >= prompt
     assert answer.stats.by_drafter["model"].accepted > 10
     assert answer.text == said(engine, STORY, 60, PLAIN)
 
@@ -83,7 +78,7 @@ def test_a_long_context_costs_the_draft_model_no_memory() -> None:
         target, draft = inside.contexts(opened)
         assert draft.capacity < 2200 < target.capacity
         drafting = Drafting(drafter="model", depth=3)
-        stream = opened.stream(STORY * 110, max_tokens=24, sampling=GREEDY, drafting=drafting)
+        stream = asked(opened, STORY * 110, drafting, 24)
         stream.completion()
         assert len(stream.prompt) > draft.capacity
         assert stream.stats.accepted > 3

@@ -12,23 +12,19 @@ from typing import NamedTuple
 
 import pytest
 
-from localspec import Cancelled, Drafting, Engine, ModelOptions, SamplingParams
+from localspec import Cancelled, Drafting, Engine, ModelOptions
 from localspec.decoding.session import Session
 from localspec.llama.context import Context
 from tests.support import inside
+from tests.support.asking import GREEDY, WAYS, asked
 from tests.support.greedy import greedy
 from tests.support.sessions import a_session, steps
 
-GREEDY = SamplingParams(temperature=0)
 PROMPT = "<|user|>Tell me a story about a bird.<|end|><|assistant|>"
 COUNT = 120
-WAYS = {
-    "model": Drafting(drafter="model", depth=4),
-    "tree": Drafting(drafter="model", depth=3, width=3),
-    "cascade": Drafting(drafter="cascade", depth=5),
-    "ngram+model": Drafting(drafter="ngram+model", depth=6),
-    "auto": Drafting(),
-}
+USED = ("model", "model tree", "cascade", "ngram+model", "auto")
+# Only with the kernels does a text not depend on how passes are cut.
+pytestmark = pytest.mark.usefixtures("kernels")
 
 
 class Uninterrupted(NamedTuple):
@@ -45,12 +41,7 @@ def uninterrupted(engine: Engine) -> Uninterrupted:
         return Uninterrupted(prompt, greedy(context, prompt, COUNT))
 
 
-@pytest.fixture(autouse=True)
-def _exact(kernels: None) -> None:
-    """Only with them does a text not depend on how passes are cut."""
-
-
-@pytest.fixture(params=sorted(WAYS))
+@pytest.fixture(params=USED)
 def drafting(request: pytest.FixtureRequest) -> Drafting:
     return WAYS[request.param]
 
@@ -149,9 +140,7 @@ def test_after_cancel_in_prefill(engine: Engine, uninterrupted: Uninterrupted, l
         thread.join()
 
     engine.clear()
-    stream = engine.stream(
-        prompt, max_tokens=20, sampling=GREEDY, drafting=drafting, progress=report
-    )
+    stream = asked(engine, prompt, drafting, 20, progress=report)
     if leave == "cancel":
         assert list(stream) == []
         assert len(done) == 1
@@ -164,10 +153,10 @@ def test_after_cancel_in_prefill(engine: Engine, uninterrupted: Uninterrupted, l
     held = caches(engine)[0]
     if leave == "cancel":
         assert held == tokens[: done[0]]
-    again = engine.stream(prompt, max_tokens=20, sampling=GREEDY, drafting=drafting)
+    again = asked(engine, prompt, drafting, 20)
     answer = again.completion()
     assert answer.finish_reason in ("length", "stop")
     assert again.stats.cached_tokens >= (done[0] if done else 0)
     engine.clear()
-    fresh = engine.stream(prompt, max_tokens=20, sampling=GREEDY, drafting=drafting)
+    fresh = asked(engine, prompt, drafting, 20)
     assert fresh.completion().text == answer.text

@@ -7,18 +7,17 @@ from collections.abc import Iterator
 import pytest
 
 import localspec
-from localspec import Engine, ModelOptions, SamplingParams
+from localspec import Engine, ModelOptions
 from localspec.llama import library
 from localspec.llama.threads import Threads
 from localspec.policy import calibration
 from localspec.policy.calibration import calibrate
 from tests.support import inside
+from tests.support.asking import asked, said
 from tests.support.greedy import CLEAR
 from tests.support.sessions import make_drafts_cheap
 
 pytestmark = pytest.mark.nightly
-
-GREEDY = SamplingParams(temperature=0)
 
 
 @pytest.fixture
@@ -42,10 +41,9 @@ def test_restless_threads_leave_the_answer_as_it_is(
         used.add(self.count)
         self.count = 3 - self.count
 
-    steady = auto.generate(CLEAR, max_tokens=40, sampling=GREEDY)
+    steady = said(auto, CLEAR)
     monkeypatch.setattr(Threads, "_decide", restless)
-    moved = auto.generate(CLEAR, max_tokens=40, sampling=GREEDY)
-    assert moved.text == steady.text
+    assert said(auto, CLEAR) == steady
     assert used == {1, 2}
     used.clear()
     auto.profile.forget()
@@ -68,8 +66,7 @@ def test_costs_on_fewer_threads_are_measured_again(
 
 def test_a_fixed_count_is_told_and_never_left() -> None:
     with localspec.load(options=ModelOptions(context=256, threads=1)) as engine:
-        answer = engine.generate(CLEAR, max_tokens=8, sampling=GREEDY)
-        assert answer.stats.threads == "1, as asked for"
+        assert asked(engine, CLEAR, count=8).completion().stats.threads == "1, as asked for"
 
 
 @pytest.mark.usefixtures("two_counts")

@@ -17,7 +17,7 @@ from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama import hidden
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from tests.llama.rows import NOISE
+from tests.llama.conftest import NOISE
 from tests.support import ggufs
 from tests.support.gguf_files import gguf_file
 

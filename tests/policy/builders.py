@@ -19,13 +19,7 @@ from localspec.policy.source_profile import Gain
 from tests.decoding.exact import Text, generate
 from tests.policy.measuring import SHAPES, Clockless, profile_of
 from tests.support.drafting import as_source
-from tests.support.toys import (
-    START,
-    ToyCache,
-    ToyModel,
-    ToyTarget,
-    enumerate_outcomes,
-)
+from tests.support.toys import START, ToyCache, ToyModel, ToyTarget, enumerate_outcomes
 
 
 @dataclass

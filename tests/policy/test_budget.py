@@ -21,17 +21,9 @@ from localspec.policy.profile import PairProfile
 from localspec.policy.reasons import UNCOVERED
 from localspec.policy.source_profile import SITUATIONS, Gain
 from tests.policy.adversaries import WORDS, natural
-from tests.policy.lookups import ListedSource, expects
-from tests.policy.measuring import MODEL, UNIT, profile_of
+from tests.policy.measuring import MODEL, UNIT, ListedSource, expects, profile_of
 from tests.policy.timed import Clock, TimedCache
-from tests.support.toys import (
-    AS_IS,
-    GREEDY,
-    Follows,
-    ToyCache,
-    examples,
-    session_of,
-)
+from tests.support.toys import AS_IS, GREEDY, Follows, ToyCache, examples, session_of
 
 PLAIN = 0.02
 MOST = 0.5
@@ -87,22 +79,6 @@ def test_step_stakes_half_of_the_fund_or_a_few_passes() -> None:
     assert budget.stake(PLAIN) == pytest.approx(PLAIN)
     budget.fund = -PLAIN
     assert budget.stake(PLAIN) <= 0.0
-
-
-def test_plain_pass_is_due_before_too_much_may_be_lost() -> None:
-    """Steps that broke even would have lost two thirds of their time, had plain passes become three
-    times cheaper: 24 passes after 36; the faster the drafts, the later."""
-
-    def steps(tokens: int) -> int:
-        budget, statement = Budget(), AccountStatement()
-        for number in range(1, 1000):
-            budget.settle(PLAIN, tokens, 0.0, 2 * PLAIN, statement, drafted=True)
-            if budget.exposed(PLAIN):
-                return number
-        return 1000
-
-    assert steps(2) * 2 == pytest.approx(24 / (1 - 1 / 3), abs=2)
-    assert steps(3) > 1.2 * steps(2)
 
 
 def test_plain_pass_is_due_where_most_of_the_fund_is_unproven() -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from localspec import Cancelled, ModelOptions
+import localspec
+from localspec import Cancelled, ModelOptions, SamplingParams
 from localspec.decoding.sampling import Rows
 from localspec.llama.context import Context
 from localspec.llama.model import Model
+from localspec.policy import calibration
 from localspec.policy.calibration import FAR_LENGTH, calibrate
 from localspec.policy.cost_curve import SIZES, CostCurve
 from tests.support import ggufs, inside
+from tests.support.toys import Follows, ToyCache
 
 AMPLE = 60.0  # seconds: whatever there is to measure is measured
 NONE = 0.0
@@ -120,7 +122,7 @@ def test_recurrent_model_is_measured_without_a_second_context(tmp_path: Path) ->
         context.close()
 
 
-class Striding:
+class Striding(ToyCache):
     """A cache whose passes are dearer until some of their size have followed each other.
 
     Such are llama.cpp's, which builds a graph anew where the size changes, and those of its CUDA
@@ -128,49 +130,78 @@ class Striding:
     loads the kernels for a size before the first pass.
     """
 
-    capacity, max_draft, recurrent = 1024, 63, False
     UNIT = 0.001
 
-    def __init__(self, unit: float = UNIT) -> None:
-        self.tokens: list[int] = []
-        self.native_seconds = 0.0
-        self.passes = 0
-        self._unit, self._size, self._row = unit, 0, 0
-        self._sizes: set[int] = set()
-
-    def filler(self, count: int) -> list[int]:
-        return [0] * count
+    def __init__(self) -> None:
+        super().__init__(Follows({}, 4), capacity=1024)
+        self.size = self.row = 0
+        self.sizes: set[int] = set()
 
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
-        self._row = self._row + 1 if len(tokens) == self._size else 1
-        self._size = len(tokens)
-        self.passes += 1
-        dearer = {1: 0.5, 2: 0.8}.get(self._row, 0.0)
-        dearer += 0.0 if self._size in self._sizes else 5.0
-        self._sizes.add(self._size)
-        self.native_seconds += self._unit * (1.0 + 0.1 * len(tokens) + dearer)
-        self.tokens += tokens
-        return np.zeros((outputs, 1), np.float32)
-
-    def truncate(self, length: int) -> None:
-        del self.tokens[length:]
-
-    def clear(self) -> None:
-        self.tokens.clear()
-
-    def checkpoint(self) -> None:
-        pass
+        before, rows = self.native_seconds, super().extend(tokens, outputs)
+        self.row = self.row + 1 if len(tokens) == self.size else 1
+        self.size = len(tokens)
+        dearer = {1: 0.5, 2: 0.8}.get(self.row, 0.0) + 5.0 * (self.size not in self.sizes)
+        self.sizes.add(self.size)
+        self.native_seconds = before + self.UNIT * (1.0 + 0.1 * len(tokens) + dearer)
+        return rows
 
 
-def test_a_plain_pass_follows_another_one_and_a_verifying_pass_does_not() -> None:
-    passes, curve = Striding(), CostCurve()
-    assert calibrate(passes, curve, AMPLE)
+def test_passes_are_measured_as_answers_make_them() -> None:
+    """A plain pass follows another one and a verifying pass does not; and where passes are brief,
+    the first of a size does not count."""
+    curve = CostCurve()
+    assert calibrate(Striding(), curve, AMPLE)
     assert curve.seconds(1, 0) == pytest.approx(1.1 * Striding.UNIT, rel=0.02)
-    assert curve.seconds(4, 0) == pytest.approx(1.9 * Striding.UNIT, rel=0.02)
-
-
-def test_the_first_pass_of_a_size_does_not_count_where_passes_are_brief() -> None:
-    passes, curve = Striding(), CostCurve()
-    assert calibrate(passes, curve, AMPLE)
-    for n in SIZES[2:]:
+    for n in SIZES[1:]:
         assert curve.seconds(n, 0) == pytest.approx((1.5 + 0.1 * n) * Striding.UNIT, rel=0.02), n
+
+
+# A stored curve is compared with the machine before it is believed.
+
+
+OPTIONS = ModelOptions(context=256, threads=1)
+
+
+@pytest.mark.nightly
+def test_an_engine_measures_anew_what_does_not_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Whatever else this machine does: else it would be measured again.
+    monkeypatch.setattr(calibration, "calibrate", lambda *arguments: calibrate(*arguments) or True)
+    greedy = SamplingParams(temperature=0)
+    with localspec.load(options=OPTIONS) as engine:
+        engine.generate("Once", max_tokens=2, sampling=greedy)
+        engine.profile.target.learn({4: 50 * engine.profile.target.seconds(4, 0)}, 0)
+        poisoned = engine.profile.target.seconds(4, 0) / engine.profile.target.seconds(1, 0)
+        assert poisoned > 20
+    with localspec.load(options=OPTIONS) as engine:
+        answer = engine.generate("Once", max_tokens=2, sampling=greedy)
+        assert answer.stats.calibration_seconds == 0.0, "too little was decoded since for a look"
+        engine.profile.budget.seconds += 1000.0
+    with localspec.load(options=OPTIONS) as engine:
+        poisoned = engine.profile.target.seconds(4, 0) / engine.profile.target.seconds(1, 0)
+        assert poisoned > 20
+        answer = engine.generate("Once", max_tokens=2, sampling=greedy)
+        assert answer.stats.calibration_seconds > 0.0
+        known = engine.profile.target
+        assert known.seconds(4, 0) / known.seconds(1, 0) < poisoned / 2
+
+
+@pytest.mark.nightly
+def test_a_look_costs_nothing_of_the_prompt() -> None:
+    """In the middle of a conversation its text would have to be read again."""
+    greedy, text = SamplingParams(temperature=0), "Once upon a time there was a fox. " * 8
+    with localspec.load(options=OPTIONS) as engine:
+        engine.generate("Once", max_tokens=2, sampling=greedy)
+    with localspec.load(options=OPTIONS) as engine:
+        engine.generate(text, max_tokens=2, sampling=greedy)
+        engine.profile.budget.seconds += 1000.0
+        answer = engine.generate(f"{text} The fox", max_tokens=8, sampling=greedy)
+        assert answer.stats.calibration_seconds > 0.0
+        assert answer.stats.cached_tokens > 60
+        plain = engine.generate(
+            f"{text} The fox",
+            max_tokens=8,
+            sampling=greedy,
+            drafting=localspec.Drafting(drafter="none"),
+        )
+        assert answer.text == plain.text

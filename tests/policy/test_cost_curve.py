@@ -9,7 +9,6 @@ from random import Random
 import numpy as np
 import pytest
 
-from localspec.policy.baseline import Baseline
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
 
@@ -21,20 +20,6 @@ def curve_of(measured: Mapping[int, float], context: int = 0) -> CostCurve:
     curve = CostCurve()
     curve.learn(measured, context)
     return curve
-
-
-def test_sizes_between_lie_on_the_line() -> None:
-    curve = curve_of({2: 2.0, 6: 4.0, 10: 3.0})
-    assert [curve.seconds(n, 0) for n in (2, 3, 4, 5, 6)] == pytest.approx([2, 2.5, 3, 3.5, 4])
-    assert curve.seconds(8, 0) == pytest.approx(3.5)
-
-
-def test_beyond_the_measured_sizes() -> None:
-    """Fewer tokens cost what the fewest do, more of them at least their share."""
-    curve = curve_of({2: 2.0, 8: 4.0})
-    assert curve.seconds(1, 0) == 2.0
-    assert curve.seconds(16, 0) == pytest.approx(8.0)
-    assert curve.seconds(64, 0) == pytest.approx(32.0)
 
 
 FAR = 520
@@ -162,19 +147,6 @@ def test_live_passes_deep_in_a_text_tell_what_the_cache_costs() -> None:
         assert curve.seconds(n, 0) == pytest.approx(TILES[n], rel=0.15), "that was measured well"
 
 
-@pytest.mark.parametrize("change", [3.0, 1.15, 1 / 1.5])
-def test_one_plain_pass_that_is_off_is_a_hiccup_and_two_are_a_change(change: float) -> None:
-    curve = curve_of(TILES)
-    for _ in range(20):
-        curve.observe(1, 0, TILES[1])
-    curve.observe(1, 0, change * TILES[1])
-    assert curve.plain(0) == pytest.approx(TILES[1], rel=0.01)
-    assert curve.doubtful(0), "the next one has to tell"
-    curve.observe(1, 0, change * TILES[1])
-    assert curve.plain(0) == pytest.approx(change * TILES[1], rel=0.01)
-    assert not curve.doubtful(0)
-
-
 def test_plain_passes_confirm_the_pace() -> None:
     """What costs of larger passes do to it is not believed until a plain one says the same."""
     curve = curve_of(TILES)
@@ -195,23 +167,6 @@ def test_plain_passes_confirm_the_pace() -> None:
     assert curve.plain(0) == pytest.approx(TILES[1], rel=0.1)
 
 
-def test_plain_passes_behind_larger_ones_come_in_twos_at_first() -> None:
-    """The second tells what the first took longer, which is no plain decoding's."""
-    curve = curve_of(TILES)
-    curve.observe(1, 0, TILES[1])
-    for pair in range(30):
-        curve.observe(4, 0, TILES[4])
-        curve.observe(1, 0, 1.04 * TILES[1], alike=False)
-        assert curve.doubtful(0) == (pair < Baseline.ENOUGH)
-        curve.observe(1, 0, TILES[1])
-        assert not curve.doubtful(0)
-    for _ in range(20):
-        curve.observe(4, 0, TILES[4])
-        curve.observe(1, 0, 1.04 * TILES[1], alike=False)
-        assert not curve.doubtful(0)
-    assert curve.plain(0) == pytest.approx(TILES[1], rel=0.01)
-
-
 def test_curve_of_an_earlier_session_says_nothing_of_todays_pace() -> None:
     curve = CostCurve(curve_of(TILES).sizes)
     assert curve.doubtful(0)
@@ -221,20 +176,6 @@ def test_curve_of_an_earlier_session_says_nothing_of_todays_pace() -> None:
         curve.observe(1, 0, 3 * TILES[1])
     assert curve.plain(0) == pytest.approx(3 * TILES[1], rel=0.01)
     assert not CostCurve().doubtful(0)
-
-
-@pytest.mark.parametrize("times", [0.5, 2.0])
-@pytest.mark.parametrize("context", [0, 500, 6000])
-def test_what_plain_passes_take_stays_what_plain_passes_said(context: int, times: float) -> None:
-    """Passes over several tokens move the table, the pace, and what the cache costs."""
-    curve = curve_of(TILES)
-    curve.learn(linear({1: 1.0, 4: 1.7}, 2e-4, 1e-4, FAR), FAR)
-    true = linear(TILES, 2e-4, 1e-4, context)
-    for _ in range(2 * curve.REFRESH):
-        curve.observe(1, context, true[1])
-    for _ in range(2 * curve.REFRESH):
-        curve.observe(4, context, times * true[4])
-        assert curve.plain(context) == pytest.approx(true[1], rel=0.01)
 
 
 def verifying(curve: CostCurve) -> list[float]:

@@ -13,8 +13,9 @@ import pytest
 
 from localspec.policy.budget import Budget
 from localspec.policy.cost_curve import CostCurve
-from tests.policy.adversaries import Figures, Machine, Text, answers
+from tests.policy.adversaries import PROMPT, Figures, Machine, Text, answers
 from tests.policy.measuring import SHAPES, TILES
+from tests.policy.timed import OWN
 
 WAYS = [(False, True), (True, True), (True, False)]
 Q4_0 = (1, 1.7, 2.4, 1.9, 2.7, 3.0, 3.3, 3.7, 4.0, 4.3, 4.6, 4.9, 5.0, 5.1, 5.15, 5.2)
@@ -182,3 +183,34 @@ def test_a_machine_whose_pace_changes_goes_on_asking_the_draft_model(greedy: boo
     assert steady > 1.25
     for after in (0.25, 4.0):
         assert sped_up(after) > 0.95 * steady
+
+
+# Whole answers with the real cost curve, on a clock that only passes move. Other tests of the
+# policy replace the curve, or make steps by hand; what a prompt's pass does to either is seen here.
+
+
+SHAPE = [1.0 + 0.5 * n for n in range(16)]
+
+
+@pytest.mark.parametrize(
+    ("model", "levels"), [(False, 0), (True, 99), (True, 0)], ids=["alone", "good", "poor"]
+)
+@pytest.mark.parametrize("length", [2, 6])
+def test_the_prompts_pass_is_not_taken_for_one_over_a_token(
+    model: bool, levels: int, length: int
+) -> None:
+    """It drags what is known of T(1) along, answer by answer; short ones feel it most."""
+    machine, text = Machine(SHAPE), Text(lambda at: levels)
+    profile, _ = answers(machine, text, lengths=(length,) * 8, model=model)
+    at_present = profile.target.seconds(1, PROMPT) * profile.target.pace
+    assert at_present == pytest.approx(machine.one, rel=0.02)
+    assert profile.target.pace == pytest.approx(1.0, rel=0.02)
+
+
+def test_steps_add_up_to_the_time_that_passed() -> None:
+    """Passes, planning, learning: nothing is lost between two steps, nothing counted twice."""
+    steps = answers(Machine(SHAPE), Text(lambda at: 99), lengths=(200,))[1].steps
+    assert sum(step.drafted for step in steps) > 50
+    own = [step.seconds - step.target_seconds - step.draft_seconds for step in steps]
+    assert min(own) > 0.0
+    assert max(own) <= 6 * OWN

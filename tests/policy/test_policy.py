@@ -19,9 +19,17 @@ from localspec.policy.asking import Asking
 from localspec.policy.policy import AUTO, Policy
 from localspec.policy.profile import PairProfile
 from localspec.policy.reasons import COPYING, LEADING, LOSING, RESTING
-from tests.decoding.steps import step_of
-from tests.policy.lookups import ListedSource, expects
-from tests.policy.measuring import SHAPES, TILES, UNIT, Clockless, curve, profile_of
+from tests.decoding.exact import step_of
+from tests.policy.measuring import (
+    SHAPES,
+    TILES,
+    UNIT,
+    Clockless,
+    ListedSource,
+    curve,
+    expects,
+    profile_of,
+)
 from tests.support.toys import GREEDY, Follows, ToyCache, ToyTarget, session_of
 
 SURE = [expects(1, 0.97)] * 40  # a long copy

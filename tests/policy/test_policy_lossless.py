@@ -24,7 +24,7 @@ from localspec.decoding.interfaces import Step
 from localspec.decoding.loop import drive, speculate
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import Constraint
-from tests.decoding.exact import EXACT, gap, texts, undrafted
+from tests.decoding.exact import DRAFT, EXACT, MODEL, REPEATS, gap, texts, undrafted
 from tests.policy.builders import Pair, distribution_of
 from tests.policy.measuring import SHAPES
 from tests.support.toys import (
@@ -39,9 +39,6 @@ from tests.support.toys import (
     started,
 )
 
-MODEL = started([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
-DRAFT = started([[0.1, 0.2, 0.7], [0.7, 0.1, 0.2], [0.2, 0.7, 0.1]])
-REPEATS = (0, 1, 2, 0, 1, 2, 0, START)  # a prompt with which the n-gram has something to say
 FORBIDDEN = {(0, 0), (1, 2), (2, 0)}
 
 PAIRS: dict[str, dict[str, Any]] = {

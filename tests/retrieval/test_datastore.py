@@ -21,13 +21,10 @@ from localspec.retrieval.learning import LearnedVocabulary, forget, learn
 from localspec.retrieval.segment import Segment, encoded, write_segment
 from tests.support.toys import examples
 
+pytestmark = pytest.mark.usefixtures("home")
+
 FACTS = LearnedVocabulary("f" * 24, 1000, "toy")
 known_texts = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), min_size=1, max_size=4)
-
-
-@pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
 
 
 def folder() -> Path:

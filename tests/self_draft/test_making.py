@@ -1,7 +1,4 @@
-"""Drafts of a model's own file: made where they pay, once, and never in the way.
-
-What passes cost is agreed on; what is made, and how often it is right, is real.
-"""
+"""Drafts of a model's own file: what `-d self` may mean, and when one is made."""
 
 from __future__ import annotations
 
@@ -25,11 +22,55 @@ from localspec.pairing import forecast
 from localspec.policy.cost_curve import CostCurve
 from localspec.self_draft import draft_trial
 from localspec.self_draft.making import SelfDraft, self_draft
-from localspec.self_draft.recipe import Wish
+from localspec.self_draft.recipe import Recipe, Wish, smaller_quantizations, why_all_layers
 from tests.engine.test_exact_distribution import SIZES, WAYS, check_every_outcome
 from tests.support import ggufs
 
-pytestmark = pytest.mark.nightly
+
+def test_references() -> None:
+    assert Wish.parse("self") == Wish()
+    assert Wish.parse("self:q4_0") == Wish(quant="Q4_0")
+    assert Wish.parse("self:4") == Wish(count=4)
+    assert Wish.parse("./self") is None
+    assert Wish.parse(Path("selfish.gguf")) is None
+
+
+@pytest.mark.parametrize("reference", ["self:", "self:0", "self:Q9_9", "self:-4"])
+def test_what_means_nothing(reference: str) -> None:
+    with pytest.raises(UsageError, match=r"Write self for what pays, self:Q4_0"):
+        Wish.parse(reference)
+
+
+def test_words() -> None:
+    assert Recipe("Q4_0").words == "in Q4_0"
+    assert Recipe(None, (3,)).words == "without layer 3"
+    assert Recipe("Q4_0", (3, 4, 7)).words == "in Q4_0 without layers 3, 4 and 7"
+    assert Recipe("Q4_0", (3, 4)).label == "Q4_0-without-2"
+
+
+def test_layers_of_other_kinds_stay(tmp_path: Path, target_path: Path) -> None:
+    mamba = read_gguf(ggufs.tiny_mamba(tmp_path / "mamba.gguf"))
+    hybrid = read_gguf(ggufs.tiny_hybrid(tmp_path / "hybrid.gguf"))
+    short = read_gguf(ggufs.tiny_llama(tmp_path / "short.gguf", layers=3))
+    assert why_all_layers(mamba) == "layers of mamba keep a state that the others build on"
+    assert "keep a state" in (why_all_layers(hybrid) or "")
+    assert why_all_layers(short) == "it has no more than 3 of them"
+    assert why_all_layers(read_gguf(target_path)) is None
+
+
+def test_the_next_quantization(tmp_path: Path, target_path: Path) -> None:
+    assert smaller_quantizations(read_gguf(target_path)) == ("Q4_0",)
+    from localspec.llama.quantize import quantize
+
+    quantize(target_path, tmp_path / "small.gguf", "Q4_0", 1, again=True)
+    assert smaller_quantizations(read_gguf(tmp_path / "small.gguf")) == ("Q2_K",)
+    whole = read_gguf(ggufs.tiny_llama(tmp_path / "whole.gguf"))
+    assert smaller_quantizations(whole) == ("Q4_0", "Q8_0")
+
+
+# Made where they pay, once, and never in the way. What passes cost is agreed on; what is made, and
+# how often it is right, is real.
+
 
 OPTIONS = ModelOptions(threads=1, gpu_layers=0, context=256)
 GREEDY = SamplingParams(temperature=0)
@@ -84,6 +125,7 @@ def ggufs_in(home: Path) -> list[str]:
     return sorted(path.name for path in (home / "cache" / "self").glob("*.gguf*"))
 
 
+@pytest.mark.nightly
 def test_layers_that_do_nothing_are_found_and_left_out(
     padded: Path, home: Path, costs: Costs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +143,7 @@ def test_layers_that_do_nothing_are_found_and_left_out(
     assert made(padded) == draft
 
 
+@pytest.mark.nightly
 def test_the_answer_is_the_models_own(padded: Path, costs: Costs) -> None:
     costs(FLAT)
     with localspec.load(padded, draft="self", options=OPTIONS) as engine:
@@ -115,6 +158,7 @@ def test_the_answer_is_the_models_own(padded: Path, costs: Costs) -> None:
     assert drafted.stats.accepted > 20
 
 
+@pytest.mark.nightly
 def test_every_outcome_has_the_models_probability(target_path: Path, costs: Costs) -> None:
     costs(FLAT)
     with localspec.load(target_path, draft="self:3", options=OPTIONS) as engine:
@@ -122,6 +166,7 @@ def test_every_outcome_has_the_models_probability(target_path: Path, costs: Cost
         check_every_outcome(engine, way, *SIZES["two tokens, longer drafts"])
 
 
+@pytest.mark.nightly
 def test_where_nothing_pays_nothing_is_kept(
     target_path: Path, home: Path, costs: Costs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +183,7 @@ def test_where_nothing_pays_nothing_is_kept(
         assert engine.why_no_draft == "no draft made from its own file pays"
 
 
+@pytest.mark.nightly
 def test_a_smaller_quantization_is_taken_where_it_pays(
     target_path: Path, home: Path, costs: Costs
 ) -> None:
@@ -149,6 +195,7 @@ def test_a_smaller_quantization_is_taken_where_it_pays(
     assert ggufs_in(home) == [draft.path.name]
 
 
+@pytest.mark.nightly
 def test_removed_it_is_made_again(target_path: Path, home: Path, costs: Costs) -> None:
     costs(FLAT)
     draft = made(target_path, "self:Q4_0")
@@ -161,6 +208,7 @@ def test_removed_it_is_made_again(target_path: Path, home: Path, costs: Costs) -
     assert draft.path.exists()
 
 
+@pytest.mark.nightly
 def test_a_draft_that_was_cut_short_is_made_again(target_path: Path, costs: Costs) -> None:
     costs(FLAT)
     draft = made(target_path, "self:2")
@@ -172,6 +220,7 @@ def test_a_draft_that_was_cut_short_is_made_again(target_path: Path, costs: Cost
     assert draft.path.stat().st_size == whole
 
 
+@pytest.mark.nightly
 def test_full_disk(
     target_path: Path, home: Path, costs: Costs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,6 +231,7 @@ def test_full_disk(
     assert ggufs_in(home) == []
 
 
+@pytest.mark.nightly
 def test_interrupted_in_the_middle_leaves_nothing(
     target_path: Path, home: Path, costs: Costs
 ) -> None:
@@ -196,6 +246,7 @@ def test_interrupted_in_the_middle_leaves_nothing(
     assert ggufs_in(home) == []
 
 
+@pytest.mark.nightly
 def test_wishes_that_cannot_be_fulfilled(target_path: Path, tmp_path: Path, costs: Costs) -> None:
     costs(FLAT)
     hybrid = ggufs.tiny_hybrid(tmp_path / "hybrid.gguf")

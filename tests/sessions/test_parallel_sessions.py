@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 import localspec
-from localspec import Drafting, Engine, ModelOptions, SamplingParams
+from localspec import Drafting, Engine, ModelOptions
 from localspec.sessions import conversation_files
 from tests.sessions.test_session_file import files_of_at_most
 from tests.sessions.test_sessions import check_same, stories
 from tests.support import inside
+from tests.support.asking import asked
 from tests.support.greedy import Reference
 from tests.support.sessions import make_drafts_cheap
 from tests.support.together import together
 
-GREEDY = SamplingParams(temperature=0)
 DRAFTING = Drafting(drafter="model", depth=3)
 pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("home")]
 
@@ -30,7 +30,7 @@ def opened(parallel: int = 2, **options: Any) -> Engine:
 
 
 def ask(engine: Engine, prompt: str, **more: Any) -> localspec.Stream:
-    stream = engine.stream(prompt, max_tokens=12, sampling=GREEDY, drafting=DRAFTING, **more)
+    stream = asked(engine, prompt, DRAFTING, 12, **more)
     stream.completion()
     return stream
 
@@ -100,7 +100,7 @@ def test_where_answers_hold_the_cells_it_is_decoded_and_the_file_stays() -> None
     with opened() as engine:
         ask(engine, text)
     with opened(context=480) as engine:
-        held = engine.stream(other, max_tokens=100, sampling=GREEDY, drafting=DRAFTING)
+        held = asked(engine, other, DRAFTING, 100)
         next(held)
         assert 512 - len(held.context) < len(engine.tokenize(text)) < 480
         now = ask(engine, prompt)

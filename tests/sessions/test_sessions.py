@@ -11,26 +11,19 @@ from typing import Any
 import pytest
 
 import localspec
-from localspec import Drafting, Engine, ModelOptions, SamplingParams, SessionError, paths
+from localspec import Drafting, Engine, ModelOptions, SessionError, paths
 from localspec.sessions import conversation_files
 from localspec.sessions.session_file import SessionFile, write
 from tests.sessions.test_session_file import files_of_at_most
 from tests.support import ggufs, inside, retokenised
+from tests.support.asking import PLAIN, WAYS, asked
 from tests.support.greedy import Reference
 from tests.support.sessions import make_drafts_cheap
 
-pytestmark = pytest.mark.nightly
+pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("home")]
 
-GREEDY = SamplingParams(temperature=0)
-PLAIN = Drafting(drafter="none")
 STORY = "Tell me a story about a fox, a bear and a bird. " * 30
 OPTIONS = ModelOptions(context=1024, threads=1)
-WAYS = {
-    "plain": PLAIN,
-    "model": Drafting(drafter="model", depth=4),
-    "tree": Drafting(drafter="model", depth=3, width=3),
-    "auto": Drafting(),
-}
 MAKERS: dict[str, Callable[[Path], Path]] = {
     "mamba": ggufs.tiny_mamba,
     "hybrid": ggufs.tiny_hybrid,
@@ -50,7 +43,7 @@ def caches(engine: Engine) -> list[list[int]]:
 def turns(engine: Engine, drafting: Drafting, save: Path | None = None) -> list[Any]:
     """Two turns of a chat; after the first one it may be kept."""
     messages = [{"role": "user", "content": STORY}]
-    first = engine.chat(messages, max_tokens=40, sampling=GREEDY, drafting=drafting)
+    first = asked(engine, messages, drafting, 40).completion()
     messages += [
         {"role": "assistant", "content": first.text},
         {"role": "user", "content": "And then?"},
@@ -61,7 +54,7 @@ def turns(engine: Engine, drafting: Drafting, save: Path | None = None) -> list[
 
 
 def goes_on(engine: Engine, messages: list[Any], drafting: Drafting) -> localspec.Stream:
-    stream = engine.stream(messages, max_tokens=60, sampling=GREEDY, drafting=drafting)
+    stream = asked(engine, messages, drafting, 60)
     stream.completion()
     return stream
 
@@ -79,7 +72,7 @@ def check_same(
         assert abs(row[wanted[at]] - row[got[at]]) <= noise
 
 
-@pytest.mark.parametrize("way", sorted(WAYS))
+@pytest.mark.parametrize("way", ["none", "model", "model tree", "auto"])
 def test_it_goes_on_as_the_one_that_was_never_interrupted(
     tmp_path: Path, plain_answers: Reference, way: str
 ) -> None:
@@ -94,7 +87,7 @@ def test_it_goes_on_as_the_one_that_was_never_interrupted(
         again = goes_on(engine, messages, drafting)
         assert again.stats.notices == []
         assert again.stats.cached_tokens == wanted.stats.cached_tokens > 300
-        check_same(engine, wanted, again, 0.0 if way == "plain" else plain_answers.noise)
+        check_same(engine, wanted, again, 0.0 if way == "none" else plain_answers.noise)
 
 
 @pytest.mark.parametrize("kind", ["the target's", "permuted", "sentencepiece"])
@@ -124,7 +117,7 @@ def test_a_recurrent_memory(tmp_path: Path, kind: str) -> None:
     model, path = MAKERS[kind](tmp_path / "model.gguf"), tmp_path / "a.session"
     text = "the fox and the bear " * 20
     with localspec.load(model, draft="none", options=OPTIONS) as engine:
-        first = engine.generate(text, max_tokens=12, sampling=GREEDY, drafting=PLAIN)
+        first = asked(engine, text, PLAIN, 12).completion()
         engine.save_session(path)
         more = text + first.text + " and"
         wanted = goes_on(engine, more, PLAIN)  # type: ignore[arg-type]
@@ -239,10 +232,9 @@ def stories(count: int) -> list[str]:
 
 
 def ask(engine: Engine, prompt: str) -> localspec.Completion:
-    return engine.generate(prompt, max_tokens=4, sampling=GREEDY, drafting=PLAIN)
+    return asked(engine, prompt, PLAIN, 4).completion()
 
 
-@pytest.mark.usefixtures("home")
 def test_conversations_in_turns_are_read_once() -> None:
     prompts = stories(3)
     with opened(prompt_cache=1 << 30) as engine:
@@ -259,7 +251,6 @@ def test_conversations_in_turns_are_read_once() -> None:
     assert len(list(conversation_files.folder().iterdir())) == 3
 
 
-@pytest.mark.usefixtures("home")
 def test_nothing_is_kept_unless_asked_for_and_long() -> None:
     for size, prompts in ((0, stories(2)), (1 << 30, ["Once upon a time", "The bear"])):
         with opened(prompt_cache=size) as engine:
@@ -268,7 +259,6 @@ def test_nothing_is_kept_unless_asked_for_and_long() -> None:
     assert not conversation_files.folder().exists()
 
 
-@pytest.mark.usefixtures("home")
 def test_one_that_grew_takes_the_place_of_its_beginning() -> None:
     first, other = stories(2)
     with opened(prompt_cache=1 << 30) as engine:
@@ -278,7 +268,6 @@ def test_one_that_grew_takes_the_place_of_its_beginning() -> None:
         assert ask(engine, first + "And then it rained.").stats.cached_tokens > 300
 
 
-@pytest.mark.usefixtures("home")
 def test_the_least_recently_used_one_goes() -> None:
     prompts = stories(4)
     with opened(prompt_cache=1 << 30) as engine:
@@ -298,7 +287,6 @@ def test_the_least_recently_used_one_goes() -> None:
     assert sorted(re.findall("([A-G]) went", b"|".join(first).decode())) == ["A", "C", "D"]
 
 
-@pytest.mark.usefixtures("home")
 def test_one_that_is_too_large_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "localspec"), opened(prompt_cache=200_000) as engine:
         for prompt in stories(2):
@@ -307,7 +295,6 @@ def test_one_that_is_too_large_is_left_out(caplog: pytest.LogCaptureFixture) -> 
     assert not conversation_files.folder().exists()
 
 
-@pytest.mark.usefixtures("home")
 def test_a_damaged_one_is_decoded_again_and_goes() -> None:
     first, other = stories(2)
     with opened(prompt_cache=1 << 30) as engine:
@@ -324,7 +311,6 @@ def test_a_damaged_one_is_decoded_again_and_goes() -> None:
         assert not path.exists()
 
 
-@pytest.mark.usefixtures("home")
 def test_a_full_disk_is_told_and_the_answer_goes_on() -> None:
     first, other = stories(2)
     with opened(prompt_cache=1 << 30) as engine:
@@ -336,7 +322,6 @@ def test_a_full_disk_is_told_and_the_answer_goes_on() -> None:
         assert notice.startswith("What was read of the last conversation is not kept: ")
 
 
-@pytest.mark.usefixtures("home")
 def test_one_that_is_longer_than_the_context_is_left_alone() -> None:
     prompt, _ = stories(2)
     with opened(prompt_cache=1 << 30) as engine:
@@ -347,7 +332,6 @@ def test_one_that_is_longer_than_the_context_is_left_alone() -> None:
     assert len(list(conversation_files.folder().iterdir())) == 1
 
 
-@pytest.mark.usefixtures("home")
 def test_those_of_another_model_are_left_alone(draft_path: Path) -> None:
     prompt, other = stories(2)
     with opened(prompt_cache=1 << 30) as engine:

@@ -19,8 +19,7 @@ from localspec.decoding.interfaces import PassRequest
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.context import Context
 from localspec.llama.target import LlamaTarget
-
-COUNT = 41  # tokens generated for each prompt
+from tests.support.asking import COUNT
 
 CLEAR = "Tim was very happy."
 """What the embedded target says to this, 60 tokens long, has no near-tie: the best token leads by

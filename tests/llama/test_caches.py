@@ -1,0 +1,211 @@
+"""A KV cache, alone or shared: whatever was done to it, the next row is a fresh one's, and no cell
+is lost."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localspec import ModelOptions, NativeError, UsageError
+from localspec.decoding.sampling import Rows
+from localspec.decoding.tree import ROOT, TokenTree
+from localspec.llama.batch import PassPart
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.llama.native_context import CacheFull
+from localspec.llama.shared_context import SharedContext
+from tests.llama.conftest import NOISE, distance, fresh, seats
+from tests.support import ggufs
+
+LONGEST = 60
+
+
+@pytest.fixture(params=["alone", "seats"])
+def caches(request: pytest.FixtureRequest, model: Model) -> Iterator[list[Context]]:
+    """One, or three that share their cells."""
+    options = ModelOptions(context=512, batch=128)
+    if request.param == "alone":
+        opened = [Context(model, options)]
+        yield opened
+        opened[0].close()
+        return
+    shared = SharedContext(model, ModelOptions(context=512, batch=128, parallel=3))
+    some = seats(shared)
+    yield list(some)
+    for cache in some:
+        cache.clear()
+    used = range(3 * shared.leaves + shared.kept)
+    assert {shared.length(number) for number in used} == {0}
+    shared.close()
+
+
+def random_tree(dice: random.Random) -> TokenTree:
+    tree = TokenTree()
+    for _ in range(dice.randint(1, 9)):
+        tree.add(dice.randint(100, 8000), dice.randint(ROOT, len(tree) - 1), "test")
+    return tree
+
+
+def change(cache: Context, text: list[int], dice: random.Random, reference: Context) -> None:
+    """Do something to a cache, and to the text that it should have then. A node of a tree reads its
+    path and nothing else."""
+    tree = random_tree(dice)
+    node = dice.randint(ROOT, len(tree) - 1)
+    path, behind = tree.path(node), tree.path_tokens(node)
+    what = dice.choice(("keep", "truncate", "discard", "extend", "clear"))
+    row = cache.branch([42, 43], tree)[node + 1].copy()
+    text += [42, 43]
+    assert distance(row, fresh(reference, [*text, *behind])) < NOISE
+    if what == "discard":
+        cache.discard_branches()
+        return
+    cache.keep(tree, path)
+    text += behind
+    if what == "truncate":
+        del text[dice.randint(1, len(text)) :]
+        cache.truncate(len(text))
+    elif what == "extend":
+        more = [dice.randint(100, 8000) for _ in range(dice.randint(1, 5))]
+        cache.extend(more)
+        text += more
+    elif what == "clear":
+        cache.clear()
+        text[:] = [1, dice.randint(100, 8000)]
+        cache.extend(text)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_is_left_reads_like_a_prompt(
+    seed: int, caches: list[Context], reference: Context
+) -> None:
+    dice = random.Random(seed)
+    texts = [[1, *(dice.randint(100, 8000) for _ in range(6))] for _ in caches]
+    for cache, text in zip(caches, texts, strict=True):
+        cache.extend(text)
+    for turn in range(120):  # five nodes a turn would fill the cache, if any stayed
+        number = dice.randrange(len(caches))
+        cache, text = caches[number], texts[number]
+        change(cache, text, dice, reference)
+        assert cache.tokens == text
+        if len(text) > LONGEST:
+            del text[5:]
+            cache.truncate(5)
+        if turn % 6 == 0:
+            text.append(77)
+            assert distance(cache.extend([77])[-1].copy(), fresh(reference, text)) < NOISE
+    for cache, text in zip(caches, texts, strict=True):
+        row = cache.extend([77])[-1].copy()
+        assert distance(row, fresh(reference, [*text, 77])) < NOISE
+
+
+# Rows of several tokens, and what is refused or does not fit.
+
+
+def rows_after(context: Context, *parts: list[int]) -> list[Rows]:
+    """The row after each part, decoded one after the other from an empty cache."""
+    context.clear()
+    return [context.extend(part)[-1].copy() for part in parts]
+
+
+def test_rows_of_several_outputs_stand_behind_their_tokens(
+    context: Context, tokens: list[int]
+) -> None:
+    reference = rows_after(context, tokens[:-3], *([token] for token in tokens[-3:]))
+    context.clear()
+    rows = context.extend(tokens, 4)
+    assert rows.shape == (4, context.model.vocabulary.size)
+    for row, expected in zip(rows, reference, strict=True):
+        assert distance(row, expected) < NOISE
+
+
+def test_a_full_cache_is_an_error_that_changes_nothing(context: Context, tokens: list[int]) -> None:
+    full = (tokens * 40)[:510]
+    context.extend(full)
+    with pytest.raises(NativeError, match=r"512 tokens is full.*--ctx"):
+        context.extend([1, 2, 3])
+    assert context.tokens == full
+    reference = rows_after(context, full, [5])[-1]
+    context.truncate(510)
+    assert distance(context.extend([5])[-1], reference) < NOISE
+
+
+def test_a_full_cache_drops_the_tree_and_nothing_else(
+    context: Context, reference: Context, tokens: list[int]
+) -> None:
+    full = (tokens * 40)[:508]
+    context.extend(full)
+    tree = TokenTree()
+    for token, parent in ((5, ROOT), (6, ROOT), (7, 0), (8, 1), (9, 1)):
+        tree.add(token, parent, "test")
+    with pytest.raises(NativeError, match=r"512 tokens is full"):
+        context.branch([4], tree)
+    assert context.tokens == full
+    assert distance(context.extend([42])[-1].copy(), fresh(reference, [*full, 42])) < NOISE
+
+
+# One cache for several answers: each sees its own text and nothing of the others'.
+
+
+ANSWERS = 3
+OPTIONS = ModelOptions(context=512, batch=128, parallel=ANSWERS)
+
+
+@pytest.fixture
+def shared(model: Model) -> Iterator[SharedContext]:
+    opened = SharedContext(model, OPTIONS)
+    yield opened
+    opened.close()
+
+
+def chain(tokens: list[int], sequence: int, start: int = 0) -> PassPart:
+    return PassPart(tokens, range(start, start + len(tokens)), ((sequence,),), 1)
+
+
+def test_a_text_that_begins_like_another_shares_its_cells(
+    shared: SharedContext, reference: Context
+) -> None:
+    """Four texts of 300 tokens that have 280 in common fit into 512 cells."""
+    common = [1, *range(300, 579)]
+    first, *others = seats(shared)
+    first.extend(common)
+    kept = shared.kept_lot(0).first
+    shared.share(first.lot.first, kept, len(common))
+    first.extend([5] * 20)
+    for number, cache in enumerate(others):
+        cache.begin_with(kept, common)
+        row = cache.extend([50 + number] * 20)[-1].copy()
+        assert distance(row, fresh(reference, [*common, *[50 + number] * 20])) < NOISE
+    first.clear()
+    others[0].clear()
+    row = others[1].extend([9])[-1].copy()
+    assert distance(row, fresh(reference, [*common, *[51] * 20, 9])) < NOISE
+
+
+def test_a_full_cache_reads_nothing_and_what_failed_can_be_undone(
+    shared: SharedContext, reference: Context
+) -> None:
+    first, second, _ = seats(shared)
+    first.extend(list(range(100, 350)))
+    second.extend(list(range(100, 350)))
+    with pytest.raises(CacheFull):
+        second.extend([7] * 20)
+    assert len(second.tokens) == 250
+    part = chain([7] * 5, second.lot.first, 250)
+    shared.decode([part])
+    shared.undo([part])
+    assert shared.length(second.lot.first) == 250
+    row = second.extend([42])[-1].copy()
+    assert distance(row, fresh(reference, [*range(100, 350), 42])) < NOISE
+
+
+def test_what_it_cannot_do_is_refused(shared: SharedContext, tmp_path: Path) -> None:
+    cache = seats(shared)[0]
+    cache.want_hidden(())
+    with pytest.raises(UsageError, match="last hidden state"):
+        cache.want_hidden((shared.model.layers,))
+    path = ggufs.tiny_mamba(tmp_path / "mamba.gguf")
+    with Model(path, OPTIONS) as model, pytest.raises(NativeError, match="recurrent"):
+        SharedContext(model, OPTIONS)
