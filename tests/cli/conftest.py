@@ -3,47 +3,18 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import pytest
 
 from localspec.cli.main import main
 from localspec.cli.output import Console
+from tests.cli.process import Result as Result
 from tests.support.ggufs import tiny_llama
-
-
-@dataclass(frozen=True)
-class Result:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def events(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-    def sentence(self) -> str:
-        """The only line on standard error."""
-        assert self.err.endswith("\n")
-        assert self.err.count("\n") == 1, self.err
-        assert self.err.startswith("localspec: ")
-        return self.err.removeprefix("localspec: ").rstrip()
-
-    def refused(self, *causes: str, code: int = 2) -> None:
-        """Nothing was printed but a sentence that has all these words in it."""
-        assert (self.code, self.out) == (code, "")
-        for cause in causes:
-            assert cause in self.sentence()
 
 
 class Cli(Protocol):

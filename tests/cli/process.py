@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import IO, Any
 
 TIMEOUT = 120.0
@@ -16,18 +17,44 @@ TIMEOUT = 120.0
 LOCALSPEC = (sys.executable, "-m", "localspec")
 
 
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    def sentence(self) -> str:
+        """The only line on standard error."""
+        assert self.err.endswith("\n")
+        assert self.err.count("\n") == 1, self.err
+        assert self.err.startswith("localspec: ")
+        return self.err.removeprefix("localspec: ").rstrip()
+
+    def refused(self, *causes: str, code: int = 2) -> None:
+        """Nothing was printed but a sentence that has all these words in it."""
+        assert (self.code, self.out) == (code, "")
+        for cause in causes:
+            assert cause in self.sentence()
+
+
 def environment(**more: str) -> dict[str, str]:
     return {**os.environ, **more}
 
 
-def finished(
-    *arguments: str, command: tuple[str, ...] = LOCALSPEC, **options: Any
-) -> subprocess.CompletedProcess[str]:
+def finished(*arguments: str, command: tuple[str, ...] = LOCALSPEC, **options: Any) -> Result:
     """Run to the end, without standard input unless `options` say otherwise."""
     options = {"stdin": subprocess.DEVNULL, "timeout": TIMEOUT, **options}
     if "stdout" not in options:
         options["stdout"] = subprocess.PIPE
-    return subprocess.run(
+    done = subprocess.run(
         [*command, *arguments],
         stderr=subprocess.PIPE,
         text=True,
@@ -35,6 +62,7 @@ def finished(
         check=False,
         **options,
     )
+    return Result(done.returncode, done.stdout or "", done.stderr)
 
 
 def with_closed(redirection: str) -> tuple[str, ...]:

@@ -112,5 +112,5 @@ def test_a_reader_that_has_enough_does_not_cost_the_files(tmp_path: Path) -> Non
     with os.fdopen(writing, "wb") as pipe:
         arguments = (*TINY, "--arms", "plain", "--temp", "0", "--output", str(tmp_path), "-q")
         result = finished(*arguments, stdout=pipe)
-    assert (result.returncode, result.stderr) == (141, "")
+    assert (result.code, result.err) == (141, "")
     assert json.loads((tmp_path / "report.json").read_text())["pairs"]

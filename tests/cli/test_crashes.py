@@ -53,11 +53,9 @@ def test_an_end_in_native_code_is_told(how: str) -> None:
         *("run", "hi", "-n", "20", "-q", "--drafter", "none"),
         command=(sys.executable, "-c", DIES.format(how=WHEN_SAID + how)),
     )
-    assert done.returncode == -number
-    assert done.stdout, "what was said until then stays"
-    assert done.stderr.startswith("localspec: ")
-    assert sentence in done.stderr
-    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.code == -number
+    assert done.out, "what was said until then stays"
+    assert sentence in done.sentence()
 
 
 def test_a_crash_of_a_benchmark_is_told() -> None:
@@ -65,13 +63,13 @@ def test_a_crash_of_a_benchmark_is_told() -> None:
         *("bench", "--quick", "--arms", "plain", "--max-tokens", "8"),
         command=(sys.executable, "-c", DIES.format(how="ctypes.string_at(0)")),
     )
-    assert done.returncode == -signal.SIGSEGV
-    assert done.stderr.endswith(f"localspec: llama.cpp crashed (Segmentation fault). {DAMAGED}\n")
+    assert done.code == -signal.SIGSEGV
+    assert done.err.endswith(f"localspec: llama.cpp crashed (Segmentation fault). {DAMAGED}\n")
 
 
 def test_who_watches_for_faults_himself_is_not_told() -> None:
     code = (sys.executable, "-X", "faulthandler", "-c", DIES.format(how="ctypes.string_at(0)"))
     done = finished("run", "hi", "-n", "20", "-q", "--drafter", "none", command=code)
-    assert done.returncode == -signal.SIGSEGV
-    assert "Fatal Python error: Segmentation fault" in done.stderr
-    assert "localspec: " not in done.stderr
+    assert done.code == -signal.SIGSEGV
+    assert "Fatal Python error: Segmentation fault" in done.err
+    assert "localspec: " not in done.err

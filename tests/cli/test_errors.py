@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import random
 import re
 import threading
@@ -62,11 +61,10 @@ def test_an_embedding_model(cli: Cli, tmp_path: Path) -> None:
 @pytest.mark.parametrize("role", ["-m", "-d"])
 def test_a_gguf_whose_vocabulary_llama_cpp_would_not_survive(role: str, tmp_path: Path) -> None:
     path = pairs.model(tmp_path / "twice.gguf", tokens=(*pairs.TOKENS, pairs.TOKENS[-1]))
-    result = finished("run", role, str(path), "hi")
-    assert (result.returncode, result.stdout) == (4, "")
-    assert result.stderr == (
-        "localspec: twice.gguf cannot be used: it is damaged: it lists a token twice. "
-        "Download it again, or choose another model.\n"
+    finished("run", role, str(path), "hi").refused(
+        "twice.gguf cannot be used: it is damaged: it lists a token twice. "
+        "Download it again, or choose another model.",
+        code=4,
     )
 
 
@@ -85,9 +83,9 @@ def test_llama_cpp_gives_up_in_the_middle(verb: tuple[str, ...], tmp_path: Path)
     """What nobody could know of the file: a sentence all the same, and no core dump."""
     path = aborting_llama(tmp_path / "bad.gguf")
     result = finished(*verb, "-m", str(path), "-d", "none", "-t", "2")
-    assert result.returncode == 1
-    assert GAVE_UP.fullmatch(result.stderr), result.stderr
-    assert result.stdout == ""
+    assert result.code == 1
+    assert GAVE_UP.fullmatch(result.err), result.err
+    assert result.out == ""
 
 
 @pytest.mark.nightly
@@ -108,8 +106,8 @@ def test_an_abort_behind_an_answer_that_is_over_is_not_held_up(
 def test_jsonl_tells_that_llama_cpp_gave_up(tmp_path: Path) -> None:
     path = aborting_llama(tmp_path / "bad.gguf")
     result = finished("run", "hi", "--jsonl", "-m", str(path), "-d", "none", "-t", "1")
-    assert result.returncode == 1
-    last = json.loads(result.stdout.splitlines()[-1])
+    assert result.code == 1
+    last = result.events[-1]
     assert (last["event"], last["exit_code"]) == ("error", 1)
     assert "unsupported types" in last["message"]
 

@@ -42,7 +42,7 @@ def test_only_the_verb_that_is_asked_for_is_imported_and_no_native_code(
         "main(sys.argv[1:]); json.dump(sorted(sys.modules), sys.stderr)"
     )
     result = finished(*arguments, command=(sys.executable, "-c", program))
-    loaded = set(json.loads(result.stderr))
+    loaded = set(json.loads(result.err))
     assert not HEAVY & loaded
     places = {place.partition(":")[0]: verb for verb, place in VERBS.items()}
     assert {places[name] for name in loaded if name in places} == verbs

@@ -160,7 +160,7 @@ sys.exit(main(["list"]))
 @pytest.mark.parametrize("imported", ["typer", "localspec.cli.list", "localspec.hub.local"])
 def test_before_a_command_has_begun(imported: str) -> None:
     ended = finished(command=(sys.executable, "-c", EARLY.format(imported)))
-    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+    assert (ended.code, ended.out, ended.err) == (130, "", "")
 
 
 WAITING = """

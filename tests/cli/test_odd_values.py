@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import constants
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import localspec
@@ -16,6 +16,7 @@ from localspec.cli.verbs import VERBS, built
 from localspec.settings import Settings
 from tests.cli.conftest import Cli, Result
 from tests.cli.process import LOCALSPEC, environment, finished
+from tests.support.toys import examples
 
 EXAMPLES = 150
 AFTER = {"run": ["hi"], "race": ["hi"], "pull": ["--offline", "none/at-all"], "rm": ["none.gguf"]}
@@ -63,12 +64,7 @@ ODD = st.one_of(
 )
 
 
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@examples(EXAMPLES)
 @given(option=st.sampled_from(_options()), value=ODD)
 def test_odd_values_of_options(
     cli: Cli, odd_files: Path, option: tuple[str, str], value: str
@@ -93,12 +89,7 @@ ARGUMENTS = (
 )
 
 
-@settings(
-    max_examples=EXAMPLES // 2,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@examples(EXAMPLES // 2)
 @given(arguments=st.sampled_from(ARGUMENTS), value=ODD)
 def test_odd_names(cli: Cli, odd_files: Path, arguments: tuple[str, ...], value: str) -> None:
     told(cli(*arguments, value, stdin=b"text"))
@@ -112,12 +103,7 @@ VARIABLES = (
 )
 
 
-@settings(
-    max_examples=EXAMPLES // 2,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@examples(EXAMPLES // 2)
 @given(
     name=st.sampled_from(VARIABLES),
     value=ODD.filter(lambda value: "\0" not in value and "\ud800" not in value),
@@ -150,7 +136,7 @@ def test_where_no_locale_is_utf_8() -> None:
     env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     text = 'root ::= "☃ é"'
     result = finished("run", "-q", "--grammar", text, "☃?", env=environment(**env))
-    assert (result.stdout, result.stderr) == ("☃ é\n", "")
+    assert (result.out, result.err) == ("☃ é\n", "")
 
 
 @pytest.mark.nightly
@@ -158,7 +144,7 @@ def test_a_folder_that_is_gone(tmp_path: Path) -> None:
     gone = ("sh", "-c", f'cd {tmp_path} && rmdir {tmp_path} && exec "$@"', "sh", *LOCALSPEC)
     here = environment(PYTHONPATH=str(Path(localspec.__file__).parents[1]))
     result = finished("run", "-q", "-d", "none", "-n", "2", "hi", command=gone, env=here)
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (result.code, result.err) == (0, "")
 
 
 def test_a_text_may_come_from_the_pipe_of_a_shell(cli: Cli) -> None:

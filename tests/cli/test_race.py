@@ -27,11 +27,11 @@ STORY = "Tell me a story about a fox."
 
 def test_without_a_terminal_there_is_plain_text() -> None:
     result = finished(*SHORT)  # standard input is empty: the default prompt
-    assert result.returncode == 0
-    assert "\x1b" not in result.stdout + result.stderr
-    assert "\r" not in result.stdout + result.stderr
-    assert result.stdout.startswith("plain and localspec:\n\n")
-    *_, figures = result.stdout.splitlines()
+    assert result.code == 0
+    assert "\x1b" not in result.out + result.err
+    assert "\r" not in result.out + result.err
+    assert result.out.startswith("plain and localspec:\n\n")
+    *_, figures = result.out.splitlines()
     assert figures.startswith("plain ")
     assert "same text, 16 tokens" in figures
 

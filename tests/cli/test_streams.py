@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -27,47 +26,45 @@ STORY = ("run", "-n", "12", "--temp", "0", "Tell me a story.")
 def test_the_module_and_the_script_are_the_same_program() -> None:
     script = (str(Path(sys.executable).parent / "localspec"),)
     module, installed = finished("--version"), finished("--version", command=script)
-    assert module.returncode == installed.returncode == 0
-    assert module.stdout == installed.stdout
-    assert module.stdout.startswith("localspec ")
+    assert module.code == installed.code == 0
+    assert module.out == installed.out
+    assert module.out.startswith("localspec ")
 
 
 def test_nothing_but_text_when_piped() -> None:
     result = finished(*STORY, "--stats")
-    assert result.returncode == 0
-    for text in (result.stdout, result.stderr):
+    assert result.code == 0
+    for text in (result.out, result.err):
         assert "\x1b" not in text
         assert "\r" not in text
-    assert result.stdout.count("\n") == 1
+    assert result.out.count("\n") == 1
 
 
 def test_a_closed_standard_output() -> None:
-    result = finished(*STORY, command=with_closed(">&-"))
-    assert result.returncode == 1
-    assert result.stderr == "localspec: Standard output is closed. Redirect it to a file.\n"
+    finished(*STORY, command=with_closed(">&-")).refused(
+        "Standard output is closed. Redirect it to a file.", code=1
+    )
 
 
 @pytest.mark.parametrize("arguments", [STORY, (*STORY, "--json"), (*STORY, "--jsonl"), ("--help",)])
 def test_a_full_disk(arguments: tuple[str, ...]) -> None:
     with open("/dev/full", "wb") as full:
         result = finished(*arguments, stdout=full)
-    assert result.returncode == 1
-    assert "No space left on device (ENOSPC)" in result.stderr
-    assert result.stderr.count("\n") == 1
+    result.refused("No space left on device (ENOSPC)", code=1)
 
 
 @pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full"])
 def test_standard_error_gone(redirection: str) -> None:
     told, untold = finished(*STORY), finished(*STORY, command=with_closed(redirection))
-    assert (untold.returncode, untold.stdout) == (0, told.stdout)
+    assert (untold.code, untold.out) == (0, told.out)
     failing = finished("run", "-m", "none.gguf", "hi", command=with_closed(redirection))
-    assert failing.returncode == 3
+    assert failing.code == 3
 
 
 def test_all_streams_closed() -> None:
-    assert finished(*STORY, command=with_closed("<&- >&- 2>&-")).returncode == 1
+    assert finished(*STORY, command=with_closed("<&- >&- 2>&-")).code == 1
     alone = finished(*STORY, command=with_closed("<&- 2>&-"))
-    assert (alone.returncode, alone.stdout) == (0, finished(*STORY).stdout)
+    assert (alone.code, alone.out) == (0, finished(*STORY).out)
 
 
 @pytest.mark.parametrize("quiet", [(), ("-q",)])
@@ -106,13 +103,13 @@ def test_nothing_is_said_over_a_reader_that_has_enough(arguments: tuple[str, ...
     os.close(reading)
     with os.fdopen(writing, "wb") as pipe:
         result = finished(*arguments, stdout=pipe)
-    assert (result.returncode, result.stderr) == (141, "")
+    assert (result.code, result.err) == (141, "")
 
 
 def test_on_a_terminal_the_figures_are_set_apart(tmp_path: Path) -> None:
     screen = Terminal((*LOCALSPEC, *STORY), home=tmp_path).printed()
     answer, figures = screen.rstrip().rsplit("\r\n", 1)
-    assert answer.endswith(finished(*STORY).stdout.rstrip("\n"))
+    assert answer.endswith(finished(*STORY).out.rstrip("\n"))
     assert figures.startswith("\x1b[2m12 tokens · ")
     assert figures.endswith("\x1b[0m")
 
@@ -151,11 +148,6 @@ def test_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:
 
 
 def test_encoding_of_the_answer_is_utf8_whatever_the_locale() -> None:
-    result = subprocess.run(
-        [*LOCALSPEC, "run", "-q", "--grammar", 'root ::= "é🦊"', "hi"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        env=environment(PYTHONIOENCODING="latin-1"),
-        check=False,
-    )
-    assert (result.returncode, result.stdout) == (0, "é🦊\n".encode())
+    env = environment(PYTHONIOENCODING="latin-1")
+    result = finished("run", "-q", "--grammar", 'root ::= "é🦊"', "hi", env=env)
+    assert (result.code, result.out) == (0, "é🦊\n")

@@ -7,7 +7,6 @@ token, so prompts come first.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import threading
@@ -199,13 +198,11 @@ def test_memory_on_the_device_is_foretold(
 def test_what_the_backend_says_of_itself_reaches_nobody() -> None:
     """Drivers introduce themselves as soon as devices are asked for."""
     ran = finished("run", "--json", "--temp", "0", "-n", "8", "--ctx", "512", "Hello")
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert json.loads(ran.stdout)["text"]
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.json["text"]
     ran = finished("doctor", "--quick", "--json", "--ctx", "512")
-    assert (ran.returncode, ran.stderr) == (0, "")
-    found = [
-        device for device in json.loads(ran.stdout)["machine"]["devices"] if device["kind"] != "CPU"
-    ]
+    assert (ran.code, ran.err) == (0, "")
+    found = [device for device in ran.json["machine"]["devices"] if device["kind"] != "CPU"]
     assert found
     assert all(device["total"] > 0 for device in found)
 

@@ -136,7 +136,7 @@ def test_whatever_ends_a_pull_keeps_what_has_arrived(
             "localspec: Interrupted. The part so far is kept; 'localspec pull user/repo' continues."
         )
     assert finished_files(cache) == []
-    done = json.loads(finished("pull", "user/repo", "--json").stdout)["model"]
+    done = finished("pull", "user/repo", "--json").json["model"]
     assert (done["downloaded"], hub.sent) == (SIZE - 200_000, SIZE)
     assert Path(done["path"]).read_bytes() == model
 

@@ -160,12 +160,10 @@ def test_target_that_would_not_fit_there(two: TwoServers, monkeypatch: pytest.Mo
 
 def test_nothing_at_the_address() -> None:
     nobody = f"127.0.0.1:{free_port()}"
-    done = finished("run", "--rpc", nobody, "Hello.")
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert done.stderr == (
-        f"localspec: The RPC server {nobody} does not answer: connection refused. Start "
-        "ggml-rpc-server there, or leave it out of --rpc.\n"
+    finished("run", "--rpc", nobody, "Hello.").refused(
+        f"The RPC server {nobody} does not answer: connection refused. Start "
+        "ggml-rpc-server there, or leave it out of --rpc.",
+        code=1,
     )
 
 

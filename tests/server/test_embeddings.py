@@ -185,5 +185,5 @@ def test_a_chat_model_beside_it(bert: Path, tmp_path: Path) -> None:
 def test_it_has_no_session(bert: Path, tmp_path: Path) -> None:
     session = str(tmp_path / "a.session")
     done = finished("serve", "--port", "0", "-m", str(bert), "--session", session)
-    assert done.returncode == 2
-    assert "Leave out --session" in " ".join(done.stderr.split())
+    assert done.code == 2
+    assert "Leave out --session" in " ".join(done.err.split())

@@ -34,9 +34,7 @@ def test_a_port_that_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = finished("serve", "--port", port)
-    assert done.returncode == 1
-    assert f"Port {port} of 127.0.0.1 is taken" in done.stderr
-    assert "--port" in done.stderr
+    done.refused(f"Port {port} of 127.0.0.1 is taken", "--port", code=1)
 
 
 @pytest.mark.parametrize(
@@ -72,16 +70,15 @@ def test_what_cannot_be_meant_is_said_in_a_sentence(
 
 def test_a_model_that_is_not_there_is_said_in_a_sentence() -> None:
     done = finished("serve", "--port", "0", "-m", "no-such.gguf")
-    assert (done.returncode, "no-such.gguf" in done.stderr) == (3, True), done.stderr
-    assert "Traceback" not in done.stderr
+    assert (done.code, "no-such.gguf" in done.err) == (3, True), done.err
+    assert "Traceback" not in done.err
 
 
 def test_without_the_extra() -> None:
     program = "import sys; sys.modules['uvicorn'] = None\n"
     program += "from localspec.cli.main import main; sys.exit(main(sys.argv[1:]))"
     done = finished("serve", command=(sys.executable, "-c", program))
-    assert done.returncode == 1
-    assert "pip install '.[server]'" in done.stderr
+    done.refused("pip install '.[server]'", code=1)
 
 
 def test_elsewhere_without_a_key_only_if_that_is_said(tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.server.app import ENDPOINTS, record_of
 from tests.server.process import Running
+from tests.support.toys import examples
 
 pytestmark = pytest.mark.nightly
 
@@ -65,12 +66,7 @@ def test_every_endpoint_is_tried() -> None:
     assert HANDLERS.keys() == {*BODIES} | SAME
 
 
-@settings(
-    max_examples=250,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@examples(250)
 @given(data=st.data())
 def test_odd_values_of_fields(server: Running, data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(sorted(BODIES)))

@@ -63,8 +63,8 @@ def test_something_else_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     path.write_text("# notes, a line long enough to be read as something\n")
     done = finished("serve", "--port", "0", "--session", str(path))
-    assert done.returncode == 1
-    assert "is not a session of localspec" in " ".join(done.stderr.split())
+    assert done.code == 1
+    assert "is not a session of localspec" in " ".join(done.err.split())
     assert path.read_text().startswith("# notes")
 
 

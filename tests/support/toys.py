@@ -57,7 +57,9 @@ def examples(count: int) -> settings:
         deadline=None,
         derandomize=True,
         database=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+        suppress_health_check=[
+            *(HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture)
+        ],
     )
 
 

@@ -14,10 +14,12 @@ from textual.strip import Strip
 
 from localspec.chat.provenance import Rejected
 from localspec.text import harmless
+from localspec.tui.control.conversation_display import LEAST, MOST, SHARE, RedrawBudget
 from localspec.tui.rendering.markdown_lines import CodeBlock, MarkdownLines, code_blocks
 from localspec.tui.rendering.message_lines import token_lines
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.rendering.strips import INDENT
+from tests.support.clock import Clock
 
 PALETTE = Palette({"accent": "#ffa62b", "primary": "#0178d4", "panel": "#242f38"}, dark=True)
 SOURCES = ["target", "ngram", "model", "cascade", "oracle"]
@@ -143,3 +145,28 @@ def test_lines_fit_and_nothing_gets_lost(words: list[tuple[str, str]], width: in
     if width > 1:  # a wide character has no room in one cell
         wanted = "".join(harmless(text).split())
         assert [c for c in drawn if c.isalnum()] == [c for c in wanted if c.isalnum()]
+
+
+# How often the screen may be redrawn
+
+
+def paused(costs: list[float]) -> list[float]:
+    """The pauses after redraws of those costs, in seconds."""
+    clock = Clock()
+    budget = RedrawBudget(cores=2, clock=clock)
+    assert budget.start() == LEAST
+    pauses = []
+    for cost in costs:
+        clock.now += cost
+        pauses.append(budget.pause())
+    return pauses
+
+
+def test_redraws_take_their_share_and_no_more() -> None:
+    assert paused([0.004]) == [pytest.approx(0.004 / SHARE)]
+    assert paused([0.006] * 5) == pytest.approx([0.006 / SHARE] * 5)
+
+
+def test_it_never_looks_stuck_nor_hurries_in_vain() -> None:
+    assert paused([0.0, 0.0]) == [LEAST, LEAST]
+    assert paused([5.0, 5.0]) == [MOST, MOST]

@@ -49,35 +49,39 @@ class KeepsRejectedTail(LlamaTarget):
             super().commit(tree, path)
 
 
-class TurnsNearTies(LlamaTarget):
-    """In passes over several tokens the two best change places where they are close, as rounding
-    might have them."""
+class RoundsOtherwise(LlamaTarget):
+    """In passes over several tokens the rows are changed."""
 
-    CLOSE = 1.0
+    def change(self, rows: np.ndarray) -> None:
+        raise NotImplementedError
 
     def forward(self, request: PassRequest) -> PassResult:
         found = super().forward(request)
         if not request.tree.tokens:
             return found
         rows = np.array(found.rows)
+        self.change(rows)
+        return PassResult(rows, found.seconds)
+
+
+class TurnsNearTies(RoundsOtherwise):
+    """The two best change places where they are close, as rounding might have them."""
+
+    CLOSE = 1.0
+
+    def change(self, rows: np.ndarray) -> None:
         for row in rows:
             second, best = row.argpartition(-2)[-2:]
             if abs(row[best] - row[second]) < self.CLOSE:
                 row[[second, best]] = row[[best, second]]
-        return PassResult(rows, found.seconds)
 
 
-class MovesABit(LlamaTarget):
-    """In passes over several tokens the worst token's logit is the next number of 32 bits."""
+class MovesABit(RoundsOtherwise):
+    """The worst token's logit is the next number of 32 bits."""
 
-    def forward(self, request: PassRequest) -> PassResult:
-        found = super().forward(request)
-        if not request.tree.tokens:
-            return found
-        rows = np.array(found.rows)
+    def change(self, rows: np.ndarray) -> None:
         worst = rows.argmin(axis=1)
         rows[range(len(rows)), worst] = np.nextafter(rows.min(axis=1), np.float32(0.0))
-        return PassResult(rows, found.seconds)
 
 
 def with_target(patch: pytest.MonkeyPatch, engine: Engine, kind: type[LlamaTarget]) -> None:
