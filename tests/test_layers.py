@@ -268,7 +268,6 @@ def test_public_names_are_seen(tmp_path: Path) -> None:
 
 # The page on the architecture names files and layers that there are.
 
-
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 

@@ -134,7 +134,6 @@ def test_unreadable_files(tmp_path: Path) -> None:
 
 # Prompts reach a model as its own template writes them.
 
-
 TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant]"
 )

@@ -268,7 +268,6 @@ def test_drafting_with_the_target_itself_accepts_every_token(
 
 # The figures of a generation, added up from steps made by hand and by the loop.
 
-
 PLAN = Plan("model", depth=3)
 
 

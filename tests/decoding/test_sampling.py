@@ -295,7 +295,6 @@ def test_defaults_are_those_of_llama_cpp() -> None:
 
 # What penalties look at, against counting it anew for every look.
 
-
 SIZE = 7
 tokens = st.lists(st.integers(0, SIZE - 1), max_size=12)
 

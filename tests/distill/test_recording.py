@@ -195,7 +195,6 @@ def test_prompts_that_are_none(tmp_path: Path, line: str) -> None:
 
 # On-policy rounds: the texts are the draft's own, and what is wanted of them is the target's.
 
-
 ALONE = ModelOptions(context=96, threads=1)
 STORY = "Once upon a time, there was a little fox. The fox lived in a big forest with his friends."
 

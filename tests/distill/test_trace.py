@@ -138,7 +138,6 @@ def test_a_full_disk_keeps_what_was_there(tmp_path: Path) -> None:
 
 # What is recorded while chatting: kept beside other answers, and gone with its conversation.
 
-
 TOLD = [
     TokenLogprob(5, math.log(0.4), ((7, math.log(0.5)), (5, math.log(0.4)), (1, math.log(0.05)))),
     TokenLogprob(2, math.log(0.7), ((2, math.log(0.7)), (3, math.log(0.2)), (9, math.log(0.1)))),

@@ -139,7 +139,6 @@ def test_what_was_measured_counts_for_its_target_alone(home: Path, tmp_path: Pat
 
 # Shapes: one that pays where one does, and none that llama.cpp would not load.
 
-
 # Llama 3.2 1 B in Q4_0, nearly.
 BILLION = ShapeTarget(128_256, 2048, 8192, 32, 8, 64, 760_000_000, 1_235_000_000)
 FLAT = [1.0 + 0.03 * n for n in range(9)]

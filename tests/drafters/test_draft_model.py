@@ -270,7 +270,6 @@ def test_nothing_that_is_kept_is_decoded_again(rounds: list[tuple[list[int], lis
 
 # The cascade: what it drafts is distributed as if the draft model had drawn every token itself.
 
-
 contexts = st.lists(st.integers(0, SIZE - 1), min_size=3, max_size=9)
 
 

@@ -146,7 +146,6 @@ def test_a_prediction_is_forgotten_with_its_answer() -> None:
 
 # The suffix automaton against brute force over short texts, and its size over hostile ones.
 
-
 tiny_texts = st.lists(st.integers(0, 2), max_size=24) | st.lists(st.integers(0, 1), max_size=24)
 
 

@@ -111,7 +111,6 @@ def test_every_row_is_a_distribution_over_what_both_can_say(
 
 # Vocabularies as bytes: whatever the tokenizer is like, its tokens spell the text.
 
-
 WORDS = [b"", b"a", b"b", b"ab", b" ", b" a", b"\xc3", b"\xa9", "é".encode(), control(b"end")]
 
 
@@ -153,7 +152,6 @@ def test_tokenizer_that_changes_the_text_is_not_asked() -> None:
 
 
 # Which way the words of a draft model with another vocabulary are taken.
-
 
 ALTERNATES = ToyModel([[0, 1, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]])
 """A draft model that says "ba", again and again."""

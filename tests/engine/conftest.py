@@ -11,7 +11,7 @@ import pytest
 import localspec
 from localspec import Engine, ModelOptions
 from localspec.llama.quantize import quantize
-from tests.policy.timed import Clock
+from tests.policy.measuring import Clock
 from tests.support import ggufs
 from tests.support.agreed_time import agree_on_time
 

@@ -26,7 +26,7 @@ from localspec.decoding.sampling import Sampler
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.policy.profile import PairProfile
 from tests.decoding.exact import gap
-from tests.policy.timed import Clock
+from tests.policy.measuring import Clock
 from tests.support import inside
 from tests.support.sessions import a_session, make_drafts_cheap, steps
 from tests.support.toys import EnumeratingSource, enumerate_outcomes

@@ -22,7 +22,7 @@ from localspec.policy.cost_curve import CostCurve
 from tests.engine.conftest import TINY_OPTIONS
 from tests.engine.test_exact_distribution import PROMPT, check_every_outcome
 from tests.engine.test_loading_failures import Alive, alive
-from tests.policy.timed import Clock
+from tests.policy.measuring import Clock
 from tests.support import block_heads, ggufs, heads, inside, mtp
 from tests.support.agreed_time import DRAFT_SECONDS, agree_on_time
 from tests.support.asking import GREEDY, PLAIN, asked, said, tokens_of
@@ -31,6 +31,7 @@ from tests.support.sessions import a_session, make_drafts_cheap, steps
 from tests.support.together import together
 
 pytestmark = pytest.mark.nightly
+__all__ = ["alive"]
 
 TOKENS = 40
 TIE = 0.01  # logits closer than this may change places with what else is in a pass
@@ -294,12 +295,9 @@ def test_typical_acceptance_is_lossy_and_says_so(headed: Engine, told: Told) -> 
 # MTP layers are found in the target's own file, and left out where they fail.
 
 
-__all__ = ["alive"]
-
-
 @pytest.fixture(scope="module")
-def of_glm(tmp_path_factory: pytest.TempPathFactory) -> Told:
-    return Told(mtp.glm(tmp_path_factory.mktemp("glm") / "target.gguf"))
+def of_glm(tellings: Callable[[Callable[..., Path]], Told]) -> Told:
+    return tellings(mtp.glm)
 
 
 @pytest.fixture(scope="module")

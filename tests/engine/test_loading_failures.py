@@ -146,7 +146,6 @@ def test_stopped_while_the_draft_model_is_read(alive: Alive) -> None:
 
 # Heads that do not fit: a sentence and the next step, and nothing is left in memory.
 
-
 MARKOV = {"markov": True}
 D2T = {"d2t": (5, 9000)}
 NEXTN = "blk.2.nextn.{}.weight"

@@ -148,7 +148,6 @@ def test_a_full_cache_drops_the_tree_and_nothing_else(
 
 # One cache for several answers: each sees its own text and nothing of the others'.
 
-
 ANSWERS = 3
 OPTIONS = ModelOptions(context=512, batch=128, parallel=ANSWERS)
 

@@ -109,7 +109,6 @@ def test_invalid_grammars_say_what_is_wrong_and_print_nothing(
 
 # GBNF as llama.cpp reads it.
 
-
 JSON = r"""
 root   ::= object
 value  ::= object | array | string | number | ("true" | "false" | "null") ws

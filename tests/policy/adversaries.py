@@ -22,7 +22,7 @@ from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.ngram import NgramIndex, NgramSource
 from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
-from tests.policy.timed import OWN, Clock, TimedCache, TimedTarget
+from tests.policy.measuring import OWN, Clock, TimedCache, TimedTarget
 from tests.support.toys import AS_IS, GREEDY, Follows, session_of
 
 CALIBRATED = (1, 2, 3, 4, 5, 6, 8, 12, 16, 32)  # sizes of a pass that are measured beforehand

@@ -1,18 +1,19 @@
-"""Made-up costs, a lookup source that expects what a test says, and a planner whose decisions no
-clock can sway."""
+"""Made-up costs, a lookup source that expects what a test says, a planner whose decisions no clock
+can sway, and a machine whose clock only passes move."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from localspec.decoding.interfaces import Plan, Planner, Step
+from localspec.decoding.interfaces import PassRequest, PassResult, Plan, Planner, Step
+from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.sources import LookupSource, Prediction
 from localspec.drafters.draft_model import DraftModel
 from localspec.policy.acceptance_estimator import logit
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
-from tests.support.toys import ToyCache, started
+from tests.support.toys import ToyCache, ToyModel, ToyTarget, started
 
 UNIT = 0.01  # seconds of a pass over one token; localspec's own work is nothing beside it
 MODEL = DraftModel(ToyCache(started([1, 1, 1])), 4)
@@ -121,3 +122,52 @@ class ListedSource(LookupSource):
 
     def expected(self, place: int) -> Iterator[Prediction]:
         return iter(self.predictions[place:])
+
+
+OWN = 50e-6  # seconds of localspec's own between two looks at the clock
+CAPACITY = 8192
+
+Cost = Callable[[int], float]  # seconds of a pass over so many tokens, at present
+
+
+class Clock:
+    """Stands still but for passes, and a little each time it is looked at."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        self.now += OWN
+        return self.now
+
+
+class TimedTarget(ToyTarget):
+    """One whose passes take time."""
+
+    def __init__(self, model: ToyModel, clock: Clock, cost: Cost) -> None:
+        super().__init__(model, capacity=CAPACITY)
+        self._clock = clock
+        self._cost = cost
+
+    def forward(self, request: PassRequest) -> PassResult:
+        spent = self._cost(len(request.context) - len(self.cache) + len(request.tree))
+        self._clock.now += spent
+        return PassResult(super().forward(request).rows, spent)
+
+
+class TimedCache(ToyCache):
+    """One whose passes take time as well."""
+
+    def __init__(self, model: ToyModel, clock: Clock, cost: Cost) -> None:
+        super().__init__(model, capacity=CAPACITY)
+        self._clock = clock
+        self._cost = cost
+
+    def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
+        rows = super().extend(tokens, outputs)
+        self._spend(len(tokens))
+        return rows
+
+    def _spend(self, tokens: int) -> None:
+        spent = self._cost(tokens)
+        self.native_seconds += spent - 1.0
+        self._clock.now += spent

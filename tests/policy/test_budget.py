@@ -21,8 +21,7 @@ from localspec.policy.profile import PairProfile
 from localspec.policy.reasons import UNCOVERED
 from localspec.policy.source_profile import SITUATIONS, Gain
 from tests.policy.adversaries import WORDS, natural
-from tests.policy.measuring import MODEL, UNIT, ListedSource, expects, profile_of
-from tests.policy.timed import Clock, TimedCache
+from tests.policy.measuring import MODEL, UNIT, Clock, ListedSource, TimedCache, expects, profile_of
 from tests.support.toys import AS_IS, GREEDY, Follows, ToyCache, examples, session_of
 
 PLAIN = 0.02

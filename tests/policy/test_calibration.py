@@ -159,7 +159,6 @@ def test_passes_are_measured_as_answers_make_them() -> None:
 
 # A stored curve is compared with the machine before it is believed.
 
-
 OPTIONS = ModelOptions(context=256, threads=1)
 
 

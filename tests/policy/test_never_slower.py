@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 
 from localspec.policy.budget import Budget
 from tests.policy.adversaries import CALIBRATED, PROMPT, Figures, Machine, Situation, Text, answers
-from tests.policy.measuring import SHAPES
-from tests.policy.timed import OWN
+from tests.policy.measuring import OWN, SHAPES
 from tests.support.toys import examples
 
 pytestmark = pytest.mark.nightly

@@ -14,8 +14,7 @@ import pytest
 from localspec.policy.budget import Budget
 from localspec.policy.cost_curve import CostCurve
 from tests.policy.adversaries import PROMPT, Figures, Machine, Text, answers
-from tests.policy.measuring import SHAPES, TILES
-from tests.policy.timed import OWN
+from tests.policy.measuring import OWN, SHAPES, TILES
 
 WAYS = [(False, True), (True, True), (True, False)]
 Q4_0 = (1, 1.7, 2.4, 1.9, 2.7, 3.0, 3.3, 3.7, 4.0, 4.3, 4.6, 4.9, 5.0, 5.1, 5.15, 5.2)

@@ -118,19 +118,6 @@ def read(task: Task) -> list[object] | BaseException:
     return items
 
 
-def test_those_who_wait_are_served_together_and_get_their_own_rows() -> None:
-    table = Table()
-
-    def answer(task: Task, number: int) -> None:
-        for step in range(4):
-            task.put(table.decode(task, 10 * step + number).item())
-
-    got = table.run(*(lambda task, n=n: answer(task, n) for n in range(5)))
-    assert table.target.passes == [[10 * step + n for n in range(5)] for step in range(4)]
-    assert got == [[10.0 * step + n for step in range(4)] for n in range(5)]
-    assert table.scheduler.tasks == []
-
-
 def test_an_answer_that_begins_later_shares_the_passes_of_those_that_are_read() -> None:
     """Readers wake the scheduler at any time, here at every item."""
     table, tasks = Table(), list[Task]()
@@ -249,23 +236,6 @@ def test_steps_and_pieces_of_prompts_take_turns() -> None:
     assert got == [[], [], []]
     kinds = ["".join(sorted({str(token) for token in found})) for found in table.target.passes]
     assert kinds == ["9", "12", "9", "12", "9", "12", "12"]
-
-
-def test_a_cancelled_task_leaves_and_the_others_go_on() -> None:
-    """It is cancelled during a pass for both, which ends as if nothing were; the next is without
-    it."""
-    table, tasks = Table(), list[Task]()
-
-    def answer(task: Task, token: int) -> None:
-        tasks.append(task)
-        for step in range(3):
-            table.decode(task, token + step)
-
-    table.target.meanwhile = lambda: table.scheduler.cancel(tasks[1])
-    going, stopped = table.run(lambda task: answer(task, 10), lambda task: answer(task, 20))
-    assert going == []
-    assert isinstance(stopped, Cancelled)
-    assert table.target.passes == [[10, 20], [11], [12]]
 
 
 def test_in_turns_an_item_is_made_when_it_is_asked_for() -> None:

@@ -141,7 +141,6 @@ def test_what_a_killed_process_left_is_removed(path: Path) -> None:
 
 # Killed while it saves, the next start reads the session before or the new one, never a part.
 
-
 REPOSITORY = Path(__file__).parents[2]
 KILLS = 30
 SAVES = """

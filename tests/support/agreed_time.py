@@ -14,7 +14,7 @@ from localspec import Engine
 from localspec.llama.batch import PassPart
 from localspec.llama.native_context import NativeCache
 from localspec.llama.shared_context import SharedContext
-from tests.policy.timed import Clock
+from tests.policy.measuring import Clock
 from tests.support import inside
 from tests.support.sessions import make_drafts_cheap, target_seconds
 
