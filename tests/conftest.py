@@ -13,13 +13,12 @@ import pytest
 from hypothesis import settings
 
 import localspec
-from localspec import Engine, ModelOptions, paths
+from localspec import Engine, paths
 from localspec.kernels import library_path
-from localspec.llama import library
 from localspec.llama.kernels import status
 from tests.support import packages
 from tests.support.greedy import Reference
-from tests.support.sessions import make_drafts_cheap
+from tests.support.sessions import drafting_pair
 
 DATA = Path(__file__).parent / "data"
 NIGHTLY = re.compile(r"^pytestmark = .*mark\.nightly", re.MULTILINE)
@@ -102,10 +101,7 @@ def prompts() -> list[str]:
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
     """The embedded pair with room for 1,024 tokens, and made-up costs of its passes."""
-    # The costs hold for one count of threads.
-    options = ModelOptions(context=1024, threads=library.default_threads())
-    with localspec.load(options=options) as pair:
-        make_drafts_cheap(pair)
+    with drafting_pair(context=1024) as pair:
         yield pair
 
 

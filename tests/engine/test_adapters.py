@@ -14,7 +14,6 @@ import pytest
 import localspec
 from localspec import Engine, ModelInvalid, ModelOptions, UsageError
 from localspec.gguf.reader import read_gguf
-from localspec.llama import library
 from localspec.llama.adapters import Adapter
 from localspec.pairing import recommendations
 from localspec.self_draft.making import facts_of
@@ -25,7 +24,7 @@ from tests.support.asking import GREEDY, PLAIN, WAYS, asked, tokens_of
 from tests.support.ggufs import tiny_llama
 from tests.support.greedy import Reference
 from tests.support.heads import weights
-from tests.support.sessions import make_drafts_cheap
+from tests.support.sessions import drafting_pair, make_drafts_cheap
 from tests.support.together import together
 
 PROMPTS = 8
@@ -40,17 +39,14 @@ def adapter(tmp_path_factory: pytest.TempPathFactory, target_path: Path) -> Path
 @pytest.fixture(scope="module")
 def adapted(adapter: Path) -> Iterator[Engine]:
     """The embedded pair with an adapter of the target, for four answers at once."""
-    threads = library.default_threads()
-    with localspec.load(context=2048, threads=threads, parallel=4, lora=adapter) as pair:
-        make_drafts_cheap(pair)
+    with drafting_pair(context=2048, parallel=4, lora=adapter) as pair:
         yield pair
 
 
 @pytest.fixture(scope="module")
 def alone(adapter: Path) -> Iterator[Engine]:
     """The same for one answer at a time."""
-    with localspec.load(context=1024, threads=library.default_threads(), lora=adapter) as pair:
-        make_drafts_cheap(pair)
+    with drafting_pair(context=1024, lora=adapter) as pair:
         yield pair
 
 

@@ -21,7 +21,7 @@ from tests.engine.test_exact_distribution import PROMPT, SIZES, check_every_outc
 from tests.support import ggufs, retokenised
 from tests.support.asking import PLAIN, WAYS, asked, said, tokens_of
 from tests.support.greedy import greedy
-from tests.support.sessions import make_drafts_cheap
+from tests.support.sessions import drafting_pair
 
 pytestmark = pytest.mark.nightly
 
@@ -44,10 +44,7 @@ def drafts(tmp_path_factory: pytest.TempPathFactory, draft_path: Path) -> dict[s
 
 
 def opened(draft: Path, way: str = "auto", model: Path | None = None) -> Engine:
-    options = ModelOptions(context=512, threads=1, cross_vocabulary=way)
-    engine = localspec.load(model, draft=draft, options=options)
-    make_drafts_cheap(engine)
-    return engine
+    return drafting_pair(model, draft=draft, context=512, threads=1, cross_vocabulary=way)
 
 
 USED = ("model", "model tree", "cascade", "auto")

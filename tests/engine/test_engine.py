@@ -32,7 +32,7 @@ from localspec import (
 from tests.support import ggufs
 from tests.support.asking import PLAIN, WAYS, asked, said, tokens_of
 from tests.support.greedy import CLEAR
-from tests.support.sessions import make_drafts_cheap
+from tests.support.sessions import drafting_pair, make_drafts_cheap
 from tests.support.together import together
 
 FOX = [{"role": "user", "content": "Tell me a story about a fox."}]
@@ -45,8 +45,7 @@ def of_any_type(value: object) -> Any:
 @pytest.fixture(scope="module")
 def small() -> Iterator[Engine]:
     """A pair with room for 128 tokens."""
-    with localspec.load(options=ModelOptions(context=128)) as pair:
-        make_drafts_cheap(pair)
+    with drafting_pair(context=128) as pair:
         yield pair
 
 

@@ -24,7 +24,6 @@ from localspec import (
     UsageError,
 )
 from localspec.decoding.sampling import Row
-from localspec.llama import library
 from localspec.llama import projector as projectors
 from localspec.llama.context import Context
 from localspec.llama.pictures import marked
@@ -32,7 +31,7 @@ from tests.support.asking import asked
 from tests.support.ggufs import tiny_mamba
 from tests.support.heads import eagle
 from tests.support.images import POSITIONS, png, projector
-from tests.support.sessions import make_drafts_cheap
+from tests.support.sessions import drafting_pair, make_drafts_cheap
 
 COUNT = 32
 WIDTH = 384  # of the embedded target
@@ -46,9 +45,7 @@ def eye(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def seeing(eye: Path) -> Iterator[Engine]:
     """The embedded pair with a projector, and made-up costs of its passes."""
-    threads = library.default_threads()
-    with localspec.load(context=1024, threads=threads, mmproj=eye) as pair:
-        make_drafts_cheap(pair)
+    with drafting_pair(context=1024, mmproj=eye) as pair:
         yield pair
 
 

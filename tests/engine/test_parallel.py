@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 import localspec
-from localspec import Drafting, Engine, ModelOptions, SamplingParams
+from localspec import Drafting, Engine, SamplingParams
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.registry import REGISTRY, Parts, Registration
-from localspec.llama import library
 from tests.support import ggufs, inside
 from tests.support.asking import COUNT, GREEDY, PLAIN, WAYS, said
 from tests.support.greedy import Reference
-from tests.support.sessions import make_drafts_cheap
+from tests.support.sessions import drafting_pair, make_drafts_cheap
 from tests.support.together import together
 
 AT_ONCE = 8
@@ -31,10 +30,8 @@ WORDS = 'root ::= ("red " | "blue ")+'
 @pytest.fixture(scope="module")
 def parallel() -> Iterator[Engine]:
     """The embedded pair for eight answers at once, with made-up costs of its passes."""
-    options = ModelOptions(context=2048, threads=library.default_threads(), parallel=AT_ONCE)
-    with localspec.load(options=options) as pair:
+    with drafting_pair(context=2048, parallel=AT_ONCE) as pair:
         assert pair.parallel > 1
-        make_drafts_cheap(pair)
         yield pair
 
 

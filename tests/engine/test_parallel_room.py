@@ -19,14 +19,14 @@ from localspec import (
     UsageError,
 )
 from localspec.decoding.sampling import Rows
-from localspec.llama import compute_thread, library
+from localspec.llama import compute_thread
 from localspec.llama.batch import PassPart
 from localspec.llama.shared_context import SharedContext
 from localspec.stream import Stream
 from tests.engine.test_parallel import LONG, all_free
 from tests.support import inside
 from tests.support.asking import PLAIN, WAYS, asked, said, tokens_of
-from tests.support.sessions import make_drafts_cheap
+from tests.support.sessions import drafting_pair
 from tests.support.together import together
 
 pytestmark = pytest.mark.nightly
@@ -35,11 +35,8 @@ pytestmark = pytest.mark.nightly
 @pytest.fixture(scope="module")
 def parallel() -> Iterator[Engine]:
     """The embedded pair for four answers at once."""
-    threads = library.default_threads()
-    options = ModelOptions(context=2048, threads=threads, parallel=4, parallel_chunk=64)
-    with localspec.load(options=options) as pair:
+    with drafting_pair(context=2048, parallel=4, parallel_chunk=64) as pair:
         assert pair.parallel > 1
-        make_drafts_cheap(pair)
         yield pair
 
 
@@ -67,9 +64,8 @@ def test_a_prompt_that_begins_like_a_kept_text_is_not_read_again(
 @pytest.fixture(scope="module")
 def small() -> Iterator[Engine]:
     """A pair with room for 256 tokens."""
-    with localspec.load(options=ModelOptions(context=256, batch=128), parallel=4) as pair:
+    with drafting_pair(context=256, batch=128, parallel=4) as pair:
         assert pair.parallel > 1
-        make_drafts_cheap(pair)
         yield pair
 
 
@@ -131,10 +127,8 @@ def test_a_draft_model_goes_on_where_a_text_outgrows_its_part_of_the_cache() -> 
 
 
 def test_auto_drafts_for_sixteen_answers_beside_each_other() -> None:
-    options = ModelOptions(context=256, threads=library.default_threads(), parallel=16)
-    with localspec.load(options=options) as pair:
+    with drafting_pair(context=256, parallel=16) as pair:
         assert pair.parallel > 1
-        make_drafts_cheap(pair)
         plain = said(pair, "Once upon a time", PLAIN, count=8)
         streams = [asked(pair, "Once upon a time", count=8, reuse=False) for _ in range(16)]
         going_on = threading.Event()

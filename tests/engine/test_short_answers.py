@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 import localspec
-from localspec import Drafting, Engine, ModelOptions
+from localspec import Drafting, Engine
 from localspec.drafters.composition import sources
 from localspec.policy.reasons import TOO_SHORT
 from tests.support import inside
 from tests.support.asking import GREEDY, PLAIN, asked
-from tests.support.sessions import SIZES, FollowingCosts, make_drafts_cheap
+from tests.support.sessions import SIZES, FollowingCosts, drafting_pair
 
 STORY = "Once upon a time there was a fox who lived in a wood with his friends, and one day"
 
@@ -20,8 +20,7 @@ STORY = "Once upon a time there was a fox who lived in a wood with his friends, 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
     # Exactly plain decoding's text, as some of these answers have near ties.
-    with localspec.load(options=ModelOptions(context=512, threads=1, exact=True)) as opened:
-        make_drafts_cheap(opened)
+    with drafting_pair(context=512, threads=1, exact=True) as opened:
         for source in sources(inside.parts(opened))[1]:
             costs = opened.profile.source(source).costs = FollowingCosts()
             costs.learn({n: 0.004 * n for n in SIZES}, 0)  # a fifth of the target's, for each

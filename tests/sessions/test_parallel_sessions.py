@@ -8,25 +8,23 @@ from typing import Any
 import pytest
 
 import localspec
-from localspec import Drafting, Engine, ModelOptions
+from localspec import Drafting, Engine
 from localspec.sessions import conversation_files
 from tests.sessions.test_session_file import files_of_at_most
 from tests.sessions.test_sessions import check_same, stories
 from tests.support import inside
 from tests.support.asking import asked
 from tests.support.greedy import Reference
-from tests.support.sessions import make_drafts_cheap
+from tests.support.sessions import drafting_pair
 from tests.support.together import together
 
 DRAFTING = Drafting(drafter="model", depth=3)
 pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("home")]
 
 
-def opened(parallel: int = 2, **options: Any) -> Engine:
-    options = {"context": 1024, "threads": 1, "prompt_cache": 1 << 30} | options
-    engine = localspec.load(options=ModelOptions(parallel=parallel, **options))
-    make_drafts_cheap(engine)
-    return engine
+def opened(**options: Any) -> Engine:
+    options = {"context": 1024, "threads": 1, "parallel": 2, "prompt_cache": 1 << 30} | options
+    return drafting_pair(**options)
 
 
 def ask(engine: Engine, prompt: str, **more: Any) -> localspec.Stream:

@@ -18,7 +18,7 @@ from tests.sessions.test_session_file import files_of_at_most
 from tests.support import ggufs, inside, retokenised
 from tests.support.asking import PLAIN, WAYS, asked
 from tests.support.greedy import Reference
-from tests.support.sessions import make_drafts_cheap
+from tests.support.sessions import drafting_pair
 
 pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("home")]
 
@@ -31,9 +31,7 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
 
 
 def opened(draft: Path | str | None = "auto", **options: Any) -> Engine:
-    engine = localspec.load(draft=draft, options=OPTIONS, **options)
-    make_drafts_cheap(engine)
-    return engine
+    return drafting_pair(draft=draft, **{"context": 1024, "threads": 1} | options)
 
 
 def caches(engine: Engine) -> list[list[int]]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
 from time import perf_counter
+from typing import Any
 
+import localspec
 from localspec import Drafting, Engine, SamplingParams
 from localspec.decoding.interfaces import Step
 from localspec.decoding.loop import drive, speculate
@@ -13,6 +16,7 @@ from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import Sampler
 from localspec.decoding.session import Session
 from localspec.drafters.composition import compose, sources
+from localspec.llama import library
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
 from tests.support import inside
@@ -84,6 +88,13 @@ class FollowingCosts(CostCurve):
 
     def observe(self, n: int, context: int, seconds: float, *, alike: bool = True) -> None:
         pass
+
+
+def drafting_pair(model: Path | None = None, **options: Any) -> Engine:
+    """An open pair with made-up costs of its passes, which hold for one count of threads."""
+    engine = localspec.load(model, **{"threads": library.default_threads()} | options)
+    make_drafts_cheap(engine)
+    return engine
 
 
 SIZES = (1, 2, 4, 8, 16, 32)
