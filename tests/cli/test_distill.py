@@ -85,29 +85,6 @@ def test_a_folder_that_cannot_be_made(cli: Cli, home: Path, tmp_path: Path) -> N
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--list", "--forget", "x"), "Give --list or --forget, not both."),
-        (("--as", "oracle"), "There is no kind of draft 'oracle'. Choose one of"),
-        (("--epochs", "0"), "--epochs is 0. Give 1 or more."),
-        (("--tokens", "-1"), "--tokens is -1. Give 1 or more."),
-        (("--quant", "Q4_K"), "A draft cannot be written as 'Q4_K'."),
-        (("--from", "demo", "--shape", "32x1x32"), "Give one of them."),
-        (("--as", "medusa", "--shape", "32x1x32"), "has its target's shape."),
-        (("--from", "demo", "--vocabulary", "4000"), "Leave out --from and --rounds."),
-        (("--rounds", "1", "--vocabulary", "4000"), "Leave out --from and --rounds."),
-        (("--vocabulary", "0"), "--vocabulary is 0. Give 1 or more."),
-        (("--record-only",), "There is nothing to record."),
-        (("nowhere.txt", "--record-only"), "nowhere.txt cannot be read"),
-        (("--text", "nowhere", "--record-only"), "There is no file or folder nowhere."),
-        (("--history", "--record-only"), "There is no history yet."),
-    ],
-)
-def test_what_cannot_be_meant(cli: Cli, arguments: tuple[str, ...], said: str) -> None:
-    cli("distill", *arguments).refused(said)
-
-
 def test_the_history_is_asked_again(cli: Cli) -> None:
     store([conversation_of("Tell me about a fox.", "There was a fox.", "And then?")])
     result = cli("distill", "--history", "--record-only", "-n", "4", "--json")

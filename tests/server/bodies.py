@@ -34,6 +34,28 @@ CITY = {
 }
 """Parameters of the tool weather."""
 ASK: Any = [user("Tell me a story about a fox.")]
+BODIES: dict[str, dict[str, Any]] = {
+    CHAT: {"messages": ASK, "max_tokens": 2},
+    f"{CHAT}/input_tokens": {"messages": ASK},
+    "/v1/completions": {"prompt": "Once", "max_tokens": 2},
+    "/v1/responses": {"input": "Hi", "max_output_tokens": 2},
+    "/v1/responses/input_tokens": {"input": "Hi"},
+    "/v1/embeddings": {"input": "Hi"},
+    "/embedding": {"content": "Hi"},
+    "/api/embed": {"input": "Hi"},
+    "/api/embeddings": {"prompt": "Hi"},
+    "/v1/messages": {"messages": ASK, "max_tokens": 2},
+    "/v1/messages/count_tokens": {"messages": ASK},
+    "/api/chat": {"messages": ASK, "options": {"num_predict": 2}},
+    "/api/generate": {"prompt": "Hi", "options": {"num_predict": 2}},
+    "/api/show": {"model": ""},
+    "/completion": {"prompt": "Once", "n_predict": 2},
+    "/infill": {"input_prefix": "a", "input_suffix": "b", "n_predict": 2},
+    "/tokenize": {"content": "Hi"},
+    "/detokenize": {"tokens": [1]},
+    "/apply-template": {"messages": ASK},
+}
+"""What each endpoint can be asked, an answer of two tokens where there is one."""
 COUNTS = ("prompt_tokens", "input_tokens", "prompt_eval_count", "tokens_evaluated")
 
 

@@ -17,7 +17,7 @@ from localspec import Engine, ModelOptions
 from localspec.errors import Cancelled, UsageError
 from localspec.llama.embeddings import LONGEST, EmbeddingModel
 from tests.cli.process import finished
-from tests.server.bodies import ASK, CHAT
+from tests.server.bodies import BODIES, CHAT
 from tests.server.process import Running, serving, wait_until
 from tests.support import ggufs
 
@@ -141,20 +141,14 @@ def test_what_cannot_be_embedded(bert: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "body"),
+    "path",
     [
-        (CHAT, {"messages": ASK}),
-        ("/v1/completions", {"prompt": "Hello"}),
-        ("/v1/responses", {"input": "Hello"}),
-        ("/v1/messages", {"messages": ASK, "max_tokens": 5}),
-        ("/completion", {"prompt": "Hello"}),
-        ("/infill", {"input_prefix": "a", "input_suffix": "b"}),
-        ("/api/chat", {"model": "x", "messages": ASK}),
-        ("/api/generate", {"model": "x", "prompt": "Hello"}),
+        *(CHAT, "/v1/completions", "/v1/responses", "/v1/messages", "/completion", "/infill"),
+        *("/api/chat", "/api/generate"),
     ],
 )
-def test_text_is_refused_with_what_to_do(embedding: Running, path: str, body: Any) -> None:
-    reply = embedding.post(path, body)
+def test_text_is_refused_with_what_to_do(embedding: Running, path: str) -> None:
+    reply = embedding.post(path, BODIES[path])
     assert reply.status == 400
     assert "bert makes only embeddings" in str(reply.json["error"])
     assert "/v1/embeddings" in str(reply.json["error"])

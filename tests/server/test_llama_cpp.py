@@ -1,17 +1,19 @@
-"""What clients of llama.cpp's own server find here."""
+"""What clients of llama.cpp's own server find here; what its own tests found missing as well
+(dev/llama_server_tests.md)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from localspec import Engine, SamplingParams
-from tests.server.bodies import function, user
-from tests.server.process import Running, serving
+from tests.server.bodies import CHAT, assistant, function, user
+from tests.server.process import Running, module_server, serving
 from tests.support.retokenised import outfitted
 
 pytestmark = pytest.mark.nightly
@@ -199,3 +201,257 @@ def test_drafts_are_counted_by_drafter_and_position_together(server: Running) ->
     assert len(by_position) > 1
     for position, count in by_position:
         assert sum(n for (_, at), n in accepted.items() if at == int(position)) == int(count)
+
+
+SAID = user("Tell me a story.")
+
+
+small = module_server(
+    *("-c", "128", "-t", "1", "--drafter", "none", "-d", "none", "-n", "5"),
+    *("--alias", "tale,fox", "--tags", "small,chat", "--cors", "localhost"),
+    *("--no-slots", "--no-ui"),
+)
+"""Sampled by itself, plain decoding, and short answers unless somebody says otherwise."""
+
+
+def test_settings_are_told_with_the_answer(server: Running, engine: Engine) -> None:
+    body = {"prompt": "Once upon", "n_predict": 2, "ignore_eos": True}
+    told = server.post("/completion", body).json
+    settings = told["generation_settings"]
+    biased = {one["token"]: one["bias"] for one in settings["logit_bias"]}
+    assert biased == {
+        token: None
+        for token in range(engine.model.vocabulary.size)
+        if engine.model.vocabulary.ends(token)
+    }
+    assert settings["ignore_eos"] is True
+    assert settings["typical_p"] == 1.0
+    assert settings["mirostat"] == 0
+    assert told["prompt"] == "<|endoftext|>Once upon"
+
+
+def test_probabilities_behind_the_sampling(server: Running) -> None:
+    body = {"prompt": "Once upon", "n_predict": 8, "n_probs": 3, "seed": 1, "temperature": 0.8}
+    body |= {"post_sampling_probs": True, "ignore_eos": True, "top_k": 2, "top_p": 1.0, "min_p": 0}
+    told = server.post("/completion", body).json
+    found = told["completion_probabilities"]
+    assert len(found) == 8
+    for one in found:
+        tops = {top["id"]: top["prob"] for top in one["top_probs"]}
+        assert len(tops) == 2, "top_k leaves two tokens"
+        assert sum(tops.values()) == pytest.approx(1.0)
+        assert tops[one["id"]] == one["prob"] > 0
+    assert told["generation_settings"]["post_sampling_probs"] is True
+    streamed = server.post("/completion", {**body, "stream": True}).events
+    ids = [one["id"] for part in streamed[:-1] for one in part["completion_probabilities"]]
+    assert ids == [token for part in streamed for token in part["tokens"]]
+    assert len(ids) == 8
+    certain = server.post("/completion", {**body, "temperature": 0}).json
+    assert all(
+        one["prob"] == 1.0 and len(one["top_probs"]) == 1
+        for one in certain["completion_probabilities"]
+    )
+
+
+def test_an_answer_that_fills_the_context_is_truncated(small: Running) -> None:
+    body = {"prompt": "Once upon a time", "ignore_eos": True}
+    full = small.post("/completion", {**body, "n_predict": 4000}).json
+    assert full["truncated"] is True
+    assert full["tokens_evaluated"] + full["tokens_predicted"] == 128
+    assert small.post("/completion", {**body, "n_predict": 3}).json["truncated"] is False
+
+
+def test_a_prompt_that_does_not_fit_says_so_in_llama_cpps_words(small: Running) -> None:
+    reply = small.post("/completion", {"prompt": "fox " * 200})
+    error = reply.json["error"]
+    assert reply.status == 400
+    assert "exceeds the available context size" in error["message"]
+    assert (error["type"], error["n_ctx"]) == ("exceed_context_size_error", 128)
+    assert error["code"] == "context_length_exceeded"
+
+
+def test_how_long_answers_are_that_nobody_limits(small: Running) -> None:
+    body = {"prompt": "Once upon a time", "ignore_eos": True}
+    assert small.post("/completion", body).json["tokens_predicted"] == 5
+    assert small.post("/completion", {**body, "n_predict": -1}).json["tokens_predicted"] == 5
+    assert small.post("/completion", {**body, "n_predict": 9}).json["tokens_predicted"] == 9
+    usage = small.post(CHAT, {"messages": [SAID]}).json["usage"]
+    assert usage["completion_tokens"] <= 5
+
+
+def test_aliases_and_tags_are_what_clients_see(small: Running) -> None:
+    (model,) = small.get("/v1/models").json["data"]
+    assert model["id"] == "fox", "the first by the alphabet, as with llama-server"
+    assert (model["aliases"], model["tags"]) == (["fox", "tale"], ["chat", "small"])
+    assert small.get("/v1/models/fox").json == small.get("/v1/models/tale").json == model
+    assert small.get("/v1/models/tale-13m-q8_0").status == 404
+    assert small.post("/completion", {"prompt": "x"}).json["model"] == "fox"
+
+
+def test_what_is_turned_off_is_not_there(small: Running, server: Running) -> None:
+    for path, status, option in (
+        ("/slots", 501, "--no-slots"),
+        ("/", 404, "--no-ui"),
+        ("/events", 404, "--no-ui"),
+    ):
+        reply = small.get(path)
+        assert reply.status == status
+        assert option in reply.json["error"]["message"]
+    assert server.get("/slots").status == server.get("/").status == 200
+    assert small.get("/health").status == 200
+
+
+def test_a_prompt_that_is_not_cached_gives_the_same_text_every_time(small: Running) -> None:
+    """Passes of one shape give the same bits; what an earlier answer left in the cache comes from
+    passes of other shapes."""
+    for prompt in ("I believe the meaning of life is", "The fox said: " * 8):
+        body = {"prompt": prompt, "seed": 7, "temperature": 1.0, "n_predict": 60}
+        first = small.post("/completion", {**body, "cache_prompt": False}).json
+        small.post("/completion", {**body, "seed": 8})
+        again = small.post("/completion", {**body, "cache_prompt": False}).json
+        assert again["timings"]["cache_n"] == 0
+        assert again["content"] == first["content"]
+        cached = small.post("/completion", {**body, "n_predict": 1}).json
+        assert cached["timings"]["cache_n"] > 0
+
+
+def test_an_answer_goes_on_where_it_was_begun(server: Running) -> None:
+    begun = assistant("Once upon a time, there was")
+    body = {"messages": [SAID, begun], "max_tokens": 8, "verbose": True}
+    answer = server.post(CHAT, body).json
+    prompt = "<|user|>Tell me a story.<|end|><|assistant|>Once upon a time, there was"
+    assert answer["__verbose"]["prompt"] == f"<|endoftext|>{prompt}"
+    raw = server.post("/completion", {"prompt": prompt, "n_predict": 8}).json["content"]
+    assert answer["choices"][0]["message"]["content"] == raw
+    assert server.post("/apply-template", {"messages": [SAID, begun]}).json["prompt"] == prompt
+    claude = server.post("/v1/messages", {"messages": [SAID, begun], "max_tokens": 8}).json
+    assert claude["content"][0]["text"] == raw
+
+
+def test_parts_of_what_an_answer_was_begun_with(server: Running) -> None:
+    parts = [{"type": "text", "text": text} for text in ("Once", "upon")]
+    messages = [{"role": role, "content": parts} for role in ("user", "assistant")]
+    prompt = server.post("/apply-template", {"messages": messages}).json["prompt"]
+    assert prompt == "<|user|>Once\nupon<|end|><|assistant|>Once\n\nupon"
+    whole = server.post("/apply-template", {"messages": [*messages, SAID]}).json["prompt"]
+    assert "<|assistant|>Once\nupon<|end|>" in whole, "a whole answer is a message as any"
+
+
+BOTH = {"add_generation_prompt": True, "continue_final_message": True}
+BEGUN = assistant("a")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": [SAID, BEGUN], **BOTH},
+        {"messages": [SAID, BEGUN, BEGUN]},
+        {"messages": [SAID], "continue_final_message": True},
+        {"messages": [BEGUN]},
+    ],
+)
+def test_what_cannot_be_gone_on_with(server: Running, body: dict[str, Any]) -> None:
+    assert server.post(CHAT, body).status == 400
+
+
+def test_a_prompt_may_end_before_the_answer_begins(server: Running) -> None:
+    body = {"messages": [SAID], "add_generation_prompt": False}
+    prompt = server.post("/apply-template", body).json["prompt"]
+    assert prompt == "<|user|>Tell me a story.<|end|>"
+
+
+def test_tokens_of_a_conversation_are_counted(server: Running) -> None:
+    whole = server.post(CHAT, {"messages": [SAID], "max_tokens": 1}).json
+    for path in ("/chat/completions/input_tokens", "/v1/chat/completions/input_tokens"):
+        counted = server.post(path, {"messages": [SAID]}).json
+        assert counted["input_tokens"] == whole["usage"]["prompt_tokens"]
+    vllm = server.post("/tokenize", {"messages": [SAID]}).json
+    assert vllm["count"] == len(vllm["tokens"]) == whole["usage"]["prompt_tokens"]
+    assert vllm["max_model_len"] == 1024
+
+
+def test_timings_come_with_every_event_that_is_asked_for_them(server: Running) -> None:
+    body = {"messages": [SAID], "max_tokens": 6, "stream": True}
+    body |= {"timings_per_token": True, "stream_options": {"include_usage": True}}
+    first, *later = server.post(CHAT, body).events
+    assert "timings" not in first
+    assert all("predicted_per_second" in one["timings"] for one in later)
+    assert later[-1]["choices"] == []
+
+
+def test_an_editor_does_not_wait_for_ever(small: Running) -> None:
+    body = {"prompt": "x", "grammar": 'root ::= "a\\n" [a-z]*', "n_predict": 100}
+    late = small.post("/completion", {**body, "t_max_predict_ms": 0.001}).json
+    assert late["content"].startswith("a\n")
+    assert late["tokens_predicted"] < 100
+    assert late["stop_type"] == "limit"
+    one_line = {**body, "grammar": "root ::= [a-z]*", "t_max_predict_ms": 0.001, "ignore_eos": True}
+    assert small.post("/completion", one_line).json["tokens_predicted"] == 100
+
+
+@pytest.mark.parametrize("path", ["/rerank", "/lora-adapters", "/props", "/api/pull"])
+def test_what_is_not_offered_says_why(server: Running, path: str) -> None:
+    reply = server.post(path, {})
+    assert reply.status == 501
+    error = reply.json["error"]
+    assert len(error if path.startswith("/api") else error["message"]) > 20
+
+
+@pytest.mark.parametrize(
+    ("origin", "allowed"),
+    [
+        ("http://localhost:5173", True),
+        ("https://127.0.0.1", True),
+        ("http://[::1]:3000", True),
+        ("http://localhost.evil.example", False),
+        ("http://notlocalhost", False),
+        ("http://192.168.1.7", False),
+        ("file://localhost", False),
+        ("null", False),
+    ],
+)
+def test_pages_of_this_machine_may_be_let_in(small: Running, origin: str, allowed: bool) -> None:
+    reply = small.request("OPTIONS", "/completion", headers={"Origin": origin})
+    assert reply.status == (200 if allowed else 403)
+    assert reply.headers.get("access-control-allow-origin") == (origin if allowed else None)
+
+
+THINKS = (
+    "{{ date_string }}/{{ datetime }}/[{{ thinking }}{{ thinking_budget }}]"
+    "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}"
+    "{{ '<|assistant|>' }}{% if not enable_thinking %}{{ '<think></think>' }}{% endif %}{% endif %}"
+)
+
+
+def test_models_think_unless_somebody_says_no(tmp_path: Path) -> None:
+    from tools.llama_server.models import DRAFT, model_file
+
+    model = model_file(DRAFT, tmp_path, template=THINKS)
+    for flag, thinks in (("--think", True), ("--no-think", False)):
+        with serving(tmp_path, "-m", str(model), "-d", "none", "-c", "128", flag) as server:
+
+            def prompt(server: Running = server, **more: Any) -> str:
+                body = {"messages": [SAID], **more}
+                return str(server.post("/apply-template", body).json["prompt"])
+
+            assert prompt().endswith("<|assistant|>") is thinks
+            assert ("[]" if thinks else "[False0]") in prompt()
+            for said in (True, False):
+                asked = prompt(chat_template_kwargs={"enable_thinking": said})
+                assert asked.endswith("<|assistant|>") is said
+                assert ("[True]" if said else "[False0]") in asked
+            days = [datetime.now().strftime("%d %b %Y/%b %d %Y/")]
+            told = prompt()
+            days.append(datetime.now().strftime("%d %b %Y/%b %d %Y/"))
+            assert told.startswith(tuple(days))
+            body: dict[str, Any] = {"messages": [SAID], "max_tokens": 4}
+            counted = [
+                server.post("/v1/messages/count_tokens", {**body, **more}).json["input_tokens"]
+                for more in (
+                    {},
+                    {"thinking": {"type": "disabled"}},
+                    {"thinking": {"type": "enabled", "budget_tokens": 1024}},
+                )
+            ]
+            assert (counted[0] < counted[1]) is thinks
+            assert counted[2] < counted[1]

@@ -11,6 +11,7 @@ import pytest
 
 from localspec import ModelOptions, paths
 from localspec.cli.serve import needs
+from tests.server.bodies import BODIES, CHAT
 from tests.server.process import Running, module_server, serving_program, wait_until
 
 pytestmark = pytest.mark.nightly
@@ -85,18 +86,9 @@ def test_ollamas_clients_may_unload_it(
     assert loaded(one) == names
 
 
-@pytest.mark.parametrize(
-    ("path", "more"),
-    [
-        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
-        ("/v1/responses", {"input": "Hi"}),
-        ("/completion", {"prompt": "Hi"}),
-        ("/tokenize", {"content": "Hi"}),
-        ("/api/show", {}),
-    ],
-)
-def test_a_name_that_nobody_has(two: Running, path: str, more: dict[str, Any]) -> None:
-    reply = two.post(path, {"model": "gpt-99", **more})
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses", "/completion", "/tokenize", "/api/show"])
+def test_a_name_that_nobody_has(two: Running, path: str) -> None:
+    reply = two.post(path, {**BODIES[path], "model": "gpt-99"})
     assert reply.status == 404
     error = reply.json["error"]
     told = error if isinstance(error, str) else error["message"]

@@ -3,42 +3,17 @@ are those of the records that read them."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.server.app import ENDPOINTS, record_of
+from tests.server.bodies import BODIES
 from tests.server.process import Running
 from tests.support.toys import examples
 
 pytestmark = pytest.mark.nightly
 
-SAYS = {"messages": [{"role": "user", "content": "Hi"}]}
-SHORT = {"max_tokens": 2}
-OPTIONS = {"options": {"num_predict": 2}}
-BODIES: dict[str, dict[str, Any]] = {
-    "/v1/chat/completions": SAYS | SHORT,
-    "/v1/chat/completions/input_tokens": SAYS,
-    "/v1/completions": {"prompt": "Once"} | SHORT,
-    "/v1/responses": {"input": "Hi", "max_output_tokens": 2},
-    "/v1/responses/input_tokens": {"input": "Hi"},
-    "/v1/embeddings": {"input": "Hi"},
-    "/embedding": {"content": "Hi"},
-    "/api/embed": {"input": "Hi"},
-    "/api/embeddings": {"prompt": "Hi"},
-    "/v1/messages": SAYS | SHORT,
-    "/v1/messages/count_tokens": SAYS,
-    "/api/chat": SAYS | OPTIONS,
-    "/api/generate": {"prompt": "Hi"} | OPTIONS,
-    "/api/show": {"model": ""},
-    "/completion": {"prompt": "Once", "n_predict": 2},
-    "/infill": {"input_prefix": "a", "input_suffix": "b", "n_predict": 2},
-    "/tokenize": {"content": "Hi"},
-    "/detokenize": {"tokens": [1]},
-    "/apply-template": SAYS,
-}
 HANDLERS = {path: handler for method, path, handler in ENDPOINTS if method == "POST"}
 SAME = {
     *("/chat/completions", "/chat/completions/input_tokens", "/embeddings", "/completions"),
