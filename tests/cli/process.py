@@ -65,6 +65,12 @@ def finished(*arguments: str, command: tuple[str, ...] = LOCALSPEC, **options: A
     return Result(done.returncode, done.stdout or "", done.stderr)
 
 
+def patched(code: str) -> tuple[str, ...]:
+    """The command behind Python code that changes something in localspec."""
+    text = f"import sys\nfrom localspec.cli.main import main\n{code}\nsys.exit(main(sys.argv[1:]))"
+    return (sys.executable, "-c", text)
+
+
 def with_closed(redirection: str) -> tuple[str, ...]:
     """The command behind a shell redirection such as `>&-`."""
     return ("sh", "-c", f'exec "$@" {redirection}', "sh", *LOCALSPEC)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import signal
-import sys
 
 import pytest
 
-from tests.cli.process import finished
+from tests.cli.process import finished, patched
 
 pytestmark = pytest.mark.nightly
 
 DIES = """
-import ctypes, os, signal, sys, threading
+import ctypes, os, signal, threading
 from localspec import Stream
-from localspec.cli.main import main
 from localspec.cli.output import Console
 
 said = threading.Event()
@@ -32,7 +30,6 @@ def dies(real=Stream.__next__, left=[3]):
     {how}
 
 Stream.__next__ = lambda stream, real=Stream.__next__: dies(real)(stream)
-sys.exit(main(sys.argv[1:]))
 """
 """localspec whose third piece of an answer ends the process in the thread that computes."""
 WHEN_SAID = "said.wait(60); "
@@ -51,7 +48,7 @@ def test_an_end_in_native_code_is_told(how: str) -> None:
     number, sentence = HOWS[how]
     done = finished(
         *("run", "hi", "-n", "20", "-q", "--drafter", "none"),
-        command=(sys.executable, "-c", DIES.format(how=WHEN_SAID + how)),
+        command=patched(DIES.format(how=WHEN_SAID + how)),
     )
     assert done.code == -number
     assert done.out, "what was said until then stays"
@@ -61,15 +58,16 @@ def test_an_end_in_native_code_is_told(how: str) -> None:
 def test_a_crash_of_a_benchmark_is_told() -> None:
     done = finished(
         *("bench", "--quick", "--arms", "plain", "--max-tokens", "8"),
-        command=(sys.executable, "-c", DIES.format(how="ctypes.string_at(0)")),
+        command=patched(DIES.format(how="ctypes.string_at(0)")),
     )
     assert done.code == -signal.SIGSEGV
     assert done.err.endswith(f"localspec: llama.cpp crashed (Segmentation fault). {DAMAGED}\n")
 
 
 def test_who_watches_for_faults_himself_is_not_told() -> None:
-    code = (sys.executable, "-X", "faulthandler", "-c", DIES.format(how="ctypes.string_at(0)"))
-    done = finished("run", "hi", "-n", "20", "-q", "--drafter", "none", command=code)
+    python, *program = patched(DIES.format(how="ctypes.string_at(0)"))
+    watching = (python, "-X", "faulthandler", *program)
+    done = finished("run", "hi", "-n", "20", "-q", "--drafter", "none", command=watching)
     assert done.code == -signal.SIGSEGV
     assert "Fatal Python error: Segmentation fault" in done.err
     assert "localspec: " not in done.err

@@ -13,7 +13,7 @@ import pytest
 from localspec import Engine
 from localspec.cli import request
 from tests.cli.conftest import Cli
-from tests.cli.process import event, finished, line, running
+from tests.cli.process import event, finished, line, patched, running
 
 pytestmark = pytest.mark.nightly
 
@@ -116,9 +116,8 @@ def test_what_there_is_stays_and_the_figures_say_interrupted(long_model: Path) -
 
 
 STUBBORN = """
-import sys, threading
+import threading
 import localspec
-from localspec.cli import main
 
 def load(*_, progress, **__):
     print("loading", file=sys.stderr, flush=True)
@@ -130,12 +129,11 @@ def load(*_, progress, **__):
     threading.Event().wait()
 
 localspec.load = load
-sys.exit(main.main(["run", "hi"]))
 """
 
 
 def test_a_second_ctrl_c_leaves_at_once() -> None:
-    with running(command=(sys.executable, "-c", STUBBORN)) as process:
+    with running("run", "hi", command=patched(STUBBORN)) as process:
         assert line(process.stderr) == "loading\n"
         process.send_signal(signal.SIGINT)
         assert line(process.stderr) == "cancelled\n"
@@ -164,8 +162,7 @@ def test_before_a_command_has_begun(imported: str) -> None:
 
 
 WAITING = """
-import io, signal, sys
-from localspec.cli import main
+import io, signal
 
 class Waiting(io.TextIOWrapper):
     @property
@@ -174,13 +171,12 @@ class Waiting(io.TextIOWrapper):
         signal.pause()
 
 sys.stdin = Waiting(io.BytesIO())
-sys.exit(main.main(["run"]))
 """
 
 
 @SIGNALS
 def test_while_waiting_for_standard_input(number: signal.Signals) -> None:
-    with running(command=(sys.executable, "-c", WAITING)) as process:
+    with running("run", command=patched(WAITING)) as process:
         assert line(process.stderr) == "waiting\n"
         process.send_signal(number)
         _, err = process.communicate()

@@ -8,13 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.process import (
-    LOCALSPEC,
-    environment,
-    finished,
-    running,
-    with_closed,
-)
+from tests.cli.process import LOCALSPEC, environment, finished, patched, running, with_closed
 from tests.cli.test_interrupts import ENDLESS
 from tests.tui.terminals import Terminal
 
@@ -115,8 +109,8 @@ def test_on_a_terminal_the_figures_are_set_apart(tmp_path: Path) -> None:
 
 
 SLOW = """
-import sys, localspec
-from localspec.cli import main, output
+import localspec
+from localspec.cli import output
 
 def slow(*arguments, load=localspec.load, progress, **options):
     for percent in (10, 50):
@@ -125,12 +119,11 @@ def slow(*arguments, load=localspec.load, progress, **options):
 
 output._QUIET_SECONDS = output._REDRAW_SECONDS = 0
 localspec.load = slow
-sys.exit(main.main(sys.argv[1:]))
 """
 
 
 def test_progress_is_shown_on_a_terminal_and_erased(tmp_path: Path) -> None:
-    command = (sys.executable, "-c", SLOW, "run", "-n", "1", "--temp", "0", "hi")
+    command = (*patched(SLOW), "run", "-n", "1", "--temp", "0", "hi")
     screen = Terminal(command, home=tmp_path).printed()
     shown = screen.index("\r\x1b[Kloading the model: 50%")
     erased = screen.rindex("\r\x1b[K")

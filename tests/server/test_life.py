@@ -13,7 +13,7 @@ import pytest
 
 from localspec.server.server_options import ServerOptions
 from tests.cli.conftest import Cli
-from tests.cli.process import finished
+from tests.cli.process import finished, patched
 from tests.server.process import PATIENCE, Running, serving, serving_program, wait_until
 
 pytestmark = pytest.mark.nightly
@@ -75,9 +75,7 @@ def test_a_model_that_is_not_there_is_said_in_a_sentence() -> None:
 
 
 def test_without_the_extra() -> None:
-    program = "import sys; sys.modules['uvicorn'] = None\n"
-    program += "from localspec.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    done = finished("serve", command=(sys.executable, "-c", program))
+    done = finished("serve", command=patched("sys.modules['uvicorn'] = None"))
     done.refused("pip install '.[server]'", code=1)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import termios
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,21 +14,22 @@ from typing import Any
 import pexpect
 import pyte
 
+from tests.cli.process import LOCALSPEC as LOCALSPEC
+from tests.cli.process import patched
+
 TIMEOUT = 60.0
 """Seconds until a test gives up; many times what anything here takes."""
-LOCALSPEC = (sys.executable, "-m", "localspec")
 SLOW_CHAT = (
-    sys.executable,
-    "-c",
-    "import sys, time\n"
-    "from localspec import Stream\n"
-    "from localspec.cli.main import main\n"
-    "real = Stream.__next__\n"
-    "def slowly(stream):\n"
-    "    time.sleep(0.08)\n"
-    "    return real(stream)\n"
-    "Stream.__next__ = slowly\n"
-    "sys.exit(main(['chat', *sys.argv[1:]]))\n",
+    *patched(
+        "import time\n"
+        "from localspec import Stream\n"
+        "real = Stream.__next__\n"
+        "def slowly(stream):\n"
+        "    time.sleep(0.08)\n"
+        "    return real(stream)\n"
+        "Stream.__next__ = slowly"
+    ),
+    "chat",
 )
 """`localspec chat` at 12 tokens per second, which keeps no core busy.
 

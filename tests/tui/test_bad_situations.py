@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from localspec.history.history import History
+from tests.cli.process import patched
 from tests.support.ggufs import aborting_llama
 from tests.tui.terminals import Terminal, chat
 
@@ -103,19 +103,17 @@ def test_a_history_that_is_locked(tmp_path: Path) -> None:
 def test_a_native_abort_is_told_at_the_next_start(tmp_path: Path) -> None:
     """What llama.cpp does where an assertion of its own fails."""
     abort = (
-        "import os, sys\n"
+        "import os\n"
         "from localspec import Stream\n"
-        "from localspec.cli.main import main\n"
         "real = Stream.__next__\n"
         "def after_a_while(stream):\n"
         "    if len(stream.text) > 40:\n"
         "        os.write(2, b'x.c:1: GGML_ASSERT(eps >= 0.0f) failed\\n')\n"
         "        os.abort()\n"
         "    return real(stream)\n"
-        "Stream.__next__ = after_a_while\n"
-        "sys.exit(main(['chat']))\n"
+        "Stream.__next__ = after_a_while"
     )
-    with chat(command=(sys.executable, "-c", abort), home=tmp_path) as terminal:
+    with chat("chat", command=patched(abort), home=tmp_path) as terminal:
         terminal.until(EMBEDDED)
         terminal.type("Tell me a story about a fox.\r")
         assert terminal.ended() == -6
@@ -131,15 +129,12 @@ def test_a_native_abort_is_told_at_the_next_start(tmp_path: Path) -> None:
 
 def test_an_error_in_the_app_itself(tmp_path: Path) -> None:
     broken = (
-        "import sys\n"
-        "from localspec.cli.main import main\n"
         "from localspec.tui.app import ChatApp\n"
         "def action_command(app, name):\n"
         "    raise RuntimeError('of all things')\n"
-        "ChatApp.action_command = action_command\n"
-        "sys.exit(main(['chat']))\n"
+        "ChatApp.action_command = action_command"
     )
-    with chat(command=(sys.executable, "-c", broken), home=tmp_path) as terminal:
+    with chat("chat", command=patched(broken), home=tmp_path) as terminal:
         terminal.until(EMBEDDED)
         terminal.type("hello\r")
         terminal.until("tok/s")
