@@ -51,6 +51,12 @@ _PLAIN_FILTERS = {
     *("wordwrap", "xmlattr"),
 }
 
+_OF_TEXT = {
+    *("upper", "lower", "capitalize", "title", "trim", "replace", "striptags", "wordcount"),
+    *("e", "escape", "forceescape"),
+}
+"""Filters that write a list out first."""
+
 
 class LimitError(SecurityError):
     """A template that takes too long, or makes too much."""
@@ -227,7 +233,11 @@ def bounded(name: str, apply: Callable[..., Any]) -> Callable[..., Any]:
             _check_format(first, "%", others)
         elif name not in _UNREAD:
             _check_growth(name, first, others)
-        if any(isinstance(one, Content) for one in values):
+        if name in _OF_TEXT:
+            args = tuple(
+                kept(str(arg)) if isinstance(arg, list | tuple | dict) else arg for arg in args
+            )
+        if any(isinstance(one, Content) for one in (*args, *named.values())):
             if name in _PLAIN_FILTERS:
                 args = tuple(all_plain(arg) if isinstance(arg, str) else arg for arg in args)
                 return all_marked(apply(*args, **all_plain(named)))
