@@ -189,7 +189,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "pairing": (1_066, 57),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     "policy": (2_246, 82),  # what steps cost is told apart from what busy spells do
-    "prompting": (1_716, 55),  # readers of answers; generators are measured
+    "prompting": (1_721, 55),  # readers of answers; generators are measured; lists are written out
     "quality": (393, 15),
     "race": (295, 18),
     "remote": (699, 20),
@@ -197,8 +197,8 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "scheduling": (1_515, 24),  # the seats of three rooms; ends of Python, and forks
     "self_draft": (521, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
-    # images that tools give, calls in the formats of ten further families.
-    "server": (5_285, 185),
+    # images that tools give, calls in the formats of ten further families, wishes to think.
+    "server": (5_289, 185),
     "sessions": (591, 19),
     "settings": (158, 10),
     "stream": (226, 10),  # no generator, which would keep a stream alive
@@ -213,7 +213,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "worker_threads": (50, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,
     # arguments of any type.
-    "tests": (43_344, None),  # chosen outputs, busy spells, drafts without a way on, failed streams
+    "tests": (43_373, None),  # chosen outputs, busy spells, drafts without a way on, failed streams
     "tools": (3_436, None),  # larger models on paper, an agent's session
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

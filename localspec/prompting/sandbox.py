@@ -51,10 +51,7 @@ _PLAIN_FILTERS = {
     *("wordwrap", "xmlattr"),
 }
 
-_OF_TEXT = {
-    *("upper", "lower", "capitalize", "title", "trim", "replace", "striptags", "wordcount"),
-    *("e", "escape", "forceescape"),
-}
+_OF_TEXT = {"upper", "lower", "capitalize", "title", "trim", "replace", "striptags", "e", "escape"}
 """Filters that write a list out first."""
 
 
@@ -234,9 +231,7 @@ def bounded(name: str, apply: Callable[..., Any]) -> Callable[..., Any]:
         elif name not in _UNREAD:
             _check_growth(name, first, others)
         if name in _OF_TEXT:
-            args = tuple(
-                kept(str(arg)) if isinstance(arg, list | tuple | dict) else arg for arg in args
-            )
+            args = tuple(kept(str(a)) if isinstance(a, list | tuple | dict) else a for a in args)
         if any(isinstance(one, Content) for one in (*args, *named.values())):
             if name in _PLAIN_FILTERS:
                 args = tuple(all_plain(arg) if isinstance(arg, str) else arg for arg in args)

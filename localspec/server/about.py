@@ -98,14 +98,14 @@ async def metrics(service: Service) -> Response:
 
 
 Values = Sequence[tuple[Mapping[str, object], float]]
-Metric = tuple[str, str, float | Values]
+_Metric = tuple[str, str, float | Values]
 
 
 def _llama_cpp(service: Service) -> Iterator[str]:
     totals, gate = service.host.activity.totals, service.host.gate
     later = max(0, totals.generated_tokens - sum(totals.answers.values()))
     positions = [({"position": n}, count) for n, count in enumerate(totals.accepted_per_position)]
-    counters: list[Metric] = [
+    counters: list[_Metric] = [
         ("prompt_tokens_total", "Prompt tokens read, without cached ones.", totals.read_tokens),
         ("prompt_tokens_cached_total", "Prompt tokens that were cached.", totals.cached_tokens),
         ("prompt_seconds_total", "Seconds of reading prompts.", totals.prompt_seconds),
@@ -123,7 +123,7 @@ def _llama_cpp(service: Service) -> Iterator[str]:
         ),
     ]
     prompt_speed = _ratio(totals.read_tokens, totals.prompt_seconds)
-    gauges: list[Metric] = [
+    gauges: list[_Metric] = [
         ("prompt_tokens_seconds", "Prompt tokens per second.", prompt_speed),
         (
             "predicted_tokens_seconds",
@@ -154,7 +154,7 @@ def _own(service: Service, engine: Engine) -> Iterator[str]:
     positions = "by drafter and position in the draft, from 0."
     curve = engine.profile.target
     passes = [({"tokens": n}, curve.seconds(n, 0) * curve.pace) for n in _SIZES if curve]
-    counters: list[Metric] = [
+    counters: list[_Metric] = [
         ("answers_total", "Answers, by how they ended.", finished),
         ("requests_total", "HTTP requests.", common.requests),
         ("requests_refused_total", "HTTP requests answered with an error.", common.refused),
@@ -166,7 +166,7 @@ def _own(service: Service, engine: Engine) -> Iterator[str]:
             by_position("accepted_per_position"),
         ),
     ]
-    gauges: list[Metric] = [
+    gauges: list[_Metric] = [
         ("pass_seconds", "Seconds of a pass over so many tokens, T(n).", passes),
         ("queue_limit", "Answers that may wait.", service.options.max_queue),
     ]
@@ -174,7 +174,7 @@ def _own(service: Service, engine: Engine) -> Iterator[str]:
     yield from _metrics("localspec", "gauge", gauges)
 
 
-def _metrics(prefix: str, kind: str, metrics: Iterable[Metric]) -> Iterator[str]:
+def _metrics(prefix: str, kind: str, metrics: Iterable[_Metric]) -> Iterator[str]:
     for name, about, values in metrics:
         yield f"# HELP {prefix}:{name} {about}"
         yield f"# TYPE {prefix}:{name} {kind}"

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 from localspec.prompting.pieces import CallArguments, CallBegins, Text, Thought
 from localspec.server.answers import Answers, Part
 from localspec.server.failures import ApiError
-from localspec.server.openai.chat import ChatRequest, CountRequest, begin, prompt_length
+from localspec.server.openai.chat import ChatRequest, CountRequest, Thinking, begin, prompt_length
 from localspec.server.openai.messages import (
     Content,
     ContentPart,
@@ -69,14 +69,13 @@ class AnthropicMessage(Record):
     content: Blocks
 
 
-class Conversation(Record):
+class Conversation(Thinking):
     model: str | None = None
     messages: Annotated[list[AnthropicMessage], Field(min_length=1)]
     system: Blocks | None = None
     tools: list[FunctionTool] | None = None
     tool_choice: dict[str, Any] | None = None
-    thinking: dict[str, Any] | None = None
-    output_config: dict[str, Any] | None = None
+    output_config: Object | None = None
 
     def openai_messages(self) -> list[Message]:
         # The first of Claude Code's differs with each request.
@@ -98,7 +97,7 @@ class Conversation(Record):
                 for one in self.tools or ()
             ],
             "parallel_tool_calls": not single if isinstance(single, bool) else None,
-            "reasoning": {"effort": (self.output_config or {}).get("effort")},
+            "reasoning": self.reasoning or {"effort": (self.output_config or {}).get("effort")},
         }
 
 

@@ -41,12 +41,11 @@ class Options(Sampling):
     num_keep: int | None = None
 
 
-class OllamaRequest(Record):
+class OllamaRequest(openai.Thinking):
     model: str | None = None
     stream: bool | None = None
     format: str | dict[str, Any] | None = None
     options: Options | None = None
-    think: bool | str | None = None
     images: list[str] | None = None
     keep_alive: int | float | str | None = None
     logprobs: bool | None = None

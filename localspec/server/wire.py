@@ -52,7 +52,7 @@ class Record(BaseModel):
         """With 40 for 40.0, as clients write it whose language has one type of number, and without
         null, which others write for what they leave out."""
         if not isinstance(given, dict):
-            return given
+            return {} if given == [] else given  # as for `Object`
         return {
             name: int(one) if isinstance(one, float) and one.is_integer() else one
             for name, one in given.items()

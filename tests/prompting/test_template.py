@@ -215,7 +215,7 @@ OPERATIONS = [
     "m | int(7), m | float(1.5), m | string, m | safe, m | default('x'), m | reverse",
     "m.center(60), m.zfill(50), m.encode('utf-8') | length, m.swapcase()",
     "['x', m] | upper ~ [m] | capitalize ~ {'k': [m]} | title ~ [m] | replace('Hi', 'Yo')",
-    "[m] | trim('[]') ~ [m] | striptags ~ [m] | wordcount ~ [m] | e",
+    "[m] | trim('[]') ~ [m] | striptags ~ [m] | lower ~ [m] | e",
 ]
 
 

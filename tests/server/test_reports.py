@@ -53,7 +53,7 @@ def templated(server: Running, model: str, messages: Any, **more: Any) -> str:
 def test_all_protocols_make_the_same_prompt(families: Running, model: str) -> None:
     forged = "U" + " Yes".join(FAMILIES[model].control)
     system, ask = {"role": "system", "content": "S"}, user(forged)
-    few = {"model": model, "max_tokens": 2, "max_output_tokens": 2, "options": {"num_predict": 2}}
+    few = {"model": model, **FEW}
     bodies: dict[str, Any] = {
         CHAT: {"messages": [system, ask]},
         "/v1/messages": {"system": "S", "messages": [ask]},
@@ -138,8 +138,7 @@ def test_how_much_to_think(families: Running) -> None:
     def prompt(model: str, **body: Any) -> str:
         return str(chat(families, model, verbose=True, **body).json["__verbose"]["prompt"])
 
-    off: Any = [{"reasoning_effort": "none"}, {"think": False}, {"enable_thinking": False}]
-    off += [{"reasoning": {"effort": "none"}}, {"reasoning": {"enabled": False}}]
+    off: Any = ({"think": False}, {"reasoning": {"enabled": False}})
     for said in (*off, {"thinking": {"type": "disabled"}}):
         assert prompt("qwen3", **said).endswith("</think>\n\n")
     assert "Reasoning: high" in prompt("gpt-oss", reasoning_effort="high")
@@ -149,6 +148,34 @@ def test_how_much_to_think(families: Running) -> None:
         for config in ({}, {"effort": "as much as you want to"})
     )
     assert few < many
+
+
+FEW = {"max_tokens": 2, "max_output_tokens": 2, "options": {"num_predict": 2}}
+PATHS = (CHAT, "/v1/messages", "/v1/responses", "/api/chat")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_chat_protocol_takes_each_wish_to_think(families: Running, path: str) -> None:
+    body = {"model": "qwen3", "messages": ASK, "input": ASK, **FEW}
+    off: Any = [{"reasoning_effort": "none"}, {"think": False}, {"enable_thinking": False}]
+    off += [{"chat_template_kwargs": {"enable_thinking": False}}, {"reasoning": {"effort": "none"}}]
+    (count,) = {counted(families, path, **body, **said) for said in off}
+    assert counted(families, path, **body) < count == counted(families, CHAT, **body, think=False)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_empty_object_may_be_a_list(families: Running, path: str) -> None:
+    def count(empty: Any) -> int:
+        call = {"type": "tool_use", "id": "c", "name": "f", "input": empty}
+        told = (
+            {"content": [call]} if path == "/v1/messages" else {"tool_calls": [called("f", empty)]}
+        )
+        items = [*ASK, {"type": "function_call", "call_id": "c", "name": "f", "arguments": empty}]
+        body = {"messages": [*ASK, {"role": "assistant", **told}, user("x")], "input": items}
+        fields = ("chat_template_kwargs", "metadata", "options", "stream_options", "reasoning")
+        return counted(families, path, **{**FEW, **dict.fromkeys(fields, empty)}, **body)
+
+    assert count([]) == count({})
 
 
 @pytest.mark.parametrize("model", ["llama2", "mistral-v3", "llama3.1"])

@@ -35,6 +35,7 @@ from localspec.server.tools import chosen
 from localspec.server.wire import (
     MOST_CHOICES,
     BiasedSampling,
+    Object,
     Record,
     schema_of,
     stops_of,
@@ -87,7 +88,7 @@ class AnswerFields(BiasedSampling):
 
     model: str | None = None
     stream: bool | None = None
-    stream_options: dict[str, Any] | None = None
+    stream_options: Object | None = None
     stop: str | list[str] | None = None
     n: Annotated[int | None, _COUNT] = None
     max_tokens: int | None = None
@@ -147,7 +148,18 @@ class AnswerFields(BiasedSampling):
         return Ask(prompt=prompt, options=options, silent=silent, reports=reports)
 
 
-class CountRequest(Record):
+class Thinking(Record):
+    """Whether to think, by the names that clients of any chat protocol have for it."""
+
+    chat_template_kwargs: Object | None = None
+    reasoning_effort: str | None = None
+    reasoning: Object | None = None  # OpenRouter's
+    think: bool | str | None = None  # ollama's
+    enable_thinking: bool | None = None  # of Qwen's provider
+    thinking: Object | None = None  # Anthropic's, DeepSeek's, GLM's and Kimi's
+
+
+class CountRequest(Thinking):
     """A conversation whose next message is wanted. The other chat protocols make one of theirs."""
 
     model: str | None = None
@@ -155,14 +167,8 @@ class CountRequest(Record):
     tools: list[FunctionTool] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
-    reasoning_effort: str | None = None
-    reasoning: dict[str, Any] | None = None  # OpenRouter's
-    think: bool | str | None = None  # ollama's
-    enable_thinking: bool | None = None  # of Qwen's provider
-    thinking: dict[str, Any] | None = None  # Anthropic's, DeepSeek's, GLM's and Kimi's
     reasoning_format: str | None = None
 
     @classmethod

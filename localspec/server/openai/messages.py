@@ -22,7 +22,7 @@ _DATA = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 
 class FunctionCall(Record):
     name: str
-    arguments: str | dict[str, Any] | None = None
+    arguments: str | Object | None = None
 
 
 class ToolCall(Record):

@@ -15,7 +15,7 @@ from localspec.prompting.pieces import CallArguments, CallBegins, Text, Thought
 from localspec.server.answer_figures import chat_logprobs
 from localspec.server.answers import Answers, Part
 from localspec.server.failures import ApiError, logger
-from localspec.server.openai.chat import ChatRequest, begin, prompt_length
+from localspec.server.openai.chat import ChatRequest, Thinking, begin, prompt_length
 from localspec.server.openai.messages import (
     Content,
     ContentPart,
@@ -26,7 +26,7 @@ from localspec.server.openai.messages import (
 )
 from localspec.server.reply import Event, NamedEvents
 from localspec.server.service import Service
-from localspec.server.wire import Record, Sampling, schema_of
+from localspec.server.wire import Object, Record, Sampling, schema_of
 
 _HOSTED = (
     *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"),
@@ -45,31 +45,31 @@ class Item(Record):
     content: Content | None = None
     call_id: str | None = None
     name: str | None = None
-    arguments: str | dict[str, Any] | None = None
+    arguments: str | Object | None = None
     input: str | None = None
     action: dict[str, Any] | None = None  # of a shell
     operation: dict[str, Any] | None = None  # of a patch
     output: Annotated[Content | list[Any] | None, Field(union_mode="left_to_right")] = None
 
 
-class ResponsesRequest(Sampling):
+class ResponsesRequest(Thinking, Sampling):
     model: str | None = None
     input: str | list[Item]
     instructions: str | None = None
     max_output_tokens: int | None = None
+    stop: str | list[str] | None = None  # llama.cpp's
     stream: bool | None = None
     tools: list[FunctionTool] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
-    text: dict[str, Any] | None = None
+    text: Object | None = None
     include: list[str] | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    reasoning: dict[str, Any] | None = None
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
     background: bool | None = None
     prompt: dict[str, Any] | None = None
-    metadata: dict[str, Any] | None = None
+    metadata: Object | None = None
 
     def as_chat(self) -> ChatRequest:
         return ChatRequest.of(
