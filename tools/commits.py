@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import fmean
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ OTHER_DRAFT = "--draft="
 KERNELS, NO_DRAFTS = "--kernels=", "--plain"
 VARIABLE = "LOCALSPEC_KERNELS"
 NO_DRAFT = "none"
-TURN = 0.3
-"""Seconds of a turn; a step that has begun is ended."""
+TURN, SETTLING = 0.3, 5.0
+"""Seconds of a turn; a step that has begun is ended. Seconds in which idle engines move their
+weights into huge pages."""
 
 
 class Said(NamedTuple):
@@ -101,6 +102,7 @@ def compare(said: argparse.Namespace, arms: Mapping[str, str]) -> None:
     with ExitStack() as opened:
         ask = {name: opened.enter_context(arm(said, name, where)) for name, where in arms.items()}
         names = list(arms)
+        sleep(SETTLING)
         for number, prompt in enumerate(prompts):
             text: Any = list(prompt.messages) or prompt.text
             turn = number % len(names)

@@ -1,15 +1,19 @@
 #include "buffers.h"
 
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 
@@ -27,6 +31,12 @@ constexpr size_t MAX_REPACK_THREADS = 8;
 // yet to find it, it may take 6 ms, and pages of usual size are quicker; such pages are counted.
 constexpr auto SLOW_PAGE = std::chrono::microseconds(1000);
 constexpr int MOST_SLOW_PAGES = 3;
+// A computation that begins meanwhile waits for a page, which takes no more than some milliseconds
+// unless memory is short.
+constexpr auto PATIENCE = std::chrono::milliseconds(50);
+constexpr auto AFTER_LOADING = std::chrono::milliseconds(500);
+
+using Clock = std::chrono::steady_clock;
 
 const Functions * ggml;
 std::map<Type, std::unique_ptr<Matmul>> traits;
@@ -37,7 +47,21 @@ Matmul * traits_for(const Tensor * tensor) { return (Matmul *) (tensor->view_src
 // the last tile is within the spare page.
 size_t mapped(size_t size) { return (size + 2 * 4096 + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE; }
 
-void free_buffer(Buffer * buffer) { munmap(buffer->context, mapped(buffer->size)); }
+// Of each buffer, by its base: the pages that may not be huge yet.
+struct Pages {
+    char * first, * end;
+};
+std::map<void *, Pages> rest;
+std::mutex rest_lock;
+std::atomic<Clock::rep> written{0};     // when a tensor was last written
+
+void free_buffer(Buffer * buffer) {
+    {
+        const std::lock_guard<std::mutex> hold(rest_lock);
+        rest.erase(buffer->context);
+    }
+    munmap(buffer->context, mapped(buffer->size));
+}
 
 void * get_base(Buffer * buffer) { return buffer->context; }
 
@@ -81,9 +105,9 @@ void leave_slow_huge_pages(Buffer * buffer, void * data, size_t size) {
     char * page = (char *) (((uintptr_t) data + HUGE_PAGE - 1) & ~(uintptr_t) (HUGE_PAGE - 1));
     if (page >= (char *) data + size) return;
     if (slow < MOST_SLOW_PAGES) {
-        const auto started = std::chrono::steady_clock::now();
+        const auto started = Clock::now();
         *(volatile char *) page = 0;
-        slow += std::chrono::steady_clock::now() - started > SLOW_PAGE;
+        slow += Clock::now() - started > SLOW_PAGE;
     }
     if (slow >= MOST_SLOW_PAGES)
         madvise(page, (char *) buffer->context + mapped(buffer->size) - page, MADV_NOHUGEPAGE);
@@ -97,7 +121,7 @@ void set_tensor(Buffer * buffer, Tensor * tensor, const void * data, size_t offs
     // worse than to leave zeros.
     Matmul * matmul = traits_for(tensor);
     if (offset != 0 || tensor->view_src || size < tensor->nb[2] * (size_t) tensor->ne[2]) return;
-    const auto started = std::chrono::steady_clock::now();
+    const auto started = Clock::now();
     leave_slow_huge_pages(buffer, tensor->data, matmul->repacked_bytes(tensor));
     const size_t cores = std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()), MAX_REPACK_THREADS);
     const int parts = (int) std::clamp<size_t>(size / BYTES_PER_THREAD, 1, cores);
@@ -114,8 +138,9 @@ void set_tensor(Buffer * buffer, Tensor * tensor, const void * data, size_t offs
     if (size >= (1 << 20)) release(data, size);
     counts().taken++;
     counts().bytes += (int64_t) size;
-    counts().microseconds += std::chrono::duration_cast<std::chrono::microseconds>(
-        std::chrono::steady_clock::now() - started).count();
+    const auto ended = Clock::now();
+    written = ended.time_since_epoch().count();
+    counts().microseconds += std::chrono::duration_cast<std::chrono::microseconds>(ended - started).count();
 }
 
 void clear(Buffer * buffer, uint8_t value) { memset(buffer->context, value, buffer->size); }
@@ -146,10 +171,34 @@ Buffer * alloc_buffer(BufferType * type, size_t size) {
     iface.init_tensor = init_tensor;
     iface.set_tensor = set_tensor;
     iface.clear = clear;
+    const std::lock_guard<std::mutex> hold(rest_lock);
+    rest[base] = {base, base + length};
     return ggml->buffer_init(type, iface, base, size);
 }
 
 }  // namespace
+
+bool make_page_huge() {
+#ifdef __linux__
+    constexpr int COLLAPSE = 25;    // MADV_COLLAPSE, of Linux 6.1
+    if (Clock::now().time_since_epoch() - Clock::duration(written) < AFTER_LOADING) {
+        usleep(10000);
+        return true;
+    }
+    const std::lock_guard<std::mutex> hold(rest_lock);
+    for (auto & [base, pages] : rest) {
+        if (pages.first == pages.end) continue;
+        const auto started = Clock::now();
+        // Where pages of usual size were asked for to load quickly, that is over.
+        if (pages.first == base) madvise(base, pages.end - pages.first, MADV_HUGEPAGE);
+        const int failed = madvise(pages.first, HUGE_PAGE, COLLAPSE) ? errno : 0;
+        const bool next = (!failed || failed == EAGAIN || failed == EBUSY) && Clock::now() - started < PATIENCE;
+        pages.first = next ? pages.first + HUGE_PAGE : pages.end;
+        return true;
+    }
+#endif
+    return false;
+}
 
 Counts & counts() {
     static Counts all;
@@ -167,6 +216,8 @@ BufferType * make_buffer_type(const Functions & functions, const InstructionSet 
     LOCALSPEC_INTEGER_TYPES(TRAITS)
     LOCALSPEC_FLOAT_TYPES(TRAITS)
 #undef TRAITS
+    // A child of a fork has no thread that could unlock it.
+    pthread_atfork(nullptr, nullptr, [] { new (&rest_lock) std::mutex; });
     static BufferType type = {};
     type.iface.get_name = get_name;
     type.iface.alloc_buffer = alloc_buffer;

@@ -18,4 +18,8 @@ Matmul * traits_of(Type type);
 
 Counts & counts();
 
+// Moves weights into the next huge page where they are in pages of usual size, which takes up to some
+// milliseconds; false when all have been tried. From any thread.
+bool make_page_huge();
+
 }  // namespace localspec

@@ -193,6 +193,8 @@ void localspec_kernels_choose(const int32_t * tiles, int64_t count, int64_t rows
 
 void localspec_kernels_restoring(const int32_t * positions, int64_t n) { localspec::set_restored(positions, n); }
 
+int localspec_kernels_make_page_huge(void) { return localspec::make_page_huge(); }
+
 int64_t localspec_kernels_left(void) { return localspec::left + localspec::cells_unknown(); }
 
 void localspec_kernels_counts(int64_t out[4]) {

@@ -41,3 +41,7 @@ LOCALSPEC_API int64_t localspec_kernels_left(void);
 
 // Since the start: tensors taken, tensors left to ggml, bytes repacked, microseconds of repacking.
 LOCALSPEC_API void localspec_kernels_counts(int64_t out[4]);
+
+// Work for times without any: moves weights into the next huge page where loading left them in pages of
+// usual size. Takes up to some milliseconds; returns 0 when there is nothing to do.
+LOCALSPEC_API int localspec_kernels_make_page_huge(void);

@@ -12,10 +12,11 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
+_PAUSE = 0.1  # seconds without work after which the thread is idle
 
 
 def is_current() -> bool:
@@ -56,6 +57,13 @@ def call(function: Callable[..., Result], *arguments: Any) -> Result:
     return future.result()
 
 
+def when_idle(step: Callable[[], object]) -> None:
+    """Call this again and again while the thread is idle, until it returns nothing true. A call
+    takes milliseconds at most, as what is queued meanwhile waits for it."""
+    global _idle_step
+    _idle_step = step
+
+
 class _ComputeThread:
     def __init__(self) -> None:
         self.calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
@@ -65,7 +73,7 @@ class _ComputeThread:
 
     def _work(self) -> None:
         while True:
-            function = self.calls.get()
+            function = self._next()
             try:
                 function()
             except Exception:
@@ -74,6 +82,20 @@ class _ComputeThread:
                 )
             del function  # what it holds is not ours to keep until the next one comes
 
+    def _next(self) -> Callable[[], object]:
+        try:
+            return self.calls.get(timeout=_PAUSE)
+        except Empty:
+            while self.calls.empty() and _idle_step():
+                pass
+            return self.calls.get()
+
+
+def _nothing() -> bool:
+    return False
+
+
+_idle_step: Callable[[], object] = _nothing
 
 _thread: _ComputeThread | None = None
 _beginning = threading.RLock()

@@ -175,6 +175,7 @@ def _start() -> KernelStatus:
         library = load(library_path())
         chosen = start(library, facts)
         _library = library
+        compute_thread.when_idle(library.localspec_kernels_make_page_huge)
         identity = f"{chosen} {facts['library'][:16]}"
         return KernelStatus(in_use=True, instruction_set=chosen, identity=identity)
     except (OSError, Unusable) as error:

@@ -48,6 +48,7 @@ _FUNCTIONS = {
     "choose": (None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64),
     "restoring": (None, ctypes.c_void_p, ctypes.c_int64),
     "left": (ctypes.c_int64,),
+    "make_page_huge": (ctypes.c_int,),
     "counts": (None, ctypes.POINTER(ctypes.c_int64)),
 }
 """Result and arguments, by name after "localspec_kernels_"."""

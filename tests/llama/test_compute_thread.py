@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from queue import SimpleQueue
 from signal import SIGINT
 from time import sleep
 from typing import Any
@@ -72,3 +73,35 @@ def test_an_interrupt_waits_for_the_end_of_a_pass(interruptible: None) -> None:
     with pytest.raises(ZeroDivisionError):
         compute_thread.call(divmod, 7, 0)
     assert compute_thread.call(divmod, 7, 2) == (3, 1), "and the next call is made"
+
+
+def test_an_idle_thread_works_until_there_is_nothing_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    left, done = [2, 1, 0], SimpleQueue[int]()
+
+    def step() -> int:
+        done.put(left[0])
+        return left.pop(0)
+
+    monkeypatch.setattr(compute_thread, "_idle_step", step)
+    assert compute_thread.call(divmod, 7, 2) == (3, 1)
+    assert [done.get(timeout=60) for _ in range(3)] == [2, 1, 0]
+
+
+def test_what_is_queued_comes_before_idle_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    steps: list[int] = []
+
+    def step() -> bool:
+        steps.append(len(steps))
+        begun.set()
+        go_on.wait(60)
+        return len(steps) < 5
+
+    monkeypatch.setattr(compute_thread, "_idle_step", step)
+    compute_thread.call(divmod, 7, 2)
+    assert begun.wait(60), "the thread is idle"
+    made: list[int] = []
+    compute_thread.post(lambda: made.append(len(steps)))
+    go_on.set()
+    compute_thread.call(divmod, 7, 2)
+    assert made == [1]

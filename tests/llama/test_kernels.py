@@ -256,3 +256,50 @@ def test_the_self_test_finds_a_layout_that_does_not_compute_the_same_bits(kernel
         fault = SelfTest(backend, other, (1, 4, 8)).first_fault()
     assert fault is not None
     assert "gives other bits than with n = 8" in fault
+
+
+IN_USUAL_PAGES = """
+import ctypes, mmap, sys, time
+from pathlib import Path
+import localspec
+
+def huge_kb():
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("AnonHuge")).split()[1])
+
+def answer():
+    sampling = localspec.SamplingParams(temperature=0.0)
+    return engine.stream("Once upon a time", max_tokens=8, sampling=sampling).completion().text
+
+THP_DISABLE, COLLAPSE, libc = 41, 25, ctypes.CDLL(None)
+memory = mmap.mmap(-1, 8 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory.write(bytes(8 << 20))
+try:
+    memory.madvise(COLLAPSE)
+except OSError as error:
+    sys.exit(f"cannot collapse: {error}")
+memory.close()
+assert libc.prctl(THP_DISABLE, 1, 0, 0, 0) == 0
+with localspec.load(draft=None, options=localspec.ModelOptions(context=256)) as engine:
+    before, usual = answer(), huge_kb()
+    assert libc.prctl(THP_DISABLE, 0, 0, 0, 0) == 0
+    answer()
+    until = time.monotonic() + 60
+    while huge_kb() < usual + (8 << 10) and time.monotonic() < until:
+        time.sleep(0.1)
+    print(usual, huge_kb(), answer() == before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages of Linux")
+def test_weights_move_into_huge_pages_while_nothing_is_computed(kernels: None) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IN_USUAL_PAGES], capture_output=True, text=True, check=False
+    )
+    if "cannot collapse" in done.stderr:
+        pytest.skip(done.stderr)
+    assert (done.returncode, done.stderr) == (0, "")
+    usual, huge, same = done.stdout.split()
+    assert int(usual) < 2048
+    assert int(huge) > 8192, "of 14 MB"
+    assert same == "True"
