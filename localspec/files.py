@@ -8,6 +8,7 @@ import os
 import re
 import stat
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,6 +32,7 @@ _NO_GGUF = {  # how a file begins, and what to do
     rb"(?!GGUF)": "is not a GGUF file. Convert it with llama.cpp's convert_hf_to_gguf.py, "
     "or download a GGUF of the model.",
 }
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of network file systems
 _HANDED_OVER = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 
 
@@ -66,6 +68,32 @@ def remove_abandoned(folder: Path, pattern: str = "*.partial") -> None:
         process = partial.suffixes[-2].removeprefix(".") if len(partial.suffixes) > 1 else ""
         if process.isdigit() and not psutil.pid_exists(int(process)):
             partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(path: Path, patience: float = -1) -> Iterator[None]:
+    """Hold a lock on a file, or one beside it where the file system has no locks.
+
+    Raises:
+        filelock.Timeout: another process holds it for longer than `patience` seconds.
+        OSError: it cannot be made.
+    """
+    from filelock import FileLock, SoftFileLock
+
+    lock: FileLock | SoftFileLock = FileLock(path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about ENOSYS, for which it does the same
+            lock.acquire(patience)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        lock = SoftFileLock(f"{path}.held")
+        lock.acquire(patience)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def write_atomically(path: Path, content: str | bytes, *, private: bool = False) -> None:

@@ -13,7 +13,7 @@ EMBEDDED_DRAFT = "tale-3m-q8_0.gguf"
 
 def _folder(kind: str, standard: str) -> Path:
     home = os.environ.get("LOCALSPEC_HOME")
-    return Path(home) / kind if home else Path(standard)
+    return expanded(home) / kind if home else Path(standard)
 
 
 def cache_folder() -> Path:

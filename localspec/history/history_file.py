@@ -22,6 +22,7 @@ from localspec.history.schema import (
     check,
     connect,
     in_memory,
+    migrate,
     prepare,
 )
 from localspec.history.statements import Statements
@@ -130,6 +131,7 @@ class HistoryFile:
                     memory = in_memory()
                     with suppress(HistoryError):
                         self._read(lambda statements: statements.connection.backup(memory))
+                    migrate(memory)  # the file may be empty, or of an older version
                     self._memory = Statements(memory)
                 change(self._memory)
                 self.waiting.add(id)

@@ -11,13 +11,13 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from localspec.errors import LocalspecError, ModelNotFound
-from localspec.files import write_atomically
+from localspec.files import locked, write_atomically
 from localspec.gguf.names import DEFAULT_QUANT, ModelFiles, choose, models_among, parts_of
 from localspec.hub import cache, packages
 from localspec.hub.reference import Repository
@@ -240,20 +240,17 @@ class _File:
     @contextmanager
     def _alone(self, notify: Notify) -> Iterator[None]:
         """Hold the lock that huggingface-hub takes for the same file."""
-        from filelock import FileLock, Timeout
+        from filelock import Timeout
 
         path = self._folder.parent / ".locks" / self._folder.name / f"{self._file.checksum}.lock"
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path)
-        try:
-            lock.acquire(timeout=1.0)
-        except Timeout:
-            notify(f"{self._file.name} is being downloaded by another process; waiting for it.")
-            lock.acquire()
-        try:
+        with ExitStack() as held:
+            try:
+                held.enter_context(locked(path, 1.0))
+            except Timeout:
+                notify(f"{self._file.name} is being downloaded by another process; waiting for it.")
+                held.enter_context(locked(path))
             yield
-        finally:
-            lock.release()
 
     def _point(self) -> None:
         """Give the blob its name in the snapshot, as a link where the system has links."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from localspec.errors import DatastoreError, UsageError
-from localspec.files import remove_abandoned
+from localspec.files import locked, remove_abandoned
 from localspec.retrieval import manifest as manifests
 from localspec.retrieval.manifest import Learned, Manifest, SegmentRecord
 from localspec.retrieval.segment import (
@@ -156,12 +156,12 @@ def _clean(folder: Path, manifest: Manifest) -> None:
 
 @contextmanager
 def _changing(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
-    locks = package("filelock")
+    timeout = package("filelock").Timeout
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with locks.FileLock(folder / ".lock", timeout=patience):
+        with locked(folder / ".lock", patience):
             yield
-    except locks.Timeout:
+    except timeout:
         raise DatastoreError(
             f"Another localspec is learning in {folder}, for more than {patience:.0f} seconds now. "
             "Try again when it is done."

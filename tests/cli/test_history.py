@@ -223,3 +223,6 @@ def test_paths(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(elsewhere) == set(found)
     assert not any(str(home) in path for path in elsewhere.values())
     assert list(home.iterdir()) == []
+    monkeypatch.setenv("HOME", str(home.parent))  # as programs set it that are no shell
+    monkeypatch.setenv("LOCALSPEC_HOME", f"~/{home.name}")
+    assert cli("doctor", "--paths").out.splitlines() == lines

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import sys
 from pathlib import Path
 
@@ -49,6 +51,21 @@ def test_it_is_listed_replaced_and_forgotten(cli: Cli, here: Path) -> None:
     assert cli("learn", "--forget", "two.txt").code == 0
     assert listed(cli) == {str(here / "one"): 1}
     cli("learn", "--forget", "two.txt").refused("learn --list")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_where_the_file_system_has_no_locks(
+    cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(number, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    make(here, {"a.txt": b"once upon a time"})
+    for _ in range(2):
+        assert cli("learn", "a.txt").code == 0
+    assert listed(cli) == {str(here / "a.txt"): 1}
 
 
 def test_the_history_is_learned_and_forgotten_as_a_whole(cli: Cli) -> None:

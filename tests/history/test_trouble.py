@@ -12,7 +12,7 @@ import pytest
 
 from localspec.chat.conversation import ASSISTANT, STREAMING
 from localspec.errors import HistoryError
-from localspec.history.schema import MIGRATIONS
+from localspec.history.schema import APPLICATION, MIGRATIONS
 from localspec.history.trouble import KEPT_AGAIN, trouble
 from tests.history.histories import (
     as_nobody,
@@ -165,6 +165,30 @@ def test_read_only(open_to_all: Path, folder_too: bool, tidy: bool) -> None:
         open_to_all.chmod(0o755)
     first.close()
     holds(path, before, during)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_read_only_and_empty_or_older(open_to_all: Path, version: int) -> None:
+    path = open_to_all / "history.db"
+    for migration in MIGRATIONS[:version]:
+        for statement in migration:
+            rows(path, statement)
+    rows(path, f"PRAGMA application_id = {APPLICATION if version else 0}")
+    rows(path, f"PRAGMA user_version = {version}")
+    path.chmod(0o444)
+    open_to_all.chmod(0o555)
+    try:
+        with as_nobody():
+            history = opened(path)
+            conversation, kept = talk(history, "during")
+            assert not kept
+            assert history.load(conversation.id) == conversation
+    finally:
+        open_to_all.chmod(0o777)
+    path.chmod(0o666)
+    assert history.drain()
+    history.close()
+    holds(path, conversation)
 
 
 def test_a_path_that_cannot_be(tmp_path: Path) -> None:
