@@ -39,7 +39,8 @@ constexpr auto AFTER_LOADING = std::chrono::milliseconds(500);
 using Clock = std::chrono::steady_clock;
 
 const Functions * ggml;
-std::map<Type, std::unique_ptr<Matmul>> traits;
+// Never destroyed, as other threads may still be here when the process ends.
+auto & traits = *new std::map<Type, std::unique_ptr<Matmul>>;
 
 Matmul * traits_for(const Tensor * tensor) { return (Matmul *) (tensor->view_src ? tensor->view_src : tensor)->extra; }
 
@@ -51,7 +52,7 @@ size_t mapped(size_t size) { return (size + 2 * 4096 + HUGE_PAGE - 1) / HUGE_PAG
 struct Pages {
     char * first, * end;
 };
-std::map<void *, Pages> rest;
+auto & rest = *new std::map<void *, Pages>;   // never destroyed, as above
 std::mutex rest_lock;
 std::atomic<Clock::rep> written{0};     // when a tensor was last written
 

@@ -158,8 +158,7 @@ class Terminal:
 
     def ended(self) -> int:
         """Wait for the end; the exit code, negative for a signal."""
-        while self.take():
-            pass
+        self.until(lambda: not self.take())
         self.child.wait()
         status = self.child.exitstatus
         return -self.child.signalstatus if status is None else int(status)
