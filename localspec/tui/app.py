@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import signal
@@ -321,19 +322,23 @@ def _history() -> History:
 
 
 def _follow_stops(driver: Any) -> None:
-    """Take the terminal once after SIGSTOP, which no program sees. Textual would enter it a second
-    time, with two threads that read keys."""
+    """Take the terminal once after SIGSTOP, which no program sees: Textual would enter it a second
+    time, with two threads that read keys. Not in the signal's handler, but in the event loop: what
+    writes may hold a lock when the signal arrives."""
     if not hasattr(driver, "_key_thread"):  # Windows
         return
+    stop: Any = signal.getsignal(signal.SIGTSTP)
     resume: Any = signal.getsignal(signal.SIGCONT)
 
-    def resumed(*arguments: object) -> None:
+    def resumed() -> None:
         if driver._key_thread.is_alive():
             driver.suspend_application_mode()
             driver._must_signal_resume = True
-        resume(*arguments)
+        resume()
 
-    signal.signal(signal.SIGCONT, resumed)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTSTP, stop)
+    loop.add_signal_handler(signal.SIGCONT, resumed)
 
 
 def _first_theme() -> str:

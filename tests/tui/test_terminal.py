@@ -123,6 +123,15 @@ def test_a_stop_that_it_cannot_see(answering: Terminal) -> None:
     assert restored(answering)
 
 
+def test_signals_that_arrive_while_it_writes(answering: Terminal) -> None:
+    for _ in range(10):
+        answering.kill(signal.SIGCONT)
+        answering.take(0.001)
+    answering.until("■")
+    answering.type(CTRL_Q)
+    assert answering.ended() == 0
+
+
 def test_without_a_terminal(tmp_path: Path) -> None:
     finished("chat", env=environment(LOCALSPEC_HOME=str(tmp_path))).refused(
         "localspec chat needs a terminal. Use localspec run for one answer to piped text."
