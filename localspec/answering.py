@@ -14,7 +14,7 @@ from localspec.decoding.loop import drive, speculate
 from localspec.decoding.sampling import Constraint, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
-from localspec.drafters.composition import compose, sources
+from localspec.drafters.composition import compose, decides, sources
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import Parts
@@ -91,6 +91,9 @@ class Generating:
         self._threads.begin()
         target.look(answer.pictures)
         known = seat.known(tokens) if answer.reuse else 0
+        adaptive = decides(answer.drafting, parts, target.why_not_draft)
+        if adaptive:
+            stats.calibration_seconds = self._measure(seat, tokens, known)
         planner, drafter = compose(
             answer.drafting,
             parts,
@@ -105,10 +108,8 @@ class Generating:
             known=known,
         )
         stats.vocabulary = vocabulary_of(parts)  # the way of this answer is decided now
-        adaptive = isinstance(planner, Policy)
         if isinstance(planner, Policy):
             stats.account = planner.statement
-            stats.calibration_seconds = self._measure(seat, tokens, known)
         target.progress = answer.progress
         if answer.reuse:
             stats.notices += seat.recall(tokens)

@@ -98,6 +98,11 @@ def compose(
     return Fixed(plan, limits, trees=trees), drafter
 
 
+def decides(drafting: Drafting, parts: Parts, cannot: str | None) -> bool:
+    """Whether `compose` gives the policy, which has to know what passes cost; raises as it does."""
+    return cannot is None and require(drafting, parts) == "auto"
+
+
 def require(drafting: Drafting, parts: Parts) -> str:
     """The name of what drafts: "none", "auto", or that of a source.
 

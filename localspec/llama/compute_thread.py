@@ -58,10 +58,11 @@ def call(function: Callable[..., Result], *arguments: Any) -> Result:
 
 
 def when_idle(step: Callable[[], object]) -> None:
-    """Call this again and again while the thread is idle, until it returns nothing true. A call
-    takes milliseconds at most, as what is queued meanwhile waits for it."""
+    """From now on, call this again and again while the thread is idle, until it returns nothing
+    true. A call takes milliseconds at most, as what is queued meanwhile waits for it."""
     global _idle_step
     _idle_step = step
+    post(_nothing)  # the thread may be waiting
 
 
 class _ComputeThread:

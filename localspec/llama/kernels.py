@@ -92,6 +92,8 @@ def loaded(option: str, before: int) -> KernelStatus:
     found = asked(option)
     if found.in_use and taken_so_far() == before:
         return off("none of its weights are theirs: other types, or all layers are on a device")
+    if _library is not None:
+        compute_thread.when_idle(_library.localspec_kernels_make_page_huge)
     return found
 
 
@@ -175,7 +177,6 @@ def _start() -> KernelStatus:
         library = load(library_path())
         chosen = start(library, facts)
         _library = library
-        compute_thread.when_idle(library.localspec_kernels_make_page_huge)
         identity = f"{chosen} {facts['library'][:16]}"
         return KernelStatus(in_use=True, instruction_set=chosen, identity=identity)
     except (OSError, Unusable) as error:

@@ -23,7 +23,7 @@ FAR, FAR_LENGTH = (1, 4, 8, 16), 520
 """Sizes measured at a second length of context, which tells what the cache adds."""
 LONG_PROMPT = 300  # tokens of a prompt after which that can be measured as well
 
-STEADY = 1.3  # the first sizes, measured once more at the end, may be slower by so much
+STEADY = 1.3  # the first sizes, measured once more at the end, may differ by so much
 AGAIN = 0.01  # seconds for that, if the passes are so short
 IN_A_ROW, BRIEF = 4, 0.02
 """Plain passes in a row, where one takes fewer seconds. After one of another size llama.cpp builds
@@ -77,9 +77,9 @@ def calibrate(passes: Cache, curve: CostCurve, budget: float) -> bool:
             measure(passes, filler, [n for n in FAR if n in near], far, deadline)
     finally:
         passes.clear()
+    steady = all(1.0 / STEADY < again[n] / near[n] < STEADY for n in again)
     curve.forget()
-    curve.learn(near, held)
-    steady = all(near[n] * STEADY > again[n] for n in again)
+    curve.learn({n: min(seconds, again.get(n, seconds)) for n, seconds in near.items()}, held)
     if all(n in far for n in FAR[:2]):
         curve.learn(far, length)
     return steady

@@ -15,6 +15,7 @@ from localspec.llama.threads import Threads
 from localspec.policy import calibration
 from localspec.policy.calibration import calibrate
 from localspec.policy.cost_curve import SIZES, CostCurve
+from localspec.policy.reasons import TOO_SHORT
 from localspec.policy.store import folder
 from tests.support import inside
 from tests.support.asking import asked, said
@@ -153,6 +154,30 @@ def test_busy_machine_is_measured_again_and_the_conversation_stays(
         assert measured == given_up
         engine.calibrate()
         assert measured == given_up + 2, "but whoever asks for it gets it"
+
+
+def test_whether_the_draft_model_reads_the_prompt_is_decided_by_what_is_measured_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a busy moment its passes seem dear, and only until they are measured again."""
+    # Of the target and of its draft model, in seconds; and again.
+    paces = iter([(0.02, False), (2.0, False), (0.02, True), (0.001, True)])
+
+    def calibrate(_: Context, curve: CostCurve, budget: float) -> bool:
+        seconds, steady = next(paces)
+        curve.forget()
+        curve.learn({n: seconds * (1.0 + 0.01 * n) for n in SIZES}, 0)
+        return steady
+
+    monkeypatch.setattr(calibration, "calibrate", calibrate)
+    with localspec.load(options=OPTIONS) as engine:
+
+        def reasons() -> set[str]:
+            steps = [chunk.step for chunk in asked(engine, CLEAR, None, 16)]
+            return {step.plan.reason for step in steps if step is not None}
+
+        assert TOO_SHORT in reasons()
+        assert TOO_SHORT not in reasons()
 
 
 def test_a_first_answer_waits_for_what_it_needs_and_who_asks_for_it_gets_all_measured(

@@ -16,7 +16,7 @@ import pytest
 
 import localspec
 from localspec import Drafting, ModelOptions, SamplingParams
-from localspec.llama import compute_thread
+from localspec.llama import compute_thread, kernels
 from tests.support.together import together
 
 pytestmark = pytest.mark.nightly
@@ -85,6 +85,17 @@ def test_an_idle_thread_works_until_there_is_nothing_left(monkeypatch: pytest.Mo
     monkeypatch.setattr(compute_thread, "_idle_step", step)
     assert compute_thread.call(divmod, 7, 2) == (3, 1)
     assert [done.get(timeout=60) for _ in range(3)] == [2, 1, 0]
+
+
+def test_it_is_idle_as_soon_as_a_model_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights move into huge pages while a first message is typed."""
+    if not kernels.status().in_use:
+        pytest.skip("only with the kernels")
+    begun = threading.Event()
+    begin = compute_thread.when_idle
+    monkeypatch.setattr(compute_thread, "when_idle", lambda step: begin(lambda: begun.set()))
+    with localspec.load(options=ModelOptions(context=128)):
+        assert begun.wait(60)
 
 
 def test_what_is_queued_comes_before_idle_work(monkeypatch: pytest.MonkeyPatch) -> None:

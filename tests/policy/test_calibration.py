@@ -157,6 +157,31 @@ def test_passes_are_measured_as_answers_make_them() -> None:
         assert curve.seconds(n, 0) == pytest.approx((1.5 + 0.1 * n) * Striding.UNIT, rel=0.02), n
 
 
+class Disturbed(ToyCache):
+    """A cache some of whose passes take three times as long, by their number."""
+
+    SECONDS = 0.05
+
+    def __init__(self, slow: range) -> None:
+        super().__init__(Follows({}, 4), capacity=FAR_LENGTH)
+        self.slow, self.passes = slow, 0
+
+    def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
+        before, rows = self.native_seconds, super().extend(tokens, outputs)
+        self.native_seconds = before + self.SECONDS * (3.0 if self.passes in self.slow else 1.0)
+        self.passes += 1
+        return rows
+
+
+@pytest.mark.parametrize("slow", [range(2, 24), range(33, 99)], ids=["at first", "at last"])
+def test_a_busy_moment_is_noticed_and_plain_passes_are_known_all_the_same(slow: range) -> None:
+    passes, curve = Disturbed(slow), CostCurve()
+    assert not calibrate(passes, curve, AMPLE)
+    assert slow.start < passes.passes
+    assert curve.seconds(1, 0) == pytest.approx(Disturbed.SECONDS)
+    assert calibrate(Disturbed(range(0)), curve, AMPLE)
+
+
 # A stored curve is compared with the machine before it is believed.
 
 OPTIONS = ModelOptions(context=256, threads=1)
