@@ -32,7 +32,7 @@ _NO_GGUF = {  # how a file begins, and what to do
     rb"(?!GGUF)": "is not a GGUF file. Convert it with llama.cpp's convert_hf_to_gguf.py, "
     "or download a GGUF of the model.",
 }
-_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of network file systems
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of network file systems
 _HANDED_OVER = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 
 
@@ -86,7 +86,7 @@ def locked(path: Path, patience: float = -1) -> Iterator[None]:
             warnings.simplefilter("ignore")  # about ENOSYS, for which it does the same
             lock.acquire(patience)
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
+        if error.errno not in NO_LOCKS:
             raise
         lock = SoftFileLock(f"{path}.held")
         lock.acquire(patience)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import signal
 from contextlib import suppress
+from types import FrameType
 
 from localspec.watched import Watch
 
@@ -21,6 +23,7 @@ _KILLED = (
     "localspec was killed. If that was not you, the system had no memory left: take a smaller "
     "model, or a shorter context with --ctx."
 )
+_LIMITS = "Check what started it, and the limits that ulimit -a prints."
 # The keys that stop and continue reach the shell as well, and those that end us end it in silence;
 # Ctrl+C, SIGTERM and SIGHUP we answer ourselves.
 _SCRIPT = f"""
@@ -31,9 +34,15 @@ case $line in
 over) ;;
 'Fatal Python error: Illegal'*) say 'llama.cpp crashed (Illegal instruction). {_REBUILD}' ;;
 'Fatal Python error: '*) say "llama.cpp crashed (${{line#*: }}). {_AGAIN}" ;;
+'Ended: '*) say "localspec was ended by a signal (${{line#*: }}). {_LIMITS}" ;;
 *) say '{_KILLED}' ;;
 esac
 """
+_FROM_OUTSIDE = [
+    getattr(signal, name)
+    for name in ("SIGALRM", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGXCPU")
+    if hasattr(signal, name)
+]
 
 _watch: Watch | None = None
 
@@ -49,6 +58,9 @@ def watch() -> None:
     with suppress(OSError):
         _watch = Watch(_SCRIPT, 2, apart=False)
         faulthandler.enable(file=_watch.pipe, all_threads=False)
+        for number in _FROM_OUTSIDE:
+            if signal.getsignal(number) == signal.SIG_DFL:
+                signal.signal(number, _ended)
 
 
 def release() -> None:
@@ -64,3 +76,11 @@ def over() -> None:
         faulthandler.disable()
         _watch.close()
         _watch = None
+
+
+def _ended(number: int, _frame: FrameType | None) -> None:
+    with suppress(OSError):  # the key Ctrl+\\ ends the shell, too
+        assert _watch is not None
+        os.write(_watch.pipe.fileno(), f"Ended: {signal.strsignal(number)}\n".encode())
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)

@@ -11,7 +11,9 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from threading import Timer
 from time import perf_counter
 from typing import Any, NoReturn, TextIO
 
@@ -22,6 +24,7 @@ from localspec.text import harmless, printable
 _LEVELS = {1: logging.INFO, 2: logging.DEBUG}
 _QUIET_SECONDS = 0.3
 """Before progress is shown: sooner it would only flicker."""
+_LONG_SECONDS = 1.0
 _REDRAW_SECONDS = 0.2
 """Between two redraws, which take processor time from the model."""
 
@@ -178,6 +181,19 @@ class Console:
             # A line that wraps could not be erased.
             width = shutil.get_terminal_size().columns - 1
             self._write_aside(f"\r\x1b[K{harmless(text)[:width]}")
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Show, where it takes long, that standard input is read; not to those who type it."""
+        text = "reading standard input until it ends; < /dev/null leaves it out"
+        timer = Timer(_LONG_SECONDS, self.progress, [text], {"at_once": True})
+        timer.daemon = True
+        if sys.stdin is not None and not sys.stdin.isatty():
+            timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def erase_progress(self) -> None:
         if self._shown:

@@ -90,7 +90,8 @@ def race(context: typer.Context, prompt: Prompt = None) -> int:
         from localspec.hub.packages import default_reference
 
         story = params["model"] is params["scale"] is default_reference() is None
-        request = read_request(params, default=STORY if story else QUESTION)
+        with console.reading():
+            request = read_request(params, default=STORY if story else QUESTION)
         further = require_texts(params["then"], "--then")
         live = console.draws and not console.json
         with (

@@ -97,7 +97,8 @@ def run(context: typer.Context, prompt: Prompt = None) -> int:
         from localspec.cli.answering import answered
         from localspec.cli.request import read_request
 
-        request = read_request(params)
+        with console.reading():
+            request = read_request(params)
         with working(console, loading, failed=partial(_tell, form)) as work:
             found = answered(request, work, form, measure=shows_figures)
     except ReaderGone as gone:

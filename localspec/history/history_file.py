@@ -30,6 +30,7 @@ from localspec.history.trouble import (
     CORRUPT,
     FAILING,
     KEPT_AGAIN,
+    NO_LOCK,
     READ_ONLY,
     Trouble,
     kind_of,
@@ -243,7 +244,7 @@ class HistoryFile:
             self._writer.mark_interrupted()
         except (OSError, sqlite3.Error) as error:
             # Where a folder is read-only, SQLite says no more than that it cannot open the file.
-            if kind_of(error, path) not in (READ_ONLY, FAILING) or not path.is_file():
+            if kind_of(error, path) not in (READ_ONLY, FAILING, NO_LOCK) or not path.is_file():
                 raise
             self._disconnect()
             self._connect_for_reading(error)
@@ -263,7 +264,8 @@ class HistoryFile:
             self._reader = Statements(connection)
             # Whatever SQLite called it.
             text = getattr(why, "strerror", None) or str(why)
-            self._note(PermissionError(errno.EACCES, text))
+            no_lock = kind_of(why, self.path) == NO_LOCK
+            self._note(why if no_lock else PermissionError(errno.EACCES, text))
             return
         raise why
 

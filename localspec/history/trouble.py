@@ -5,17 +5,22 @@ from __future__ import annotations
 import errno
 import re
 import shutil
+import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from localspec.files import NO_LOCKS
 from localspec.history.schema import ForeignFile, NewerHistory
 
 LOCKED, READ_ONLY, FULL, CORRUPT = "locked", "read-only", "full", "corrupt"
-NEWER, FOREIGN, FAILING = "newer", "foreign", "failing"
+NEWER, FOREIGN, FAILING, NO_LOCK = "newer", "foreign", "failing", "no locks"
 
 _SENTENCES = {
     LOCKED: "Another program keeps the history {path} locked. {memory} until that program releases "
     "it: close it, or wait.",
+    NO_LOCK: "The history {path} is on a file system without locks, and is not changed. {memory}: "
+    "set LOCALSPEC_HOME to a folder on a local disk.",
     READ_ONLY: "The history {path} cannot be written: {why}. {memory} and will be lost when "
     "localspec ends: make the file and its folder writable, or set LOCALSPEC_HOME to a folder that "
     "is.",
@@ -66,10 +71,26 @@ def kind_of(error: Exception, path: Path) -> str:
             return FULL
         refused = error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
         return READ_ONLY if refused else FAILING
-    for words, kind in _MESSAGES.items():
-        if re.search(words, str(error)):
-            return kind
+    kind = next(
+        (kind for words, kind in _MESSAGES.items() if re.search(words, str(error))), FAILING
+    )
+    if kind in (LOCKED, FAILING) and not _has_locks(path.parent):
+        return NO_LOCK
+    with suppress(OSError):
+        if kind == FAILING and shutil.disk_usage(path.parent).free < _ROOM:
+            return FULL
+    return kind
+
+
+def _has_locks(folder: Path) -> bool:
+    """Whether its file system has those of SQLite, which calls their lack a lock of others."""
     try:
-        return FULL if shutil.disk_usage(path.parent).free < _ROOM else FAILING
-    except OSError:
-        return FAILING
+        import fcntl
+
+        with tempfile.TemporaryFile(dir=folder) as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:  # Windows
+        return True
+    except OSError as error:
+        return error.errno not in NO_LOCKS
+    return True

@@ -39,6 +39,13 @@ HOWS = {
     "ctypes.string_at(0)": (signal.SIGSEGV, f"llama.cpp crashed (Segmentation fault). {DAMAGED}"),
     "os.abort()": (signal.SIGABRT, f"llama.cpp crashed (Aborted). {DAMAGED}"),
     "os.kill(os.getpid(), signal.SIGILL)": (signal.SIGILL, "built for another processor: reinst"),
+    **{
+        f"os.kill(os.getpid(), {number.value}); threading.Event().wait(60)": (
+            number,
+            f"localspec was ended by a signal ({signal.strsignal(number)}).",
+        )
+        for number in (signal.SIGXCPU, signal.SIGQUIT, signal.SIGALRM)
+    },
     "os.kill(os.getpid(), signal.SIGKILL)": (signal.SIGKILL, "no memory left: take a smaller"),
 }
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.process import LOCALSPEC, environment, finished, patched, running, with_closed
 from tests.cli.test_interrupts import ENDLESS
-from tests.tui.terminals import Terminal
+from tests.tui.terminals import Terminal, chat
 
 pytestmark = pytest.mark.nightly
 
@@ -130,6 +130,15 @@ def test_progress_is_shown_on_a_terminal_and_erased(tmp_path: Path) -> None:
     assert erased > shown
     assert "reading the prompt: 100%" in screen[shown:erased]
     assert "1 token" in screen[erased:]
+
+
+def test_a_wait_for_standard_input_is_shown(tmp_path: Path) -> None:
+    command = ("sh", "-c", 'cat | "$@"', "sh", *LOCALSPEC, "run", "-n", "1", "Go on.")
+    with chat(command=command, home=tmp_path) as terminal:
+        terminal.until("reading standard input until it ends; < /dev/null leaves it out")
+        terminal.type("\x04")
+        terminal.until("1 token")
+        assert "reading" not in terminal.text
 
 
 def test_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:

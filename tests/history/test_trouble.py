@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import sqlite3
 import tempfile
 from collections.abc import Iterator
@@ -41,6 +42,21 @@ def test_removed_while_it_is_open(tmp_path: Path) -> None:
 
 
 # Locked
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_where_the_file_system_has_no_locks(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lockf(*_: object) -> None:
+        raise OSError(number, "no locks")
+
+    monkeypatch.setattr(fcntl, "lockf", lockf)
+    for message in ("database is locked", "disk I/O error"):  # SQLite's, for the one and the other
+        found = trouble(sqlite3.OperationalError(message), tmp_path / "history.db")
+        assert "on a file system without locks" in found.text
+    denied = trouble(PermissionError(errno.EACCES, "no"), tmp_path / "history.db")
+    assert denied.kind == "read-only"
 
 
 def test_locked_while_writing(tmp_path: Path) -> None:

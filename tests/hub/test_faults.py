@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import random
 from pathlib import Path
 
@@ -25,16 +23,6 @@ def test_a_wrong_checksum_leaves_nothing(hub: Hub, model: bytes, cache: Path) ->
     with pytest.raises(LocalspecError, match=r"m-Q4_K_M\.gguf arrived damaged.*pull it again"):
         pull("user/repo")
     assert finished_files(cache) == unfinished(cache) == []
-    assert pull("user/repo").path.read_bytes() == model
-
-
-def test_a_file_system_without_locks(
-    hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def flock(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "no locks")
-
-    monkeypatch.setattr(fcntl, "flock", flock)
     assert pull("user/repo").path.read_bytes() == model
 
 
