@@ -56,6 +56,7 @@ _IDLE: dict[str, tuple[tuple[str, ...], tuple[bool, ...]]] = {
 }
 """Keywords without effect unless one of these stands beside them, or with such a value."""
 _MAPS = frozenset(["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"])
+_EMPTY = _MAPS | {"items", "additionalProperties", "additionalItems"}
 _DATA = frozenset(["const", "enum", "default", "examples", "required"])
 _BOUNDS = {"minimum": math.inf, "exclusiveMinimum": math.inf} | dict.fromkeys(
     ("maximum", "exclusiveMaximum"), -math.inf
@@ -70,6 +71,10 @@ _ROOT = frozenset(["$defs", "definitions", "$schema", "$id"])
 _ANNOTATIONS = frozenset(["title", "description", "default", "examples", "deprecated"])
 _MERGED = frozenset(["type", "properties", "required"])
 _CHOICES = frozenset(["$ref", "$dynamicRef", "anyOf", "oneOf"])
+_LISTS = frozenset(
+    ["required", "enum", "type", "anyOf", "oneOf", "allOf", "prefixItems", "examples"]
+)
+_TYPES = frozenset(["string", "number", "integer", "boolean", "object", "array", "null"])
 _DECIDES_TYPE = frozenset(["type", "$ref", "const", "enum", "anyOf", "oneOf", "allOf"])
 
 
@@ -98,7 +103,7 @@ def _no_number(name: str) -> None:
 def intended(schema: Mapping[str, Any], *, of_objects: bool = False) -> dict[str, Any]:
     """The narrower schema that its author means, as with OpenAI, ollama and llama.cpp: objects have
     only the properties that are named. `of_objects`: it describes an object in any case."""
-    found = dict(schema)
+    found = regular(schema)
     if of_objects and found.get("required") == []:
         del found["required"]
     if of_objects and found.get("properties") == {} and found.keys() <= _BARE:
@@ -109,6 +114,30 @@ def intended(schema: Mapping[str, Any], *, of_objects: bool = False) -> dict[str
     if not any(map(_is_composed, _parts(joined))):
         joined = _mapped(joined, _closed)
     return joined
+
+
+def regular(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema as it is meant, where a client's language writes it otherwise: an empty object as
+    a list (PHP), a list with gaps as an object (PHP), null for what is left out, types in capitals
+    (Gemini)."""
+    return dict(_mapped(schema, _regular))
+
+
+def _regular(part: dict[str, Any]) -> dict[str, Any]:
+    found = {}
+    for key, value in part.items():
+        if value is None and key not in ("const", "default"):
+            continue
+        if key in _LISTS and isinstance(value, dict) and all(map(str.isdigit, value)):
+            value = [*value.values()]
+        elif key in _EMPTY and value == []:
+            value = {}
+        if key in _MAPS and isinstance(value, dict):
+            value = {name: {} if one in ([], None) else one for name, one in value.items()}
+        if key == "type" and str(value).lower() in _TYPES:
+            value = str(value).lower()
+        found[key] = value
+    return found
 
 
 def _is_composed(part: Any) -> bool:
@@ -372,6 +401,8 @@ def _loosened(part: dict[str, Any], left_out: set[str]) -> dict[str, Any]:
         gone |= part.keys() & {"const", "enum"}
     if str(part.get("format")) in _UNENFORCED_FORMATS:
         gone |= {"format"}
+    if isinstance(part.get("type"), str) and part["type"] not in _TYPES:
+        gone |= {"type"}
     for name in ("minProperties", "maxProperties", "pattern", "patternProperties", "multipleOf"):
         if name in part and _compiled({name: part[name], **_beside(name, part)})[1] is not None:
             gone |= {name}

@@ -106,7 +106,7 @@ class MessagesRequest(Conversation, Sampling):
 
     max_tokens: Annotated[int, Field(ge=1)]
     stop_sequences: list[str] | None = None
-    output_format: dict[str, Any] | None = None
+    output_format: Object | None = None
     stream: bool | None = None
 
     def fields(self) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from localspec.server.openai import chat as openai
 from localspec.server.openai.messages import FunctionTool, Message
 from localspec.server.reply import Event, Reply, as_json
 from localspec.server.service import Service
-from localspec.server.wire import Record, Sampling
+from localspec.server.wire import Object, Record, Sampling
 
 VERSION = "0.12.0"
 _NO_JSON = ("nan", "inf", "-inf")
@@ -44,7 +44,7 @@ class Options(Sampling):
 class OllamaRequest(openai.Thinking):
     model: str | None = None
     stream: bool | None = None
-    format: str | dict[str, Any] | None = None
+    format: str | Object | None = None
     options: Options | None = None
     images: list[str] | None = None
     keep_alive: int | float | str | None = None

@@ -67,16 +67,14 @@ def chosen(
         elif mode not in ("none", "auto", "required", "any"):
             mode, names = "required", [_name_in(choice)]
             if not any(tool.name in names for tool in tools):
-                raise ApiError(
-                    400, "tool_choice names a function that is not in tools.", param="tool_choice"
-                )
+                why = "tool_choice names a function that is not in tools."
+                raise ApiError(400, why, param="tool_choice")
     offered = tuple(tool for tool in tools if tool.name in names)
     if mode == "none":
         return ToolChoice()
     if mode not in ("auto", "required", "any"):
-        raise ApiError(
-            400, "tool_choice is none of none, auto, required and a function.", param="tool_choice"
-        )
+        why = "tool_choice is none of none, auto, required and a function."
+        raise ApiError(400, why, param="tool_choice")
     if mode != "auto" and not offered:
         raise ApiError(400, "tool_choice asks for a call, and there are no tools.")
     return ToolChoice(offered, must=mode != "auto", several=several)

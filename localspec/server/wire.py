@@ -32,7 +32,10 @@ NEVER = -1e9
 """The bias of tokens that are not wanted: a grammar that leaves nothing else has them all the same,
 as at its end."""
 _SAME = ["temperature", "min_p", "presence_penalty", "frequency_penalty", "repeat_penalty"]
-
+_SAMPLERS = {"penalties": ("penalty_last_n", 0), "top_k": ("top_k", 0), "top_p": ("top_p", 1.0)}
+_SAMPLERS |= {"min_p": ("min_p", 0.0), "temperature": ("temperature", 1.0)}
+"""In order, with what switches them off."""
+_LETTERS = dict(zip("ekpmt", _SAMPLERS, strict=True))
 Finite = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
 Object = Annotated[dict[str, Any], BeforeValidator(lambda given: {} if given == [] else given)]
 """PHP writes an empty one as a list."""
@@ -61,6 +64,11 @@ class Record(BaseModel):
 
 
 class Sampling(Record):
+    """`biased_texts`: keys of logit_bias may be texts, as for llama.cpp."""
+
+    model_config = ConfigDict(extra="allow")
+    biased_texts: ClassVar[bool] = False
+
     temperature: Annotated[float, Field(ge=0.0, le=100.0)] | None = None
     top_p: Probability | None = None
     top_k: Annotated[int, Field(ge=-1, le=1_000_000)] | None = None
@@ -72,15 +80,11 @@ class Sampling(Record):
     # vLLM's and SGLang's name, where it counts the whole text.
     repetition_penalty: Annotated[float, Field(ge=1e-6, le=100.0)] | None = None
     seed: int | None = None
-
-
-class BiasedSampling(Sampling):
-    """Those of OpenAI and llama.cpp besides; for llama.cpp, keys of logit_bias may be texts."""
-
-    biased_texts: ClassVar[bool] = False
-
     logit_bias: dict[str, float] | list[Bias] | None = None
     ignore_eos: bool | None = None
+    samplers: str | list[str] | None = None
+    grammar: str | None = None
+    regex: str | None = None
 
     def sampling(self, defaults: SamplingParams, engine: Engine) -> SamplingParams:
         options = {name: getattr(self, name) for name in _SAME}
@@ -93,10 +97,21 @@ class BiasedSampling(Sampling):
             options["top_k"] = max(self.top_k, 0)
         if self.seed is not None and self.seed >= 0:  # llama.cpp's -1 draws one
             options["seed"] = self.seed % (1 << 64)
+        options |= self._left_out()
         options["logit_bias"] = {**defaults.logit_bias, **self.bias(engine)}
         return dataclasses.replace(
             defaults, **{name: value for name, value in options.items() if value is not None}
         )
+
+    def _left_out(self) -> dict[str, Any]:
+        """What switches off the samplers that llama.cpp's list of names or letters is without."""
+        if self.samplers is None:
+            return {}
+        said = [_LETTERS.get(one, one) for one in self.samplers]
+        if [one for one in said if one in _SAMPLERS] != [one for one in _SAMPLERS if one in said]:
+            why = f"samplers are in another order than {', '.join(_SAMPLERS)}. Leave them out."
+            raise ApiError(400, why, param="samplers")
+        return {name: off for one, (name, off) in _SAMPLERS.items() if one not in said}
 
     def bias(self, engine: Engine) -> dict[int, float]:
         vocabulary = engine.model.vocabulary
@@ -129,7 +144,7 @@ def _invalid_bias(why: str) -> ApiError:
 
 def schema_of(form: Any, name: str) -> dict[str, Any] | None:
     """The JSON schema that an output format of OpenAI or Anthropic asks for; `name` for errors."""
-    if form is None:
+    if not form:
         return None
     form = form if isinstance(form, Mapping) else {}
     kind, within = form.get("type"), form.get("json_schema")
@@ -138,6 +153,7 @@ def schema_of(form: Any, name: str) -> dict[str, Any] | None:
         return None
     if kind == "json_object" and schema is None:
         schema = {"type": "object"}
+    schema = {} if schema == [] else schema
     if kind not in ("json_object", "json_schema") or not isinstance(schema, Mapping):
         why = f"{name} is none of text, json_object, and json_schema with a schema."
         raise ApiError(400, why, param=name)
@@ -147,11 +163,8 @@ def schema_of(form: Any, name: str) -> dict[str, Any] | None:
 def stops_of(stop: str | list[str] | None) -> tuple[str, ...]:
     stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
     if len(stops) > MOST_STOPS or any(len(text) > LONGEST_STOP for text in stops):
-        raise ApiError(
-            400,
-            f"Give at most {MOST_STOPS} stop strings of {LONGEST_STOP} characters.",
-            param="stop",
-        )
+        why = f"Give at most {MOST_STOPS} stop strings of {LONGEST_STOP} characters."
+        raise ApiError(400, why, param="stop")
     return tuple(text for text in stops if text)
 
 
@@ -162,7 +175,7 @@ async def read_body(request: Request, *, most: int, timeout: float) -> bytes:
     too_large = ApiError(
         413, f"The request is larger than {most:,} bytes. Send less.", code="request_too_large"
     )
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
+    if request.headers.get("content-encoding", "").lower() not in ("", "identity"):
         raise ApiError(415, "The body is compressed. Send it without Content-Encoding.")
     if int(request.headers.get("content-length") or 0) > _READ * most:
         raise too_large

@@ -455,3 +455,12 @@ def test_models_think_unless_somebody_says_no(tmp_path: Path) -> None:
             ]
             assert (counted[0] < counted[1]) is thinks
             assert counted[2] < counted[1]
+
+
+def test_samplers_that_a_list_is_without_are_off(server: Running) -> None:
+    body = {"prompt": "Once upon a time", "temperature": 0.01, "n_predict": 1, "n_probs": 1}
+    body |= {"post_sampling_probs": True}
+    lists: Any = ("edskypmxt", ["temperature"], ["top_k"], "mx", [])
+    told = [server.post("/completion", {**body, "samplers": names}).json for names in lists]
+    found = [one["completion_probabilities"][0]["top_probs"][0]["prob"] for one in told]
+    assert found[0] == found[1] == 1 > found[3] > found[2] > found[4]

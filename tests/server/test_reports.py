@@ -18,7 +18,10 @@ from tests.support.retokenised import outfitted
 pytestmark = pytest.mark.nightly
 
 OPEN = {"type": "object", "properties": {"a": {"enum": ["x"]}}, "required": ["a"]}
-USED = ("qwen3.5", "qwen3", "llama2", "llama3.1", "mistral-v3", "chatml", "gpt-oss", "ministral3")
+USED = (
+    *("qwen3.5", "qwen3", "llama2", "llama3.1", "mistral-v3", "chatml", "gpt-oss", "ministral3"),
+    "seed-oss",
+)
 NO_PARAMETERS: Any = (None, [], {"type": "object", "properties": {}, "required": []})
 NOW = [function("now")]
 
@@ -159,8 +162,30 @@ def test_every_chat_protocol_takes_each_wish_to_think(families: Running, path: s
     body = {"model": "qwen3", "messages": ASK, "input": ASK, **FEW}
     off: Any = [{"reasoning_effort": "none"}, {"think": False}, {"enable_thinking": False}]
     off += [{"chat_template_kwargs": {"enable_thinking": False}}, {"reasoning": {"effort": "none"}}]
-    (count,) = {counted(families, path, **body, **said) for said in off}
+    for budget in (512, 0):
+        told: Any = [{"thinking": {"type": "enabled", "budget_tokens": budget}}]
+        told += [{"reasoning": {"max_tokens": budget}}, {"thinking_budget": budget}]
+        (count,) = {counted(families, path, **{**body, "model": "seed-oss"}, **one) for one in told}
+        assert count > counted(families, path, **{**body, "model": "seed-oss"})
+    (count,) = {counted(families, path, **body, **said) for said in (*off, *told)}
     assert counted(families, path, **body) < count == counted(families, CHAT, **body, think=False)
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/v1/completions", "/completion", "/api/generate"])
+def test_every_protocol_refuses_the_samplers_that_there_are_not(
+    families: Running, path: str
+) -> None:
+    body = {"model": "qwen3", "messages": ASK, "input": "x", **FEW}
+    body |= {} if path == "/v1/responses" else {"prompt": "x", "n_predict": 2}
+
+    def reply(**more: Any) -> Reply:
+        more = {**FEW, "options": {"num_predict": 2, **more}} if "/api" in path else more
+        return families.post(path, {**body, **more})
+
+    for name in ("mirostat", "typical_p", "dry_multiplier", "min_tokens"):
+        assert (reply(**{name: 2}).status, reply(**{name: 0}).status) == (400, 200)
+    assert reply(samplers=["temperature", "top_k"]).status == 400
+    assert reply(logit_bias={"99999999": 1}).status == 400
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -112,3 +112,32 @@ def test_lark(server: Running) -> None:
     body = {"prompt": "A fox", "grammar": 'start: "<" /[a-c]{2}/ ">"', "n_predict": 20}
     answer = server.post("/completion", body).json["content"]
     assert (answer[0], len(answer), answer[-1]) == ("<", 4, ">")
+
+
+MEANT: Any = {"type": "object", "properties": {"a": {"enum": ["x"]}}, "required": ["a"]}
+EMPTY: Any = {"type": "object", "properties": [], "required": {}, "additionalProperties": False}
+
+
+@pytest.mark.parametrize("protocol", [*PROTOCOLS, "tool"])
+def test_schemas_as_other_languages_write_them(server: Running, protocol: str) -> None:
+    """PHP has one empty value, Java and .NET write null for what is left out, Gemini capitals."""
+    null = {**MEANT, "required": {"1": "a"}, "additionalProperties": None, "$defs": []}
+    capitals = {**MEANT, "type": "OBJECT", "properties": {"a": {"enum": {"2": "x"}}, "b": []}}
+    for schema in (null, capitals, EMPTY):
+        if protocol == "tool":
+            body = {"tools": [function("f", parameters=schema)], "tool_choice": "required"}
+            reply = server.post(CHAT, {"messages": ASK, "max_tokens": 60, **body}).json
+            text = reply["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
+        else:
+            text = said(protocol, asked(server, protocol, schema).json)
+        assert json.loads(text).get("a", "x") == "x"
+        assert ("a" in json.loads(text)) == (schema is not EMPTY)
+
+
+@pytest.mark.parametrize("form", [{}, [], {"type": "json_object"}])
+def test_a_format_may_say_nothing(server: Running, form: Any) -> None:
+    body = {"messages": ASK, "max_tokens": 40, "response_format": form}
+    content = server.post(CHAT, body).json["choices"][0]["message"]["content"]
+    assert content.startswith("{") == bool(form)
+    output = server.post("/v1/responses", {"input": ASK, **body}).json["output"]
+    assert output[0]["content"][0]["text"] == content

@@ -31,9 +31,8 @@ async def act(service: Service, wanted: SlotRequest) -> Any:
         erased = await service.in_turn(lambda left: engine.clear())
         return {"id_slot": number, "n_erased": erased}
     if action not in ("save", "restore"):
-        raise ApiError(
-            400, "action is missing or unknown. Give save, restore or erase.", param="action"
-        )
+        why = "action is missing or unknown. Give save, restore or erase."
+        raise ApiError(400, why, param="action")
     path = _path(service, wanted.filename)
 
     def work(_left: object) -> dict[str, Any]:
@@ -59,11 +58,8 @@ def _path(service: Service, name: str) -> Path:
         )
     plain = name.isprintable() and not name.startswith(".") and not set(name) & set('/\\:*?"<>|')
     if not name or not plain or len(name) > _LONGEST_NAME:
-        raise ApiError(
-            400,
-            "filename is not a plain name. Give one without folders, such as fox.bin.",
-            param="filename",
-        )
+        why = "filename is not a plain name. Give one without folders, such as fox.bin."
+        raise ApiError(400, why, param="filename")
     return folder / name
 
 

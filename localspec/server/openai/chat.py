@@ -34,9 +34,9 @@ from localspec.server.speculation import Speculation
 from localspec.server.tools import chosen
 from localspec.server.wire import (
     MOST_CHOICES,
-    BiasedSampling,
     Object,
     Record,
+    Sampling,
     schema_of,
     stops_of,
 )
@@ -83,9 +83,7 @@ class Prediction(Record):
     content: Content
 
 
-class AnswerFields(BiasedSampling):
-    model_config = ConfigDict(extra="allow")
-
+class AnswerFields(Sampling):
     model: str | None = None
     stream: bool | None = None
     stream_options: Object | None = None
@@ -95,10 +93,8 @@ class AnswerFields(BiasedSampling):
     max_completion_tokens: int | None = None
     max_output_tokens: int | None = None
     n_predict: int | None = None
-    grammar: str | None = None
-    json_schema: dict[str, Any] | None = None
-    regex: str | None = None
-    response_format: dict[str, Any] | None = None
+    json_schema: Object | None = None
+    response_format: Object | None = None
     prediction: Prediction | None = None
     timings_per_token: bool | None = None
     cache_prompt: bool | None = None
@@ -149,7 +145,9 @@ class AnswerFields(BiasedSampling):
 
 
 class Thinking(Record):
-    """Whether to think, by the names that clients of any chat protocol have for it."""
+    """Whether to think and how much, by the names that clients of any chat protocol have for it."""
+
+    model_config = ConfigDict(extra="allow")
 
     chat_template_kwargs: Object | None = None
     reasoning_effort: str | None = None
@@ -157,6 +155,9 @@ class Thinking(Record):
     think: bool | str | None = None  # ollama's
     enable_thinking: bool | None = None  # of Qwen's provider
     thinking: Object | None = None  # Anthropic's, DeepSeek's, GLM's and Kimi's
+    thinking_budget: int | None = None  # of Qwen's provider
+    thinking_budget_tokens: int | None = None  # llama.cpp's
+    thinking_token_budget: int | None = None  # vLLM's
 
 
 class CountRequest(Thinking):
@@ -174,7 +175,12 @@ class CountRequest(Thinking):
     @classmethod
     def of(cls, *others: Record, **more: Any) -> Self:
         """One of another protocol, by its fields of the same names and by more."""
-        same = {name: value for one in others for name, value in one if name in cls.model_fields}
+        same = dict[str, Any]()
+        for one in others:
+            known = {*type(one).model_fields} & {*cls.model_fields} | _OFF.keys() | _REFUSED.keys()
+            same |= {name: value for name, value in one if name in known}
+            if (one.model_extra or {}).get("n", 1) != 1:
+                raise ApiError(400, "n is not supported here. Leave it out.", param="n")
         return cls(**same | more)
 
     def chat(self, service: Service, engine: Engine) -> Chat:
@@ -197,16 +203,23 @@ class CountRequest(Thinking):
         wishes += [reasoning.get("enabled"), thinking and thinking != "disabled"]
         effort = next((one for one in wishes if one and isinstance(one, str)), None)
         wish = next((one for one in wishes if isinstance(one, bool)), None)
+        budgets = [self.thinking_budget, self.thinking_budget_tokens, self.thinking_token_budget]
+        budgets += [(self.thinking or {}).get("budget_tokens"), reasoning.get("max_tokens")]
+        budget = next((one for one in budgets if isinstance(one, int) and one >= 0), None)
         if wish is None and effort:
             wish = effort != "none"
+        if budget == 0:
+            wish = False
         given = self.chat_template_kwargs or {}
         found = {"enable_thinking": thinks if wish is None else wish, **given}
         if effort and effort != "none":
             found.setdefault("reasoning_effort", effort)
         if wish is not None or "enable_thinking" in given or not thinks:
             thinks = bool(found["enable_thinking"])
-            budget = {} if thinks else {"thinking_budget": 0}
-            found = {"thinking": thinks, "reasoning": thinks, **budget, **found}
+            budget = budget if thinks else 0
+            found = {"thinking": thinks, "reasoning": thinks, **found}
+        if budget is not None:
+            found.setdefault("thinking_budget", budget)
         return found
 
 

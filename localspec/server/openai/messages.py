@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from localspec.llama.json_schema import regular
 from localspec.server.failures import ApiError, logger
 from localspec.server.tools import NO_PARAMETERS, Tool
 from localspec.server.wire import Object, Record
@@ -88,12 +89,8 @@ def text_of(content: Content | None, *, between: str = "\n") -> str:
     content = [part for part in content if part.thinking is None]
     for part in content:
         if part.type not in TEXTS:
-            raise ApiError(
-                400,
-                f"The model reads text only, and a message has a part of type "
-                f"'{part.type[:40]}'. Leave it out.",
-                param="messages",
-            )
+            kind = f"The model reads text only, and a message has a part of type '{part.type[:40]}'"
+            raise ApiError(400, f"{kind}. Leave it out.", param="messages")
     return between.join(part.text or part.refusal or "" for part in content)
 
 
@@ -149,12 +146,8 @@ def _with_images(content: Sequence[ContentPart]) -> list[dict[str, Any]]:
 def _image(url: str) -> bytes:
     found = _DATA.match(url)
     if found is None:
-        raise ApiError(
-            400,
-            "An image has no data: URL. The server fetches nothing: send the image itself, as "
-            "data:image/png;base64,…",
-            param="messages",
-        )
+        why = "An image has no data: URL. The server fetches nothing: send the image itself, as "
+        raise ApiError(400, f"{why}data:image/png;base64,…", param="messages")
     try:
         return base64.b64decode(url[found.end() :], validate=True)
     except binascii.Error:
@@ -171,9 +164,8 @@ def tools_of(tools: Iterable[FunctionTool] | None) -> list[Tool]:
         if tool.type != "function":
             hosted.append(tool.type)
         elif one.name:
-            found.append(
-                Tool(one.name, one.description or "", one.parameters or flat or NO_PARAMETERS)
-            )
+            parameters = regular(one.parameters or flat or NO_PARAMETERS)
+            found.append(Tool(one.name, one.description or "", parameters))
         elif flat or tool.description:
             raise ApiError(400, "A function has no name.", param="tools")
         else:

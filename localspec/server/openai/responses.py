@@ -57,7 +57,10 @@ class ResponsesRequest(Thinking, Sampling):
     input: str | list[Item]
     instructions: str | None = None
     max_output_tokens: int | None = None
-    stop: str | list[str] | None = None  # llama.cpp's
+    # llama.cpp's, as for chat completions.
+    max_tokens: int | None = None
+    response_format: Object | None = None
+    stop: str | list[str] | None = None
     stream: bool | None = None
     tools: list[FunctionTool] | None = None
     tool_choice: str | dict[str, Any] | None = None
@@ -82,15 +85,12 @@ class ResponsesRequest(Thinking, Sampling):
     def messages(self) -> list[Message]:
         for name in ("previous_response_id", "conversation", "background", "prompt"):
             if getattr(self, name):
-                raise ApiError(
-                    400,
-                    f"{name} is not supported: nothing is kept. Send the whole input.",
-                    param=name,
-                )
+                why = f"{name} is not supported: nothing is kept. Send the whole input."
+                raise ApiError(400, why, param=name)
         items = [Item(content=self.input)] if isinstance(self.input, str) else self.input
         if hosted := {item.type for item in items if item.type in _HOSTED}:
             logger.warning("items are left out, of type %s", ", ".join(map(str, hosted)))
-        found: list[Message] = []
+        found = list[Message]()
         for message in (_message(item) for item in items if item.type not in _HOSTED):
             last = found[-1] if found else None
             if last is not None and last.role == message.role == "assistant":
