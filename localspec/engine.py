@@ -196,6 +196,7 @@ class Engine(Generating):
         *,
         max_tokens: int | None = None,
         stop: str | Sequence[str] | None = (),
+        stop_after: str = "",
         sampling: SamplingParams | None = None,
         grammar: str | None = None,
         json_schema: str | Mapping[str, Any] | None = None,
@@ -218,6 +219,8 @@ class Engine(Generating):
                 "image": bytes}`.
             max_tokens: longest answer; None goes on to the end of the context.
             stop: one or more strings that end the answer.
+            stop_after: a regular expression; stop strings count after its match where the answer
+                begins.
             sampling: how tokens are picked.
             grammar: in GBNF or Lark.
             json_schema, regex: what the whole answer has to match.
@@ -264,6 +267,7 @@ class Engine(Generating):
             stops,
             ending=self.model.vocabulary.controls_in(stops),
             thinks=thinks,
+            after=stop_after,
         )
         session = Session(
             tokens,

@@ -87,6 +87,7 @@ class AnswerKeywords(TypedDict, total=False):
 
     max_tokens: int | None
     stop: str | Sequence[str] | None
+    stop_after: str
     sampling: SamplingParams | None
     grammar: str | None
     json_schema: str | Mapping[str, Any] | None

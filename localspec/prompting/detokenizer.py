@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -27,7 +28,8 @@ class Detokenizer:
     """Joins the bytes of tokens, releasing only what later tokens cannot change. Of several stop
     strings the one that is complete first ends the answer. `ending`: control tokens that end it
     likewise, and what spells them; `thinks`: True where the text begins within a thought, False
-    where it may begin with one, or with channels; stop strings do not count in these."""
+    where it may begin with one, or with channels; stop strings do not count in these, and only
+    after a match of `after`, a regular expression, where the answer begins."""
 
     def __init__(
         self,
@@ -36,6 +38,7 @@ class Detokenizer:
         *,
         ending: Mapping[int, str] = MappingProxyType({}),
         thinks: bool | None = None,
+        after: str = "",
     ) -> None:
         self.stopped: str | None = None
         self._piece = piece
@@ -46,6 +49,7 @@ class Detokenizer:
         self._taken = 0
         self._thinks = thinks
         self._thought, self._closes = "", CLOSES
+        self._after, self._begun = re.compile(after) if after else None, ""
 
     @property
     def text(self) -> str:
@@ -72,6 +76,11 @@ class Detokenizer:
             return True
         text = self._held + text
         begin = self._end_of_thought(text) if self._thinks is not None else 0
+        if self._after is not None:
+            self._begun += text[begin:]
+            match = self._after.match(self._begun)
+            begin = len(text) - (len(self._begun) - match.end() if match else 0)
+            self._after = None if match else self._after
         found = [(at, stop) for stop in self._stop if (at := text.find(stop, begin)) >= 0]
         if found:
             end, self.stopped = min(found, key=lambda one: one[0])

@@ -111,6 +111,16 @@ class Answer:
             return json.loads(self.calls[-1].arguments or "{}") is not None
         return False
 
+    @property
+    def stopped(self) -> str | None:
+        """The stop string that ended it, as the client wrote it; not one in JSON that is ours."""
+        found = self.stream.stopped
+        if found is None or "stop_after" not in self.ask.options:
+            return found
+        with suppress(ValueError):
+            return json.loads(f"{self.stream.text}}}") and None  # behind the response
+        return str(json.loads(f'"{found}"'))
+
     def parts(self, chunk: Chunk | None) -> Iterator[Part]:
         """What the next chunk brings, or at the end what was held back."""
         pieces: Sequence[Piece | None]

@@ -178,9 +178,8 @@ def _text(blocks: Sequence[Block]) -> str:
         elif block.type in ("text", "tool_reference"):
             found.append(block.text or block.tool_name or "")
         else:
-            raise ApiError(
-                400, f"The model reads text only, and there is a '{block.type[:40]}' block."
-            )
+            why = f"The model reads text only, and there is a '{block.type[:40]}' block."
+            raise ApiError(400, why)
     return "\n".join(found)
 
 
@@ -261,9 +260,9 @@ class MessageReply(NamedEvents):
         reason = "tool_use" if self.answer.called else "end_turn"
         if self.answer.stream.finish_reason == "length":
             reason = "max_tokens"
-        elif reason == "end_turn" and self.answer.stream.stopped is not None:
+        elif reason == "end_turn" and self.answer.stopped is not None:
             reason = "stop_sequence"
-        return {"stop_reason": reason, "stop_sequence": self.answer.stream.stopped}
+        return {"stop_reason": reason, "stop_sequence": self.answer.stopped}
 
     def _usage(self) -> dict[str, Any]:
         stats = self.answer.stream.stats

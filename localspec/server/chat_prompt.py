@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,6 +19,9 @@ from localspec.server.answers import Ask
 from localspec.server.failures import ApiError
 from localspec.server.tool_readers import CONTROL
 from localspec.server.tools import ToolChoice, explained, reader_for, schema_of_calls
+
+_RESPONSE = r'\s*\{\s*"response"\s*:\s*"'
+"""What an answer by `schema_of_calls` begins with, where it is no call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +107,10 @@ async def ask_of(engine: Engine, chat: Chat) -> Ask:
     guided = bool(tools.tools) and (tools.must or formed or not knows)
     if tools.must:
         ask = ask.having(stop=())  # they are for text, and there is none
+    elif guided and not formed:  # they are for the response, within JSON
+        stops = ask.options.get("stop") or ()
+        stops = tuple(json.dumps(one, ensure_ascii=False)[1:-1] for one in stops)
+        ask = ask.having(stop=stops, stop_after=_RESPONSE)
     if guided:
         schema = await asyncio.to_thread(schema_of_calls, tools, chat.schema)
         ask = ask.having(json_schema=schema)

@@ -80,11 +80,8 @@ async def ollama_single(service: Service, wanted: EmbeddingsRequest) -> Any:
 async def _model(service: Service, wanted: EmbeddingsRequest) -> Model:
     model = await service.open_model(wanted.model)
     if wanted.dimensions not in (None, model.output_width):
-        raise ApiError(
-            400,
-            f"The model's vectors have {model.output_width} numbers. Leave dimensions out.",
-            param="dimensions",
-        )
+        why = f"The model's vectors have {model.output_width} numbers. Leave dimensions out."
+        raise ApiError(400, why, param="dimensions")
     return model
 
 

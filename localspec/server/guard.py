@@ -96,12 +96,11 @@ class Guard:
         host = _host_of(header)
         # Only names can be made to point elsewhere.
         if host is None or not (host in self._names or address_of(host)):
-            raise ApiError(
-                403,
+            why = (
                 "This server does not go by that name. Use its address, or allow the name with "
-                "--allowed-host.",
-                code="host_not_allowed",
+                "--allowed-host."
             )
+            raise ApiError(403, why, code="host_not_allowed")
 
     def _require_origin(self, headers: Headers) -> None:
         origin = headers.get("origin")
@@ -109,11 +108,8 @@ class Guard:
             return
         parts = _split(origin)
         if parts.scheme not in ("http", "https") or parts.netloc != headers.get("host"):
-            raise ApiError(
-                403,
-                "Pages of that origin are not allowed here. Allow it with --cors.",
-                code="origin_not_allowed",
-            )
+            why = "Pages of that origin are not allowed here. Allow it with --cors."
+            raise ApiError(403, why, code="origin_not_allowed")
 
     def _require_key(self, headers: Headers) -> None:
         key = self._options.api_key
@@ -122,11 +118,8 @@ class Guard:
         kind, _, token = headers.get("authorization", "").partition(" ")
         given = token.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")
         if not hmac.compare_digest(given.encode("utf-8", "replace"), key.encode()):
-            raise ApiError(
-                401,
-                "The API key is missing or wrong. Send it as 'Authorization: Bearer KEY'.",
-                code="invalid_api_key",
-            )
+            why = "The API key is missing or wrong. Send it as 'Authorization: Bearer KEY'."
+            raise ApiError(401, why, code="invalid_api_key")
 
     def _allows(self, origin: str) -> bool:
         cors = self._options.cors

@@ -52,13 +52,11 @@ class Gate:
         """Have each work done with the number of a slot when it is its turn; an ApiError where the
         queue has no room for all."""
         if len(self._tasks) + len(works) > self._most + self.slots:
-            raise ApiError(
-                429,
+            why = (
                 f"{self.running} answers are being generated and {self.waiting} wait, which is "
-                "the limit (--max-queue). Try again later.",
-                code="queue_full",
-                retry_after=1,
+                "the limit (--max-queue). Try again later."
             )
+            raise ApiError(429, why, code="queue_full", retry_after=1)
         tasks = [asyncio.create_task(self._in_turn(work)) for work in works]
         for task in tasks:
             self._tasks.add(task)
@@ -128,21 +126,19 @@ class ModelHost:
     def require(self) -> Engine:
         self.require_opened()
         if self.engine is None:
-            raise ApiError(
-                400,
+            why = (
                 f"{self.name} makes only embeddings, not text. Ask it at /v1/embeddings, or start "
-                "the server with a chat model (-m).",
-                param="model",
+                "the server with a chat model (-m)."
             )
+            raise ApiError(400, why, param="model")
         return self.engine
 
     def require_opened(self) -> Model:
         if self.model is not None:
             return self.model
         if self.failed:
-            raise ApiError(
-                503, "The model could not be loaded. The reason is in the server's output."
-            )
+            why = "The model could not be loaded. The reason is in the server's output."
+            raise ApiError(503, why)
         more = {"progress": round(self.progress, 3)}
         raise ApiError(503, "Loading model", retry_after=1, more=more)
 
@@ -244,12 +240,8 @@ class Models:
             if host.goes_by(name):
                 return host
         names = ", ".join(host.name for host in self.hosts)
-        raise ApiError(
-            404,
-            f"There is no model '{printable(name, 100)}' here. Ask for one of: {names}.",
-            code="model_not_found",
-            param="model",
-        )
+        why = f"There is no model '{printable(name, 100)}' here. Ask for one of: {names}."
+        raise ApiError(404, why, code="model_not_found", param="model")
 
     def require_started(self) -> None:
         """Return once the first model was loaded; later none may be."""

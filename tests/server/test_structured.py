@@ -141,3 +141,25 @@ def test_a_format_may_say_nothing(server: Running, form: Any) -> None:
     assert content.startswith("{") == bool(form)
     output = server.post("/v1/responses", {"input": ASK, **body}).json["output"]
     assert output[0]["content"][0]["text"] == content
+
+
+def test_stop_strings_end_a_response_and_no_call(server: Running) -> None:
+    """A model whose template knows no tools writes both in JSON that the grammar demands."""
+
+    def answer(*banned: str, stop: Any = ()) -> Any:
+        ids = [server.post("/tokenize", {"content": one}).json["tokens"][0] for one in banned]
+        tools = [function("f", parameters={**MEANT, "additionalProperties": False})]
+        body = {"messages": ASK, "system": "Tell a long story.", "max_tokens": 40, "tools": tools}
+        assert server.post("/v1/messages/count_tokens", body).status == 200
+        bias = dict(zip(map(str, ids), (-100, -8), strict=False))
+        reply = server.post("/v1/messages", {**body, "logit_bias": bias, "stop_sequences": stop})
+        return reply.json
+
+    call, said = answer("response"), answer("name", '"')["content"][0]["text"]
+    cut = answer("response", stop=[":", '"', "}", "x"])
+    assert cut["content"][0]["input"] == call["content"][0]["input"] == {"a": "x"}
+    assert (cut["stop_reason"], len(said) > 8) == ("tool_use", True)
+    for stop, ends in ((said[5:8], said[5:8]), ("}", None)):
+        found = answer("name", '"', stop=["response", stop])
+        assert found["stop_sequence"] == ends
+        assert found["content"][0]["text"] == (said[:5] if ends else said)

@@ -53,9 +53,8 @@ async def act(service: Service, wanted: SlotRequest) -> Any:
 def _path(service: Service, name: str) -> Path:
     folder = service.options.slot_save_path
     if folder is None:
-        raise ApiError(
-            501, "There is no folder for slots. Start the server with --slot-save-path DIR."
-        )
+        why = "There is no folder for slots. Start the server with --slot-save-path DIR."
+        raise ApiError(501, why)
     plain = name.isprintable() and not name.startswith(".") and not set(name) & set('/\\:*?"<>|')
     if not name or not plain or len(name) > _LONGEST_NAME:
         why = "filename is not a plain name. Give one without folders, such as fox.bin."
