@@ -18,15 +18,17 @@ _POLL = 0.1
 
 def run(
     module: str, *arguments: str, limit: float, cancelled: Callable[[], bool] = lambda: False
-) -> int:
-    """Run `python -m module`; its exit status, negative for a signal. Raises TimeoutError after
-    `limit` seconds, Cancelled, or OSError; the child and its descendants are gone then."""
-    child = start(module, *arguments)
+) -> tuple[int, bytes]:
+    """Run `python -m module`; its exit status, negative for a signal, and its output. Raises
+    TimeoutError after `limit` seconds, Cancelled, or OSError; the child and its descendants are
+    gone then."""
+    child = start(module, *arguments, pipe=subprocess.PIPE)
     deadline = monotonic() + limit
     try:
         while True:
             with suppress(subprocess.TimeoutExpired):
-                return child.wait(_POLL)
+                told, _ = child.communicate(timeout=_POLL)
+                return child.returncode, told
             if cancelled():
                 raise Cancelled("Stopped while the file was tried.")
             if monotonic() > deadline:

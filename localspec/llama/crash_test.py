@@ -26,7 +26,7 @@ def require_survivable(path: Path, *, cancelled: Callable[[], bool] = lambda: Fa
         return  # what is no file is told by loading it
     limit = LEAST_LIMIT + path.stat().st_size / SLOWEST
     try:
-        status = child_process.run(
+        status, _ = child_process.run(
             child_process.TRIAL, "file", str(path), limit=limit, cancelled=cancelled
         )
     except TimeoutError:

@@ -14,7 +14,6 @@ import json
 import os
 import platform
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -167,10 +166,10 @@ def _decide() -> tuple[KernelStatus, bool]:
 def _start() -> KernelStatus:
     global _library
     try:
-        facts = _facts()
+        facts = facts_here()
         found = self_tests.of(facts)
         if found is None:
-            found = _tested(facts)
+            found = _tested()
             self_tests.keep(facts, found)
         if found.get("why_not") is not None:
             return off(printable(str(found["why_not"]), 400))
@@ -183,7 +182,7 @@ def _start() -> KernelStatus:
         return off(str(error))
 
 
-def _facts() -> dict[str, Any]:
+def facts_here() -> dict[str, Any]:
     """What a self-test depends on. OSError if a file cannot be read."""
     wanted = kernels_file.wanted()
     if wanted == OFF:
@@ -228,23 +227,20 @@ def _features() -> str:
     return next((line for line in lines if line.lower().startswith(("flags", "features"))), "")
 
 
-def _tested(facts: dict[str, Any]) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        told = Path(folder) / "outcome.json"
-        order = facts | {"library": str(library_path()), "outcome": str(told)}
-        try:
-            code = child_process.run(child_process.TRIAL, "kernels", json.dumps(order), limit=LIMIT)
-        except TimeoutError:
-            again = f"remove {self_tests.path} to have it tried again"
-            return {"why_not": f"their self-test hung; {again}"}
-        if code:
-            died = f"signal {-code}" if code < 0 else f"exit code {code}"
-            return {
-                "why_not": f"their self-test crashed ({died}): the library may be damaged, "
-                "reinstall localspec"
-            }
-        found: dict[str, Any] = json.loads(told.read_text(encoding="utf-8"))
-        return found
+def _tested() -> dict[str, Any]:
+    try:
+        code, told = child_process.run(child_process.TRIAL, "kernels", limit=LIMIT)
+    except TimeoutError:
+        again = f"remove {self_tests.path} to have it tried again"
+        return {"why_not": f"their self-test hung; {again}"}
+    if code:
+        died = f"signal {-code}" if code < 0 else f"exit code {code}"
+        return {
+            "why_not": f"their self-test crashed ({died}): the library may be damaged, "
+            "reinstall localspec"
+        }
+    found: dict[str, Any] = json.loads(told)
+    return found
 
 
 class _Stack(ctypes.Structure):

@@ -7,10 +7,10 @@ within the rounding of 8-bit activations, and each row the same bits whatever sh
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +27,6 @@ _TYPES = {name: int(number) for name, number in (one.split("=") for one in _NAME
 
 _POINTER, _SIZE, _INT, _LONG = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int64
 _TENSORS = 64
-_BUFFER = 8
-"""Offset of `buffer` in ggml_tensor."""
 
 
 class _InitParams(ctypes.Structure):
@@ -50,7 +48,6 @@ _new_graph = function("ggml_new_graph", _POINTER, _POINTER)
 _expand = function("ggml_build_forward_expand", None, *[_POINTER] * 2)
 _quantize = function("ggml_quantize_chunk", _SIZE, _INT, _POINTER, _POINTER, *[_LONG] * 3, _POINTER)
 _allocate = function("ggml_backend_alloc_ctx_tensors_from_buft", _POINTER, *[_POINTER] * 2)
-_empty_buffer = function("ggml_backend_buft_alloc_buffer", _POINTER, _POINTER, _SIZE)
 _free_buffer = function("ggml_backend_buffer_free", None, _POINTER)
 _supports = function("ggml_backend_dev_supports_op", ctypes.c_bool, *[_POINTER] * 2)
 _backend = function("ggml_backend_dev_init", _POINTER, _POINTER, ctypes.c_char_p)
@@ -98,9 +95,9 @@ class Tensors(ExitStack):
         self.callback(_free, self.context)
         self._values: list[tuple[int, npt.NDArray[Any]]] = []
 
-    def new(self, name: str, shape: Sequence[int], values: npt.NDArray[Any]) -> int:
-        """A tensor of up to three dimensions; `values`: its bytes, set by `place`."""
-        sizes = [*reversed(shape), 1, 1][:3]
+    def new(self, name: str, values: npt.NDArray[Any], *shape: int) -> int:
+        """A tensor of up to three dimensions, by default those of its values, which `fill` sets."""
+        sizes = [*reversed(shape or values.shape), 1, 1][:3]
         tensor = int(_new_3d(self.context, _TYPES[name], *sizes))
         self._values.append((tensor, np.ascontiguousarray(values)))
         return tensor
@@ -110,11 +107,12 @@ class Tensors(ExitStack):
         return int(_permute(self.context, tensor, 0, 2, 1, 3))
 
     def place(self, buffer_type: int) -> None:
-        """Allocate the tensors and set those with values."""
         buffer = _allocate(self.context, buffer_type)
         if not buffer:
             raise MemoryError
         self.callback(_free_buffer, buffer)
+
+    def fill(self) -> None:
         for tensor, values in self._values:
             ggml.set_tensor_values(tensor, values)
 
@@ -123,18 +121,6 @@ class Tensors(ExitStack):
         _expand(graph, result)
         if _compute(backend.handle, graph):
             raise RuntimeError("ggml does not compute the graph")
-
-
-def takes(device: int, buffer_type: int, weight: int, operation: int) -> bool:
-    """Whether an operation works on a weight in a buffer of this type, asked as llama.cpp does."""
-    place = _POINTER.from_address(weight + _BUFFER)
-    buffer = _empty_buffer(buffer_type, 0)
-    place.value = buffer
-    try:
-        return bool(_supports(device, operation))
-    finally:
-        place.value = None
-        _free_buffer(buffer)
 
 
 COUNTS = (*range(1, 17), 65)
@@ -155,13 +141,10 @@ _TINY = 1e-5
 _ATTENTION_ERROR = {"F16": 4e-3, "BF16": 4e-3, "Q8_0": 1e-2}
 
 
-_Cache = tuple[str, Sequence[npt.NDArray[Any]]]
-_Results = list[tuple[int, tuple[int, ...]]]
-"""Tensors and shapes: the result, then others, the product of the weight last."""
-
-
-_Build = Callable[[int, int, Tensors], _Results]
-"""Operations on a weight, for a count of rows."""
+_Build: TypeAlias = Callable[[int, int, Tensors], tuple[int, ...]]
+"""Given a weight and a count of rows: the result, and last the product of the weight in it."""
+_Rows: TypeAlias = list[Values]
+"""float32 [rows, elements] of these tensors."""
 
 
 class SelfTest:
@@ -188,41 +171,28 @@ class SelfTest:
             for size in (64, 128):
                 yield from self._attention(name, size)
 
-    def _activations(self) -> Values:
-        rows = self._random.standard_normal((self._most, _COLUMNS), np.float32)
-        rows *= np.exp(self._random.standard_normal((self._most, 1), np.float32))
-        rows[3 % self._most] = 0.0
-        rows[4 % self._most, 17] = 40.0
-        return rows
-
-    def _weight(self, name: str, rows: int) -> Bytes:
-        return quantized(name, self._random.normal(0.0, _SCALE, (rows, _COLUMNS)))
-
     def _product(self, name: str, height: int, experts: int = 0) -> Iterator[str]:
         """A weight times activations, or those of the experts that each row chooses."""
         most, rows = self._most, self._activations()
         shape = (experts, height, _COLUMNS) if experts else (height, _COLUMNS)
-        raw = self._weight(name, height * max(1, experts))
+        weight = name, self._weight(name, height * max(1, experts)), shape
         chosen = np.argsort(self._random.random((most, experts)))[:, :_CHOSEN].astype(np.int32)
 
-        def build(weight: int, count: int, tensors: Tensors) -> _Results:
+        def build(weight: int, count: int, tensors: Tensors) -> tuple[int, ...]:
             if not experts:
-                given = tensors.new("F32", (count, _COLUMNS), rows[:count])
-                return [(_mul_mat(tensors.context, weight, given), (count, height))]
-            given = tensors.new("F32", (count, 1, _COLUMNS), rows[:count])
-            numbers = tensors.new("I32", (count, _CHOSEN), chosen[:count])
-            result = _mul_mat_id(tensors.context, weight, given, numbers)
-            return [(result, (count, _CHOSEN, height))]
+                return (_mul_mat(tensors.context, weight, tensors.new("F32", rows[:count])),)
+            given = tensors.new("F32", rows[:count, None])
+            experts_of = tensors.new("I32", chosen[:count])
+            return (_mul_mat_id(tensors.context, weight, given, experts_of),)
 
-        ours = self._passes(name, raw, shape, self._layout, build)
-        if ours is None:
+        ours = self._passes(self._layout, weight, build)
+        if not ours:
             return
-        theirs = self._passes(name, raw, shape, plain_buffer(), build, (most,))
-        assert theirs is not None
         what = f"MUL_MAT{'_ID' if experts else ''} over {name}"
-        whole, other = ours[most][0], theirs[most][0]
-        steps = np.abs(rows).max(axis=1) * _STEPS.get(name, 1 / 127)
-        noise = (steps * np.sqrt(_COLUMNS / 12) * _SCALE).reshape(most, *[1] * (whole.ndim - 1))
+        whole = ours[most][0]
+        other = self._passes(plain_buffer(), weight, build, (most,))[most][0]
+        steps = np.abs(rows).max(axis=1, keepdims=True) * _STEPS.get(name, 1 / 127)
+        noise = steps * np.sqrt(_COLUMNS / 12) * _SCALE
         tiny = _TINY * np.abs(other).max()
         wrong = ~(np.abs(whole - other) <= _SIGMAS * noise + tiny)
         error, explained = (np.sqrt(np.mean(one**2)) for one in (whole - other, noise))
@@ -242,81 +212,87 @@ class SelfTest:
         seen &= self._random.random((most, _CELLS)) < 0.9  # branches of a tree do not see others
         seen[:, 0] = True
         mask = np.where(seen, 0.0, -np.inf).astype(np.float16)
+        shape = _CELLS, _KV_HEADS, size
         stored = [
-            quantized(name, one)
-            for one in self._random.standard_normal((2, _CELLS, _KV_HEADS, size), np.float32)
+            quantized(name, one) for one in self._random.standard_normal((2, *shape), np.float32)
         ]
+        exact = [_dequantized(name, one) for one in stored]
 
-        exact = "F32", [_dequantized(name, one) for one in stored]
-
-        def behind(tensors: Tensors, queries: int, count: int, cache: _Cache) -> _Results:
-            kind, values = cache
-            k, v = (
-                tensors.swapped(tensors.new(kind, (_CELLS, _KV_HEADS, size), one)) for one in values
-            )
-            masked = tensors.new("F16", (count, _CELLS), mask[:count])
+        def attention(tensors: Tensors, queries: int, count: int, kind: str, kv: Any) -> int:
+            k, v = (tensors.swapped(tensors.new(kind, one, *shape)) for one in kv)
+            masked = tensors.new("F16", mask[:count])
             q = tensors.swapped(_reshape_3d(tensors.context, queries, size, heads, count))
-            result = _attention(tensors.context, q, k, v, masked, size**-0.5, 0.0, 0.0)
-            return [(result, (count, heads, size)), (queries, (count, heads * size))]
+            return int(_attention(tensors.context, q, k, v, masked, size**-0.5, 0.0, 0.0))
 
-        def build(weight: int, count: int, tensors: Tensors) -> _Results:
-            given = tensors.new("F32", (count, _COLUMNS), rows[:count])
-            queries = _mul_mat(tensors.context, weight, given)
-            return behind(tensors, queries, count, (name, stored))
+        def build(weight: int, count: int, tensors: Tensors) -> tuple[int, ...]:
+            queries = _mul_mat(tensors.context, weight, tensors.new("F32", rows[:count]))
+            return attention(tensors, queries, count, name, stored), queries
 
-        shape = heads * size, _COLUMNS
-        ours = self._passes("Q8_0", self._weight("Q8_0", shape[0]), shape, self._layout, build)
-        if ours is None:
+        weight = "Q8_0", self._weight("Q8_0", heads * size), (heads * size, _COLUMNS)
+        ours = self._passes(self._layout, weight, build)
+        if not ours:
             return
 
-        def ggmls(count: int, cache: _Cache) -> Values:
-            given = ours[count][1]
-            return self._computed(
-                lambda tensors: behind(
-                    tensors, tensors.new("F32", given.shape, given), count, cache
-                )
-            )[0]
+        def ggmls(count: int, kind: str, kv: Any) -> Values:
+            queries = ours[count][1]
+
+            def again(tensors: Tensors) -> tuple[int, ...]:
+                return (attention(tensors, tensors.new("F32", queries), count, kind, kv),)
+
+            return self._computed(count, again)[0]
 
         whole, what = ours[most][0], f"attention over {name} with heads of {size}"
-        error = np.abs(whole - ggmls(most, exact)).max()
+        error = np.abs(whole - ggmls(most, "F32", exact)).max()
         if not error <= _ATTENTION_ERROR[name]:
             yield f"{what} with n = {most} is wrong by {error:.1g}"
         for count, (some, *_) in ours.items():
             same = np.array_equal(some, whole[:count])
             # What the kernels leave to ggml promises no bits.
-            if not same and not np.array_equal(some, ggmls(count, (name, stored))):
+            if not same and not np.array_equal(some, ggmls(count, name, stored)):
                 yield f"{what} with n = {count} gives other bits than with n = {most}"
+
+    def _activations(self) -> Values:
+        rows = self._random.standard_normal((self._most, _COLUMNS), np.float32)
+        rows *= np.exp(self._random.standard_normal((self._most, 1), np.float32))
+        rows[3 % self._most] = 0.0
+        rows[4 % self._most, 17] = 40.0
+        return rows
+
+    def _weight(self, name: str, rows: int) -> Bytes:
+        return quantized(name, self._random.normal(0.0, _SCALE, (rows, _COLUMNS)))
 
     def _passes(
         self,
-        name: str,
-        raw: Bytes,
-        shape: tuple[int, ...],
         layout: int,
+        weight: tuple[str, Bytes, tuple[int, ...]],
         build: _Build,
         counts: tuple[int, ...] = (),
-    ) -> dict[int, list[Values]] | None:
-        """Results by row count, with a weight in a layout; None if that does not take it."""
+    ) -> dict[int, _Rows]:
+        """What is built, by row count, with a weight in a layout; nothing if that does not take
+        it."""
+        name, raw, shape = weight
         with Tensors() as kept:
-            weight = kept.new(name, shape, raw)
+            placed = kept.new(name, raw, *shape)
+            kept.place(layout)
             if layout != plain_buffer():
                 with Tensors() as tried:
-                    operation, _ = build(weight, 1, tried)[-1]
-                    if not takes(self._backend.device, layout, weight, operation):
-                        return None
+                    *_, operation = build(placed, 1, tried)
+                    if not _supports(self._backend.device, operation):
+                        return {}
                 self._taken = True
-            kept.place(layout)
+            kept.fill()
             return {
-                count: self._computed(partial(build, weight, count))
+                count: self._computed(count, partial(build, placed, count))
                 for count in counts or self._counts
             }
 
-    def _computed(self, build: Callable[[Tensors], _Results]) -> list[Values]:
+    def _computed(self, count: int, build: Callable[[Tensors], tuple[int, ...]]) -> _Rows:
         with Tensors() as tensors:
             results = build(tensors)
             tensors.place(plain_buffer())
-            tensors.run(self._backend, results[0][0])
-            return [ggml.tensor_values(tensor).reshape(shape) for tensor, shape in results]
+            tensors.fill()
+            tensors.run(self._backend, results[0])
+            return [ggml.tensor_values(tensor).reshape(count, -1) for tensor in results]
 
 
 def _dequantized(name: str, stored: Bytes) -> Values:

@@ -1,6 +1,6 @@
-"""Trials that may crash: `python -m localspec.llama.trial TRIAL ARGUMENT`.
+"""Trials that may crash: `python -m localspec.llama.trial TRIAL [PATH]`.
 
-`file PATH` opens a model and decodes a token, `kernels ORDER` is the kernels' self-test.
+`file PATH` opens a model and decodes a token; `kernels`, their self-test, prints its outcome.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from localspec.errors import LocalspecError
-from localspec.llama import ggml
+from localspec.kernels import library_path
+from localspec.llama import ggml, kernels
 from localspec.llama.context import Context
 from localspec.llama.kernels_file import BUFFER, Unusable, load, start
 from localspec.llama.kernels_test import Backend, SelfTest
@@ -23,17 +23,10 @@ REFUSED = 3
 _THREADS = 2
 
 
-def main(trial: str, argument: str = "") -> int:
+def main(trial: str, path: str = "") -> int:
     if trial == "file":
-        return decodes(Path(argument))
-    order = json.loads(argument)
-    try:
-        found = {"instruction_set": _self_tested(order)}
-    except OSError as error:
-        found = {"why_not": f"their library cannot be loaded ({error}): reinstall localspec"}
-    except Unusable as error:
-        found = {"why_not": str(error)}
-    Path(order["outcome"]).write_text(json.dumps(found), encoding="utf-8")
+        return decodes(Path(path))
+    print(json.dumps(self_tested()))
     return 0
 
 
@@ -50,16 +43,22 @@ def decodes(path: Path) -> int:
     return 0
 
 
-def _self_tested(order: dict[str, Any]) -> str:
-    chosen = start(load(Path(order["library"])), order)
+def self_tested() -> dict[str, str]:
+    """The "instruction_set" of kernels that passed, else "why_not"."""
+    try:
+        chosen = start(load(library_path()), kernels.facts_here())
+    except OSError as error:
+        return {"why_not": f"their library cannot be loaded ({error}): reinstall localspec"}
+    except Unusable as error:
+        return {"why_not": str(error)}
     layout = ggml.cpu_weight_buffers().get(BUFFER)
     if layout is None:
-        raise Unusable("ggml does not list their layout")
+        return {"why_not": "ggml does not list their layout"}
     with Backend(_THREADS) as backend:
         fault = SelfTest(backend, layout).first_fault()
     if fault is not None:
-        raise Unusable(f"their self-test failed: {fault}")
-    return chosen
+        return {"why_not": f"their self-test failed: {fault}"}
+    return {"instruction_set": chosen}
 
 
 if __name__ == "__main__":

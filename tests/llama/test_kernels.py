@@ -234,12 +234,10 @@ def test_a_model_that_gives_them_nothing_says_so(kernels: None, target_path: Pat
 def test_a_self_test_that_hangs_or_dies_is_one_that_failed(
     kernels: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    facts = decided._facts()
-
     def runs(program: str) -> str:
         command = [sys.executable, "-c", program]
         monkeypatch.setattr(child_process, "command", lambda *_: command)
-        return str(decided._tested(facts)["why_not"])
+        return str(decided._tested()["why_not"])
 
     assert runs("import os; os.abort()").startswith("their self-test crashed (signal 6)")
     monkeypatch.setattr(decided, "LIMIT", 0.2)
