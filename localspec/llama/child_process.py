@@ -22,19 +22,19 @@ def run(
     """Run `python -m module`; its exit status, negative for a signal, and its output. Raises
     TimeoutError after `limit` seconds, Cancelled, or OSError; the child and its descendants are
     gone then."""
-    child = start(module, *arguments, pipe=subprocess.PIPE)
     deadline = monotonic() + limit
-    try:
-        while True:
-            with suppress(subprocess.TimeoutExpired):
-                told, _ = child.communicate(timeout=_POLL)
-                return child.returncode, told
-            if cancelled():
-                raise Cancelled("Stopped while the file was tried.")
-            if monotonic() > deadline:
-                raise TimeoutError(f"{module} took more than {limit:.0f} seconds")
-    finally:
-        kill(child)
+    with start(module, *arguments, pipe=subprocess.PIPE) as child:
+        try:
+            while True:
+                with suppress(subprocess.TimeoutExpired):
+                    told, _ = child.communicate(timeout=_POLL)
+                    return child.returncode, told
+                if cancelled():
+                    raise Cancelled("Stopped while the file was tried.")
+                if monotonic() > deadline:
+                    raise TimeoutError(f"{module} took more than {limit:.0f} seconds")
+        finally:
+            kill(child)
 
 
 def start(
