@@ -34,13 +34,6 @@ class BlockShape:
     anchored: bool = False
     causal: bool = False
 
-    @property
-    def most(self) -> int:
-        return min(self.size, MOST) - (not self.anchored)
-
-    def tokens(self, rows: int) -> int:
-        return rows + (not self.anchored)
-
 
 class BlockCache(HeadCache):
     """See `HeadCache`. `extend` and `truncate` also serve `policy.calibration`."""
@@ -48,16 +41,15 @@ class BlockCache(HeadCache):
     max_draft = 64
 
     def __init__(self, model: Model, target: Any, options: ModelOptions, shape: BlockShape) -> None:
-        self.shape = shape
         super().__init__(model, target, options)
-
-    def _set_up(self) -> None:
-        self._native.see_all(all_of_a_pass=not self.shape.causal)
+        self.shape = shape
+        self._native.see_all(all_of_a_pass=not shape.causal)
         self._batch = Batch(PIECE, 1)
 
     @property
     def most(self) -> int:
-        return self.shape.most
+        """Tokens of a draft."""
+        return min(self.shape.size, MOST) - (not self.shape.anchored)
 
     @property
     def place(self) -> int:
@@ -70,10 +62,7 @@ class BlockCache(HeadCache):
         """Logits of up to `count` tokens that follow, [tokens, vocabulary], valid until the next
         draft. All states but the last token's are known."""
         self._take_in()
-        return self._block(last, count)
-
-    def _block(self, last: int, count: int) -> Rows:
-        size = self.shape.tokens(min(count, self.most))
+        size = min(count, self.most) + (not self.shape.anchored)
         tokens = [last, *[self.shape.mask] * (size - 1)]
         part = chain(tokens, size, self._made - self._base)
         rows = self._decode(self._batch.fill([part]), size)
@@ -107,6 +96,6 @@ class BlockCache(HeadCache):
 
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
         """Costs what a draft does."""
+        row = self.draft(tokens[0], self.most)[0]
         self.tokens += tokens
-        row = self._block(tokens[0], self.most)[0]
         return np.broadcast_to(row, (outputs, len(row)))

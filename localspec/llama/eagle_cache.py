@@ -19,7 +19,9 @@ from localspec.decoding.sampling import Rows
 from localspec.llama.batch import Batch, chain
 from localspec.llama.head_cache import PIECE, HeadCache
 from localspec.llama.hidden import nextn_rows
+from localspec.llama.model import Model
 from localspec.llama.native_context import failure
+from localspec.llama.options import ModelOptions
 
 _MTP = 1  # LLAMA_CONTEXT_TYPE_MTP
 
@@ -35,7 +37,8 @@ class EagleCache(HeadCache):
     def width(self) -> int:
         return self.model.width
 
-    def _set_up(self) -> None:
+    def __init__(self, model: Model, target: Any, options: ModelOptions) -> None:
+        super().__init__(model, target, options)
         llama_cpp_ext.llama_set_embeddings_nextn(self._native.handle, True, True)
         self._batch = Batch(PIECE, 1, self.width)
         self._states = np.empty((self.capacity, self.width), np.float32)  # by place; sparse memory

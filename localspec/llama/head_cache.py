@@ -49,15 +49,10 @@ class HeadCache(NativeCache, ABC):
         self.capacity = min(self._native.cells, options.context or self._native.cells)
         self._sequences = Sequences(self._native.memory, 1)
         self._queue: list[Rows] = []  # layers' inputs that are not taken in yet
-        self._set_up()
         self._forget()
 
     def _configure(self, params: Any, target: Any) -> None:
         params.ctx_other = target
-
-    @abstractmethod
-    def _set_up(self) -> None:
-        """All that follows from the native context."""
 
     def _forget(self) -> None:
         self._text: list[int] = []  # whose states are known, but for those before `_start`
