@@ -8,6 +8,9 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 OPENS, CLOSES = b"\xff\xfe", b"\xfe\xff"
 """Around the name of a control token; neither occurs in UTF-8."""
 _CONTROL = re.compile(rb"\xff\xfe.*?\xfe\xff", re.DOTALL)
@@ -25,21 +28,19 @@ def control(name: bytes) -> bytes:
 
 
 class Sorted:
-    """Tokens in the order of their bytes."""
+    """Tokens in the order of their bytes: int64 [tokens]."""
 
     __slots__ = ("_keys", "tokens")
 
-    def __init__(self, tokens: Collection[int], spelled: Sequence[bytes]) -> None:
-        self.tokens = sorted(tokens, key=lambda token: spelled[token])
-        self._keys = [spelled[token] for token in self.tokens]
+    def __init__(self, tokens: Iterable[int], spelled: Sequence[bytes]) -> None:
+        ordered = sorted(tokens, key=lambda token: spelled[token])
+        self.tokens = np.array(ordered, np.int64)
+        self._keys = [spelled[token] for token in ordered]
 
-    def beyond(self, start: bytes) -> slice:
+    def beyond(self, start: bytes) -> npt.NDArray[np.int64]:
         """Those of `tokens` that begin with `start` and go on."""
-        keys = self._keys
-        low = bisect_right(keys, start)
-        if low == len(keys) or not keys[low].startswith(start):
-            return slice(low, low)
-        return slice(low, bisect_left(keys, start + _ALL, low))
+        low = bisect_right(self._keys, start)
+        return self.tokens[low : bisect_left(self._keys, start + _ALL, low)]
 
 
 class ByteVocabulary:

@@ -92,7 +92,6 @@ class VocabularyMap:
         theirs = set(self._theirs.tolist())
         loose = [token for token, s in enumerate(draft.spelled) if s and token not in theirs]
         self._loose = Sorted(loose, draft.spelled)
-        self._loose_ids = np.array(self._loose.tokens, np.int64)
         self._lacking = Sorted(lacking.tolist(), target.spelled)
         self._nexts: dict[tuple[int, int], int] = {}
         self.sample = [token for token, _ in target.encode(sample)]
@@ -125,14 +124,13 @@ class VocabularyMap:
 
     def may_grow(self, text: bytes) -> bool:
         """Whether a target token that the draft model lacks begins with this text and goes on."""
-        found = self._lacking.beyond(text)
-        return bool(found.start < found.stop)
+        return len(self._lacking.beyond(text)) > 0
 
     def on_shared(self, row: Row) -> Row:
         ours = np.full(len(self.same), -np.inf, np.float32)
         ours[self._ours] = row[self._theirs]
-        if len(self._loose_ids):
-            self._spread(row, self._loose_ids, 0, ours)
+        if len(self._loose.tokens):
+            self._spread(row, self._loose.tokens, 0, ours)
         return _floored(ours)
 
     def inside(self, row: Row, start: bytes) -> tuple[Row, float] | None:
@@ -146,8 +144,7 @@ class VocabularyMap:
             Logits over the target's tokens, and the odds of such a token against one that ends
                 here; None where there is none.
         """
-        found = self._loose.beyond(start)
-        ids = self._loose_ids[found]
+        ids = self._loose.beyond(start)
         if not len(ids):
             return None
         ours = np.full(len(self.same), -np.inf, np.float32)

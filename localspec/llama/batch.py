@@ -13,10 +13,10 @@ from localspec.decoding.sampling import Rows
 
 
 class PassPart(NamedTuple):
-    """One text's part of a pass: at least one token. `sequences`: ids of each; a single list holds
-    for all. `outputs`: rows of logits, for the last tokens. `inputs` receives layer inputs, float32
-    [tokens, width] by layer. `states` go in beside the tokens of a trained head: float32 [tokens,
-    width]."""
+    """One text's part of a pass: at least one token. `sequences`: ids of each, of the first token
+    all of them; a single list holds for all. `outputs`: rows of logits, for the last tokens.
+    `inputs` receives layer inputs, float32 [tokens, width] by layer. `states` go in beside the
+    tokens of a trained head: float32 [tokens, width]."""
 
     tokens: Sequence[int]
     positions: Sequence[int]

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
+from itertools import filterfalse
 from typing import Any
 from urllib.parse import unquote
 
@@ -209,16 +210,8 @@ def grammar_of(schema: Mapping[str, Any]) -> str:
     """llguidance's grammar of a schema; a UsageError names what cannot be enforced."""
     bounded = _bounded(schema)
     for part in _parts(bounded):
-        if isinstance(part, dict) and _is_uncounted(part):
-            raise UsageError(
-                "The JSON schema uses 'minProperties', which cannot be enforced beyond the "
-                "properties that are required and one more. Name them in 'required'."
-            )
-        if isinstance(part, dict) and (number := _inexact(part)) is not None:
-            raise UsageError(
-                f"The JSON schema has the number {str(number)[:40]}, which cannot be enforced to "
-                "its last digit. Make it a string, or leave it out and check the answer for it."
-            )
+        for _, why in _misread(part):
+            raise UsageError(why)
     _, grammar, cause = _compiled_apart(bounded)
     if cause is not None:
         raise cause
@@ -249,7 +242,7 @@ def enforceable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     try:
         bounded = _bounded(intended(schema, of_objects=True))
         bounded, _, cause = _compiled_apart(bounded)
-        if cause is not None or any(_is_uncounted(p) or _inexact(p) for p in _parts(bounded)):
+        if cause is not None or any(any(_misread(part)) for part in _parts(bounded)):
             bounded = _mapped(bounded, lambda part: _loosened(part, left_out))
             cause = _compiled(bounded)[1]
     except RecursionError:
@@ -366,39 +359,37 @@ def _inside(bound: float, limit: float) -> int:
     return int(found)
 
 
-def _inexact(part: Any) -> object:
-    """A number that is to be the answer, where llguidance would write another one: it reads them
-    as doubles, and decimals to some fifteen digits."""
-    if isinstance(part, dict):
-        for value in _parts([part.get("const"), part.get("enum")]):
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                continue
-            if isinstance(value, int) and not 1 << 53 < abs(value) < 1 << 64:
-                exact = abs(value) < 1 << 64
-            else:
-                _, digits, exponent = Decimal(str(value)).normalize().as_tuple()
-                exact = len(digits) <= 15 and -20 <= int(exponent) <= 20
-            if not exact:
-                return value
-    return None
-
-
-def _is_uncounted(part: Any) -> bool:
-    """Whether it wants several unnamed properties: llguidance would count one that repeats."""
+def _misread(part: Any) -> Iterator[tuple[str, str]]:
+    """Keywords that llguidance accepts and does not enforce, each with a sentence about it."""
     if not isinstance(part, dict):
-        return False
+        return
     least, required = part.get("minProperties"), part.get("required")
     named = len(set(map(str, required))) if isinstance(required, list) else 0
-    return isinstance(least, int) and least > named + 1
+    if isinstance(least, int) and least > named + 1:  # one that repeats would be counted
+        why = "properties that are required and one more. Name them in 'required'."
+        why = f"The JSON schema uses 'minProperties', which cannot be enforced beyond the {why}"
+        yield "minProperties", why
+    for key in ("const", "enum"):
+        for number in filterfalse(_is_exact, _parts(part.get(key))):
+            why = "Make it a string, or leave it out and check the answer for it."
+            what = f"The JSON schema has the number {str(number)[:40]}"
+            yield key, f"{what}, which cannot be enforced to its last digit. {why}"
+
+
+def _is_exact(value: Any) -> bool:
+    """Whether llguidance would write this value: it reads numbers as doubles, and decimals to some
+    fifteen digits."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return True
+    if isinstance(value, int) and not 1 << 53 < abs(value) < 1 << 64:
+        return abs(value) < 1 << 64
+    _, digits, exponent = Decimal(str(value)).normalize().as_tuple()
+    return len(digits) <= 15 and -20 <= int(exponent) <= 20
 
 
 def _loosened(part: dict[str, Any], left_out: set[str]) -> dict[str, Any]:
     """Without what cannot be enforced, whose names go to `left_out`."""
-    gone = part.keys() & _UNENFORCED
-    if _is_uncounted(part):
-        gone |= {"minProperties"}
-    if _inexact(part) is not None:
-        gone |= part.keys() & {"const", "enum"}
+    gone = part.keys() & _UNENFORCED | {key for key, _ in _misread(part)}
     if str(part.get("format")) in _UNENFORCED_FORMATS:
         gone |= {"format"}
     if isinstance(part.get("type"), str) and part["type"] not in _TYPES:

@@ -97,12 +97,5 @@ class SharedContext(NativeContext):
     def undo(self, parts: Sequence[PassPart]) -> None:
         """Drop what a failed pass may have read."""
         for part in parts:
-            starts: dict[int, int] = {}
-            ids = (
-                part.sequences if len(part.sequences) > 1 else [*part.sequences] * len(part.tokens)
-            )
-            for position, sequences in zip(part.positions, ids, strict=True):
-                for sequence in sequences:
-                    starts[sequence] = min(position, starts.get(sequence, position))
-            for sequence, start in starts.items():
-                sequence_remove(self.memory, sequence, start, -1)
+            for sequence in part.sequences[0]:  # the first token is in all of its sequences
+                sequence_remove(self.memory, sequence, part.positions[0], -1)

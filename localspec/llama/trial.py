@@ -26,7 +26,7 @@ _THREADS = 2
 def main(trial: str, path: str = "") -> int:
     if trial == "file":
         return decodes(Path(path))
-    print(json.dumps(self_tested()))
+    print(json.dumps(_self_tested()))
     return 0
 
 
@@ -43,7 +43,7 @@ def decodes(path: Path) -> int:
     return 0
 
 
-def self_tested() -> dict[str, str]:
+def _self_tested() -> dict[str, str]:
     """The "instruction_set" of kernels that passed, else "why_not"."""
     try:
         chosen = start(load(library_path()), kernels.facts_here())

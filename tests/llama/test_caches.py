@@ -12,7 +12,7 @@ import pytest
 from localspec import ModelOptions, NativeError, UsageError
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.llama.batch import PassPart
+from localspec.llama.batch import PassPart, chain
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.native_context import CacheFull
@@ -159,10 +159,6 @@ def shared(model: Model) -> Iterator[SharedContext]:
     opened.close()
 
 
-def chain(tokens: list[int], sequence: int, start: int = 0) -> PassPart:
-    return PassPart(tokens, range(start, start + len(tokens)), ((sequence,),), 1)
-
-
 def test_a_text_that_begins_like_another_shares_its_cells(
     shared: SharedContext, reference: Context
 ) -> None:
@@ -192,10 +188,13 @@ def test_a_full_cache_reads_nothing_and_what_failed_can_be_undone(
     with pytest.raises(CacheFull):
         second.extend([7] * 20)
     assert len(second.tokens) == 250
-    part = chain([7] * 5, second.lot.first, 250)
-    shared.decode([part])
-    shared.undo([part])
-    assert shared.length(second.lot.first) == 250
+    one, other = second.lot.first, second.lot.first + 1
+    second.lot.share(1, 250)
+    tree = PassPart([7, 8, 9], [250, 251, 251], [[one, other], [one], [other]], 3)
+    for failed in (chain([7] * 5, 1, 250, one), tree):
+        shared.decode([failed])
+        shared.undo([failed])
+        assert [shared.length(one), shared.length(other)] == [250, 250]
     row = second.extend([42])[-1].copy()
     assert distance(row, fresh(reference, [*range(100, 350), 42])) < NOISE
 
