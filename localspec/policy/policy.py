@@ -56,7 +56,7 @@ class Policy(Drafter):
     LONGEST_PLANNING = 1e-3  # seconds; a step whose planning seems to take longer was interrupted
     INTERRUPTED = 4.0
     """Times as long as foreseen: what a drafted step took beyond is not drafting's doing."""
-    SHORT, REST, LONGEST_REST = 8e-3, 0.05, 16
+    SHORT, REST, LONGEST_REST = 8e-3, 0.03, 16
     """Seconds of a pass beside which planning shows; seconds, and steps, that are not planned in a
     row, at most."""
     OPENING, SHARE = 3.0, 0.03
@@ -190,7 +190,7 @@ class Policy(Drafter):
             return UNCOVERED
         self._idle += 1
         if plain < self.SHORT:
-            self._rest = min(self._idle, self.LONGEST_REST, int(self.REST / plain))
+            self._rest = min(self._idle // 2, self.LONGEST_REST, int(self.REST / plain))
         if self._models:
             return LOSING
         looked_up = any(looked.expected for looked in self._looked)
