@@ -69,6 +69,12 @@ def running_in_terminal() -> Iterator[list[str]]:
         mark.write_text(this_process(), encoding="utf-8")
     for size in ("COLUMNS", "LINES"):  # exported once, they would hold for every later size
         os.environ.pop(size, None)
+    with suppress(ImportError):  # Windows
+        from textual.drivers import linux_driver
+
+        from localspec.tui.pasting import PasteParser
+
+        linux_driver.XTermParser = PasteParser  # type: ignore[attr-defined]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH)
     try:

@@ -123,6 +123,18 @@ def test_a_stop_that_it_cannot_see(answering: Terminal) -> None:
     assert restored(answering)
 
 
+def test_a_pasted_text_that_steers_the_terminal(tmp_path: Path) -> None:
+    with chat(home=tmp_path) as terminal:
+        terminal.until("Write a message")
+        for part in ("\x1b[200~first \x1b[31mred\x1b[0m\r", "\x1b[1m\x11last\x1b[2", "01~ typed"):
+            terminal.type(part)
+        terminal.until("last typed")
+        assert terminal.words.count("first red") == 1
+        assert "You" not in terminal.words  # nothing was sent
+        terminal.type(CTRL_Q)
+        assert terminal.ended() == 0
+
+
 def test_signals_that_arrive_while_it_writes(answering: Terminal) -> None:
     for _ in range(10):
         answering.kill(signal.SIGCONT)
