@@ -143,7 +143,7 @@ class ChatApp(Host):
         self.restore_panels()
         self.transcript.tokens, self.transcript.rejected = stored.tokens, stored.rejected
         self.prompt.focus()
-        _follow_stops(self._driver)
+        _follow_signals(self)
         # Textual enters an empty screen again, and paints only what changes.
         self.app_resume_signal.subscribe(self, lambda _: self.refresh())
         self.watch(self.sidebar, "newest", self.conversation_display.welcome, init=False)
@@ -321,16 +321,22 @@ def _history() -> History:
     return History()
 
 
-def _follow_stops(driver: Any) -> None:
-    """Take the terminal once after SIGSTOP, which no program sees: Textual would enter it a second
-    time, with two threads that read keys. Not in the signal's handler, but in the event loop: what
-    writes may hold a lock when the signal arrives."""
+def _follow_signals(app: Any) -> None:
+    """SIGTERM and SIGHUP end the app in order; the terminal is taken once after SIGSTOP, which no
+    program sees: Textual would enter it a second time, with two threads that read keys.
+
+    Not in the signal's handler, but in the event loop: what writes may hold a lock when the signal
+    arrives. A terminal that is closed sends SIGCONT with SIGHUP, and a thread that reads keys would
+    outlive the app."""
+    driver = app._driver
     if not hasattr(driver, "_key_thread"):  # Windows
         return
     stop: Any = signal.getsignal(signal.SIGTSTP)
     resume: Any = signal.getsignal(signal.SIGCONT)
 
     def resumed() -> None:
+        if app.return_code is not None:
+            return
         if driver._key_thread.is_alive():
             driver.suspend_application_mode()
             driver._must_signal_resume = True
@@ -339,6 +345,8 @@ def _follow_stops(driver: Any) -> None:
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTSTP, stop)
     loop.add_signal_handler(signal.SIGCONT, resumed)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, partial(app.exit, return_code=128 + number))
 
 
 def _first_theme() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import signal
@@ -78,7 +79,7 @@ def running_in_terminal() -> Iterator[list[str]]:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH)
     try:
-        with guarded_terminal(), _native_output_to(log), _hangup_like_ctrl_q():
+        with guarded_terminal(), _native_output_to(log), _ended_by_signals():
             yield notices
     finally:
         sys.setswitchinterval(interval)
@@ -106,6 +107,20 @@ def _sudden_end(folder: Path, log: Path) -> str | None:
     )
 
 
+class _Screen(io.TextIOWrapper):
+    """Where a terminal is closed, SIGHUP tells. Textual's thread that writes has to go on until
+    then: its queue would be full soon, and the app wait for room in it."""
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            super().flush()
+
+
 @contextmanager
 def _native_output_to(log: Path) -> Iterator[None]:
     """Send descriptor 2 into a file; the app draws through a copy of it."""
@@ -115,7 +130,8 @@ def _native_output_to(log: Path) -> Iterator[None]:
     except OSError:
         file = os.open(os.devnull, os.O_WRONLY)
     terminal = os.dup(2)
-    drawn_on, before = os.fdopen(terminal, "w", encoding="utf-8", errors="replace"), sys.__stderr__
+    drawn_on = _Screen(os.fdopen(terminal, "wb"), encoding="utf-8", errors="replace")
+    before = sys.__stderr__
     handler = logging.StreamHandler(os.fdopen(os.dup(file), "w", encoding="utf-8"))
     handler.setLevel(logging.WARNING)
     logger = logging.getLogger("localspec")
@@ -132,20 +148,16 @@ def _native_output_to(log: Path) -> Iterator[None]:
         sys.__stderr__ = before  # type: ignore[misc]
         drawn_on.flush()
         os.dup2(drawn_on.fileno(), 2)
-        drawn_on.close()
+        with suppress(OSError):
+            drawn_on.close()
 
 
 @contextmanager
-def _hangup_like_ctrl_q() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the app in order."""
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end what is not the app's yet."""
 
     def leave(number: int, _frame: object) -> None:
-        from textual._context import active_app
-
-        app = active_app.get(None)
-        if app is None:
-            raise SystemExit(128 + number)
-        app.exit(return_code=128 + number)
+        raise SystemExit(128 + number)
 
     numbers = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
     before = {number: signal.signal(number, leave) for number in numbers}

@@ -9,11 +9,12 @@ import termios
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from time import sleep
 
 import pytest
 
 from tests.cli.process import environment, finished
-from tests.tui.terminals import LOCALSPEC, PLAIN, SLOW_CHAT, Terminal, chat
+from tests.tui.terminals import LOCALSPEC, PLAIN, SLOW_CHAT, TIMEOUT, Terminal, chat
 
 pytestmark = pytest.mark.nightly
 
@@ -74,6 +75,26 @@ def test_a_signal_leaves_in_mid_answer(answering: Terminal, number: signal.Signa
     answering.kill(number)
     assert answering.ended() == 128 + number
     assert restored(answering)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_terminal_that_is_closed(tmp_path: Path, stopped: bool) -> None:
+    """No process is left without one, which would read it again and again."""
+    with chat(home=tmp_path) as terminal:
+        terminal.until("tale-13m-q8_0 + tale-3m-q8_0")
+        terminal.until("Write a message")
+        if stopped:
+            terminal.kill(signal.SIGSTOP)
+        terminal.child.ptyproc.fileobj.close()
+        sleep(0.05)
+        terminal.kill(signal.SIGCONT)
+        for _ in range(round(TIMEOUT / 0.05)):
+            if not terminal.child.isalive():
+                return
+            sleep(0.05)
+        terminal.kill()
+        terminal.child.wait()
+        pytest.fail("it goes on")
 
 
 def test_ctrl_z_and_fg(tmp_path: Path) -> None:
