@@ -200,7 +200,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "self_draft": (521, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of ten further families, wishes to think.
-    "server": (5_299, 184),
+    "server": (5_300, 184),
     "sessions": (591, 19),
     "settings": (158, 10),
     "stream": (226, 10),  # no generator, which would keep a stream alive

@@ -118,7 +118,8 @@ class Answer:
         if found is None or "stop_after" not in self.ask.options:
             return found
         with suppress(ValueError):
-            return json.loads(f"{self.stream.text}}}") and None  # behind the response
+            json.loads(f"{self.stream.text}}}")
+            return None  # it was behind the response
         return str(json.loads(f'"{found}"'))
 
     def parts(self, chunk: Chunk | None) -> Iterator[Part]:
