@@ -201,7 +201,7 @@ def constraint_of(
             "them."
         )
     from localspec.llama.grammar import Grammar  # llguidance is loaded where it is used
-    from localspec.llama.json_schema import parsed
+    from localspec.llama.intended_schema import parsed
 
     if json_schema is not None:
         return Grammar.of_schema(vocabulary, parsed(json_schema), closes=closes)

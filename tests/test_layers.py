@@ -185,7 +185,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "kernels": (50, 10),
     "keywords": (160, 10),
     # Drafts compute some outputs alone; closed models are told; weights move into huge pages.
-    "llama": (5_779, 233),
+    "llama": (5_800, 239),
     "llm_plugin": (104, 10),  # tells reasoning from answers
     "loading": (962, 28),
     "pairing": (1_066, 57),  # forecasts know experts and instruction sets
@@ -214,7 +214,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "worker_threads": (50, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,
     # arguments of any type.
-    "tests": (43_718, None),  # chosen outputs, busy spells, drafts without a way on, failed streams
+    "tests": (43_720, None),  # chosen outputs, busy spells, drafts without a way on, failed streams
     "tools": (3_438, None),  # larger models on paper, an agent's session
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

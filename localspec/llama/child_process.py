@@ -27,8 +27,8 @@ def run(
         try:
             while True:
                 with suppress(subprocess.TimeoutExpired):
-                    told, _ = child.communicate(timeout=_POLL)
-                    return child.returncode, told
+                    output, _ = child.communicate(timeout=_POLL)
+                    return child.returncode, output
                 if cancelled():
                     raise Cancelled("Stopped while the file was tried.")
                 if monotonic() > deadline:

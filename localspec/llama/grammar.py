@@ -74,8 +74,8 @@ class Grammar:
     def of_schema(
         cls, vocabulary: Vocabulary, schema: Mapping[str, Any], *, closes: str = ""
     ) -> Grammar:
-        """Of all JSON texts that a schema allows; `json_schema.parsed` says which one is meant. A
-        UsageError if it cannot be enforced."""
+        """Of all JSON texts that a schema allows; `intended_schema.parsed` says which one is meant.
+        A UsageError if it cannot be enforced."""
         made = cls.__new__(cls)
         grammar = json_schema.grammar_of(schema)
         made._begin(vocabulary, grammar, "The JSON schema cannot be followed", closes)

@@ -5,13 +5,21 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from itertools import filterfalse
 from typing import Any
-from urllib.parse import unquote
 
 from localspec.errors import UsageError
+from localspec.llama.intended_schema import (
+    ROOT,
+    TYPES,
+    intended,
+    mapped,
+    resolved,
+    too_large,
+    values_in,
+)
 
 WHITESPACE = "\\x20"
 """At most one space between parts: small models get lost in line feeds."""
@@ -56,120 +64,12 @@ _IDLE: dict[str, tuple[tuple[str, ...], tuple[bool, ...]]] = {
     "$dynamicAnchor": (("$dynamicRef",), ()),
 }
 """Keywords without effect unless one of these stands beside them, or with such a value."""
-_MAPS = frozenset(["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"])
-_EMPTY = _MAPS | {"items", "additionalProperties", "additionalItems"}
-_DATA = frozenset(["const", "enum", "default", "examples", "required"])
 _BOUNDS = {"minimum": math.inf, "exclusiveMinimum": math.inf} | dict.fromkeys(
     ("maximum", "exclusiveMaximum"), -math.inf
 )
 _FARTHEST = (1 << 63) - 1024
 """The largest double below the 64-bit integers' end."""
 _EMBEDDED = re.compile(r"%json(?:\s|//[^\n]*|#[^\n]*)*(?={)")
-_OF_OBJECTS = frozenset(["properties", "required", "additionalProperties", "patternProperties"])
-_OPEN = frozenset(["additionalProperties", "patternProperties", "propertyNames", "minProperties"])
-_BARE = frozenset(["type", "properties", "title", "description", "$schema"])
-_ROOT = frozenset(["$defs", "definitions", "$schema", "$id"])
-_ANNOTATIONS = frozenset(["title", "description", "default", "examples", "deprecated"])
-_MERGED = frozenset(["type", "properties", "required"])
-_CHOICES = frozenset(["$ref", "$dynamicRef", "anyOf", "oneOf"])
-_LISTS = frozenset(
-    ["required", "enum", "type", "anyOf", "oneOf", "allOf", "prefixItems", "examples"]
-)
-_TYPES = frozenset(["string", "number", "integer", "boolean", "object", "array", "null"])
-_DECIDES_TYPE = frozenset(["type", "$ref", "const", "enum", "anyOf", "oneOf", "allOf"])
-
-
-def parsed(given: str | Mapping[str, Any]) -> dict[str, Any]:
-    """A schema from its text or itself, as `intended`. A UsageError if it is none, or no JSON."""
-    try:
-        text = given if isinstance(given, str) else json.dumps(given)
-        schema = json.loads(text, parse_constant=_no_number)
-        if isinstance(schema, dict):
-            return intended(schema)
-    except RecursionError:
-        raise _too_large("it is nested too deeply") from None
-    except (ValueError, TypeError) as error:
-        raise UsageError(
-            f"The JSON schema is not JSON: {error}. Pass a file or an object."
-        ) from None
-    if isinstance(schema, bool):
-        return {} if schema else {"enum": []}
-    raise UsageError("A JSON schema is an object. Wrap it in { }.")
-
-
-def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON value")
-
-
-def intended(schema: Mapping[str, Any], *, of_objects: bool = False) -> dict[str, Any]:
-    """The narrower schema that its author means, as with OpenAI, ollama and llama.cpp: objects have
-    only the properties that are named. `of_objects`: it describes an object in any case."""
-    found = regular(schema)
-    if of_objects and found.get("required") == []:
-        del found["required"]
-    if of_objects and found.get("properties") == {} and found.keys() <= _BARE:
-        return {"type": "object", "additionalProperties": False}
-    if (of_objects or found.keys() & _OF_OBJECTS) and not found.keys() & _DECIDES_TYPE:
-        found = {"type": "object", **found}
-    joined: dict[str, Any] = _mapped(found, lambda part: _as_one(part, found))
-    if not any(map(_is_composed, _parts(joined))):
-        joined = _mapped(joined, _closed)
-    return joined
-
-
-def regular(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema as it is meant, where a client's language writes it otherwise: an empty object as
-    a list (PHP), a list with gaps as an object (PHP), null for what is left out, types in capitals
-    (Gemini)."""
-    return dict(_mapped(schema, _regular))
-
-
-def _regular(part: dict[str, Any]) -> dict[str, Any]:
-    found = {}
-    for key, value in part.items():
-        if value is None and key not in ("const", "default"):
-            continue
-        if key in _LISTS and isinstance(value, dict) and all(map(str.isdigit, value)):
-            value = [*value.values()]
-        elif key in _EMPTY and value == []:
-            value = {}
-        if key in _MAPS and isinstance(value, dict):
-            value = {name: {} if one in ([], None) else one for name, one in value.items()}
-        if key == "type" and str(value).lower() in _TYPES:
-            value = str(value).lower()
-        found[key] = value
-    return found
-
-
-def _is_composed(part: Any) -> bool:
-    """Whether several schemas hold for one object, each naming some properties."""
-    return isinstance(part, dict) and (
-        "allOf" in part or bool(part.keys() & _OF_OBJECTS and part.keys() & _CHOICES)
-    )
-
-
-def _as_one(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
-    """`allOf` merged, where it is one schema or objects of different properties."""
-    options = part.get("allOf")
-    beside = {key: value for key, value in part.items() if key != "allOf"}
-    if not isinstance(options, list) or not all(isinstance(one, dict) for one in options):
-        return part
-    if len(options) == 1 and not options[0].keys() & beside.keys() - _ANNOTATIONS:
-        return {**options[0], **beside}
-    objects = [beside, *(_named(one, root) for one in options)]
-    kinds = [one["type"] for one in objects if "type" in one]
-    properties = [one.get("properties", {}) for one in objects]
-    required = [one.get("required", []) for one in objects]
-    plain = all(one.keys() - _ANNOTATIONS - _ROOT <= _MERGED for one in objects)
-    plain &= all(kind == "object" for kind in kinds) and bool(kinds or any(properties))
-    if not plain or {*map(type, properties), *map(type, required)} != {dict, list}:
-        return part
-    merged = {name: value for one in properties for name, value in one.items()}
-    if len(merged) < sum(map(len, properties)):
-        return part
-    names = [name for one in required for name in one]
-    more = {"required": names} if names else {}
-    return {**beside, "type": "object", "properties": merged, **more}
 
 
 def _told_apart(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,38 +78,17 @@ def _told_apart(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]
     options = part.get("oneOf")
     if not isinstance(options, list) or "anyOf" in part:
         return part
-    named = [_named(one, root) if isinstance(one, dict) else one for one in options]
-    known = {key: root[key] for key in root.keys() & _ROOT}
+    named = [resolved(one, root) if isinstance(one, dict) else one for one in options]
+    known = {key: root[key] for key in root.keys() & ROOT}
     if _compiled({**known, "oneOf": named})[1] is not None:
         return part
     return {**{key: value for key, value in part.items() if key != "oneOf"}, "anyOf": options}
 
 
-def _named(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
-    """The target of a reference within the schema; anything else unchanged."""
-    place = part.get("$ref")
-    if not isinstance(place, str) or not place.startswith("#/"):
-        return part
-    found: Any = root
-    for step in unquote(place[2:]).split("/"):
-        name = step.replace("~1", "/").replace("~0", "~")
-        found = found.get(name) if isinstance(found, Mapping) else None
-    beside = {key: value for key, value in part.items() if key != "$ref"}
-    return {**found, **beside} if isinstance(found, dict) else part
-
-
-def _closed(part: dict[str, Any]) -> dict[str, Any]:
-    properties, required = part.get("properties"), part.get("required", [])
-    named = isinstance(properties, dict) and isinstance(required, list)
-    if named and properties and not part.keys() & _OPEN and {*map(str, required)} <= {*properties}:
-        part["additionalProperties"] = False
-    return part
-
-
 def grammar_of(schema: Mapping[str, Any]) -> str:
     """llguidance's grammar of a schema; a UsageError names what cannot be enforced."""
     bounded = _bounded(schema)
-    for part in _parts(bounded):
+    for part in values_in(bounded):
         for _, why in _misread(part):
             raise UsageError(why)
     _, grammar, cause = _compiled_apart(bounded)
@@ -242,11 +121,11 @@ def enforceable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     try:
         bounded = _bounded(intended(schema, of_objects=True))
         bounded, _, cause = _compiled_apart(bounded)
-        if cause is not None or any(any(_misread(part)) for part in _parts(bounded)):
-            bounded = _mapped(bounded, lambda part: _loosened(part, left_out))
+        if cause is not None or any(any(_misread(part)) for part in values_in(bounded)):
+            bounded = mapped(bounded, lambda part: _loosened(part, left_out))
             cause = _compiled(bounded)[1]
     except RecursionError:
-        cause = _too_large("it is nested too deeply")
+        cause = too_large("it is nested too deeply")
     except UsageError as error:
         cause = error
     if cause is not None:
@@ -258,7 +137,7 @@ def _compiled_apart(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, 
     """As `_compiled`, with the schema, in which references of `oneOf` are resolved if needed."""
     grammar, cause = _compiled(schema)
     if cause is not None and "oneOf" in str(cause):
-        apart = _mapped(schema, lambda part: _told_apart(part, schema))
+        apart = mapped(schema, lambda part: _told_apart(part, schema))
         return apart, *_compiled(apart)
     return schema, grammar, cause
 
@@ -281,51 +160,24 @@ def _bounded(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     references: set[str] = set()
     parts = 0
     try:
-        for part in _parts(schema):
+        for part in values_in(schema):
             parts += 1
             if parts > _MOST_PARTS:
-                raise _too_large(f"it has more than {_MOST_PARTS:,} parts")
+                raise too_large(f"it has more than {_MOST_PARTS:,} parts")
             if isinstance(part, dict):
                 if isinstance(part.get("$ref"), str):
                     references.add(part["$ref"])
                 if len(str(part.get("pattern", ""))) > LONGEST_PATTERN:
-                    raise _too_large(f"a pattern is longer than {LONGEST_PATTERN:,} characters")
+                    raise too_large(f"a pattern is longer than {LONGEST_PATTERN:,} characters")
                 patterns = part.get("patternProperties")
                 if isinstance(patterns, dict) and len(patterns) > _MOST_PATTERNS:
-                    raise _too_large(f"an object has more than {_MOST_PATTERNS} patternProperties")
+                    raise too_large(f"an object has more than {_MOST_PATTERNS} patternProperties")
         if len(references) > MOST_REFERENCES:
-            raise _too_large(f"it has references to more than {MOST_REFERENCES} places")
-        found = _mapped(schema, _without_idle)
+            raise too_large(f"it has references to more than {MOST_REFERENCES} places")
+        found = mapped(schema, _without_idle)
     except RecursionError:
-        raise _too_large("it is nested too deeply") from None
+        raise too_large("it is nested too deeply") from None
     return {key: value for key, value in found.items() if key != "x-guidance"}
-
-
-def _parts(value: Any) -> Iterator[Any]:
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        yield one
-        if isinstance(one, dict):
-            waiting.extend(one.values())
-        elif isinstance(one, list):
-            waiting.extend(one)
-
-
-def _mapped(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    if isinstance(schema, list):
-        return [_mapped(part, change) for part in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    found: dict[str, Any] = {}
-    for key, value in schema.items():
-        if key in _DATA:
-            found[key] = value
-        elif key in _MAPS and isinstance(value, dict):
-            found[key] = {name: _mapped(part, change) for name, part in value.items()}
-        else:
-            found[key] = _mapped(value, change)
-    return change(found)
 
 
 def _without_idle(part: dict[str, Any]) -> dict[str, Any]:
@@ -370,7 +222,7 @@ def _misread(part: Any) -> Iterator[tuple[str, str]]:
         why = f"The JSON schema uses 'minProperties', which cannot be enforced beyond the {why}"
         yield "minProperties", why
     for key in ("const", "enum"):
-        for number in filterfalse(_is_exact, _parts(part.get(key))):
+        for number in filterfalse(_is_exact, values_in(part.get(key))):
             why = "Make it a string, or leave it out and check the answer for it."
             what = f"The JSON schema has the number {str(number)[:40]}"
             yield key, f"{what}, which cannot be enforced to its last digit. {why}"
@@ -392,7 +244,7 @@ def _loosened(part: dict[str, Any], left_out: set[str]) -> dict[str, Any]:
     gone = part.keys() & _UNENFORCED | {key for key, _ in _misread(part)}
     if str(part.get("format")) in _UNENFORCED_FORMATS:
         gone |= {"format"}
-    if isinstance(part.get("type"), str) and part["type"] not in _TYPES:
+    if isinstance(part.get("type"), str) and part["type"] not in TYPES:
         gone |= {"type"}
     for name in ("minProperties", "maxProperties", "pattern", "patternProperties", "multipleOf"):
         if name in part and _compiled({name: part[name], **_beside(name, part)})[1] is not None:
@@ -411,10 +263,6 @@ def _beside(name: str, part: Mapping[str, Any]) -> dict[str, Any]:
     properties = part.get("properties")
     named = dict.fromkeys(properties, True) if isinstance(properties, dict) else {}
     return {"properties": named, "required": part.get("required", [])}
-
-
-def _too_large(why: str) -> UsageError:
-    return UsageError(f"The JSON schema is too large: {why}. Simplify it.")
 
 
 def _in_words(message: str) -> UsageError:
@@ -453,9 +301,9 @@ def _in_words(message: str) -> UsageError:
             "be enforced. Write patterns that exclude each other."
         )
     if "recursion limit" in message:
-        return _too_large("it is nested too deeply")
+        return too_large("it is nested too deeply")
     if "too large" in message or "too big" in message or "fuel" in message:
-        return _too_large("what it allows cannot be worked out within bounds")
+        return too_large("what it allows cannot be worked out within bounds")
     pattern = re.search(r"(?:error: |lookarounds not supported yet; )([^\n]*)", message)
     if pattern:
         return UsageError(

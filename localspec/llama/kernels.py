@@ -229,7 +229,7 @@ def _features() -> str:
 
 def _tested() -> dict[str, Any]:
     try:
-        code, told = child_process.run(child_process.TRIAL, "kernels", limit=LIMIT)
+        code, output = child_process.run(child_process.TRIAL, "kernels", limit=LIMIT)
     except TimeoutError:
         again = f"remove {self_tests.path} to have it tried again"
         return {"why_not": f"their self-test hung; {again}"}
@@ -239,7 +239,7 @@ def _tested() -> dict[str, Any]:
             "why_not": f"their self-test crashed ({died}): the library may be damaged, "
             "reinstall localspec"
         }
-    found: dict[str, Any] = json.loads(told)
+    found: dict[str, Any] = json.loads(output)
     return found
 
 

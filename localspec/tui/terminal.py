@@ -108,8 +108,8 @@ def _sudden_end(folder: Path, log: Path) -> str | None:
 
 
 class _Screen(io.TextIOWrapper):
-    """Where a terminal is closed, SIGHUP tells. Textual's thread that writes has to go on until
-    then: its queue would be full soon, and the app wait for room in it."""
+    """Ignores that the terminal was closed, for which SIGHUP ends the app. An error would end the
+    thread that writes for Textual; its queue would fill up, and block the app."""
 
     def write(self, text: str) -> int:
         with suppress(OSError):

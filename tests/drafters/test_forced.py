@@ -12,7 +12,7 @@ import pytest
 
 from localspec import Drafting, Engine, ModelOptions, SamplingParams, UsageError
 from localspec.llama.grammar import Grammar
-from localspec.llama.json_schema import parsed
+from localspec.llama.intended_schema import parsed
 from localspec.llama.model import Model
 from localspec.llama.vocabulary import Vocabulary
 from tests.support.retokenised import sentencepiece

@@ -11,7 +11,8 @@ import pytest
 
 from localspec import UsageError
 from localspec.llama.grammar import Grammar
-from localspec.llama.json_schema import enforceable, intended, parsed
+from localspec.llama.intended_schema import intended, parsed
+from localspec.llama.json_schema import enforceable
 from localspec.llama.vocabulary import Vocabulary
 from tests.support.schemas import allows_value, lets_through, suite, walk
 

@@ -89,12 +89,13 @@ def test_a_terminal_that_is_closed(tmp_path: Path, stopped: bool) -> None:
         sleep(0.05)
         terminal.kill(signal.SIGCONT)
         for _ in range(round(TIMEOUT / 0.05)):
-            if not terminal.child.isalive():
-                return
+            if not (alive := terminal.child.isalive()):
+                break
             sleep(0.05)
-        terminal.kill()
-        terminal.child.wait()
-        pytest.fail("it goes on")
+        else:
+            terminal.kill()
+            terminal.child.wait()
+        assert not alive
 
 
 def test_ctrl_z_and_fg(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from localspec.llama.json_schema import regular
+from localspec.llama.intended_schema import regular
 from localspec.server.failures import ApiError, logger
 from localspec.server.tools import NO_PARAMETERS, Tool
 from localspec.server.wire import Object, Record

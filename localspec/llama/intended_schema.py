@@ -1,0 +1,173 @@
+"""JSON schemas as their authors mean them, whatever their clients' languages make of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from localspec.errors import UsageError
+
+_MAPS = frozenset(["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"])
+_EMPTY = _MAPS | {"items", "additionalProperties", "additionalItems"}
+_DATA = frozenset(["const", "enum", "default", "examples", "required"])
+_OF_OBJECTS = frozenset(["properties", "required", "additionalProperties", "patternProperties"])
+_OPEN = frozenset(["additionalProperties", "patternProperties", "propertyNames", "minProperties"])
+_BARE = frozenset(["type", "properties", "title", "description", "$schema"])
+ROOT = frozenset(["$defs", "definitions", "$schema", "$id"])
+_ANNOTATIONS = frozenset(["title", "description", "default", "examples", "deprecated"])
+_MERGED = frozenset(["type", "properties", "required"])
+_CHOICES = frozenset(["$ref", "$dynamicRef", "anyOf", "oneOf"])
+_LISTS = frozenset(
+    ["required", "enum", "type", "anyOf", "oneOf", "allOf", "prefixItems", "examples"]
+)
+TYPES = frozenset(["string", "number", "integer", "boolean", "object", "array", "null"])
+_DECIDES_TYPE = frozenset(["type", "$ref", "const", "enum", "anyOf", "oneOf", "allOf"])
+
+
+def parsed(given: str | Mapping[str, Any]) -> dict[str, Any]:
+    """A schema from its text or itself, as `intended`. A UsageError if it is none, or no JSON."""
+    try:
+        text = given if isinstance(given, str) else json.dumps(given)
+        schema = json.loads(text, parse_constant=_no_number)
+        if isinstance(schema, dict):
+            return intended(schema)
+    except RecursionError:
+        raise too_large("it is nested too deeply") from None
+    except (ValueError, TypeError) as error:
+        raise UsageError(
+            f"The JSON schema is not JSON: {error}. Pass a file or an object."
+        ) from None
+    if isinstance(schema, bool):
+        return {} if schema else {"enum": []}
+    raise UsageError("A JSON schema is an object. Wrap it in { }.")
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def intended(schema: Mapping[str, Any], *, of_objects: bool = False) -> dict[str, Any]:
+    """The narrower schema that its author means, as with OpenAI, ollama and llama.cpp: objects have
+    only the properties that are named. `of_objects`: it describes an object in any case."""
+    found = regular(schema)
+    if of_objects and found.get("required") == []:
+        del found["required"]
+    if of_objects and found.get("properties") == {} and found.keys() <= _BARE:
+        return {"type": "object", "additionalProperties": False}
+    if (of_objects or found.keys() & _OF_OBJECTS) and not found.keys() & _DECIDES_TYPE:
+        found = {"type": "object", **found}
+    joined: dict[str, Any] = mapped(found, lambda part: _as_one(part, found))
+    if not any(map(_is_composed, values_in(joined))):
+        joined = mapped(joined, _closed)
+    return joined
+
+
+def regular(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema as it is meant, where a client's language writes it otherwise: an empty object as
+    a list (PHP), a list with gaps as an object (PHP), null for what is left out, types in capitals
+    (Gemini)."""
+    return dict(mapped(schema, _regular))
+
+
+def _regular(part: dict[str, Any]) -> dict[str, Any]:
+    found = {}
+    for key, value in part.items():
+        if value is None and key not in ("const", "default"):
+            continue
+        if key in _LISTS and isinstance(value, dict) and all(map(str.isdigit, value)):
+            value = [*value.values()]
+        elif key in _EMPTY and value == []:
+            value = {}
+        if key in _MAPS and isinstance(value, dict):
+            value = {name: {} if one in ([], None) else one for name, one in value.items()}
+        if key == "type" and str(value).lower() in TYPES:
+            value = str(value).lower()
+        found[key] = value
+    return found
+
+
+def _is_composed(part: Any) -> bool:
+    """Whether several schemas hold for one object, each naming some properties."""
+    return isinstance(part, dict) and (
+        "allOf" in part or bool(part.keys() & _OF_OBJECTS and part.keys() & _CHOICES)
+    )
+
+
+def _as_one(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
+    """`allOf` merged, where it is one schema or objects of different properties."""
+    options = part.get("allOf")
+    beside = {key: value for key, value in part.items() if key != "allOf"}
+    if not isinstance(options, list) or not all(isinstance(one, dict) for one in options):
+        return part
+    if len(options) == 1 and not options[0].keys() & beside.keys() - _ANNOTATIONS:
+        return {**options[0], **beside}
+    objects = [beside, *(resolved(one, root) for one in options)]
+    kinds = [one["type"] for one in objects if "type" in one]
+    properties = [one.get("properties", {}) for one in objects]
+    required = [one.get("required", []) for one in objects]
+    plain = all(one.keys() - _ANNOTATIONS - ROOT <= _MERGED for one in objects)
+    plain &= all(kind == "object" for kind in kinds) and bool(kinds or any(properties))
+    if not plain or {*map(type, properties), *map(type, required)} != {dict, list}:
+        return part
+    merged = {name: value for one in properties for name, value in one.items()}
+    if len(merged) < sum(map(len, properties)):
+        return part
+    names = [name for one in required for name in one]
+    more = {"required": names} if names else {}
+    return {**beside, "type": "object", "properties": merged, **more}
+
+
+def _closed(part: dict[str, Any]) -> dict[str, Any]:
+    properties, required = part.get("properties"), part.get("required", [])
+    named = isinstance(properties, dict) and isinstance(required, list)
+    if named and properties and not part.keys() & _OPEN and {*map(str, required)} <= {*properties}:
+        part["additionalProperties"] = False
+    return part
+
+
+def resolved(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
+    """The target of a reference within the schema; anything else unchanged."""
+    place = part.get("$ref")
+    if not isinstance(place, str) or not place.startswith("#/"):
+        return part
+    found: Any = root
+    for step in unquote(place[2:]).split("/"):
+        name = step.replace("~1", "/").replace("~0", "~")
+        found = found.get(name) if isinstance(found, Mapping) else None
+    beside = {key: value for key, value in part.items() if key != "$ref"}
+    return {**found, **beside} if isinstance(found, dict) else part
+
+
+def values_in(value: Any) -> Iterator[Any]:
+    """A JSON value, and all within it."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        yield one
+        if isinstance(one, dict):
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)
+
+
+def mapped(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """The schema with every schema in it changed, the innermost first."""
+    if isinstance(schema, list):
+        return [mapped(part, change) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    found: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _DATA:
+            found[key] = value
+        elif key in _MAPS and isinstance(value, dict):
+            found[key] = {name: mapped(part, change) for name, part in value.items()}
+        else:
+            found[key] = mapped(value, change)
+    return change(found)
+
+
+def too_large(why: str) -> UsageError:
+    return UsageError(f"The JSON schema is too large: {why}. Simplify it.")
