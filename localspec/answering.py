@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from localspec.decoding.acceptance import AcceptanceRule
-from localspec.decoding.interfaces import Drafter, Planner, Step
+from localspec.decoding.interfaces import Drafter, Step
 from localspec.decoding.loop import drive, speculate
 from localspec.decoding.sampling import Constraint, SamplingParams
 from localspec.decoding.session import Session
@@ -94,7 +94,7 @@ class Generating:
         adaptive = decides(answer.drafting, parts, target.why_not_draft)
         if adaptive:
             stats.calibration_seconds = self._measure(seat, tokens, known)
-        planner, drafter = compose(
+        drafter = compose(
             answer.drafting,
             parts,
             self.profile,
@@ -108,8 +108,8 @@ class Generating:
             known=known,
         )
         stats.vocabulary = vocabulary_of(parts)  # the way of this answer is decided now
-        if isinstance(planner, Policy):
-            stats.account = planner.statement
+        if isinstance(drafter, Policy):
+            stats.account = drafter.statement
         target.progress = answer.progress
         if answer.reuse:
             stats.notices += seat.recall(tokens)
@@ -127,18 +127,16 @@ class Generating:
                 stats.calibration_seconds += self._calibration.behind(
                     seat.cache, sources(parts)[1], tokens, read
                 )
-        return self._steps(answer, task, planner, drafter)
+        return self._steps(answer, task, drafter)
 
-    def _steps(
-        self, answer: Answer, task: Task, planner: Planner, drafter: Drafter
-    ) -> Generator[Step, None, None]:
+    def _steps(self, answer: Answer, task: Task, drafter: Drafter) -> Generator[Step, None, None]:
         """Behind shifts of the context too, with their seconds beside other answers; threads may
         change between two."""
         session, rule, clock = answer.session, answer.rule, self._scheduler.time_of(task)
         seat: Seat = task.seat
         waited = task.waited
         while True:
-            requests = speculate(session, drafter, planner, rule, clock=clock)
+            requests = speculate(session, drafter, rule, clock=clock)
             with closing(drive(session, requests, seat.target)) as steps:
                 while True:
                     before, lost = {**waited}, task.lost
@@ -147,7 +145,7 @@ class Generating:
                     if step is None:
                         break
                     if task.lost > lost:
-                        # The planner counts what was for this answer; its reader, what it took.
+                        # The drafter counts what was for this answer; its reader, what it took.
                         step = step._replace(
                             seconds=step.seconds + task.lost - lost,
                             target_seconds=waited[Wait.TARGET] - before[Wait.TARGET],

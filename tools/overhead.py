@@ -16,17 +16,18 @@ import argparse
 import platform
 import statistics
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import llama_cpp
 
 import localspec
 from localspec import Drafting, GenerationStats, ModelOptions, SamplingParams, Stream
 from localspec.decoding.acceptance import GreedyMatch
-from localspec.decoding.interfaces import Plan, Planner, Step
+from localspec.decoding.interfaces import Drafter
 from localspec.decoding.loop import drive, speculate
-from localspec.decoding.session import Session
 from localspec.drafters.composition import compose
 from localspec.llama.library import default_threads
 from tests.support import ggufs
@@ -92,21 +93,20 @@ def per_row(folder: Path, rounds: int) -> None:
         report("overhead per verified row, T = 0.8, 152,000 tokens", costs[1:], "µs")
 
 
-class TimedPlanner:
-    def __init__(self, planner: Planner) -> None:
-        self._planner = planner
+class Timed:
+    """Seconds that a drafter takes to plan and to learn."""
+
+    def __init__(self, drafter: Drafter) -> None:
         self.seconds = 0.0
+        vars(drafter).update(plan=self._timed(drafter.plan), observe=self._timed(drafter.observe))
 
-    def plan(self, session: Session) -> Plan:
-        started = perf_counter()
-        plan = self._planner.plan(session)
-        self.seconds += perf_counter() - started
-        return plan
+    def _timed(self, work: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def timed(of: Any) -> Any:
+            started, done = perf_counter(), work(of)
+            self.seconds += perf_counter() - started
+            return done
 
-    def observe(self, step: Step) -> None:
-        started = perf_counter()
-        self._planner.observe(step)
-        self.seconds += perf_counter() - started
+        return timed
 
 
 def per_plan(rounds: int) -> None:
@@ -118,7 +118,7 @@ def per_plan(rounds: int) -> None:
             costs = []
             for _ in range(rounds + 1):
                 session = a_session(engine, prompt, 200, GREEDY)
-                planner, drafter = compose(
+                drafter = compose(
                     Drafting(),
                     engine._parts,
                     engine.profile,
@@ -127,12 +127,12 @@ def per_plan(rounds: int) -> None:
                     trees=True,
                     cannot=None,
                 )
-                timed_planner = TimedPlanner(planner)
+                timed = Timed(drafter)
                 engine._target.reuse(prompt)
                 drafter.begin(prompt)
-                requests = speculate(session, drafter, timed_planner, GreedyMatch())
+                requests = speculate(session, drafter, GreedyMatch())
                 count = sum(1 for _ in drive(session, requests, engine._target))
-                costs.append(1e6 * timed_planner.seconds / count)
+                costs.append(1e6 * timed.seconds / count)
             report(f"planner per step, learning included, {name}", costs[1:], "µs")
 
 

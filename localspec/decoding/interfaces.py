@@ -1,5 +1,5 @@
-"""Records and protocols of a step, no behaviour: `Planner` → `Plan` → `Drafter` → `Draft` →
-`PassRequest` → `PassResult` → acceptance rule → `Commit` → `Step`."""
+"""Records and interfaces of a step: `Drafter` → `Plan` → `Draft` → `PassRequest` → `PassResult` →
+acceptance rule → `Commit` → `Step`."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ class Plan(NamedTuple):
 
 
 PROMPT = Plan(None, reason="the first token comes with the prompt's own pass")
+LAST = Plan(None, reason="the answer ends with the next token")
 
 
 class Draft(NamedTuple):
@@ -190,23 +191,23 @@ class Target(Protocol):
         ...
 
 
-class Planner(Protocol):
-    def plan(self, session: Session) -> Plan: ...
-
-    def observe(self, step: Step) -> None: ...
-
-
 class Drafter:
-    """Carries plans out: one source by its name, or the policy over all of them. This one is that
-    of plain decoding.
+    """Plans the steps of one answer, drafts for them and learns from them: one source by its name,
+    or the policy over all sources. This class itself decodes plainly.
+
+    Args:
+        reason: why it does, for people.
 
     Attributes:
-        hidden: layers of the target whose rows it wants with every pass.
-        reads: whether `verified` is to be called.
+        hidden: layers of the target whose rows it reads after every pass.
+        reads: whether `verified` is called.
     """
 
     hidden: tuple[int, ...] = ()
     reads = False
+
+    def __init__(self, reason: str = "") -> None:
+        self._plain = Plan(None, reason=reason)
 
     @property
     def native_seconds(self) -> float:
@@ -215,7 +216,11 @@ class Drafter:
     def begin(self, prompt: Sequence[int]) -> None:
         """Catch up with the prompt of a new answer."""
 
+    def plan(self, session: Session) -> Plan:
+        return self._plain
+
     def draft(self, session: Session, plan: Plan) -> Draft:
+        """Carry out a plan with a drafter, made for this text."""
         return Draft(TokenTree(), plan.reason)
 
     def verifying(
@@ -229,3 +234,6 @@ class Drafter:
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
         """See `localspec.decoding.sources.Source.committed`."""
+
+    def observe(self, step: Step) -> None:
+        """Learn from a finished step."""

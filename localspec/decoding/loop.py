@@ -19,7 +19,6 @@ from localspec.decoding.interfaces import (
     PassRequest,
     PassResult,
     Plan,
-    Planner,
     Step,
     Target,
 )
@@ -35,7 +34,6 @@ Requests: TypeAlias = Generator[PassRequest | Commit | Step, PassResult | None, 
 def speculate(
     session: Session,
     drafter: Drafter,
-    planner: Planner,
     rule: AcceptanceRule,
     *,
     clock: Callable[[], float] = perf_counter,
@@ -56,7 +54,7 @@ def speculate(
     try:
         while session.finish is None:
             started = clock() - learning
-            plan = PROMPT if at_prompt else planner.plan(session)
+            plan = PROMPT if at_prompt else drafter.plan(session)
             # Draft tokens from q: algorithm 1, the first loop.
             draft = NOTHING if plan.drafter is None else drafter.draft(session, plan)
             tree = draft.tree
@@ -96,7 +94,7 @@ def speculate(
             drafted = drafter.native_seconds
             seconds = ended - started, result.seconds, drafted - before
             step = _step(session, tokens, plan, draft, verdict, seconds, told)
-            planner.observe(step)
+            drafter.observe(step)
             learning = clock() - ended
             yield step
     finally:

@@ -1,10 +1,10 @@
-"""From `Drafting` to the planner and the drafter of one answer."""
+"""From `Drafting` to the drafter of one answer."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from localspec.decoding.interfaces import Drafter, Limits, Plan, Planner
+from localspec.decoding.interfaces import Drafter, Limits, Plan
 from localspec.decoding.session import Session
 from localspec.decoding.sources import LookupSource, ModelSource
 from localspec.drafters.lookahead import LookaheadSource
@@ -14,7 +14,6 @@ from localspec.drafters.registry import REGISTRY, Parts
 from localspec.errors import UsageError
 from localspec.policy import reasons
 from localspec.policy.asking import repays
-from localspec.policy.fixed import Fixed, Never
 from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
 from localspec.policy.target_costs import TargetCosts
@@ -36,11 +35,9 @@ def compose(
     coupled: bool = False,
     session: Session | None = None,
     known: int = 0,
-) -> tuple[Planner, Drafter]:
-    """The planner for one generation, and the drafter that carries its plans out.
-
-    Both share what is learned, so nothing else may generate meanwhile. A source by name, a depth, a
-    width or a threshold forces the choice; else the policy decides over all sources.
+) -> Drafter:
+    """The drafter of one answer. A source by name, a depth, a width or a threshold forces the
+    choice; else the policy decides over all sources.
 
     Args:
         parts: what sources can be made of.
@@ -60,9 +57,9 @@ def compose(
     """
     name = require(drafting, parts)
     if name == "none":
-        return Never(TURNED_OFF), Drafter()
+        return Drafter(TURNED_OFF)
     if cannot is not None and (drafting.drafter == "auto" or not limits.max_draft):
-        return Never(cannot), Drafter()
+        return Drafter(cannot)
     # A draft model with another vocabulary may only be able to choose its tokens.
     drawn = drafting.sampled and (parts.model is None or parts.model.draws(greedy=greedy))
     parts = replace(parts, greedy=not drawn)
@@ -72,7 +69,7 @@ def compose(
         if session is not None:
             taking_part = [model for model in models if repays(profile, model, session, known)]
         reader = None if parts.model is None else parts.model.reader
-        policy = Policy(
+        return Policy(
             profile,
             lookups,
             taking_part,
@@ -83,7 +80,6 @@ def compose(
             overlaps=reader is not None and drafting.overlap == "on",
             nothing=reasons.TOO_SHORT if len(taking_part) < len(models) else reasons.NOTHING,
         )
-        return policy, policy
     registered = REGISTRY[name]
     plan = Plan(
         name,
@@ -94,8 +90,7 @@ def compose(
         min_likelihood=drafting.min_likelihood,
     )
     columns = _columns(plan, profile, limits) if trees else 0
-    drafter = NamedDrafter(registered.build(parts), limits, columns)
-    return Fixed(plan, limits, trees=trees), drafter
+    return NamedDrafter(registered.build(parts), plan, limits, trees=trees, columns=columns)
 
 
 def decides(drafting: Drafting, parts: Parts, cannot: str | None) -> bool:

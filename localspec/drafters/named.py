@@ -1,4 +1,4 @@
-"""One source by its name, as far as a plan says."""
+"""One source by its name, always to the same plan."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import islice, takewhile
 from typing import Any
 
 from localspec.decoding.draft_sampler import DraftSampler
-from localspec.decoding.interfaces import Draft, Drafter, Limits, Plan
+from localspec.decoding.interfaces import LAST, Draft, Drafter, Limits, Plan
 from localspec.decoding.sampling import DEAD_ENDS, Rows, confidence
 from localspec.decoding.session import Session
 from localspec.decoding.sources import FIRM, LookupSource, ModelSource, Source
@@ -55,21 +55,27 @@ class Staged(Source):
 
 
 class NamedDrafter(Drafter):
-    """A source by its name, as far as a plan says; the `Drafted` of its model.
+    """A source by its name, always to the same plan as far as there is room: what `--drafter` and
+    `--depth` force. It is the `Drafted` of its model.
 
     Args:
         limits: of the target.
+        trees: whether the acceptance rule takes branches.
         columns: of the window, if the source opens one.
 
     Raises:
-        UsageError: it needs more.
+        UsageError: the window needs more columns.
     """
 
-    def __init__(self, source: Source, limits: Limits | None = None, columns: int = 0) -> None:
+    def __init__(
+        self, source: Source, plan: Plan, limits: Limits, *, trees: bool = True, columns: int = 0
+    ) -> None:
+        self._wanted, self._limits, self._columns = plan, limits, columns
+        self._leaves = limits.max_leaves if trees else 1
+        self._roomy = self._fitted(limits.max_draft, limits.max_draft)
         self._staged = source if isinstance(source, Staged) else Staged(source.name, source)
         self._nothing = f"drafter '{source.name}' had nothing to propose"
         self._window = source if isinstance(source, LookaheadSource) else None
-        self._limits, self._columns = limits, columns
         self.hidden, self.reads = source.hidden, self._window is not None
         if self.reads and self._columns < 2:
             raise UsageError(
@@ -86,6 +92,25 @@ class NamedDrafter(Drafter):
     def begin(self, prompt: Sequence[int]) -> None:
         self._staged.begin(prompt)
 
+    def plan(self, session: Session) -> Plan:
+        limits, held = self._limits, len(session.context)
+        left, free = session.limit - held - 1, limits.capacity - held
+        if left >= self._roomy.depth and free >= limits.max_draft:
+            return self._roomy
+        return self._fitted(min(left, limits.max_draft), min(limits.max_draft, free))
+
+    def _fitted(self, levels: int, nodes: int) -> Plan:
+        """The plan where there is room for so many levels, and so many tokens."""
+        plan = self._wanted
+        depth = min(plan.depth, levels)
+        if depth < 1:
+            return LAST
+        # Every level but the last may end width − 1 branches beside the one that goes on.
+        width = min(plan.width, 1 + (self._leaves - 1) // depth, max(1, nodes // depth))
+        if (depth, width) != (plan.depth, plan.width):
+            plan = plan._replace(depth=depth, width=width)
+        return plan
+
     def draft(self, session: Session, plan: Plan) -> Draft:
         self.session, self._tree, self.depth = session, TokenTree(), plan.depth
         tree, staged = self._tree, self._staged
@@ -95,7 +120,7 @@ class NamedDrafter(Drafter):
             self._extend(staged.first, plan, max(1, plan.depth // 2), plan.width)
             # One branch only: candidates beside it would hang from a guess.
             self._extend(staged.then, plan, plan.depth - len(tree.path(tree.tip())), 1)
-        if self._window is not None and self._limits is not None:
+        if self._window is not None:
             room = min(self._limits.max_draft, self._limits.capacity - len(session.context))
             if room - len(tree) >= self._columns * LEVELS:
                 self._window.open_window(session, tree, self._columns, LEVELS)

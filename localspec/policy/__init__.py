@@ -1,1 +1,1 @@
-"""What to draft: cost curves, acceptance estimators, the pair profile, the adaptive planner."""
+"""What to draft: cost curves, acceptance estimators, the pair profile, the policy of `auto`."""

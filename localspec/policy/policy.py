@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
 
-from localspec.decoding.interfaces import Draft, Drafter, Limits, Plan, Step
+from localspec.decoding.interfaces import LAST, Draft, Drafter, Limits, Plan, Step
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.sources import LookupSource, ModelSource
@@ -22,7 +22,6 @@ from localspec.policy import reasons
 from localspec.policy.acceptance_estimator import AcceptanceEstimator
 from localspec.policy.asking import Asking
 from localspec.policy.candidates import Looked
-from localspec.policy.fixed import LAST
 from localspec.policy.growing import Growing
 from localspec.policy.profile import PairProfile
 from localspec.policy.target_costs import TargetCosts
@@ -34,7 +33,7 @@ DEEPEST = 63  # tokens of a draft, at most
 
 
 class Policy(Drafter):
-    """Implements `localspec.decoding.interfaces.Planner` and `Drafter`, for one answer.
+    """The `localspec.decoding.interfaces.Drafter` of `auto`, for one answer.
 
     Args:
         branches: whether drafts may be trees.

@@ -1,7 +1,6 @@
 """Why a step of `auto` is drafted or not, in the words that users read."""
 
 UNMEASURED = "the cost of a pass is not measured yet"
-LAST = "the answer ends with the next token"
 NOTHING = "nothing repeats here, and there is no draft model"
 TOO_SHORT = (
     "nothing repeats here, and reading the prompt into the draft model would cost more than this "

@@ -85,7 +85,7 @@ class SharedCosts:
         if not target or any(request.long for request in requests):
             return
         if len(requests) == 1:
-            # Of an answer alone its planner learns, which knows what the pass was for.
+            # Of an answer alone its drafter learns, which knows what the pass was for.
             if not requests[0].task.alone:
                 target.observe(tokens, context, seconds, alike=False)
             return

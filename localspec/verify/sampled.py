@@ -151,7 +151,7 @@ def _draw(
     session.extend([place[-1]], None)  # nothing is drafted before the first token of an answer
     session.limit = min(session.limit, subject.limits.capacity)
     rule = acceptance_rule(way.drafting.rule, greedy=False)
-    planner, drafter = compose(
+    drafter = compose(
         way.drafting,
         subject.parts,
         way.profile,
@@ -162,7 +162,7 @@ def _draw(
         cannot=None,
     )
     drafter.begin(session.context)
-    requests = speculate(session, drafter, planner, rule, clock=lambda: target.clock)
+    requests = speculate(session, drafter, rule, clock=lambda: target.clock)
     with closing(drive(session, requests, target)) as steps:
         while len(session.context) < len(place) + 2:
             step = next(steps)

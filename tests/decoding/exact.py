@@ -13,7 +13,7 @@ from localspec.decoding.acceptance import (
     Verdict,
     Verification,
 )
-from localspec.decoding.interfaces import TARGET, Draft, Drafter, PassRequest, Plan, Planner, Step
+from localspec.decoding.interfaces import TARGET, Draft, Drafter, PassRequest, Plan, Step
 from localspec.decoding.loop import drive, speculate
 from localspec.decoding.random_source import RandomSource
 from localspec.decoding.sampling import Constraint, SamplingParams
@@ -22,7 +22,6 @@ from localspec.decoding.sources import Source
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.named import Staged
-from localspec.policy.fixed import Fixed, Never
 from tests.support.drafting import EagerNgram, ToyDrafter, as_source, cascade_of, proposed
 from tests.support.toys import (
     AS_IS,
@@ -51,8 +50,7 @@ REPEATS = (0, 1, 2, 0, 1, 2, 0, START)
 def generate(
     random: RandomSource,
     model: ToyModel,
-    drafter: Drafter | None,
-    planner: Planner,
+    drafter: Drafter,
     rule: AcceptanceRule,
     *,
     prompt: Sequence[int] = (START,),
@@ -75,9 +73,8 @@ def generate(
     if isinstance(random, EnumeratingSource):
         random.coupled = rule.coupled
     target = target or ToyTarget(model)
-    drafter = drafter or Drafter()
     drafter.begin(prompt)
-    for _ in drive(session, speculate(session, drafter, planner, rule), target):
+    for _ in drive(session, speculate(session, drafter, rule), target):
         assert target.cache == session.context[:-1]
     return tuple(session.context[len(prompt) :])
 
@@ -118,18 +115,16 @@ def drafted(
     plan, limits = plan._replace(drafter=build().name), ToyTarget(model).limits
 
     def once(random: EnumeratingSource) -> Text:
-        planner = Fixed(plan, limits, trees=rule.trees)
-        return generate(random, model, ToyDrafter(build()), planner, rule, **options)
+        drafter = ToyDrafter(build(), plan, limits, trees=rule.trees)
+        return generate(random, model, drafter, rule, **options)
 
     return enumerate_outcomes(once)
 
 
 def undrafted(model: ToyModel, **options: Any) -> dict[Text, float]:
     """What the loop generates without a draft."""
-    planner, rule = Never("this is the reference"), SpeculativeSampling()
-    return enumerate_outcomes(
-        lambda random: generate(random, model, None, planner, rule, **options)
-    )
+    rule = SpeculativeSampling()
+    return enumerate_outcomes(lambda random: generate(random, model, Drafter(), rule, **options))
 
 
 def texts(
@@ -195,8 +190,8 @@ def run(
 ) -> list[Step]:
     """All steps; the target's cache is compared with the text after each, and a draft model's."""
     steps, rule = [], rule or GreedyMatch()
-    planner = Fixed(plan, target.limits, trees=rule.trees)
-    for step in drive(session, speculate(session, ToyDrafter(source), planner, rule), target):
+    drafter = ToyDrafter(source, plan, target.limits, trees=rule.trees)
+    for step in drive(session, speculate(session, drafter, rule), target):
         assert target.cache == session.context[:-1]
         assert cache is None or cache.tokens == session.context[: len(cache.tokens)]
         steps.append(step)

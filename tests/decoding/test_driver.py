@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 import pytest
@@ -15,24 +15,9 @@ from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
-from localspec.policy.fixed import Never
 from tests.decoding.exact import LIVELY, OTHER
 from tests.support.drafting import ToyDrafter
 from tests.support.toys import GREEDY, START, ToyCache, ToyTarget, session_of
-
-
-class Always:
-    """Always the same plan; `observe` does what it is told to."""
-
-    def __init__(self, plan: Plan, learn: Callable[[Step], None] = lambda step: None) -> None:
-        self._plan = plan
-        self._learn = learn
-
-    def plan(self, session: Session) -> Plan:
-        return self._plan
-
-    def observe(self, step: Step) -> None:
-        self._learn(step)
 
 
 class Interrupted(Exception):
@@ -99,9 +84,12 @@ class FailingDrafter(ToyDrafter):
     """Around a draft model, which is cleaned up even where that fails."""
 
     def __init__(self, model: DraftModel, failing: Failing, *, cleans: bool) -> None:
-        super().__init__(model)
+        super().__init__(model, Plan("model", depth=3), ToyTarget(LIVELY).limits)
         self.failing = failing
         self.cleans = cleans
+
+    def plan(self, session: Session) -> Plan:
+        return Plan("model", depth=3, overlaps=True)
 
     def draft(self, session: Session, plan: Plan) -> Draft:
         draft = super().draft(session, plan)
@@ -128,6 +116,9 @@ class FailingDrafter(ToyDrafter):
         if cleanup and not self.cleans:
             raise CleanupFailed
 
+    def observe(self, step: Step) -> None:
+        self.failing("observe")
+
 
 FAILS = (
     *("draft", "enter", "forward", "late forward", "leave", "rule"),
@@ -145,9 +136,8 @@ def test_caches_keep_a_beginning_of_the_text_however_it_ends(where: str, cleans:
     target = FailingTarget(failing)
     model = DraftModel(cache, LIVELY.size)
     drafter = FailingDrafter(model, failing, cleans=cleans)
-    plan = Plan("model", depth=3, overlaps=True)
-    planner, rule = Always(plan, lambda step: failing("observe")), FailingRule(failing)
-    steps = drive(session, speculate(session, drafter, planner, rule), target)
+    rule = FailingRule(failing)
+    steps = drive(session, speculate(session, drafter, rule), target)
 
     def generate() -> None:
         for number, _ in enumerate(steps, 1):
@@ -172,11 +162,11 @@ def test_caches_keep_a_beginning_of_the_text_however_it_ends(where: str, cleans:
     assert cache.tokens == session.context[: len(cache.tokens)]
 
     undisturbed = session_of([0, 1, START], params=GREEDY, count=20)
-    reference = speculate(undisturbed, Drafter(), Never("the reference"), GreedyMatch())
+    reference = speculate(undisturbed, Drafter("the reference"), GreedyMatch())
     list(drive(undisturbed, reference, ToyTarget(LIVELY)))
     if cleans:
         failing.over = False
         target.rollback(session.context[:-1])  # as the engine does: a pass needs a token
-        list(drive(session, speculate(session, drafter, planner, rule), target))
+        list(drive(session, speculate(session, drafter, rule), target))
     assert session.context == undisturbed.context[: len(session.context)]
     assert not cleans or len(session.context) == len(undisturbed.context)

@@ -25,7 +25,6 @@ from localspec.decoding.interfaces import (
     PassRequest,
     PassResult,
     Plan,
-    Planner,
     Step,
 )
 from localspec.decoding.loop import drive, speculate
@@ -36,7 +35,6 @@ from localspec.decoding.sources import Source
 from localspec.decoding.stats import DrafterStats, GenerationStats
 from localspec.decoding.tree import PADDING, ROOT, TokenTree
 from localspec.drafters.draft_model import DraftModel
-from localspec.policy.fixed import Fixed, Never
 from tests.decoding.exact import CYCLE, DRAFTERS, LIVELY, OTHER, run, step_of
 from tests.support.drafting import ToyDrafter
 from tests.support.toys import (
@@ -64,9 +62,8 @@ def cycling(count: int = 13, ends: Callable[[int], bool] = never) -> Session:
 def test_source_is_told_what_every_step_committed_and_how_the_text_ended(drafts: bool) -> None:
     """One that no plan asked for as well: it has to know the text when one does."""
     session, target, source = cycling(), ToyTarget(CYCLE), chosen_chain([1])
-    fixed = Fixed(Plan("toy", depth=1), target.limits, trees=True)
-    planner: Planner = fixed if drafts else Never("not today")
-    requests = speculate(session, ToyDrafter(source), planner, GreedyMatch())
+    drafter = ToyDrafter(source, Plan("toy", depth=1 if drafts else 0), target.limits)
+    requests = speculate(session, drafter, GreedyMatch())
     ends = [list(session.context) for _ in drive(session, requests, target)]
     assert source.synced == [*ends, session.context]
 
@@ -74,7 +71,8 @@ def test_source_is_told_what_every_step_committed_and_how_the_text_ended(drafts:
 def test_nothing_is_asked_for_where_the_generation_has_ended() -> None:
     session, source = cycling(), chosen_chain([1])
     session.finish = "stop"
-    requests = speculate(session, ToyDrafter(source), Never("plain"), GreedyMatch())
+    drafter = ToyDrafter(source, Plan("toy", depth=1), ToyTarget(CYCLE).limits)
+    requests = speculate(session, drafter, GreedyMatch())
     assert list(requests) == []
     assert source.synced == [[0]]
 
@@ -219,7 +217,7 @@ def test_seconds_of_a_step_are_those_between_its_plan_and_its_end() -> None:
             now += 4.0
             return super().forward(request)
 
-    class Learning(Never):
+    class Learning(ToyDrafter):
         def plan(self, session: Session) -> Plan:
             return Plan("toy", depth=1)
 
@@ -227,11 +225,11 @@ def test_seconds_of_a_step_are_those_between_its_plan_and_its_end() -> None:
             nonlocal now
             now += 3.0
 
-    requests = speculate(
-        session, ToyDrafter(ToySource(draft)), Learning(""), GreedyMatch(), clock=lambda: now
-    )
+    target = Slow(CYCLE)
+    drafter = Learning(ToySource(draft), Plan("toy"), target.limits)
+    requests = speculate(session, drafter, GreedyMatch(), clock=lambda: now)
     steps = []
-    for step in drive(session, requests, Slow(CYCLE)):
+    for step in drive(session, requests, target):
         steps.append(step)
         now += 100.0
     assert [step.seconds for step in steps] == [4.0, 9.0, 9.0]

@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.decoding.acceptance import AcceptanceRule, SampleMatch
-from localspec.decoding.interfaces import Plan
+from localspec.decoding.interfaces import Drafter, Plan
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Source
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.policy.fixed import Fixed
 from tests.decoding.exact import DRAFTERS, LIVELY, REPEATS, Text, generate
 from tests.policy.builders import Pair, run
 from tests.policy.measuring import SHAPES
@@ -61,13 +60,14 @@ def said(
 ) -> Text:
     """What one seed makes of a prompt; plainly without a source. `options`: of `generate`."""
     rule, target = rule or SampleMatch(), ToyTarget(model)
+    drafter = Drafter()
     if source is not None:
         plan = plan._replace(drafter=source.name)
+        drafter = ToyDrafter(source, plan, target.limits, trees=rule.trees)
     return generate(
         SeededRandom(seed),
         model,
-        None if source is None else ToyDrafter(source),
-        Fixed(plan, target.limits, trees=rule.trees),
+        drafter,
         rule,
         prompt=prompt,
         count=count,

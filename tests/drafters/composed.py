@@ -15,7 +15,7 @@ from localspec.drafters.registry import Parts
 from localspec.policy.profile import PairProfile
 from tests.decoding.exact import MODEL, Text, generate, texts
 from tests.decoding.exact import gap as gap_between
-from tests.policy.measuring import SHAPES, Clockless, profile_of
+from tests.policy.measuring import SHAPES, clockless, profile_of
 from tests.support.toys import (
     GREEDY,
     START,
@@ -47,12 +47,12 @@ def steps_of(
     """The steps of an answer."""
     rule = GreedyMatch() if params.greedy else BestLossless()
     target = ToyTarget(model, capacity=1000)
-    planner, drafter = compose(
+    drafter = compose(
         drafting, parts, profile, target.limits, greedy=params.greedy, trees=True, cannot=None
     )
     session = session_of(prompt, size=model.size, params=params, count=count)
     drafter.begin(session.context)
-    requests = speculate(session, drafter, Clockless(planner, profile), rule)
+    requests = speculate(session, clockless(drafter, profile), rule)
     steps = list(drive(session, requests, target))
     assert len(session.context) == len(prompt) + count
     return steps
@@ -85,12 +85,12 @@ def gap_and_drafts(
         nonlocal drafted
         parts, target = make(), ToyTarget(MODEL)
         profile = profiled(parts)
-        planner, drafter = compose(
+        drafter = compose(
             drafting, parts, profile, target.limits, greedy=False, trees=True, cannot=None
         )
-        told = Clockless(planner, profile)
+        clockless(drafter, profile)
         text = generate(
-            random, MODEL, drafter, told, BestLossless(), prompt=TEXT, count=count, target=target
+            random, MODEL, drafter, BestLossless(), prompt=TEXT, count=count, target=target
         )
         drafted += sum(tree.sources.count(name) for tree in target.trees)
         return text

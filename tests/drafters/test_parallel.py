@@ -156,16 +156,16 @@ def test_nothing_is_lost_when_the_target_raises(
     for seed in range(8):
         (model, draft), prompt = some_models(seed), random_prompt(seed)
         pair = Pair(draft, shape="flat", most_leaves=1, max_draft=3, ahead=making(kind, readers))
-        planner, builder = pair.build(greedy=True)
+        drafter = pair.build(greedy=True)
         target, session = Interrupted(model, at, error), session_of(prompt, params=GREEDY, count=24)
-        builder.begin(prompt)
+        drafter.begin(prompt)
         with pytest.raises(type(error)):
-            list(drive(session, speculate(session, builder, planner, GreedyMatch()), target))
+            list(drive(session, speculate(session, drafter, GreedyMatch()), target))
         assert session.context == by_hand(model, prompt)[: len(session.context)]
         assert target.cache == session.context[: len(target.cache)]
         assert pair.cache is not None
         assert pair.cache.tokens == session.context[: len(pair.cache.tokens)]
-        list(drive(session, speculate(session, builder, planner, GreedyMatch()), target))
+        list(drive(session, speculate(session, drafter, GreedyMatch()), target))
         assert session.context == by_hand(model, prompt)
 
 

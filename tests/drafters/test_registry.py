@@ -1,4 +1,4 @@
-"""Which planner and drafter follow from what a user said; every source works by its name."""
+"""Which drafter follows from what a user said; every source works by its name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from localspec.decoding.interfaces import Drafter, Limits, Plan, Planner, Step
+from localspec.decoding.interfaces import Drafter, Limits, Plan, Step
 from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
@@ -49,7 +49,7 @@ def chosen(
     greedy: bool = True,
     trees: bool = True,
     cannot: str | None = None,
-) -> tuple[Planner, Drafter]:
+) -> Drafter:
     return compose(
         drafting,
         parts or pair(),
@@ -62,30 +62,29 @@ def chosen(
 
 
 def test_drafting_is_turned_off_on_request() -> None:
-    planner, drafter = chosen(Drafting(drafter="none"))
-    assert planner.plan(session()) == Plan(None, reason="drafting is turned off")
+    drafter = chosen(Drafting(drafter="none"))
+    assert drafter.plan(session()) == Plan(None, reason="drafting is turned off")
     assert type(drafter) is Drafter
 
 
 @pytest.mark.parametrize("drafting", [Drafting(), Drafting(depth=3), Drafting(width=2)])
 def test_target_that_cannot_be_drafted_for_is_left_alone(drafting: Drafting) -> None:
-    planner, drafter = chosen(drafting, cannot="it forgets")
-    assert planner.plan(session()) == Plan(None, reason="it forgets")
+    drafter = chosen(drafting, cannot="it forgets")
+    assert drafter.plan(session()) == Plan(None, reason="it forgets")
     assert type(drafter) is Drafter
 
 
 def test_drafter_by_name_is_used_even_there() -> None:
-    planner, drafter = chosen(Drafting(drafter="ngram"), cannot="it forgets")
-    assert planner.plan(session()).drafter == "ngram"
+    drafter = chosen(Drafting(drafter="ngram"), cannot="it forgets")
+    assert drafter.plan(session()).drafter == "ngram"
     assert isinstance(drafter, NamedDrafter)
 
 
 @pytest.mark.parametrize("parts", [pair(), Parts()], ids=["pair", "alone"])
 def test_left_to_itself_the_policy_decides(parts: Parts) -> None:
-    planner, drafter = chosen(Drafting(), parts)
-    assert isinstance(planner, Policy)
-    assert drafter is planner
-    assert "not measured" in planner.plan(session()).reason
+    drafter = chosen(Drafting(), parts)
+    assert isinstance(drafter, Policy)
+    assert "not measured" in drafter.plan(session()).reason
 
 
 @pytest.mark.parametrize(
@@ -101,8 +100,8 @@ def test_left_to_itself_the_policy_decides(parts: Parts) -> None:
 def test_any_shape_forces_the_choice(drafting: Drafting) -> None:
     """The draft model where there is one, else the n-gram."""
     for parts, name, depth in ((pair(), "model", 3), (Parts(), "ngram", 8)):
-        planner, drafter = chosen(drafting, parts)
-        plan = planner.plan(session())
+        drafter = chosen(drafting, parts)
+        plan = drafter.plan(session())
         assert (plan.drafter, plan.reason) == (name, "fixed by option")
         assert plan.depth == drafting.depth or plan.depth == depth
         assert plan.width == drafting.width
@@ -130,10 +129,10 @@ def test_retrieval_needs_something_learned() -> None:
 def test_answer_and_rule_say_whether_drafts_branch_and_are_drawn(
     drafting: Drafting, trees: bool, greedy: bool, branches: bool, drawn: bool
 ) -> None:
-    planner, drafter = chosen(drafting, profile=profile_of([1.0] * 8), greedy=greedy, trees=trees)
+    drafter = chosen(drafting, profile=profile_of([1.0] * 8), greedy=greedy, trees=trees)
     at = session_of([1], params=GREEDY if greedy else AS_IS, count=20)
     drafter.begin(at.context)
-    tree = drafter.draft(at, planner.plan(at)).tree
+    tree = drafter.draft(at, drafter.plan(at)).tree
     assert tree.sources[0] == "model"
     assert tree.is_chain() is not branches
     assert any(q is not None for q in tree.proposals) is drawn
@@ -147,8 +146,8 @@ def test_overlap_where_it_is_possible_and_wanted(
     overlap: str, beside: bool, overlaps: bool
 ) -> None:
     profile = profile_of([1.0, 1.0, 1.0, 1.0])
-    planner, _ = chosen(Drafting(overlap=overlap), pair(beside=beside), profile)
-    assert planner.plan(session()).overlaps is overlaps
+    drafter = chosen(Drafting(overlap=overlap), pair(beside=beside), profile)
+    assert drafter.plan(session()).overlaps is overlaps
 
 
 # Every registered source works by its name, with what its registration says.

@@ -11,7 +11,6 @@ from localspec.decoding.interfaces import Plan
 from localspec.decoding.sources import LookupSource
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.composition import sources
-from localspec.drafters.named import NamedDrafter
 from localspec.drafters.registry import Parts
 from localspec.drafters.retrieval import RetrievalSource
 from localspec.errors import UsageError
@@ -22,6 +21,7 @@ from localspec.retrieval.manifest import root
 from tests.decoding.exact import EXACT, MODEL
 from tests.drafters.composed import TEXT, gap_and_drafts, steps_of
 from tests.support.asking import PLAIN, asked
+from tests.support.drafting import proposed as drafted
 from tests.support.greedy import CLEAR
 from tests.support.learned import learned
 from tests.support.sessions import make_drafts_cheap
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("home")
 
 def proposed(datastore: Datastore, text: list[int], *, depth: int, width: int = 1) -> TokenTree:
     source, plan = RetrievalSource(datastore), Plan("retrieval", depth, width)
-    return NamedDrafter(source).draft(session_of(text, size=100), plan).tree
+    return drafted(source, session_of(text, size=100), plan)
 
 
 def test_it_copies_what_followed_most_often() -> None:

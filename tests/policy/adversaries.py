@@ -241,7 +241,7 @@ def answers(
         session = session_of(prompt, size=WORDS, params=GREEDY if greedy else AS_IS, count=length)
         policy.begin(session.context)
         rule = GreedyMatch() if greedy else BestLossless()
-        requests = speculate(session, policy, policy, rule, clock=machine.clock)
+        requests = speculate(session, policy, rule, clock=machine.clock)
         first = len(target.plain)
         for number, step in enumerate(drive(session, requests, target)):
             read, machine.reads = machine.reads, []

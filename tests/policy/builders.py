@@ -1,4 +1,4 @@
-"""The adaptive planner and the draft tree builder over toy models, made anew for each text."""
+"""The policy of `auto` over toy models, made anew for each text."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
 from localspec.policy.source_profile import Gain
 from tests.decoding.exact import Text, generate
-from tests.policy.measuring import SHAPES, Clockless, profile_of
+from tests.policy.measuring import SHAPES, clockless, profile_of
 from tests.support.drafting import as_source
 from tests.support.toys import START, ToyCache, ToyModel, ToyTarget, enumerate_outcomes
 
 
 @dataclass
 class Pair:
-    """What `build` makes a planner and a tree builder of.
+    """What `build` makes a policy of.
 
     Attributes:
         draft: the draft model, None without one.
@@ -34,7 +34,7 @@ class Pair:
         most_leaves: of a tree.
         crosses: makes a draft model with a vocabulary of its own of the cache.
         ahead: makes what reads on while the target verifies, None to leave it off.
-        cache, profile, source, planner, reader: of the last `build`.
+        cache, profile, source, reader: of the last `build`.
         seen: every tree that the target verified.
     """
 
@@ -52,12 +52,11 @@ class Pair:
     cache: ToyCache | None = field(default=None, init=False)
     profile: PairProfile = field(default_factory=PairProfile, init=False)
     source: DraftModel | None = field(default=None, init=False)
-    planner: Clockless | None = field(default=None, init=False)
     reader: ParallelReader | None = field(default=None, init=False)
     seen: list[TokenTree] = field(default_factory=list, init=False)
 
-    def build(self, *, greedy: bool) -> tuple[Clockless, Policy]:
-        """A planner that knows nothing but what passes cost, and its drafter."""
+    def build(self, *, greedy: bool) -> Policy:
+        """A policy that knows nothing but what passes cost."""
         model, self.cache, self.reader = None, None, None
         if self.draft is not None:
             self.cache = ToyCache(
@@ -86,11 +85,10 @@ class Pair:
             drawn=self.sampled and not greedy,
             overlaps=self.reader is not None,
         )
-        self.planner = Clockless(policy, profile)
-        return self.planner, policy
+        return clockless(policy, profile)
 
     def target(self, model: ToyModel) -> ToyTarget:
-        """One with the limits that the planner was told."""
+        """One with the limits that the policy was told."""
         return ToyTarget(
             model,
             capacity=self.capacity,
@@ -109,9 +107,9 @@ def run(
     **options: Any,
 ) -> tuple[Text, list[TokenTree]]:
     """One sampled generation, and the trees that the target verified. `options`: of `generate`."""
-    planner, builder = pair.build(greedy=rule.coupled)  # as `compose` does
+    drafter = pair.build(greedy=rule.coupled)  # as `compose` does
     target = pair.target(model)
-    text = generate(random, model, builder, planner, rule, prompt=prompt, target=target, **options)
+    text = generate(random, model, drafter, rule, prompt=prompt, target=target, **options)
     pair.seen += target.trees
     if pair.cache is not None and pair.crosses is None:
         whole = [*prompt, *text]

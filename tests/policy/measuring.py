@@ -1,11 +1,12 @@
-"""Made-up costs, a lookup source that expects what a test says, a planner whose decisions no clock
+"""Made-up costs, a lookup source that expects what a test says, drafters whose decisions no clock
 can sway, and a machine whose clock only passes move."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
-from localspec.decoding.interfaces import PassRequest, PassResult, Plan, Planner, Step
+from localspec.decoding.interfaces import Drafter, PassRequest, PassResult, Step
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.sources import LookupSource, Prediction
@@ -52,33 +53,24 @@ def profile_of(target: Sequence[float], draft: Sequence[float] | None = (0.05,))
     return profile
 
 
-class Clockless:
-    """A planner that is told what the made-up curves say, instead of seconds.
+AnyDrafter = TypeVar("AnyDrafter", bound=Drafter)
 
-    Attributes:
-        plans: every decision so far.
-        told: every step, as the planner was told it.
-    """
 
-    def __init__(self, planner: Planner, profile: PairProfile) -> None:
-        self._planner = planner
-        self._profile = profile
-        self.plans: list[Plan] = []
-        self.told: list[Step] = []
+def clockless(drafter: AnyDrafter, profile: PairProfile) -> AnyDrafter:
+    """The same drafter, which is told what the made-up curves say, instead of seconds."""
+    observe = drafter.observe
 
-    def plan(self, session: Session) -> Plan:
-        plan = self._planner.plan(session)
-        self.plans.append(plan)
-        return plan
-
-    def observe(self, step: Step) -> None:
-        target, draft = seconds_of(self._profile, step)
-        overhead = self._profile.step_overhead + self._profile.row_overhead * len(step.tree)
-        told = step._replace(
-            seconds=target + draft + overhead, target_seconds=target, draft_seconds=draft
+    def told(step: Step) -> None:
+        target, draft = seconds_of(profile, step)
+        overhead = profile.step_overhead + profile.row_overhead * len(step.tree)
+        observe(
+            step._replace(
+                seconds=target + draft + overhead, target_seconds=target, draft_seconds=draft
+            )
         )
-        self.told.append(told)
-        self._planner.observe(told)
+
+    vars(drafter)["observe"] = told
+    return drafter
 
 
 def seconds_of(profile: PairProfile, step: Step) -> tuple[float, float]:

@@ -24,8 +24,8 @@ from tests.policy.measuring import (
     SHAPES,
     TILES,
     UNIT,
-    Clockless,
     ListedSource,
+    clockless,
     curve,
     expects,
     profile_of,
@@ -220,8 +220,8 @@ def scripted(
     text = session_of([0], size=size, params=GREEDY, count=known + strange + back)
     policy.begin(text.context)
     target = ToyTarget(Follows(says, size), capacity=4 * size, max_leaves=8)
-    told = Clockless(policy, profile)
-    steps = list(drive(text, speculate(text, policy, told, GreedyMatch()), target))
+    clockless(policy, profile)
+    steps = list(drive(text, speculate(text, policy, GreedyMatch()), target))
     assert text.context == list(range(len(text.context)))
     return steps
 

@@ -173,12 +173,12 @@ def generated(
     rule: AcceptanceRule | None = None,
 ) -> tuple[list[int], list[Step]]:
     """The loop's text and steps; caches are compared with the text after each."""
-    planner, policy = pair.build(greedy=True)
+    policy = pair.build(greedy=True)
     target = pair.target(model)
     session = session_of(prompt, params=GREEDY, count=COUNT, ends=ends, constraint=constraint)
     policy.begin(prompt)
     steps = []
-    for step in drive(session, speculate(session, policy, planner, rule or GreedyMatch()), target):
+    for step in drive(session, speculate(session, policy, rule or GreedyMatch()), target):
         assert target.cache == session.context[:-1]
         if pair.cache is not None:
             assert pair.cache.tokens == session.context[: len(pair.cache.tokens)]
@@ -258,7 +258,7 @@ def test_greedy_text_is_what_the_target_picks_without_a_draft_model(shape: str) 
 
 def test_the_prompt_is_read_before_the_answer() -> None:
     pair = Pair(DRAFT, shape="flat")
-    drafter = pair.build(greedy=False)[1]
+    drafter = pair.build(greedy=False)
     drafter.begin(REPEATS)
     assert isinstance(pair.cache, ToyCache)
     assert pair.cache.tokens == list(REPEATS[:-1])

@@ -19,7 +19,7 @@ from localspec.drafters.registry import Parts
 from localspec.policy.asking import BEST, Asking, repays
 from localspec.policy.profile import PairProfile
 from localspec.policy.reasons import TOO_SHORT
-from tests.policy.measuring import MODEL, SHAPES, Clockless, curve, profile_of
+from tests.policy.measuring import MODEL, SHAPES, clockless, curve, profile_of
 from tests.support import inside
 from tests.support.asking import PLAIN, asked
 from tests.support.sessions import SIZES, FollowingCosts, drafting_pair
@@ -131,7 +131,7 @@ def test_an_answer_tells_what_it_earned(right: bool) -> None:
     cache = ToyCache(Follows(told, words), capacity=2 * words)
     limits = Limits(capacity=2 * words, max_draft=7, max_leaves=8)
     session = session_of([0], size=words, params=GREEDY, count=300)
-    planner, drafter = compose(
+    drafter = compose(
         Drafting(),
         Parts(DraftModel(cache, words)),
         profile,
@@ -144,7 +144,7 @@ def test_an_answer_tells_what_it_earned(right: bool) -> None:
     drafter.begin(session.context)
     says = Follows({token: (token + 1, 0.999) for token in range(words - 1)}, words)
     target = ToyTarget(says, capacity=2 * words, max_leaves=8)
-    requests = speculate(session, drafter, Clockless(planner, profile), GreedyMatch())
+    requests = speculate(session, clockless(drafter, profile), GreedyMatch())
     tokens = sum(len(step.tokens) for step in drive(session, requests, target))
     saved = profile.source(MODEL).saved
     assert profile.usual_length == tokens == 300

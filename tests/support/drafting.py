@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from localspec.decoding.interfaces import Plan
+from localspec.decoding.interfaces import Limits, Plan
 from localspec.decoding.session import Session
 from localspec.decoding.sources import Prediction, Source
 from localspec.decoding.tree import TokenTree
@@ -29,7 +29,7 @@ class ToyDrafter(NamedDrafter):
 
 def proposed(source: Source, session: Session, plan: Plan) -> TokenTree:
     """What a source drafts by a plan."""
-    return ToyDrafter(source).draft(session, plan).tree
+    return ToyDrafter(source, plan, Limits(1000, 64, 16)).draft(session, plan).tree
 
 
 class EagerNgram(NgramSource):

@@ -56,7 +56,7 @@ def steps(
     rule = acceptance_rule(drafting.rule, greedy=greedy, threshold=drafting.threshold)
     if not engine.profile.target:
         make_drafts_cheap(engine)
-    planner, drafter = compose(
+    drafter = compose(
         drafting,
         inside.parts(engine),
         profile or engine.profile,
@@ -68,7 +68,7 @@ def steps(
     )
     inside.target(engine).reuse(session.context)
     drafter.begin(session.context)
-    requests = speculate(session, drafter, planner, rule, clock=clock)
+    requests = speculate(session, drafter, rule, clock=clock)
     return drive(session, requests, inside.target(engine))
 
 
