@@ -49,8 +49,7 @@ def _require_fits(file: GGUFFile, base: GGUFFile) -> None:
         )
     if file.kinds.get(_ALPHA, FLOAT) != FLOAT:
         raise _unfit(file, base, "its alpha is not a 32-bit number")
-    tensors = {tensor.name: tensor for tensor in base.tensors}
-    pairs = _pairs(file, base)
+    tensors, pairs = base.by_name, _pairs(file, base)
     if not pairs:
         raise _unfit(file, base, "it changes nothing")
     for name, (a, b) in pairs.items():

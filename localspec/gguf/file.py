@@ -139,6 +139,10 @@ class GGUFFile:
         return sum(tensor.size for tensor in self.tensors)
 
     @property
+    def by_name(self) -> dict[str, TensorInfo]:
+        return {tensor.name: tensor for tensor in self.tensors}
+
+    @property
     def architecture(self) -> str:
         return self.text("general.architecture") or "unknown"
 

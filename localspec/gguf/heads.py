@@ -1,9 +1,8 @@
-"""Trained heads (EAGLE-3, DFlash, DSpark): checks of what llama.cpp asserts."""
+"""Trained heads in files: which there are, and checks of what llama.cpp asserts of those that read
+layers of their target (EAGLE-3, DFlash, DSpark)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,48 +20,13 @@ if TYPE_CHECKING:  # it loads llama.cpp
 EAGLE3, MEDUSA, MTP, DFLASH = "eagle3", "medusa", "mtp", "dflash"
 NOT_READ = {"gemma4-assistant": "Gemma 4 assistant"}
 """Heads that llama.cpp opens, and localspec does not support."""
-USUAL_BLOCK = 16
-"""Tokens of a block if a file names none."""
 _NOT_MADE = {
     "selector_hidden.weight": "DFlash2",
     "hc_head_fn.weight": "DSpark for DeepSeek-V4",
 }
 """Tensors of kinds that are not supported."""
-_AGAIN = "Download it again, or convert it again."
-
-
-@dataclass(frozen=True, slots=True)
-class TappingHead:
-    """A head that reads inputs of its target's layers, in the order of `layers`.
-
-    `target_width`: of the target's hidden states; `width`: of its own. `embeddings`, `output`:
-    whether it has such a matrix; else it uses the target's.
-    """
-
-    path: Path
-    layers: tuple[int, ...]
-    target_width: int
-    width: int
-    embeddings: bool
-    output: bool
-
-    def require_fits(self, target: Model) -> None:
-        """A DraftMismatch if it was made for another target."""
-        why = None
-        if self.target_width != target.width:
-            why = f"hidden states of {self.target_width} numbers, and those of"
-            why += f" {target.path.name} have {target.width}"
-        elif max(self.layers) >= target.layers:
-            why = f"the input of layer {max(self.layers)}, and {target.path.name} has layers 0 to"
-            why += f" {target.layers - 1}"
-        elif self.width != target.width and not (self.embeddings and self.output):
-            why = f"embeddings and output of {self.width} numbers, which it lacks, and"
-            why += f" those of {target.path.name} have {target.width}"
-        if why is not None:
-            raise DraftMismatch(
-                f"{self.path.name} is the head of another model: it reads {why}. Give the head "
-                "that was trained for this model, or leave it out with --draft none."
-            )
+_OF_EAGLE = ("fc.weight", "output_norm.weight", "blk.0.attn_q.weight", "blk.0.ffn_down.weight")
+EMBEDDINGS, OUTPUT = "token_embd.weight", "output.weight"
 
 
 def head_kind(path: Path) -> str | None:
@@ -86,95 +50,55 @@ def not_read(path: Path, kind: str) -> ModelInvalid:
     )
 
 
-def read_eagle(path: Path) -> TappingHead:
-    """Read and check an EAGLE-3 head; raises ModelNotFound, or ModelInvalid if llama.cpp cannot
-    compute it."""
-    file = read_gguf(path)
-    shapes = {tensor.name: tensor for tensor in file.tensors}
-    numbers = target_layers(file)
-    if len(numbers) != 3:
-        raise damaged(path, f"it names {len(numbers)} layers of its target instead of three")
-    sizes = required(
-        file, "block_count", "embedding_length", "feed_forward_length", "target_hidden_size"
-    )
-    if sizes["block_count"] != 1:
-        raise damaged(path, f"it has {sizes['block_count']} layers of its own instead of one")
-    require_attention(file, sizes["embedding_length"])
-    for name in ("fc.weight", "output_norm.weight", "blk.0.attn_q.weight", "blk.0.ffn_down.weight"):
-        if name not in shapes:
-            raise damaged(path, f"the tensor {name} is missing")
-    require_map(file, shapes)
-    return TappingHead(
-        path,
-        numbers,
-        sizes["target_hidden_size"],
-        sizes["embedding_length"],
-        "token_embd.weight" in shapes,
-        "output.weight" in shapes,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class BlockHeadFile(TappingHead):
-    """`source`: "dflash", or "dspark" with a Markov chain. The others: see
-    `localspec.llama.block_cache.BlockShape`."""
-
-    source: str
-    block: int
-    mask: int
-    anchored: bool
-    causal: bool
-
-
-def read_block_head(path: Path) -> BlockHeadFile:
-    """Read and check a head; raises ModelNotFound, or ModelInvalid if llama.cpp cannot compute
-    it."""
-    file = read_gguf(path)
-    shapes = {tensor.name: tensor for tensor in file.tensors}
+def layers_read(file: GGUFFile, target: Model) -> tuple[int, ...]:
+    """The layers of its target whose inputs a head reads, in its order. A ModelInvalid if llama.cpp
+    cannot compute it, a DraftMismatch if it was made for another target."""
+    path, tensors, eagle = file.path, file.by_name, file.architecture == EAGLE3
     for tensor, kind in _NOT_MADE.items():
-        if tensor in shapes:
+        if tensor in tensors:
             raise ModelInvalid(
                 f"{path.name} is a {kind} head, which localspec does not support, though llama.cpp "
                 "can compute it. Choose a DFlash, DSpark or EAGLE-3 head or a draft "
                 "model, or leave it out with --draft none."
             )
-    layers = target_layers(file)
+    named = file.array(f"{file.architecture}.target_layers")
+    layers = [] if named is None or named.strings else [int(layer) for layer in named]
+    if min(layers, default=-1) < 0:
+        layers = []
+    if eagle and len(layers) != 3:
+        raise damaged(path, f"it names {len(layers)} layers of its target instead of three")
     if not layers:
         raise damaged(path, "it names no layers of its target")
-    sizes = required(file, "embedding_length", "feed_forward_length", "block_count")
-    require_attention(file, sizes["embedding_length"])
-    require_map(file, shapes)
-    chained = "markov_w1.weight" in shapes
-    block = file.own_integer("block_size")
-    if chained and block is None:
-        raise damaged(path, f"its metadata lacks {DFLASH}.block_size")
-    block = USUAL_BLOCK if block is None else block
-    if block < (1 if chained else 2):
-        raise damaged(path, f"its blocks are of {block} tokens")
-    tokens = file.array("tokenizer.ggml.tokens")
-    mask = file.integer("tokenizer.ggml.mask_token_id")
-    if mask is None or not 0 <= mask < len(tokens or ()):
-        raise damaged(path, "its vocabulary has no token that masks")
-    return BlockHeadFile(
-        path,
-        layers,
-        sizes["embedding_length"],
-        sizes["embedding_length"],
-        "token_embd.weight" in shapes,
-        "output.weight" in shapes or "token_embd.weight" in shapes,
-        source="dspark" if chained else "dflash",
-        block=block,
-        mask=mask,
-        anchored=chained and file.own("sample_from_anchor") in (None, True),
-        causal=file.own("attention.causal") is True,
-    )
-
-
-def target_layers(file: GGUFFile) -> tuple[int, ...]:
-    """The target's layers that a head names; empty if one is impossible."""
-    layers = file.array(f"{file.architecture}.target_layers")
-    numbers = [] if layers is None or layers.strings else [int(layer) for layer in layers]
-    return tuple(numbers) if min(numbers, default=-1) >= 0 else ()
+    sizes = required(file, "block_count", "embedding_length", "feed_forward_length")
+    width = reads = sizes["embedding_length"]
+    if eagle:
+        reads = required(file, "target_hidden_size")["target_hidden_size"]
+        if sizes["block_count"] != 1:
+            raise damaged(path, f"it has {sizes['block_count']} layers of its own instead of one")
+    _require_attention(file, width)
+    missing = [name for name in _OF_EAGLE if eagle and name not in tensors]
+    if missing:
+        raise damaged(path, f"the tensor {missing[0]} is missing")
+    if "d2t" in tensors:
+        d2t_ids(file, tensors["d2t"], len(file.array("tokenizer.ggml.tokens") or ()))
+        if OUTPUT not in tensors:
+            raise damaged(path, "it has d2t, and no output matrix of its own")
+    why = None
+    if reads != target.width:
+        why = f"hidden states of {reads} numbers, and those of"
+        why += f" {target.path.name} have {target.width}"
+    elif max(layers) >= target.layers:
+        why = f"the input of layer {max(layers)}, and {target.path.name} has layers 0 to"
+        why += f" {target.layers - 1}"
+    elif width != target.width and not {EMBEDDINGS, OUTPUT} <= tensors.keys():
+        why = f"embeddings and output of {width} numbers, which it lacks, and"
+        why += f" those of {target.path.name} have {target.width}"
+    if why is not None:
+        raise DraftMismatch(
+            f"{path.name} is the head of another model: it reads {why}. Give the head "
+            "that was trained for this model, or leave it out with --draft none."
+        )
+    return tuple(layers)
 
 
 def required(file: GGUFFile, *names: str) -> dict[str, int]:
@@ -186,8 +110,7 @@ def required(file: GGUFFile, *names: str) -> dict[str, int]:
     return sizes
 
 
-def require_attention(file: GGUFFile, width: int) -> None:
-    """A ModelInvalid if the sizes of a head's attention do not fit."""
+def _require_attention(file: GGUFFile, width: int) -> None:
     heads = file.own_integer("attention.head_count") or 0
     groups = file.own_integer("attention.head_count_kv") or heads
     if heads < 1 or groups < 1 or heads % groups:
@@ -198,16 +121,6 @@ def require_attention(file: GGUFFile, width: int) -> None:
     rotated = file.own_integer("rope.dimension_count") or max(lengths)
     if len(lengths) != 1 or rotated > min(lengths) or rotated % 2:
         raise damaged(file.path, "the sizes of its attention do not fit each other")
-
-
-def require_map(file: GGUFFile, tensors: Mapping[str, TensorInfo]) -> None:
-    """A ModelInvalid if a map of some tokens (d2t) is wrong."""
-    if "d2t" not in tensors:
-        return
-    tokens = file.array("tokenizer.ggml.tokens")
-    d2t_ids(file, tensors["d2t"], len(tokens or ()))
-    if "output.weight" not in tensors:
-        raise damaged(file.path, "it has d2t, and no output matrix of its own")
 
 
 def d2t_ids(file: GGUFFile, d2t: TensorInfo, tokens: int) -> npt.NDArray[np.int64]:
@@ -221,4 +134,4 @@ def d2t_ids(file: GGUFFile, d2t: TensorInfo, tokens: int) -> npt.NDArray[np.int6
 
 
 def damaged(path: Path, why: str) -> ModelInvalid:
-    return ModelInvalid(f"{path.name} cannot draft: {why}. {_AGAIN}")
+    return ModelInvalid(f"{path.name} cannot draft: {why}. Download it again, or convert it again.")

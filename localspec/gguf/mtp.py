@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.errors import DraftMismatch, LocalspecError, ModelInvalid
@@ -10,67 +9,64 @@ from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.llama.options import NEXTN_GRAPHS, ONE_NEXTN
 
-_AGAIN = "Download it again, or convert it again with llama.cpp's convert_hf_to_gguf.py."
-_FIRST = "blk.0.attn_norm.weight"
 _EXPERTS = "ffn_gate_inp.weight"
-
-
-@dataclass(frozen=True, slots=True)
-class MtpLayers:
-    """Layers that predict ahead, behind the `before` others of a model."""
-
-    path: Path
-    architecture: str
-    before: int
-    width: int
-
-    def require_fits(self, target: GGUFFile) -> None:
-        """A DraftMismatch if they were trained with another target."""
-        theirs = (
-            target.architecture,
-            (target.own_integer("block_count") or 0)
-            - (target.own_integer("nextn_predict_layers") or 0),
-            target.own_integer("embedding_length"),
-        )
-        own = (self.architecture, self.before, self.width)
-        if theirs != own:
-            raise DraftMismatch(
-                f"{self.path.name} has the MTP layer of another model: that is of architecture "
-                f"{own[0]}, with {own[1]} layers and states of {own[2]} numbers, and "
-                f"{target.path.name} is of {theirs[0]}, with {theirs[1]} and {theirs[2]}. Give the "
-                "one that was trained with this model, or leave it out with --draft none."
-            )
 
 
 def has_mtp(path: Path) -> bool:
     """Whether a file has MTP layers that can draft here."""
     try:
-        return read_mtp(read_gguf(path)) is not None
+        file = read_gguf(path)
     except LocalspecError:
         return False
+    return _has_any(file) and _fault(file) is None
 
 
 def is_mtp_alone(file: GGUFFile) -> bool:
     """Whether it has MTP layers, valid or not, without their model."""
-    layers = file.own_integer("nextn_predict_layers") or 0
-    return (
-        layers > 0
-        and file.architecture in NEXTN_GRAPHS
-        and all(tensor.name != _FIRST for tensor in file.tensors)
-        and any(".nextn." in tensor.name for tensor in file.tensors)
-    )
+    known = file.architecture in NEXTN_GRAPHS
+    return known and _has_any(file) and "blk.0.attn_norm.weight" not in file.by_name
 
 
-def read_mtp(file: GGUFFile) -> MtpLayers | None:
-    """Read and check MTP layers, None without any; a ModelInvalid if llama.cpp cannot compute
-    them."""
-    count = file.own_integer("nextn_predict_layers") or 0
-    shapes = {tensor.name: tensor.shape for tensor in file.tensors}
-    if count < 1 or not any(".nextn." in name for name in shapes):
-        return None  # converted without them
-    name, architecture = file.path.name, file.architecture
+def require_mtp(file: GGUFFile, target: GGUFFile) -> None:
+    """A ModelInvalid if llama.cpp cannot compute a file's MTP layers, a DraftMismatch if they were
+    trained with another target."""
+    fault = _fault(file)
+    if fault is not None:
+        raise ModelInvalid(
+            f"The MTP layers of {file.path.name} cannot draft: {fault}. Download it again, or "
+            "convert it again with llama.cpp's convert_hf_to_gguf.py. Without them it is opened "
+            "with --draft none."
+        )
+    own, theirs = _trunk(file), _trunk(target)
+    if own != theirs:
+        raise DraftMismatch(
+            f"{file.path.name} has the MTP layer of another model: that is of architecture "
+            f"{own[0]}, with {own[1]} layers and states of {own[2]} numbers, and "
+            f"{target.path.name} is of {theirs[0]}, with {theirs[1]} and {theirs[2]}. Give the "
+            "one that was trained with this model, or leave it out with --draft none."
+        )
+
+
+def _count(file: GGUFFile) -> int:
+    return file.own_integer("nextn_predict_layers") or 0
+
+
+def _has_any(file: GGUFFile) -> bool:
+    """Models may be converted without them."""
+    return _count(file) > 0 and any(".nextn." in name for name in file.by_name)
+
+
+def _trunk(file: GGUFFile) -> tuple[str, int, int]:
+    """Of a model: its architecture, its other layers, the width of its states."""
     layers, width = file.own_integer("block_count") or 0, file.own_integer("embedding_length") or 0
-    prefix = f"blk.{layers - count}."
+    return file.architecture, layers - _count(file), width
+
+
+def _fault(file: GGUFFile) -> str | None:
+    """Why a file's MTP layers cannot draft; None if they can."""
+    count, (architecture, before, width) = _count(file), _trunk(file)
+    shapes = {name: tensor.shape for name, tensor in file.by_name.items()}
+    prefix = f"blk.{before}."
     needed: dict[str, tuple[int, ...]] = {
         "nextn.eh_proj.weight": (2 * width, width),
         "nextn.enorm.weight": (width,),
@@ -84,15 +80,10 @@ def read_mtp(file: GGUFFile) -> MtpLayers | None:
         why = f"llama.cpp computes none of architecture {architecture}"
     elif count > 1 and architecture in ONE_NEXTN:
         why = f"it has {count}, and of architecture {architecture} llama.cpp computes a single one"
-    elif not 0 < count < layers or width < 1:
-        why = f"it names {count} of {layers} layers, and a width of {width}"
+    elif before < 1 or width < 1:
+        why = f"it names {count} of {before + count} layers, and a width of {width}"
     elif missing:
         why = f"the tensor {missing[0]} is missing"
     elif odd:
         why = f"the tensor {odd[0]} is of shape {shapes[odd[0]]}, which does not fit {width}"
-    if why is not None:
-        raise ModelInvalid(
-            f"The MTP layers of {name} cannot draft: {why}. {_AGAIN} Without them it is opened "
-            "with --draft none."
-        )
-    return MtpLayers(file.path, architecture, layers - count, width)
+    return why

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 from localspec.decoding.interfaces import NEXTN
-from localspec.drafters.medusa import Medusa, MedusaCache, MedusaWeights
+from localspec.drafters.medusa import Medusa, MedusaCache
 from localspec.drafters.trained_head import BlockHead, EagleHead, TrainedHead
 from localspec.errors import DraftMismatch, UsageError
+from localspec.gguf.file import GGUFFile
 from localspec.gguf.heads import (
-    EAGLE3,
+    DFLASH,
+    EMBEDDINGS,
     MEDUSA,
     MTP,
     NOT_READ,
-    BlockHeadFile,
-    TappingHead,
-    head_kind,
+    OUTPUT,
+    damaged,
+    layers_read,
     not_read,
-    read_block_head,
-    read_eagle,
 )
-from localspec.gguf.medusa import read_medusa
-from localspec.gguf.mtp import read_mtp
+from localspec.gguf.mtp import require_mtp
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import VocabularyFacts, require_shared
 from localspec.llama.block_cache import BlockCache, BlockShape
@@ -33,47 +33,29 @@ from localspec.llama.hidden import require
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.shared_context import SharedContext
+from localspec.loading.medusa import read_medusa
 
+_USUAL_BLOCK = 16
+"""Tokens of a block if a file names none."""
 _Target = Context | SharedContext
-_Build = Callable[[Any], TrainedHead]
-"""Makes a head over weights, with a cache for one answer."""
-
-
-class OpenHead:
-    """A head's weights `model`, and `each` answer's head over them."""
-
-    def __init__(self, model: Any, target: _Target, build: _Build, answers: int) -> None:
-        self.model, self._target = model, target
-        self.each: list[TrainedHead] = []
-        try:
-            for _ in range(answers):
-                self.each.append(build(model))
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        for head in self.each:
-            cache: Any = head.cache
-            cache.close()
-        if self.model is not self._target.model:
-            self.model.close()
 
 
 def open_head(
+    kind: str,
     path: Path,
     target: _Target,
     options: ModelOptions,
     progress: Callable[[float], None] | None,
-) -> OpenHead:
-    """A head, with caches as long as the target's.
+    opened: ExitStack,
+) -> list[TrainedHead]:
+    """A head for each answer, with caches as long as the target's, which `opened` closes. `kind`:
+    see `localspec.gguf.heads.head_kind`.
 
     Raises:
         DraftMismatch: it was made for another target, or this one provides no hidden states.
         UsageError: an adapter for it.
         ModelInvalid, ModelNotFound, NativeError: it cannot be opened.
     """
-    kind = head_kind(path) or EAGLE3
     if kind in NOT_READ:
         raise not_read(path, kind)
     if options.rpc:
@@ -85,82 +67,90 @@ def open_head(
         raise UsageError(
             f"{path.name} is a trained head, which takes no adapter. Leave out --lora-draft."
         )
+    file, mine, size = read_gguf(path), target.model, target.model.vocabulary.size
     if kind == MEDUSA:
-        return _open_medusa(path, target, options)
-    room, borrows = options.for_draft(target.capacity), False
+        weights = read_medusa(file, mine, options)
+        return [Medusa(MedusaCache(weights, size, target.capacity), mine.layers, size)]
     if kind == MTP:
-        mtp = read_mtp(read_gguf(path))
-        assert mtp is not None, "it was seen to have them"
-        mtp.require_fits(read_gguf(target.model.path))
-        require(target.model, (NEXTN,))
-        build = _mtp(target, room)
+        layers: tuple[int, ...] = (NEXTN,)
+        require_mtp(file, read_gguf(mine.path))
     else:
-        head = read_eagle(path) if kind == EAGLE3 else read_block_head(path)
-        require(target.model, head.layers)
-        head.require_fits(target.model)
-        borrows = not head.output
-        build = _tapping(head, target, room)
-    require_shared(target.model.path, path)
-    size, own = (VocabularyFacts(read_gguf(one)).size for one in (target.model.path, path))
-    if borrows and size != own:
+        layers = layers_read(file, mine)
+    require(mine, layers)
+    shape = _block_shape(file) if kind == DFLASH else None
+    require_shared(mine.path, path)
+    own = VocabularyFacts(file).size
+    if kind != MTP and not _has_output(file) and own != size:
         raise DraftMismatch(
             f"{path.name} is the head of another model: it has a vocabulary of {own} tokens, and "
-            f"{target.model.path.name} one of {size}. Give the head that was trained for this "
-            "model."
+            f"{mine.path.name} one of {size}. Give the head that was trained for this model."
         )
-    model = Model(path, room, progress=progress, mtp=kind == MTP)
-    return OpenHead(model, target, build, options.parallel)
+    room = options.for_draft(target.capacity)
+    model = opened.enter_context(Model(path, room, progress=progress, mtp=kind == MTP))
+    if kind == MTP:
+        return _mtp(model, target, options, opened)
+
+    def head() -> TrainedHead:
+        if shape is None:
+            return EagleHead(EagleCache(model, target.handle, room), layers, size, "eagle")
+        cache = BlockCache(model, target.handle, room, shape)
+        return BlockHead(cache, layers, size, "dspark" if _has_chain(file) else "dflash")
+
+    return _each(options, head, opened)
 
 
-def open_own_mtp(target: _Target, options: ModelOptions) -> OpenHead:
-    """The MTP layers of a target that was opened with them."""
-    build = _mtp(target, options.for_draft(target.capacity))
-    return OpenHead(target.model, target, build, options.parallel)
+def open_own_mtp(target: _Target, options: ModelOptions, opened: ExitStack) -> list[TrainedHead]:
+    """The MTP layers of a target that was opened with them; else as `open_head`."""
+    return _mtp(target.model, target, options, opened)
 
 
-def _tapping(head: TappingHead, target: _Target, room: ModelOptions) -> _Build:
-    size = target.model.vocabulary.size
-    if not isinstance(head, BlockHeadFile):
-        return lambda model: EagleHead(
-            EagleCache(model, target.handle, room), head.layers, size, "eagle"
-        )
-    shape = BlockShape(head.block, head.mask, head.anchored, head.causal)
-    return lambda model: BlockHead(
-        BlockCache(model, target.handle, room, shape), head.layers, size, head.source
+def _mtp(
+    model: Model, target: _Target, options: ModelOptions, opened: ExitStack
+) -> list[TrainedHead]:
+    room, size = options.for_draft(target.capacity), target.model.vocabulary.size
+    return _each(
+        options,
+        lambda: EagleHead(MtpCache(model, target.handle, room), (NEXTN,), size, "mtp"),
+        opened,
     )
 
 
-def _mtp(target: _Target, room: ModelOptions) -> _Build:
-    size = target.model.vocabulary.size
-    return lambda model: EagleHead(MtpCache(model, target.handle, room), (NEXTN,), size, "mtp")
+def _each(
+    options: ModelOptions, head: Callable[[], TrainedHead], opened: ExitStack
+) -> list[TrainedHead]:
+    heads = []
+    for _ in range(options.parallel):
+        heads.append(head())
+        cache: Any = heads[-1].cache
+        opened.enter_context(closing(cache))
+    return heads
 
 
-def _open_medusa(path: Path, target: _Target, options: ModelOptions) -> OpenHead:
-    file, vocabulary = read_medusa(path), target.model.vocabulary
-    layers, size = target.model.layers, vocabulary.size
-    require(target.model, (layers,))
-    file.require_fits(target.model, size, vocabulary.fingerprint())
-    if options.parallel > 1:
-        raise DraftMismatch(
-            f"{path.name} has Medusa heads, which draft for one answer at a time: of passes that "
-            "answers share, llama.cpp gives no last hidden states. Open the model with "
-            "parallel=1, or choose another drafter."
-        )
-    heads = range(file.heads)
-    # One matrix may serve all of them.
-    outputs = {file.output_name(head): head for head in heads}
-    matrices = {name: file.output(head) for name, head in outputs.items()}
-    weights = MedusaWeights(
-        path,
-        file.file.text("general.name") or path.stem,
-        file.size,
-        [[file.block(head, number) for number in range(file.blocks)] for head in heads],
-        [matrices[file.output_name(head)] for head in heads],
-        file.ids(),
-    )
-    return OpenHead(
-        weights,
-        target,
-        lambda model: Medusa(MedusaCache(model, size, target.capacity), layers, size),
-        1,
+def _has_output(file: GGUFFile) -> bool:
+    """Whether a head has an output matrix; else it uses the target's."""
+    tensors = file.by_name
+    return OUTPUT in tensors or (file.architecture == DFLASH and EMBEDDINGS in tensors)
+
+
+def _has_chain(file: GGUFFile) -> bool:
+    """Whether a block head is DSpark's, with a Markov chain."""
+    return "markov_w1.weight" in file.by_name
+
+
+def _block_shape(file: GGUFFile) -> BlockShape:
+    """A ModelInvalid if llama.cpp cannot compute such blocks."""
+    chained, block = _has_chain(file), file.own_integer("block_size")
+    if chained and block is None:
+        raise damaged(file.path, f"its metadata lacks {DFLASH}.block_size")
+    block = _USUAL_BLOCK if block is None else block
+    if block < (1 if chained else 2):
+        raise damaged(file.path, f"its blocks are of {block} tokens")
+    mask = file.integer("tokenizer.ggml.mask_token_id")
+    if mask is None or not 0 <= mask < VocabularyFacts(file).size:
+        raise damaged(file.path, "its vocabulary has no token that masks")
+    return BlockShape(
+        block,
+        mask,
+        anchored=chained and file.own("sample_from_anchor") in (None, True),
+        causal=file.own("attention.causal") is True,
     )

@@ -15,6 +15,7 @@ from localspec.drafters.mapped_cache import MappedCache
 from localspec.drafters.options import Drafting
 from localspec.drafters.parallel import ParallelReader
 from localspec.drafters.registry import Parts
+from localspec.drafters.trained_head import TrainedHead
 from localspec.engine import Engine
 from localspec.errors import DraftMismatch, ModelInvalid, ModelNotFound, NativeError
 from localspec.gguf.description import require_usable
@@ -172,9 +173,12 @@ def _open_drafts(
     if path is None:
         return Drafts()
     try:
-        if chosen.own_mtp:
-            return Drafts(head=opened.enter_context(closing(open_own_mtp(target, options))))
-        drafts = open_draft(path, target, options, report, opened)
+        with ExitStack() as own:
+            if chosen.own_mtp:
+                drafts = Drafts(heads=open_own_mtp(target, options, own))
+            else:
+                drafts = open_draft(path, target, options, report, own)
+            opened.enter_context(own.pop_all())
     except _NO_DRAFT as error:
         if not chosen.automatic:
             raise
@@ -189,7 +193,7 @@ def _open_drafts(
 def _seats(target: Cache, drafts: Drafts, options: ModelOptions) -> Seats:
     """An answer's caches and what drafts for it; or those of several answers."""
     draft = drafts.cache
-    heads = [None] * options.parallel if drafts.head is None else drafts.head.each
+    heads: Sequence[TrainedHead | None] = drafts.heads or [None] * options.parallel
     size = target.model.vocabulary.size
 
     def model(cache: Context) -> DraftModel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.trained_head import TrainedHead
 from localspec.drafters.vocabulary_map import VocabularyMap, match
 from localspec.errors import DraftMismatch, UsageError
 from localspec.gguf.adapters import require_fitting
@@ -24,7 +25,7 @@ from localspec.llama.options import ModelOptions
 from localspec.llama.projector import Projector
 from localspec.llama.shared_context import SharedContext
 from localspec.llama.vocabulary import token_bytes
-from localspec.loading.heads import OpenHead, open_head
+from localspec.loading.heads import open_head
 from localspec.paths import expanded
 
 Cache = Context | SharedContext
@@ -37,17 +38,18 @@ _LEAST = 512
 
 @dataclass(frozen=True, slots=True)
 class Drafts:
-    """A draft model's cache, with the map of its vocabulary if that differs; or a trained head."""
+    """A draft model's cache, with the map of its vocabulary if that differs; or a trained head for
+    each answer."""
 
     cache: Cache | None = None
     vocabulary_map: VocabularyMap | None = None
-    head: OpenHead | None = None
+    heads: Sequence[TrainedHead] = ()
 
     @property
     def model(self) -> Any:
         """The weights, None without a draft."""
-        one = self.cache if self.head is None else self.head
-        return None if one is None else one.model
+        cache: Any = self.heads[0].cache if self.heads else self.cache
+        return None if cache is None else cache.model
 
 
 def open_target(path: Path, options: ModelOptions, progress: Report, *, mtp: bool = False) -> Model:
@@ -102,16 +104,16 @@ def open_draft(
     path: Path, target: Cache, options: ModelOptions, progress: Report, opened: ExitStack
 ) -> Drafts:
     """Open a draft model or a trained head, which `opened` closes; `target` is empty."""
-    head = head_kind(path) is not None
-    require_usable(path, head=head)
-    if not head:
+    kind = head_kind(path)
+    require_usable(path, head=kind is not None)
+    if kind is None:
         return _open_draft_model(path, target, options, progress, opened)
     if options.mmproj is not None:
         raise DraftMismatch(
             f"{path.name} is a trained head, which drafts only for text. Leave out --mmproj, or "
             "choose another draft."
         )
-    return Drafts(head=opened.enter_context(closing(open_head(path, target, options, progress))))
+    return Drafts(heads=open_head(kind, path, target, options, progress, opened))
 
 
 def _open_draft_model(
@@ -119,27 +121,25 @@ def _open_draft_model(
 ) -> Drafts:
     options = options.for_draft(target.capacity)
     require_fitting(options.adapters, path)
-    with ExitStack() as own:
-        model = Model(path, options, progress=progress, adapters=options.adapters)
-        own.enter_context(model)
-        if options.parallel > 1 and model.recurrent:
-            raise DraftMismatch(
-                f"{path.name} has a recurrent memory, which cannot draft for several answers at "
-                "once. Open the pair with parallel=1, or choose another draft model."
-            )
-        vocabulary_map, mine = None, target.model
-        if options.cross_vocabulary == "off":
-            require_shared(mine.path, path)
-        elif difference(mine.path, path) is not None:
-            vocabulary_map = match(token_bytes(mine.vocabulary), token_bytes(model.vocabulary))
-            room = min(model.trained_context, vocabulary_map.room(target.capacity))
-            options = replace(options, context=max(room, target.capacity))
-        # Answers of several are shorter, and a draft model does with the latest of a text.
-        most = max(_LEAST, -(-3 * options.context // options.parallel))
-        if vocabulary_map is None:
-            most = min(most, DraftModel.ROOM)
-        options = replace(options, context=min(options.context, most))
-        cache = own.enter_context(closing(open_cache(model, options, each=True)))
-        (cache.shared if isinstance(cache, Context) else cache).choose_outputs()
-        opened.enter_context(own.pop_all())
-        return Drafts(cache, vocabulary_map)
+    model = Model(path, options, progress=progress, adapters=options.adapters)
+    opened.enter_context(model)
+    if options.parallel > 1 and model.recurrent:
+        raise DraftMismatch(
+            f"{path.name} has a recurrent memory, which cannot draft for several answers at "
+            "once. Open the pair with parallel=1, or choose another draft model."
+        )
+    vocabulary_map, mine = None, target.model
+    if options.cross_vocabulary == "off":
+        require_shared(mine.path, path)
+    elif difference(mine.path, path) is not None:
+        vocabulary_map = match(token_bytes(mine.vocabulary), token_bytes(model.vocabulary))
+        room = min(model.trained_context, vocabulary_map.room(target.capacity))
+        options = replace(options, context=max(room, target.capacity))
+    # Answers of several are shorter, and a draft model does with the latest of a text.
+    most = max(_LEAST, -(-3 * options.context // options.parallel))
+    if vocabulary_map is None:
+        most = min(most, DraftModel.ROOM)
+    options = replace(options, context=min(options.context, most))
+    cache = opened.enter_context(closing(open_cache(model, options, each=True)))
+    (cache.shared if isinstance(cache, Context) else cache).choose_outputs()
+    return Drafts(cache, vocabulary_map)
