@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -87,28 +87,12 @@ def graph() -> dict[str, set[str]]:
 
 
 def circle(graph: Mapping[str, set[str]]) -> list[str]:
-    """Some circle, empty where there is none: depth first, a module being open while it is on the
-    way down."""
-    state: dict[str, int] = defaultdict(int)
-    way: list[str] = []
-
-    def visit(name: str) -> list[str]:
-        state[name] = 1
-        way.append(name)
-        for other in sorted(graph.get(name, ())):
-            if state[other] == 1:
-                return [*way[way.index(other) :], other]
-            found = visit(other) if state[other] == 0 else []
-            if found:
-                return found
-        way.pop()
-        state[name] = 2
-        return []
-
-    for name in sorted(graph):
-        found = visit(name) if state[name] == 0 else []
-        if found:
-            return found
+    """Some circle, empty where there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        found: list[str] = error.args[1]
+        return found
     return []
 
 
@@ -118,7 +102,7 @@ def test_no_circle(graph: Mapping[str, set[str]]) -> None:
 
 def test_a_circle_would_be_found() -> None:
     assert circle({"a": {"b"}, "b": {"c"}, "c": set()}) == []
-    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert set(circle({"a": {"b"}, "b": {"c"}, "c": {"b"}})) == {"b", "c"}
 
 
 def test_every_room_has_its_layer(graph: Mapping[str, set[str]]) -> None:
@@ -214,7 +198,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "worker_threads": (50, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,
     # arguments of any type.
-    "tests": (43_692, None),  # chosen outputs, busy spells, drafts without a way on, failed streams
+    "tests": (43_622, None),  # chosen outputs, busy spells, drafts without a way on, failed streams
     "tools": (3_438, None),  # larger models on paper, an agent's session
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

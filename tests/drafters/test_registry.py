@@ -61,16 +61,18 @@ def chosen(
     )
 
 
-def test_drafting_is_turned_off_on_request() -> None:
-    drafter = chosen(Drafting(drafter="none"))
-    assert drafter.plan(session()) == Plan(None, reason="drafting is turned off")
-    assert type(drafter) is Drafter
-
-
-@pytest.mark.parametrize("drafting", [Drafting(), Drafting(depth=3), Drafting(width=2)])
-def test_target_that_cannot_be_drafted_for_is_left_alone(drafting: Drafting) -> None:
-    drafter = chosen(drafting, cannot="it forgets")
-    assert drafter.plan(session()) == Plan(None, reason="it forgets")
+@pytest.mark.parametrize(
+    ("drafting", "reason"),
+    [
+        (Drafting(drafter="none"), "drafting is turned off"),
+        *((each, "it forgets") for each in (Drafting(), Drafting(depth=3), Drafting(width=2))),
+    ],
+)
+def test_a_target_is_left_alone_where_that_is_asked_for_or_it_cannot_be_drafted_for(
+    drafting: Drafting, reason: str
+) -> None:
+    drafter = chosen(drafting, cannot=None if drafting.drafter == "none" else reason)
+    assert drafter.plan(session()) == Plan(None, reason=reason)
     assert type(drafter) is Drafter
 
 

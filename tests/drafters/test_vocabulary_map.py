@@ -177,36 +177,28 @@ def answer(model: HeterogeneousDraftModel, target: ToyModel, count: int = 40) ->
     run(session, ToyTarget(target), source, Plan("model", 3))
 
 
-def test_shared_tokens_serve_where_the_draft_model_has_nearly_all() -> None:
-    model = draft_model(spelled="other ids")
-    assert model.draws(greedy=False)
-    assert model.credit == "model:shared"
-    assert model.summary == (
-        "different vocabulary: 100 % of tokens shared, drafting on the shared ones"
-    )
-
-
-def test_text_serves_where_it_lacks_many() -> None:
-    """The sample is "abab", and it has no "ab"."""
-    model = draft_model()
-    assert not model.draws(greedy=True)
-    assert model.mapped.chosen
-    assert model.credit == "model:text"
-    assert model.summary == "different vocabulary: 75 % of tokens shared, drafting through text"
-
-
-def test_user_has_the_last_word() -> None:
-    assert draft_model("shared").credit == "model:shared"
-    assert draft_model("text", "other ids").credit == "model:text"
-
-
-def test_written_tokens_are_chosen_only_where_much_is_lacking() -> None:
-    model = draft_model("text", "other ids")
-    assert model.draws(greedy=False)
-    assert not model.mapped.chosen
-    model = draft_model("text")
-    assert not model.draws(greedy=False)
-    assert model.mapped.chosen
+@pytest.mark.parametrize(
+    ("way", "spelled", "shared", "taken", "draws"),
+    [
+        ("auto", "other ids", 100, "shared", True),
+        ("auto", "finer", 75, "text", False),
+        ("shared", "finer", 75, "shared", True),
+        ("text", "other ids", 100, "text", True),
+        ("text", "finer", 75, "text", False),
+    ],
+)
+def test_the_way_is_the_users_or_that_of_what_the_draft_model_lacks(
+    way: str, spelled: str, shared: int, taken: str, draws: bool
+) -> None:
+    """The sample is "abab", and the finer one has no "ab". What is put together is chosen where
+    much is lacking, and for greedy texts."""
+    model = draft_model(way, spelled)
+    assert model.credit == f"model:{taken}"
+    how = "through text" if taken == "text" else "on the shared ones"
+    assert model.summary == f"different vocabulary: {shared} % of tokens shared, drafting {how}"
+    for greedy in (True, False):
+        assert model.draws(greedy=greedy) is draws
+        assert model.mapped.chosen is (greedy or not draws)
 
 
 def test_way_follows_what_came_true() -> None:

@@ -32,7 +32,8 @@ def test_engine_is_free_again_if_closing_an_answer_raises(
     def fails(context: Sequence[int]) -> None:
         raise KeyboardInterrupt
 
-    stream = asked(engine, CLEAR, count=8)
+    endless = SamplingParams(temperature=0, logit_bias={0: -1e9, 4: -1e9})
+    stream = asked(engine, CLEAR, count=900, sampling=endless)
     next(stream)
     with monkeypatch.context() as patch:
         patch.setattr(inside.target(engine), "rollback", fails)

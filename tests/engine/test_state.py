@@ -110,16 +110,8 @@ def test_after_cancel_in_mid_step(
 ) -> None:
     """The abort flag goes up before the n-th native pass, be it the draft's or the target's."""
     session, run = start(engine, uninterrupted, drafting, 2)
-    left = passes
-
-    def cancel_in_time(context: Context, _: object) -> None:
-        nonlocal left
-        if left == 0:
-            context.cancel()
-        left -= 1
-
     with monkeypatch.context() as patch:
-        inside.before_each_pass(patch, cancel_in_time)
+        inside.cancel_before(patch, passes)
         with pytest.raises(Cancelled):
             for _ in run:  # type: ignore[attr-defined]
                 pass

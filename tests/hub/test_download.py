@@ -88,36 +88,34 @@ def test_which_file_is_meant(hub: Hub) -> None:
         pull("user/repo:Q2_K")
 
 
+OUTSIDE = ("../../../evil.gguf", "/tmp/evil.gguf", "C:\\evil.gguf", "a\\..\\evil.gguf", "x\0.gguf")
+CHECKSUMS = ("../../../../evil", "/tmp/evil", "short", "A" * 64)
+"""The cache names blobs after what the server gives as ETag."""
+FILE = {"m-Q4_K_M.gguf": b"evil"}
+
+
 @pytest.mark.parametrize(
-    "name",
-    ["../../../evil.gguf", "/tmp/evil.gguf", "C:\\evil.gguf", "a\\..\\evil.gguf", "x\0.gguf"],
+    ("repo", "error", "why"),
+    [
+        *(
+            (Repo({name: b"evil"}), ModelNotFound, "1 files .* lead out of the cache")
+            for name in OUTSIDE
+        ),
+        *(
+            (Repo(FILE, checksums=dict.fromkeys(FILE, each)), LocalspecError, "no usable checksum")
+            for each in CHECKSUMS
+        ),
+        (Repo(FILE, commit="../../../../evil"), LocalspecError, "not a list of files"),
+    ],
 )
-def test_files_that_would_leave_the_cache_are_refused(
-    hub: Hub, cache: Path, tmp_path: Path, name: str
+def test_what_would_be_written_outside_the_cache_is_refused(
+    hub: Hub, tmp_path: Path, repo: Repo, error: type[Exception], why: str
 ) -> None:
-    hub.repos["user/repo"] = Repo({name: b"evil"})
-    with pytest.raises(ModelNotFound, match=r"1 files have names that lead out of the cache"):
+    hub.repos["user/repo"] = repo
+    with pytest.raises(error, match=why):
         pull("user/repo")
     assert hub.downloads() == []
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-
-
-@pytest.mark.parametrize("checksum", ["../../../../evil", "/tmp/evil", "short", "A" * 64])
-def test_a_checksum_that_is_none_is_refused(
-    hub: Hub, model: bytes, tmp_path: Path, checksum: str
-) -> None:
-    # The cache names blobs after what the server gives as ETag.
-    hub.repos["user/repo"].checksums["m-Q4_K_M.gguf"] = checksum
-    with pytest.raises(LocalspecError, match="no usable checksum"):
-        pull("user/repo")
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-
-
-def test_a_commit_that_is_none_is_refused(hub: Hub, model: bytes, tmp_path: Path) -> None:
-    hub.repos["user/repo"].commit = "../../../../evil"
-    with pytest.raises(LocalspecError, match="not a list of files"):
-        pull("user/repo")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_token_opens_a_private_repository_and_stays_with_the_hub(

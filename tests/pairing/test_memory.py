@@ -40,6 +40,7 @@ from localspec.pairing.memory import (
 )
 from tests.gguf.raw import Tensor, write_model
 from tests.pairing.pairs import model
+from tests.support import inside
 from tests.support.adapters import lora
 from tests.support.ggufs import sized_llama, tiny_hybrid, tiny_llama, tiny_mamba
 from tests.support.homes import move_to
@@ -241,7 +242,7 @@ def test_a_draft_model_holds_the_latest_of_a_long_text(
 ) -> None:
     use, target = PairUse(options=ModelOptions(context=8192)), read_gguf(target_path)
     with localspec.load(target_path, draft=draft_path, context=8192) as engine:
-        held = engine._seats.contexts[1].capacity
+        held = inside.contexts(engine)[1].capacity
     other = read_gguf(model(tmp_path / "other.gguf"))
     for draft, tokens in ((read_gguf(draft_path), held), (other, 8192)):  # whose tokens are others
         assert (

@@ -210,9 +210,7 @@ def answers(
     model: bool = True,
     calibrated: bool = True,
     seed: int = 1,
-    sure: float = 0.9,
     profile: PairProfile | None = None,
-    policy_of: type[Policy] = Policy,
 ) -> tuple[PairProfile, Figures]:
     """Answers of these lengths, one after the other, as one engine gives them."""
     profile = PairProfile() if profile is None else profile
@@ -220,7 +218,7 @@ def answers(
         sizes, seconds = machine.calibrated(CALIBRATED)
         profile.target.learn(dict(zip(sizes, seconds, strict=True)), 0)
     figures, index = Figures(), NgramIndex()
-    drafts = Follows({token: (natural(token), sure) for token in range(WORDS)}, WORDS)
+    drafts = Follows({token: (natural(token), 0.9) for token in range(WORDS)}, WORDS)
     cache = None
     if model:
         cache = DraftModel(TimedCache(drafts, machine.clock, machine.draft), WORDS)
@@ -233,9 +231,7 @@ def answers(
             costs = profile.source(source).costs
             if not costs and calibrated:
                 costs.learn({n: machine.draft_curve(n) for n in (1, 2, 4, 8, 16, 64)}, 0)
-        policy = policy_of(
-            profile, lookups, models, target.limits, branches=greedy, drawn=not greedy
-        )
+        policy = Policy(profile, lookups, models, target.limits, branches=greedy, drawn=not greedy)
         prompt = random.integers(WORDS, size=PROMPT).tolist()
         target.rollback(prompt)
         session = session_of(prompt, size=WORDS, params=GREEDY if greedy else AS_IS, count=length)

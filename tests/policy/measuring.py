@@ -137,12 +137,11 @@ class TimedTarget(ToyTarget):
 
     def __init__(self, model: ToyModel, clock: Clock, cost: Cost) -> None:
         super().__init__(model, capacity=CAPACITY)
-        self._clock = clock
-        self._cost = cost
+        self.clock, self.cost = clock, cost
 
     def forward(self, request: PassRequest) -> PassResult:
-        spent = self._cost(len(request.context) - len(self.cache) + len(request.tree))
-        self._clock.now += spent
+        spent = self.cost(len(request.context) - len(self.cache) + len(request.tree))
+        self.clock.now += spent
         return PassResult(super().forward(request).rows, spent)
 
 
@@ -151,15 +150,10 @@ class TimedCache(ToyCache):
 
     def __init__(self, model: ToyModel, clock: Clock, cost: Cost) -> None:
         super().__init__(model, capacity=CAPACITY)
-        self._clock = clock
-        self._cost = cost
+        self.clock, self.cost = clock, cost
 
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
-        rows = super().extend(tokens, outputs)
-        self._spend(len(tokens))
-        return rows
-
-    def _spend(self, tokens: int) -> None:
-        spent = self._cost(tokens)
-        self.native_seconds += spent - 1.0
-        self._clock.now += spent
+        spent = self.cost(len(tokens))
+        self.native_seconds += spent - 1.0  # a toy's own pass counts as one
+        self.clock.now += spent
+        return super().extend(tokens, outputs)

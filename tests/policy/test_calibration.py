@@ -92,16 +92,9 @@ def test_short_context_bounds_the_sizes(
 def test_cancelled_calibration_teaches_nothing(
     model: Model, passes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context, curve, left = opened(model, 256), CostCurve(), passes
-
-    def cancel_in_time(context: Context, _: object) -> None:
-        nonlocal left
-        if left == 0:
-            context.cancel()
-        left -= 1
-
+    context, curve = opened(model, 256), CostCurve()
     with monkeypatch.context() as patch:
-        inside.before_each_pass(patch, cancel_in_time)
+        inside.cancel_before(patch, passes)
         with pytest.raises(Cancelled):
             calibrate(context, curve, AMPLE)
     assert not curve

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 
 import numpy as np
@@ -219,6 +219,18 @@ def test_many_drafts_in_a_row_ask_for_a_plain_pass() -> None:
     assert not curve.doubtful(0)
 
 
+def live(
+    curve: CostCurve, true: Callable[[int, int], float], passes: int, longest: int, waits: float = 0
+) -> None:
+    """Passes of usual sizes in texts of up to `longest` tokens, of which some wait for others."""
+    random = Random(1)
+    for _ in range(passes):
+        n = random.choices([1, 2, 3, 4, 8, 16], [20, 3, 3, 6, 2, 1])[0]
+        context = random.randrange(20, longest)
+        late = random.uniform(2, 20) if waits and random.random() < waits else 1.0
+        curve.observe(n, context, true(n, context) * late * math.exp(random.gauss(0, 0.05)))
+
+
 @pytest.mark.parametrize("longest", [250, 900])
 def test_hiccups_drive_table_and_pace_nowhere(longest: int) -> None:
     """As many passes as a small model makes in some minutes, one in thirty waits for others."""
@@ -227,15 +239,10 @@ def test_hiccups_drive_table_and_pace_nowhere(longest: int) -> None:
     def true(n: int, context: int) -> float:
         return near[n] + (2e-3 + 5e-4 * n) * context
 
-    random, curve = Random(1), CostCurve()
+    curve = CostCurve()
     for context in (0, 520):
         curve.learn({n: true(n, context) for n in near}, context)
-    for _ in range(30_000):
-        n = random.choices([*near], [20, 3, 3, 6, 2, 1])[0]
-        context = random.randrange(20, longest)
-        waits = random.uniform(2, 20) if random.random() < 0.03 else 1.0
-        noise = waits * math.exp(random.gauss(0, 0.05))
-        curve.observe(n, context, true(n, context) * noise)
+    live(curve, true, 30_000, longest, waits=0.03)
     assert abs(math.log(curve.pace)) < 0.4
     for n in near:
         for context in (20, 200):
@@ -263,13 +270,10 @@ def test_a_cache_that_was_measured_in_a_busy_moment_is_put_right(longest: int) -
     def true(n: int, context: int) -> float:
         return near[n] + 1e-5 * n * context
 
-    random, curve = Random(1), CostCurve()
+    curve = CostCurve()
     curve.learn(near, 0)
     curve.learn({n: near[n] + 2e-3 * n * 520 for n in (1, 4, 8, 16)}, 520)
-    for _ in range(1000):
-        n = random.choices([*near], [20, 3, 3, 6, 2, 1])[0]
-        context = random.randrange(20, longest)
-        curve.observe(n, context, true(n, context) * math.exp(random.gauss(0, 0.05)))
+    live(curve, true, 1000, longest)
     for n in near:
         seconds = curve.pace * curve.seconds(n, longest // 2)
         assert 0.7 < seconds / true(n, longest // 2) < 1.5

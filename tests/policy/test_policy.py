@@ -76,46 +76,34 @@ def looked_up(
     return drafted(policy_of(profile, predictions, model=False, most=most))
 
 
-def test_without_a_curve_nothing_is_drafted() -> None:
-    plan = policy_of(PairProfile(), SURE).plan(session())
-    assert plan.drafter is None
-    assert plan.reason == "the cost of a pass is not measured yet"
-
-
-def test_last_token_is_not_drafted_for() -> None:
-    policy = policy_of(profile_of(SHAPES["flat"]), SURE)
-    plan = policy.plan(session(count=1))
-    assert (plan.drafter, plan.reason) == (None, "the answer ends with the next token")
-    assert policy.plan(session(count=2)).drafter == AUTO
-    full = policy_of(profile_of(SHAPES["flat"]), SURE, capacity=10)
-    assert full.plan(session(10)).drafter is None
-
-
 @pytest.mark.parametrize(
-    ("predictions", "reason"), [((), "nothing repeats"), (POOR, "too unlikely to pay")]
+    ("policy", "count", "reason"),
+    [
+        (policy_of(PairProfile(), SURE), 100, "the cost of a pass is not measured yet"),
+        (policy_of(profile_of(SHAPES["flat"]), SURE), 1, "the answer ends with the next token"),
+        (
+            policy_of(profile_of(SHAPES["flat"]), SURE, capacity=10),
+            100,
+            "the answer ends with the next token",
+        ),
+        (policy_of(profile_of(SHAPES["flat"], None), model=False), 100, "nothing repeats"),
+        (policy_of(profile_of(SHAPES["flat"], None), POOR, model=False), 100, "unlikely to pay"),
+        (policy_of(profile_of(SHAPES["flat"], (1.0,))), 100, "did not pay lately"),
+        (policy_of(profile_of(SHAPES["flat"], (1.5,))), 100, "did not pay lately"),
+        (policy_of(profile_of(SHAPES["flat"], (3.0,))), 100, "did not pay lately"),
+        (policy_of(profile_of(SHAPES["flat"], None)), 100, "did not pay lately"),
+    ],
 )
-def test_without_a_model_nothing_is_drafted_where_nothing_repeats(
-    predictions: Sequence[Prediction], reason: str
-) -> None:
-    plan = policy_of(profile_of(SHAPES["flat"], None), predictions, model=False).plan(session())
+def test_nothing_is_drafted_and_it_is_said_why(policy: Policy, count: int, reason: str) -> None:
+    plan = policy.plan(session(count=count))
     assert plan.drafter is None
     assert reason in plan.reason
 
 
-@pytest.mark.parametrize("price", [1.0, 1.5, 3.0])
-def test_draft_model_that_costs_what_it_could_bring_is_left_alone(price: float) -> None:
-    plan = policy_of(profile_of(SHAPES["flat"], (price,))).plan(session())
-    assert plan.drafter is None
-    assert "did not pay lately" in plan.reason
-
-
-def test_cheap_draft_model_is_asked() -> None:
-    plan = policy_of(profile_of(SHAPES["flat"], (0.05,))).plan(session())
+@pytest.mark.parametrize("count", [2, 100])
+def test_cheap_draft_model_is_asked(count: int) -> None:
+    plan = policy_of(profile_of(SHAPES["flat"], (0.05,))).plan(session(count=count))
     assert (plan.drafter, plan.reason) == (AUTO, LEADING)
-
-
-def test_unmeasured_draft_model_is_not_asked() -> None:
-    assert policy_of(profile_of(SHAPES["flat"], None)).plan(session()).drafter is None
 
 
 def test_sure_copy_is_long_where_the_curve_is_flat() -> None:

@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -115,17 +116,17 @@ def test_addresses() -> None:
     assert ModelOptions(rpc=said).for_draft(64).rpc == (), "the draft model stays here"
 
 
-@pytest.mark.parametrize("said", ["one", "one:", ":1", "one:0", "one:65536", "::1:5", "a:1,,b:2"])
-def test_what_is_no_address(said: str) -> None:
-    with pytest.raises(UsageError, match=r"is not an address of an RPC server. Give HOST:PORT"):
-        ModelOptions(rpc=(said,))
-
-
-def test_no_layers_for_the_servers() -> None:
-    with pytest.raises(UsageError, match="no layer would go to the RPC servers"):
-        ModelOptions(rpc=("one:1",), gpu_layers=0)
-
-
-def test_more_servers_than_llama_cpp_takes() -> None:
-    with pytest.raises(UsageError, match="16 at most"):
-        ModelOptions(rpc=tuple(f"one:{port}" for port in range(1, 18)))
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        *(
+            ({"rpc": (said,)}, "is not an address of an RPC server. Give HOST:PORT")
+            for said in ("one", "one:", ":1", "one:0", "one:65536", "::1:5", "a:1,,b:2")
+        ),
+        ({"rpc": ("one:1",), "gpu_layers": 0}, "no layer would go to the RPC servers"),
+        ({"rpc": tuple(f"one:{port}" for port in range(1, 18))}, "16 at most"),
+    ],
+)
+def test_what_cannot_be_meant(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        ModelOptions(**options)

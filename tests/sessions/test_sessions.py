@@ -195,7 +195,7 @@ def test_another_version(saved: Saved, tmp_path: Path) -> None:
     ):
         other = tmp_path / f"{what}.session"
         facts = {**file.facts, "identity": {**file.facts["identity"], what: value}}
-        write(other, facts, {name: file.part(name) for name in file._parts})
+        write(other, facts, {})
         with opened() as engine:
             assert why in engine.open_session(other).notices[0]
 

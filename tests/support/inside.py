@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,12 @@ def profile_file(engine: Engine) -> Path:
 def drafts_of_kept_texts(engine: Engine) -> list[Sequence[int]]:
     """Tokens of the draft model, of each text that is kept."""
     return [text.drafted for text in seats(engine).kept._texts]
+
+
+def cancel_before(patch: pytest.MonkeyPatch, passes: int) -> None:
+    """Have a pass cancelled, after so many others."""
+    left = itertools.count(passes, -1)
+    before_each_pass(patch, lambda context, _: context.cancel() if next(left) == 0 else None)
 
 
 def before_each_pass(patch: pytest.MonkeyPatch, do: Callable[[Context, Any], object]) -> None:

@@ -5,7 +5,7 @@ After a wanted change: `pytest tests/tui -k snapshots --snapshot-update`, and lo
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -30,8 +30,6 @@ pytestmark = pytest.mark.nightly
 
 Compare = Callable[..., bool]
 Story = Callable[[Chat], Awaitable[None]]
-
-SIZES = [(80, 24), (120, 40)]
 
 ANSWER = """\
 The fox runs by **night**. Three things help it:
@@ -58,12 +56,20 @@ def _the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sidebar, "ago", lambda _seconds: "12:34")
 
 
-def an_app(*answers: str) -> ChatApp:
+@pytest.fixture(params=[(80, 24), (120, 40)])
+def size(request: pytest.FixtureRequest) -> tuple[int, int]:
+    found: tuple[int, int] = request.param
+    return found
+
+
+def looks_as_ever(
+    compare: Compare, size: tuple[int, int], story: Story, answers: Sequence[str] = ()
+) -> bool:
     app = ChatApp(
         PairReference("/models/owl-8b.gguf", "/models/wren-1b.gguf"), loader=Scripted(*answers).load
     )
     app.conversation_display.resident = lambda: 1234 << 20
-    return app
+    return compare(app, terminal_size=size, run_before=played(app, story))
 
 
 def played(app: ChatApp, story: Story) -> Callable[[Pilot[None]], Awaitable[None]]:
@@ -87,23 +93,18 @@ async def talk(shown: Chat) -> None:
     await shown.until(lambda: len(shown.listed()) == 1)
 
 
-@pytest.mark.parametrize("size", SIZES)
 def test_an_answer_and_its_figures(size: tuple[int, int], snap_compare: Compare) -> None:
-    app = an_app(ANSWER)
-    assert snap_compare(app, terminal_size=size, run_before=played(app, talk))
+    assert looks_as_ever(snap_compare, size, talk, [ANSWER])
 
 
-@pytest.mark.parametrize("size", SIZES)
 def test_token_colours(size: tuple[int, int], snap_compare: Compare) -> None:
     async def story(shown: Chat) -> None:
         await talk(shown)
         await shown.command("/tokens rejected")
 
-    app = an_app(ANSWER)
-    assert snap_compare(app, terminal_size=size, run_before=played(app, story))
+    assert looks_as_ever(snap_compare, size, story, [ANSWER])
 
 
-@pytest.mark.parametrize("size", SIZES)
 def test_model_picker(
     size: tuple[int, int], snap_compare: Compare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,18 +125,15 @@ def test_model_picker(
         await shown.until(lambda: isinstance(shown.app.screen, ModelPicker))
         await shown.until(lambda: "wren-1b fits owl-8b." in shown.text)
 
-    app = an_app()
-    assert snap_compare(app, terminal_size=size, run_before=played(app, story))
+    assert looks_as_ever(snap_compare, size, story)
 
 
-@pytest.mark.parametrize("size", SIZES)
 def test_keys(size: tuple[int, int], snap_compare: Compare) -> None:
     async def story(shown: Chat) -> None:
         await shown.press("f1")
         await shown.until(lambda: isinstance(shown.app.screen, ReadingScreen))
 
-    app = an_app()
-    assert snap_compare(app, terminal_size=size, run_before=played(app, story))
+    assert looks_as_ever(snap_compare, size, story)
 
 
 def test_a_light_theme(snap_compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,8 +143,7 @@ def test_a_light_theme(snap_compare: Compare, monkeypatch: pytest.MonkeyPatch) -
         await talk(shown)
         await shown.command("/tokens on")
 
-    app = an_app(ANSWER)
-    assert snap_compare(app, terminal_size=(120, 40), run_before=played(app, story))
+    assert looks_as_ever(snap_compare, (120, 40), story, [ANSWER])
 
 
 def _judge(target: Path, draft: Path) -> PairVerdict:
