@@ -77,10 +77,10 @@ def test_a_signal_leaves_in_mid_answer(answering: Terminal, number: signal.Signa
     assert restored(answering)
 
 
-@pytest.mark.parametrize("stopped", [False, True])
-def test_a_terminal_that_is_closed(tmp_path: Path, stopped: bool) -> None:
+@pytest.mark.parametrize(("stopped", "unbuffered"), [(False, ""), (False, "1"), (True, "1")])
+def test_a_terminal_that_is_closed(tmp_path: Path, stopped: bool, unbuffered: str) -> None:
     """No process is left without one, which would read it again and again."""
-    with chat(home=tmp_path) as terminal:
+    with chat(home=tmp_path, PYTHONUNBUFFERED=unbuffered) as terminal:
         terminal.until("tale-13m-q8_0 + tale-3m-q8_0")
         terminal.until("Write a message")
         if stopped:
@@ -96,6 +96,7 @@ def test_a_terminal_that_is_closed(tmp_path: Path, stopped: bool) -> None:
             terminal.kill()
             terminal.child.wait()
         assert not alive
+        assert terminal.child.exitstatus == 128 + signal.SIGHUP
 
 
 def test_ctrl_z_and_fg(tmp_path: Path) -> None:
