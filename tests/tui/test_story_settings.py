@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from textual import events
 from textual.widgets import Checkbox, Input, Label, Static, TextArea
 
 from localspec.tui import preferences
 from localspec.tui.screens.settings_screen import SettingsScreen
+from localspec.tui.widgets.prompt_input import LONG_PASTE
 from tests.tui.pilots import Chat, chat
 from tests.tui.scripted import Scripted
 
@@ -164,6 +166,24 @@ async def test_attach_a_file(tmp_path: Path) -> None:
         assert not shown.app.composer.attached
         await shown.send("and else")
         assert "milk" not in shown.script.asked[1].last
+
+
+async def test_a_long_pasted_text_is_attached() -> None:
+    """Each key would wrap it again."""
+    line = "x" * LONG_PASTE
+    async with chat() as shown:
+        shown.app.post_message(events.Paste(line[1:]))
+        await shown.until(lambda: shown.app.prompt.text == line[1:])
+        shown.app.prompt.text = "what "
+        shown.app.prompt.move_cursor((0, 5))
+        shown.app.post_message(events.Paste(line))
+        await shown.hears("The pasted text has 20,000 characters", error=False)
+        assert "+ pasted text" in shown.text
+        await shown.press("i", "s", "enter")
+        await shown.answered()
+        asked = shown.script.asked[0].last
+        assert asked.count(line) == 1
+        assert asked.endswith("what is")
 
 
 async def test_export_to_markdown_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,9 @@ from localspec.tui.session.commands import CommandCompletion
 
 Known = Mapping[str, Callable[[], Iterable[str]]]
 """As for `commands.complete`."""
+LONG_PASTE = 20_000
+"""Characters from which a pasted text is no part of the input, which wraps a whole line again for
+each key and each of its rows."""
 
 
 class Completions(OptionList, can_focus=False):
@@ -81,6 +84,10 @@ class PromptInput(TextArea):
 
     class Resume(Message):
         """Enter in an empty input: open the last conversation."""
+
+    @dataclass
+    class PastedLong(Message):
+        text: str
 
     completing: var[bool] = var(False, bindings=True)
     resumable: var[bool] = var(False, bindings=True)
@@ -206,6 +213,11 @@ class PromptInput(TextArea):
         # Between two layouts of a terminal that shrinks nothing may be left for the input, and
         # Textual fails to wrap a placeholder to that.
         return super().render_line(y) if self.content_size.width > 0 else Strip([])
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        if len(event.text) >= LONG_PASTE:
+            event.prevent_default()
+            self.post_message(self.PastedLong(event.text))
 
     async def _on_key(self, event: events.Key) -> None:
         # Here, and not as bindings with priority: those would overtake letters that were typed
