@@ -177,7 +177,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "policy": (2_189, 78),  # what steps cost is told apart from what busy spells do
     "prompting": (1_730, 55),  # readers of answers; generators are measured; lists are written out
     "quality": (393, 15),
-    "race": (295, 18),
+    "race": (294, 18),
     "remote": (699, 20),
     "retrieval": (715, 40),
     "scheduling": (1_515, 24),  # the seats of three rooms; ends of Python, and forks

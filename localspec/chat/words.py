@@ -60,7 +60,7 @@ def line(
         return f"{figures.prompt_tokens:,} tokens read" if figures.prompt_tokens else ""
     rest, small = [], too_small(figures)
     if small is not None:
-        rest.append(small if in_full else "too small to gain")
+        rest.append(small if in_full else "too small for drafts to help")
     elif not figures.drafted and figures.reasons and figures.passes > 1:
         why = f": {main_reason(figures.reasons)}" if in_full else ""
         rest.append(f"not drafted{why}")
@@ -95,8 +95,8 @@ def too_small(figures: Figures) -> str | None:
     if not 0.0 < each < SHORT_PASS:
         return None
     return (
-        f"this model is too small to gain: a pass takes only {1000 * each:.1f} ms. To see a gain, "
-        f"type: {SEE_A_GAIN}"
+        f"this model is too small for drafts to help: a pass takes {1000 * each:.1f} ms. To "
+        f"see a gain, type: {SEE_A_GAIN}"
     )
 
 

@@ -118,5 +118,10 @@ def _tell_misuse(console: Console, error: typer.TyperException) -> None:
         return
     context = getattr(error, "ctx", None)
     where = NAME if context is None else context.command_path
+    extra = sentence.removeprefix("Got unexpected extra argument(s) (")
+    if context is not None and extra != sentence:
+        sentence = f"Unexpected argument: {extra.rstrip(')')}"
+        if any(each.name == "model" for each in context.command.params):
+            sentence += ". Name a model with -m, and put a prompt in quotes"
     end = "" if sentence.endswith("?") else "."
     console.say(f"{NAME}: {sentence.rstrip('.')}{end} See '{where} --help'.")

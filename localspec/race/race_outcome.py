@@ -121,31 +121,30 @@ MEASURED = 0.05
 def summary(outcomes: Sequence[RaceOutcome], calibration_seconds: float) -> str:
     """A line for each question, and one for all; calibration is in no lane's time."""
     measured = (
-        f" · measured before, once: {calibration_seconds:.1f} s"
+        f" · calibrated before, once: {calibration_seconds:.1f} s"
         if calibration_seconds >= MEASURED
         else ""
     )
     if len(outcomes) == 1:
         return figures(outcomes[0]) + measured
     lines = [f"{n}: {figures(outcome)}" for n, outcome in enumerate(outcomes, 1)]
-    parts = _paces(outcomes)
     gain = speed_up(outcomes)
-    if gain is not None:
-        parts.append(f"{gain:.2f} times as fast")
+    parts = [*([] if gain is None else [f"{gain:.2f}× as fast"]), *_paces(outcomes)]
     return "\n".join([*lines, f"all: {' · '.join(parts)}{measured}"])
 
 
 def figures(outcome: RaceOutcome) -> str:
-    """`plain (llama.cpp) 5.91 s, 22.1 tok/s · localspec 2.12 s, 61.8 tok/s · 2.79 times as fast`,
-    and whether the texts are the same."""
+    """`2.79× as fast, 3.79 s sooner · plain (llama.cpp) 5.91 s, 22.1 tok/s · localspec 2.12 s, 61.8
+    tok/s`, and whether the texts are the same."""
     stats = outcome.localspec.stream.stats
-    parts = [_gain(outcome), _sameness(outcome), _proof(outcome)]
+    parts = [_gain(outcome), *_paces([outcome])]
     if stats.generated_tokens > 1:
-        parts.insert(1, f"{stats.tokens_per_pass:.2f} tokens/pass")
+        parts.append(f"{stats.tokens_per_pass:.2f} tokens/pass")
+    parts += [_sameness(outcome), _proof(outcome)]
     if not stats.lossless:
         parts.append(f"lossy (rule {stats.rule})")
     start = ["interrupted"] if outcome.interrupted else []
-    return " · ".join([*start, *_paces([outcome]), *(text for text in parts if text)])
+    return " · ".join([*start, *filter(None, parts)])
 
 
 def texts(outcomes: Sequence[RaceOutcome], further: Sequence[str] = ()) -> str:
@@ -186,8 +185,8 @@ def _gain(outcome: RaceOutcome) -> str:
     if gain is None or lead is None:
         return ""
     if outcome.interrupted or len(outcome.plain.token_ids) != len(outcome.localspec.token_ids):
-        return f"{gain:.2f} times the tokens per second"
-    return f"{gain:.2f} times as fast, {abs(lead):.2f} s {'sooner' if lead >= 0 else 'later'}"
+        return f"{gain:.2f}× the tokens per second"
+    return f"{gain:.2f}× as fast, {abs(lead):.2f} s {'sooner' if lead >= 0 else 'later'}"
 
 
 def _sameness(outcome: RaceOutcome) -> str:
@@ -208,7 +207,7 @@ def _sameness(outcome: RaceOutcome) -> str:
         f"“{printable(text)}”" if text.strip() else "white space"
         for text in (outcome.parting.plain, outcome.parting.localspec)
     )
-    return f"the texts differ after {outcome.parting.position} tokens: {ways}"
+    return f"the texts differ from token {outcome.parting.position + 1} on: {ways}"
 
 
 def _proof(outcome: RaceOutcome) -> str:
@@ -219,4 +218,4 @@ def _proof(outcome: RaceOutcome) -> str:
         return "rounding can do that; localspec verify checks it" if unexplained else ""
     if proof.wrong is not None:
         return f"token {proof.wrong + 1} differs from the answer without drafts; please report it"
-    return "each token is the same without drafts, bit for bit" if parted else ""
+    return "not by drafts: without them each token is the same, bit for bit" if parted else ""

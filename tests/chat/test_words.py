@@ -91,9 +91,9 @@ def test_a_model_too_small_to_gain_is_told_so_wherever_drafting_is_off() -> None
         reasons={"passes are too short": 99},
         off="passes are too short",
     )
-    assert words.line(small).endswith("100 tokens · 60.0 tok/s · too small to gain")
+    assert words.line(small).endswith("100 tokens · 60.0 tok/s · too small for drafts to help")
     assert words.off(small) == (
-        "This model is too small to gain: a pass takes only 0.8 ms. To see a gain, type: "
+        "This model is too small for drafts to help: a pass takes 0.8 ms. To see a gain, type: "
         "localspec race --scale A."
     )
 

@@ -25,6 +25,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("run -n 0 hi", "max-tokens is 0"),
         ("run --temp -1 hi", "temperature is -1"),
+        ("run smollm2 hi", "Unexpected argument: hi. Name a model with -m, and put a prompt in"),
+        ("pull smollm2 hi", "Unexpected argument: hi. See 'localspec pull --help'"),
         ("run --temp nan hi", "temperature is nan"),
         ("run --top-k -1 hi", "top-k is -1"),
         ("run --top-p 0 hi", "top-p is 0"),

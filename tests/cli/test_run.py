@@ -44,7 +44,7 @@ def test_answer_on_stdout_and_one_line_of_figures_on_stderr(cli: Cli) -> None:
     assert not result.out.endswith("\n\n")
     assert result.err.count("\n") == 1
     said = r"24 tokens · [\d.,]+ tok/s · [\d.]+× plain llama.cpp · draft tale-3m-q8_0 · "
-    assert re.match(said + "(too small to gain · )?built-in", result.err)
+    assert re.match(said + "(too small for drafts to help · )?built-in", result.err)
     assert "lossy" not in result.err
 
 

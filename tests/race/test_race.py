@@ -130,22 +130,22 @@ PARTED = Parting(7, " a", " the")
     [
         (
             {},
-            "plain 4.00 s, 25.0 tok/s · localspec 2.00 s, 50.0 tok/s · 2.00 times as fast, "
-            "2.00 s sooner · 2.50 tokens/pass · same text, 100 tokens",
+            "2.00× as fast, 2.00 s sooner · plain 4.00 s, 25.0 tok/s · localspec 2.00 s, "
+            "50.0 tok/s · 2.50 tokens/pass · same text, 100 tokens",
         ),
-        ({"localspec": lane(50, 2.0), "greedy": False}, "1.00 times the tokens per second · "),
-        ({"parting": PARTED}, "differ after 7 tokens: “a” or “the” · rounding can do that; local"),
+        ({"localspec": lane(50, 2.0), "greedy": False}, "1.00× the tokens per second · plain "),
+        ({"parting": PARTED}, "differ from token 8 on: “a” or “the” · rounding can do that; local"),
         ({"stock": True, "proof": Proof(None)}, "plain (llama.cpp) 4.00 s, 25.0 tok/s · localspec"),
         (
             {"stock": True, "parting": PARTED, "proof": Proof(None)},
-            "“the” · each token is the same without drafts, bit for bit",
+            "“the” · not by drafts: without them each token is the same, bit for bit",
         ),
         ({"proof": Proof(6)}, "token 7 differs from the answer without drafts; please report it"),
         ({"greedy": False, "parting": PARTED}, "sampled, so the texts differ"),
         ({"greedy": False}, "sampled, and yet the same 100 tokens"),
         (
             {"plain": lane(10, 1.0, "cancelled")},
-            "interrupted · plain 1.00 s, 10.0 tok/s · ",
+            "interrupted · 5.00× the tokens per second · plain 1.00 s, 10.0 tok/s · ",
         ),
         ({"plain": lane(10, 1.0, "cancelled")}, "same text, 10 tokens so far"),
         (
@@ -164,12 +164,12 @@ def test_several_questions_have_a_line_each_and_one_of_all() -> None:
     first, other, every = summary([outcome(), second], 1.44).splitlines()
     assert first == f"1: {figures(outcome())}"
     assert other.startswith(
-        "2: plain 8.00 s, 12.5 tok/s · localspec 1.00 s, 100 tok/s · 8.00 times"
+        "2: 8.00× as fast, 7.00 s sooner · plain 8.00 s, 12.5 tok/s · localspec 1.00 s, "
     )
     assert every == (
-        "all: plain 12.00 s, 16.7 tok/s · localspec 3.00 s, 66.7 tok/s · 4.00 times as fast · "
-        "measured before, once: 1.4 s"
+        "all: 4.00× as fast · plain 12.00 s, 16.7 tok/s · localspec 3.00 s, 66.7 tok/s · "
+        "calibrated before, once: 1.4 s"
     )
     assert summary([outcome()], 0.0) == figures(outcome())
     beside = outcome(stock=True)
-    assert "\nall: plain (llama.cpp) 8.00 s" in summary([beside, beside], 0.0)
+    assert "\nall: 2.00× as fast · plain (llama.cpp) 8.00 s" in summary([beside, beside], 0.0)
