@@ -18,7 +18,6 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer, Static, TextArea
 
-from localspec.chat.conversation import Attachment
 from localspec.errors import Cancelled, UsageError
 from localspec.history.writer import HistoryWriter
 from localspec.hub.packages import default_reference
@@ -206,14 +205,6 @@ class ChatApp(Host):
         text = text[1:] if text.startswith("//") else text
         attached, instead_of = self.composer.taken()
         return self.conversing.send(text, attached, instead_of=instead_of)
-
-    @on(PromptInput.PastedLong)
-    def _pasted_long(self, event: PromptInput.PastedLong) -> None:
-        self.composer.attach(Attachment("pasted text", event.text))
-        self.tell(
-            f"The pasted text has {len(event.text):,} characters, and is attached to the next "
-            "message. /detach removes it."
-        )
 
     @on(PromptInput.Resume)
     def _resume_last(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import OptionList, Static
@@ -73,6 +73,10 @@ class Composer(Vertical):
         else:
             return False
         return True
+
+    @on(events.Paste)
+    def _pasted(self, event: events.Paste) -> None:
+        self.attach(Attachment(f"pasted text ({len(event.text):,} characters)", event.text))
 
     @on(OptionList.OptionSelected)
     def _clicked(self, event: OptionList.OptionSelected) -> None:

@@ -21,9 +21,9 @@ from localspec.tui.session.commands import CommandCompletion
 
 Known = Mapping[str, Callable[[], Iterable[str]]]
 """As for `commands.complete`."""
-LONG_PASTE = 20_000
-"""Characters from which a pasted text is no part of the input, which wraps a whole line again for
-each key and each of its rows."""
+_LONG_PASTE = 20_000
+"""Characters from which a pasted text is attached: a line of the input is wrapped again for each
+key, and for each of its rows."""
 
 
 class Completions(OptionList, can_focus=False):
@@ -84,10 +84,6 @@ class PromptInput(TextArea):
 
     class Resume(Message):
         """Enter in an empty input: open the last conversation."""
-
-    @dataclass
-    class PastedLong(Message):
-        text: str
 
     completing: var[bool] = var(False, bindings=True)
     resumable: var[bool] = var(False, bindings=True)
@@ -215,9 +211,10 @@ class PromptInput(TextArea):
         return super().render_line(y) if self.content_size.width > 0 else Strip([])
 
     async def _on_paste(self, event: events.Paste) -> None:
-        if len(event.text) >= LONG_PASTE:
+        if len(event.text) < _LONG_PASTE:
+            event.stop()  # the others get to `Composer`
+        else:
             event.prevent_default()
-            self.post_message(self.PastedLong(event.text))
 
     async def _on_key(self, event: events.Key) -> None:
         # Here, and not as bindings with priority: those would overtake letters that were typed
