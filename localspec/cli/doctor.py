@@ -162,6 +162,6 @@ def _measure(
             tell=lambda text: console.progress(f"calibrating: {text}"),
             stopped=lambda: work.stopped,
         )
-    findings.recommendation = checkup.recommendation(target, draft, findings.measurements)
-    if findings.recommendation is not None and not findings.measurements.partial:
-        recommendations.store(findings.recommendation, options)
+    found = findings.measurements
+    if draft is not None and found.trusted is not None and not found.partial:
+        recommendations.store(target, draft, found.trusted, options)

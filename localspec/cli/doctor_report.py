@@ -16,7 +16,6 @@ from localspec.llama.devices import Device
 from localspec.llama.kernels import KernelStatus
 from localspec.pairing.forecast import PAYS
 from localspec.pairing.memory import available
-from localspec.pairing.recommendations import Recommendation
 from localspec.pairing.rules import FAIL, OK, Check
 from localspec.text import gibibytes, parameter_count, printable
 
@@ -43,15 +42,19 @@ class Findings:
     why: str
     checks: list[Check] = field(default_factory=list)
     measurements: PairMeasurements | None = None
-    recommendation: Recommendation | None = None
 
     @property
     def failed(self) -> list[Check]:
         return [check for check in self.checks if check.verdict == FAIL]
 
+    @property
+    def gain(self) -> float | None:
+        """The measured speed-up, where it can be trusted."""
+        return None if self.measurements is None else self.measurements.trusted
+
 
 def as_json(found: Findings) -> dict[str, Any]:
-    calibration, kept = found.measurements, found.recommendation
+    calibration, gain = found.measurements, found.gain
     return {
         "machine": {
             **dataclasses.asdict(found.machine),
@@ -69,11 +72,11 @@ def as_json(found: Findings) -> dict[str, Any]:
         "why_not": found.failed[0].evidence if found.failed else None,
         "calibration": None if calibration is None else _calibration(calibration),
         "recommendation": None
-        if kept is None
+        if gain is None
         else {
-            "draft": kept.draft,
-            "use_draft": kept.draft is not None and kept.speed_up >= PAYS,
-            "speed_up": kept.speed_up,
+            "draft": found.draft and found.draft.path,
+            "use_draft": found.draft is not None and gain >= PAYS,
+            "speed_up": gain,
             "sentence": _advice(found),
         },
     }
@@ -177,7 +180,7 @@ def _measured(found: PairMeasurements, quick: bool) -> list[tuple[str, str]]:
             cost = f"{1e3 * found.draft_seconds:.1f} ms, {found.cost:.2f} of a target pass"
             rows.append(("draft pass", cost))
         rows += [] if quick else [("threads", found.threads)]
-    gains = {kind.name: f"{kind.speed_up:.2f}×" for kind in found.kinds if kind.speed_up}
+    gains = {name: f"{gain:.2f}×" for name, gain in found.gains.items()}
     drafts = {
         kind.name: f"{kind.acceptance:.0%} of {kind.tested}"
         for kind in found.kinds
@@ -204,22 +207,22 @@ def _checks(checks: list[Check], quick: bool) -> str:
 
 
 def _advice(found: Findings) -> str:
-    kept = found.recommendation
-    if kept is None or found.measurements is None:
+    gain = found.gain
+    if gain is None or found.measurements is None:
         return ""
-    gains = sorted((gain, kind) for kind, gain in kept.by_kind.items())
+    gains = sorted((gain, kind) for kind, gain in found.measurements.gains.items())
     span = (
-        f"{kept.speed_up:.2f}× plain decoding, from {gains[0][0]:.2f}× "
-        f"({gains[0][1]}) to {gains[-1][0]:.2f}× ({gains[-1][1]})"
+        f"{gain:.2f}× plain decoding, from {gains[0][0]:.2f}× ({gains[0][1]}) to "
+        f"{gains[-1][0]:.2f}× ({gains[-1][1]})"
     )
     stock = found.measurements.stock
     if stock is not None:
         span += f"; plain decoding with localspec's kernels is {stock:.2f}× stock llama.cpp"
-    if kept.draft is None:
+    if found.draft is None:
         return f"Without a draft model, drafting of repeated text gives {span}."
-    name = printable(found.draft_name or kept.draft.stem)
+    name = printable(found.draft_name or found.draft.path.stem)
     own = found.target.path.name == paths.EMBEDDED_TARGET  # it keeps its draft whatever comes
-    if kept.speed_up >= PAYS:
+    if gain >= PAYS:
         auto = "" if own else " '-d auto' will take it from now on."
         return f"{name} is worth drafting with: {span}.{auto}"
     auto = "" if own else " '-d auto' will not take it."

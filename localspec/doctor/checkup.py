@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import date
 from itertools import zip_longest
-from pathlib import Path
 from statistics import mean
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -23,7 +21,6 @@ from localspec.errors import ContextOverflow
 from localspec.gguf.dimensions import n_layers
 from localspec.gguf.file import GGUFFile
 from localspec.pairing.memory import layers_that_fit
-from localspec.pairing.recommendations import Recommendation
 from localspec.pairing.rules import FAIL, OK, WARN, Check
 from localspec.text import gibibytes, printable
 
@@ -101,10 +98,19 @@ class PairMeasurements:
     steady: bool
 
     @property
+    def gains(self) -> dict[str, float]:
+        """Speed-ups by kind."""
+        return {kind.name: kind.speed_up for kind in self.kinds if kind.speed_up is not None}
+
+    @property
     def speed_up(self) -> float | None:
         """Mean over the kinds."""
-        found = [kind.speed_up for kind in self.kinds if kind.speed_up is not None]
-        return mean(found) if found else None
+        return mean(self.gains.values()) if self.gains else None
+
+    @property
+    def trusted(self) -> float | None:
+        """The speed-up to go by; None beside a busy process."""
+        return self.speed_up if self.steady else None
 
 
 def measure_pair(
@@ -250,21 +256,3 @@ def device_checks(
             )
         )
     return found
-
-
-def recommendation(
-    target: Path, draft: Path | None, found: PairMeasurements
-) -> Recommendation | None:
-    """What to store; None where nothing could be trusted."""
-    speed_up = found.speed_up
-    if speed_up is None or not found.steady:
-        return None
-    return Recommendation(
-        target=target,
-        draft=draft,
-        speed_up=speed_up,
-        by_kind={k.name: k.speed_up for k in found.kinds if k.speed_up is not None},
-        acceptance={k.name: k.acceptance for k in found.kinds if k.acceptance is not None},
-        cost=found.cost or 0.0,
-        when=date.today().isoformat(),
-    )

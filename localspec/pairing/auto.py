@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from localspec.llama.options import ModelOptions
 from localspec.llama.outcomes import Outcomes
 from localspec.pairing.forecast import Forecast, forecast
 from localspec.pairing.memory import PairUse
-from localspec.pairing.recommendations import Recommendation, of_target
+from localspec.pairing.recommendations import of_target
 from localspec.pairing.rules import PairVerdict, judge_files
 from localspec.text import printable
 
@@ -143,14 +143,14 @@ def choose(
 def decide(
     target: GGUFFile,
     models: Sequence[LocalModel],
-    known: Sequence[Recommendation],
+    known: Mapping[Path, float],
     options: ModelOptions,
     *,
     accelerated: bool,
     device_free: int = 0,
 ) -> Choice:
-    """The same, of models that were found and pairs that were measured."""
-    measured = {real_path(one.draft): one for one in known if one.draft is not None}
+    """The same, of models that were found, and speed-ups that were measured of drafts."""
+    measured = {real_path(draft): speed_up for draft, speed_up in known.items()}
     use = PairUse(options=options, accelerated=accelerated, device_free=device_free)
     # Of what was made of some model's own file a guess would be too high.
     judged = [m for m in models if m.source != SELF_MADE or real_path(m.path) in measured]
@@ -170,12 +170,11 @@ def decide(
     return Choice(None, _why_none(target, found, fitting), passing=crowded)
 
 
-def _with_measured(candidate: DraftCandidate, known: Recommendation | None) -> DraftCandidate:
-    if known is None:
+def _with_measured(candidate: DraftCandidate, speed_up: float | None) -> DraftCandidate:
+    if speed_up is None or candidate.forecast is None:
         return candidate
-    acceptance = sum(known.acceptance.values()) / max(1, len(known.acceptance))
     return replace(
-        candidate, forecast=Forecast(known.speed_up, 1, known.cost, acceptance, measured=True)
+        candidate, forecast=replace(candidate.forecast, speed_up=speed_up, measured=True)
     )
 
 
@@ -217,7 +216,7 @@ def _draft_to_get(name: str) -> str | None:
 def _facts(
     target: Path,
     models: Sequence[LocalModel],
-    known: Sequence[Recommendation],
+    known: Mapping[Path, float],
     options: ModelOptions,
     accelerated: bool,
 ) -> dict[str, Any]:
@@ -226,7 +225,7 @@ def _facts(
     return {
         "target": [str(real_path(target)), file_identity(target)],
         "models": [[str(m.path), m.size, _changed(m.path), m.problem] for m in models],
-        "known": [[str(one.draft), one.speed_up] for one in known],
+        "known": [[str(draft), speed_up] for draft, speed_up in known.items()],
         "context": options.context,
         "accelerated": accelerated,
         "kernels": options.kernels,

@@ -41,7 +41,7 @@ STRANGER = 0.1
 class Forecast:
     """What to expect of a pair: `speed_up` against plain decoding at the best `depth`, 0 where none
     pays; `cost` of a draft model's pass in passes of the target; `acceptance`, the chance of each
-    drafted token; `measured`: whether these were measured here."""
+    drafted token; `measured`: whether the speed-up was measured here."""
 
     speed_up: float
     depth: int

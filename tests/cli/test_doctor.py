@@ -27,7 +27,7 @@ from localspec.pairing import recommendations
 from localspec.pairing.memory import place
 from localspec.policy.store import folder as measurements
 from tests.cli.conftest import Cli
-from tests.support.ggufs import sized_llama, tiny_bert, tiny_llama
+from tests.support.ggufs import sized_llama, tiny_bert
 from tests.support.homes import move_to
 
 pytestmark = pytest.mark.nightly
@@ -159,23 +159,22 @@ def _calibration(**changed: object) -> PairMeasurements:
 def test_a_recommendation_is_kept_and_gone_by(here: Path) -> None:
     target, draft = sized_llama(here / "t.gguf", layers=2), paths.embedded(paths.EMBEDDED_DRAFT)
     options = ModelOptions(context=256, threads=1)
-    kept = checkup.recommendation(target, draft, _calibration())
-    assert kept is not None
-    assert kept.by_kind == {"story": 2.0, "math": 1.2}
-    assert kept.acceptance == {"story": 0.8, "math": 0.4, "qa": 0.5}
-    recommendations.store(kept, options)
+    found = _calibration()
+    assert found.gains == {"story": 2.0, "math": 1.2}
+    assert [kind.acceptance for kind in found.kinds] == [0.8, 0.4, 0.5]
+    assert found.trusted is not None
+    recommendations.store(target, draft, found.trusted, options)
     with localspec.load(target, options=options) as engine:
         assert engine.draft_path == draft
         assert "doctor measured 1.60×" in (engine.why_draft or "")
-    recommendations.store(replace(kept, speed_up=0.9), options)
+    recommendations.store(target, draft, 0.9, options)
     with localspec.load(target, options=options) as engine:
         assert engine.draft_path != draft
 
 
-def test_figures_of_a_busy_machine_are_not_kept(here: Path) -> None:
-    target = tiny_llama(here / "t.gguf")
-    assert checkup.recommendation(target, None, _calibration(steady=False)) is None
-    assert checkup.recommendation(target, None, _calibration(kinds=())) is None
+def test_figures_of_a_busy_machine_are_not_kept() -> None:
+    assert _calibration(steady=False).trusted is None
+    assert _calibration(kinds=()).trusted is None
 
 
 def _gpu(free: int) -> Device:

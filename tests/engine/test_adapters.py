@@ -153,11 +153,8 @@ def test_what_is_known_of_a_model_is_kept_apart(
     with localspec.load(context=256, lora=adapter) as engine:
         assert engine.open_session(session).notices == ()
 
-    measured = recommendations.Recommendation(
-        target=target_path, draft=None, speed_up=2, by_kind={}, acceptance={}, cost=0, when=""
-    )
     plain, with_adapter = (ModelOptions(lora=choice) for choice in choices[:2])
-    recommendations.store(measured, with_adapter)
+    recommendations.store(target_path, target_path, 2.0, with_adapter)
     known = recommendations.of_target
     assert (len(known(target_path, plain)), len(known(target_path, with_adapter))) == (0, 1)
 

@@ -19,7 +19,7 @@ from localspec.pairing import auto, forecast
 from localspec.pairing.auto import Choice, choose, decide
 from localspec.pairing.forecast import ON_DEVICE, STOCK, Forecast, best, curve, with_experts
 from localspec.pairing.memory import MemoryNeed, PairUse, memory_of_pair
-from localspec.pairing.recommendations import Recommendation, of_target, store
+from localspec.pairing.recommendations import of_target, store
 from localspec.pairing.rules import active_share, judge_files
 from tests.pairing.pairs import TOKENS, model
 from tests.support.ggufs import sized_llama
@@ -38,21 +38,9 @@ def target(here: Path) -> Path:
     return model(here / "target.gguf", width=512, layers=8)
 
 
-def decided(target: Path, *known: Recommendation, **options: Any) -> Choice:
+def decided(target: Path, known: dict[Path, float] | None = None, **options: Any) -> Choice:
     models = [one for one in local_models() if one.source != "built-in"]
-    return decide(read_gguf(target), models, known, Options(**options), accelerated=False)
-
-
-def measured(target: Path, draft: Path | None, speed_up: float) -> Recommendation:
-    return Recommendation(
-        target=target,
-        draft=draft,
-        speed_up=speed_up,
-        by_kind={"story": speed_up},
-        acceptance={"story": 0.7},
-        cost=0.1,
-        when="2026-11-21",
-    )
+    return decide(read_gguf(target), models, known or {}, Options(**options), accelerated=False)
 
 
 def test_the_most_promising_draft_is_taken(here: Path, target: Path) -> None:
@@ -113,31 +101,27 @@ def test_what_would_not_fit_into_memory_is_not_taken(
 def test_measurements_count_more_than_forecasts(here: Path, target: Path) -> None:
     good, other = model(here / "good.gguf", width=128), model(here / "other.gguf", width=192)
     assert decided(target).draft == good
-    choice = decided(target, measured(target, other, 2.5))
+    choice = decided(target, {other: 2.5})
     assert choice.draft == other
     assert "doctor measured 2.50×" in choice.why
-    lost = [measured(target, good, 0.9), measured(target, other, 0.8)]
-    choice = decided(target, *lost)
+    choice = decided(target, {good: 0.9, other: 0.8})
     assert choice.draft is None
     assert "good.gguf fits best, and was measured not to make it faster" in choice.why
 
 
 def test_recommendations_are_kept_by_pair_machine_and_options(here: Path, target: Path) -> None:
     draft = model(here / "draft.gguf")
-    found = measured(target, draft, 1.5)
-    store(found, OPTIONS)
-    store(measured(target, None, 1.1), OPTIONS)
-    assert sorted(of_target(target, OPTIONS), key=lambda one: one.speed_up) == [
-        measured(target, None, 1.1),
-        found,
-    ]
-    store(measured(target, draft, 1.7), OPTIONS)
-    assert {one.speed_up for one in of_target(target, OPTIONS)} == {1.1, 1.7}
-    assert of_target(target, Options(gpu_layers=0)) == []
-    assert of_target(draft, OPTIONS) == []
+    other = model(here / "other.gguf")
+    store(target, draft, 1.5, OPTIONS)
+    store(target, other, 1.1, OPTIONS)
+    assert of_target(target, OPTIONS) == {draft: 1.5, other: 1.1}
+    store(target, draft, 1.7, OPTIONS)
+    assert of_target(target, OPTIONS) == {other: 1.1, draft: 1.7}
+    assert of_target(target, Options(gpu_layers=0)) == {}
+    assert of_target(draft, OPTIONS) == {}
     model(draft, width=96)  # another file of that name
-    assert {one.speed_up for one in of_target(target, OPTIONS)} == {1.1}
-    assert of_target(here / "missing.gguf", OPTIONS) == []
+    assert of_target(target, OPTIONS) == {other: 1.1}
+    assert of_target(here / "missing.gguf", OPTIONS) == {}
 
 
 def test_a_choice_is_remembered_until_files_come_or_go(
@@ -155,7 +139,7 @@ def test_a_choice_is_remembered_until_files_come_or_go(
         assert choose(target, OPTIONS) == first
         with pytest.raises(AssertionError):
             choose(target, Options(context=64))
-        store(measured(target, good, 3.0), OPTIONS)
+        store(target, good, 3.0, OPTIONS)
         with pytest.raises(AssertionError):
             choose(target, OPTIONS)
     assert "measured" in choose(target, OPTIONS).why
@@ -230,7 +214,7 @@ def test_load_takes_it_and_says_so(large: Path) -> None:
         assert engine.draft is not None
         assert "run localspec doctor to measure it" in (engine.why_draft or "")
         assert engine.why_no_draft is None
-    store(measured(large, paths.embedded(paths.EMBEDDED_DRAFT), 1.5), options)
+    store(large, paths.embedded(paths.EMBEDDED_DRAFT), 1.5, options)
     with localspec.load(large, options=options) as engine:
         assert engine.draft_path == paths.embedded(paths.EMBEDDED_DRAFT)
         assert "doctor measured 1.50×" in (engine.why_draft or "")
@@ -243,8 +227,7 @@ def test_a_draft_that_fails_to_open_is_done_without(here: Path, large: Path) -> 
     assert vocabulary is not None
     name = "llama-1024x3"  # as the target calls itself
     model(here / "hollow.gguf", tokens=list(map(str, vocabulary)), controls=range(5), name=name)
-    known = measured(large, here / "hollow.gguf", 5.0)
-    store(known, ModelOptions(context=256, threads=1))
+    store(large, here / "hollow.gguf", 5.0, ModelOptions(context=256, threads=1))
     with localspec.load(large, options=ModelOptions(context=256, threads=1)) as engine:
         assert engine.draft is None
         assert "hollow.gguf fails" in (engine.why_no_draft or "")

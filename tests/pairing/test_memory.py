@@ -364,5 +364,5 @@ def test_auto_sees_that_a_projector_leaves_no_room(
     assert choice.draft is None
     assert "not enough memory for good.gguf" in choice.why
     found = [one for one in local_models() if one.source != "built-in"]
-    choice = decide(read_gguf(target), found, [], with_eye, accelerated=False)
+    choice = decide(read_gguf(target), found, {}, with_eye, accelerated=False)
     assert choice.draft is None
