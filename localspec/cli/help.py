@@ -7,7 +7,6 @@ from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
-from typer.models import ParamMeta
 
 from localspec.cli.option_groups import of_verb
 
@@ -23,8 +22,8 @@ class Command(TyperCommand):
         self.shared = frozenset(options)
         arguments = sum(param.param_type_name == "argument" for param in self.params)
         self.params[arguments:arguments] = [
-            typer.main.get_click_param(ParamMeta(name=name, default=info, annotation=kind))[0]
-            for name, (kind, info) in options.items()
+            option(param_decls=[name, *option.keywords["param_decls"]])
+            for name, option in options.items()
         ]
         self._hides = any(getattr(param, "hidden", False) for param in self.params)
 

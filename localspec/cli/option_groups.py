@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from copy import copy
+from functools import partial
 from inspect import unwrap
-from pathlib import Path
-from types import GenericAlias
 from typing import Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperOption
 
 from localspec.errors import UsageError
 from localspec.paths import expanded
 
-Shared = tuple[Any, Any]
-"""Type and declaration of an option."""
+Shared = partial[TyperOption]
+"""Makes an option of a verb, which gives it the parameter name."""
 Group = Mapping[str, Shared]
 """Options by parameter name."""
 Verb = TypeVar("Verb", bound=Callable[..., int])
@@ -29,7 +28,7 @@ OUTPUT = "Output"
 KINDS: Mapping[str, Any] = {
     **dict.fromkeys(("N", "K"), int),
     **dict.fromkeys(("X", "P"), float),
-    **dict.fromkeys(("FILE", "FOLDER", "PATH", "DIR"), Path),
+    **dict.fromkeys(("FILE", "FOLDER", "PATH", "DIR"), expanded),
     "": bool,
 }
 """Types of values by metavar; others are str."""
@@ -53,24 +52,25 @@ def in_panel(panel: str | None, *, advanced: bool = False) -> Callable[..., Shar
         kind = KINDS.get(metavar.rpartition("|")[2], str)
         several = "Repeatable" in help
 
-        def read(value: Any) -> Any:
+        def read(context: Any, option: Any, value: Any) -> Any:
             if value is not None and least is not None and value < least:
                 raise UsageError(f"{declared[-1]} is {value}. Give {least} or more.")
-            if kind is not Path or value is None:
-                return value
-            return [expanded(one) for one in value] if several else expanded(value)
+            if several:
+                return [kind(one) for one in value] or None
+            return value if value is None else kind(value)
 
-        info = typer.Option(
-            None,
-            *declared,
+        return partial(
+            TyperOption,
+            param_decls=declared,
+            type=kind if kind in (int, float) else None,
+            is_flag=kind is bool,
+            multiple=several,
+            callback=read,
             metavar=metavar,
             help=help,
             rich_help_panel=panel,
-            show_default=False,
             hidden=advanced,
-            callback=read,
         )
-        return (GenericAlias(list, kind) if several else kind) | None, info
 
     return option
 
@@ -103,10 +103,7 @@ def without(group: Group, *names: str) -> Group:
 
 
 def renamed(option: Shared, *names: str) -> Shared:
-    kind, info = option
-    info = copy(info)
-    info.param_decls = names
-    return kind, info
+    return partial(option, param_decls=names)
 
 
 Reference = Annotated[
@@ -122,17 +119,15 @@ _output = in_panel(OUTPUT)
 COMMON = {
     "json": _output("--json", "Print one JSON object on standard output."),
     "quiet": _output("-q --quiet", "Print only results and errors."),
-    "verbose": (
-        int,
-        typer.Option(
-            0,
-            *("-v", "--verbose"),
-            count=True,
-            rich_help_panel=OUTPUT,
-            show_default=False,
-            metavar="",
-            help="Print the log, including llama.cpp's, on standard error; -vv prints more.",
-        ),
+    "verbose": partial(
+        TyperOption,
+        param_decls=["-v", "--verbose"],
+        type=int,
+        count=True,
+        default=0,
+        metavar="",
+        help="Print the log, including llama.cpp's, on standard error; -vv prints more.",
+        rich_help_panel=OUTPUT,
     ),
 }
 """Options of most verbs; the console is configured by them before a verb runs."""
