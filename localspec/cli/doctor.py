@@ -94,7 +94,7 @@ def _examine(console: Console, models: OpeningOptions, work: Work, *, quick: boo
     from localspec.gguf.reader import read_gguf
     from localspec.hub import resolution
     from localspec.llama import devices, kernels, library
-    from localspec.loading.draft import choose_draft, find_draft
+    from localspec.loading.draft import ChosenDraft, draft_for
     from localspec.pairing.memory import PairUse
     from localspec.pairing.rules import judge_files
 
@@ -104,19 +104,15 @@ def _examine(console: Console, models: OpeningOptions, work: Work, *, quick: boo
     require_usable(found.path)
     target = read_gguf(found.path)
     console.notices(found.notices)
-    if models.draft in ("auto", "none"):
-        choice = choose_draft(found.path, options)
-        draft_path, why = choice.draft, choice.why
-        draft_name = "" if draft_path is None else draft_path.stem
-    else:
-        named = find_draft(models.draft, found.path, options, offline=models.offline)
-        draft_path, draft_name, why = named.path, named.name, ""
-        console.notices(named.notices)
-    if models.draft == "none":
-        instead = "the n-gram alone" if draft_path is None else draft_path.name
-        draft_path, draft_name = None, ""
+    none = models.draft == "none"
+    wanted = "auto" if none else models.draft
+    chosen = draft_for(found.path, wanted, options, offline=models.offline)
+    console.notices(chosen.notices)
+    if none:
+        instead = "the n-gram alone" if chosen.path is None else chosen.path.name
         why = f"none was named; -d auto would take {instead}"
-    draft = None if draft_path is None else read_gguf(draft_path)
+        chosen = ChosenDraft(automatic=True, why=why)
+    draft = None if chosen.path is None else read_gguf(chosen.path)
     machine = this_machine(options.fixed_threads or library.default_threads())
     findings = Findings(
         machine,
@@ -127,10 +123,10 @@ def _examine(console: Console, models: OpeningOptions, work: Work, *, quick: boo
         target,
         draft,
         resolution.name_of(models.model, found.path),
-        draft_name,
-        why,
+        chosen.name,
+        (chosen.why or chosen.why_none or "") if chosen.automatic else "",
     )
-    if draft is not None:
+    if draft is not None and not chosen.own_mtp:
         device_free = devices.free_memory() if options.gpu_layers < 0 else 0
         use = PairUse(options=options, device_free=device_free)
         findings.checks += judge_files(target, draft, use).checks

@@ -39,12 +39,11 @@ STRANGER = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What to expect of a pair: `speed_up` against plain decoding at the best `depth`, 0 where none
-    pays; `cost` of a draft model's pass in passes of the target; `acceptance`, the chance of each
-    drafted token; `measured`: whether the speed-up was measured here."""
+    """What to expect of a pair: `speed_up` against plain decoding at the best depth; `cost` of a
+    draft model's pass in passes of the target; `acceptance`, the chance of each drafted token;
+    `measured`: whether the speed-up was measured here."""
 
     speed_up: float
-    depth: int
     cost: float
     acceptance: float
     measured: bool = False
@@ -94,17 +93,13 @@ def measured_curve(passes: Cache, seconds: float) -> tuple[float, ...]:
     return tuple(costs.seconds(n, 0) / plain for n in range(1, DEEPEST + 2))
 
 
-def best(
-    cost: float, acceptance: float, curve: Sequence[float], *, measured: bool = False
-) -> Forecast:
-    """The depth with the highest speed-up; `curve` is T(n) ÷ T(1), from n = 1 on."""
-    found, tokens = Forecast(1.0, 0, cost, acceptance, measured), 1.0
+def best(cost: float, acceptance: float, curve: Sequence[float]) -> Forecast:
+    """Of the depth with the highest speed-up; `curve` is T(n) ÷ T(1), from n = 1 on."""
+    speed_up = tokens = 1.0
     for depth in range(1, min(DEEPEST, len(curve) - 1) + 1):
         tokens += acceptance**depth
-        speed_up = tokens / (depth * cost + curve[depth])
-        if speed_up > found.speed_up:
-            found = Forecast(speed_up, depth, cost, acceptance, measured)
-    return found
+        speed_up = max(speed_up, tokens / (depth * cost + curve[depth]))
+    return Forecast(speed_up, cost, acceptance)
 
 
 def relative_cost(target: GGUFFile, draft: GGUFFile, *, accelerated: bool) -> float:

@@ -84,7 +84,7 @@ class DraftTrial:
 
     def forecast(self, cost: float, agreement: float) -> Forecast:
         """Of a draft with so much of a plain pass's cost, and that acceptance."""
-        return best(cost, agreement, self.curve, measured=True)
+        return best(cost, agreement, self.curve)
 
     def of_file(self, path: Path) -> Forecast:
         with (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -87,37 +87,44 @@ class _Made(NamedTuple):
     forecast: Forecast
 
 
+@dataclass(frozen=True, slots=True)
 class _Finding:
-    def __init__(
-        self,
-        target: Path,
-        file: GGUFFile,
-        trial: DraftTrial,
-        options: ModelOptions,
-        facts: dict[str, Any],
-    ) -> None:
-        self._target, self._file, self._trial = target, file, trial
-        self._options, self._facts = options, facts
+    target: Path
+    file: GGUFFile
+    trial: DraftTrial
+    options: ModelOptions
+    facts: dict[str, Any]
 
     def fulfil(self, wish: Wish) -> SelfDraft:
         if wish.quant is not None:
-            if wish.quant == FILE_TYPES.get(self._file.integer("general.file_type") or -1):
+            if wish.quant == FILE_TYPES.get(self.file.integer("general.file_type") or -1):
                 raise UsageError(
-                    f"{self._target.name} is in {wish.quant} already. Name a smaller quantization, "
+                    f"{self.target.name} is in {wish.quant} already. Name a smaller quantization, "
                     "or write -d self for what pays."
                 )
             return self._keep(self._made(Recipe(wish.quant)))
         if wish.count is not None:
             self._require_layers(wish.count)
-            left_out = sorted(self._trial.order()[: wish.count])
+            left_out = sorted(self.trial.order()[: wish.count])
             return self._keep(self._made(Recipe(None, tuple(left_out))))
         return self._best()
 
     def _best(self) -> SelfDraft:
-        made: list[_Made] = []
+        """All layers in fewer bits, or fewer layers in the best of these, where that pays."""
+        made, tried = list[_Made](), list[str]()
         best: _Made | None = None
+        bits = 8 * self.file.weight_bytes / max(1, self.file.n_parameters)
         try:
-            tried = [*self._quantizations(made), self._fewer_layers(made)]
+            for quant in smaller_quantizations(self.file):
+                least = LEAST_BITS[quant] / bits  # if only reading weights took time
+                if self.trial.forecast(least, 1.0).pays:
+                    made.append(self._made(Recipe(quant)))
+                    tried.append(f"{made[-1].recipe.words} {_words(made[-1].forecast)}")
+                else:
+                    tried.append(
+                        f"in {quant} a pass would cost {least:.2f} of the model's at least"
+                    )
+            tried.append(self._fewer_layers(made))
             best = max((one for one in made if one.forecast.pays), key=_speed, default=None)
         finally:
             for one in made:
@@ -126,26 +133,16 @@ class _Finding:
         if best is not None:
             return self._keep(best)
         words = (
-            f"No draft made from {self._target.name} itself would pay here: "
+            f"No draft made from {self.target.name} itself would pay here: "
             f"{'; '.join(tried)}. Choose a smaller model with -d, or force one, as in -d "
-            f"self:{smaller_quantizations(self._file)[0]}."
+            f"self:{smaller_quantizations(self.file)[0]}."
         )
         self._write({"draft": None, "words": words})
         return SelfDraft(None, words)
 
-    def _quantizations(self, made: list[_Made]) -> Iterator[str]:
-        """All layers in fewer bits: appended to `made`, and a clause about each."""
-        for quant in smaller_quantizations(self._file):
-            least = self._least_cost(quant)
-            if self._trial.forecast(least, 1.0).pays:
-                made.append(self._made(Recipe(quant)))
-                yield f"{made[-1].recipe.words} {_words(made[-1].forecast)}"
-            else:
-                yield f"in {quant} a pass would cost {least:.2f} of the model's at least"
-
     def _fewer_layers(self, made: list[_Made]) -> str:
-        """The same with fewer layers, in the best quantization."""
-        stays = why_all_layers(self._file)
+        """Appends to `made` what pays more than that; returns a clause about it."""
+        stays = why_all_layers(self.file)
         if stays is not None:
             return f"no layers can be left out, as {stays}"
         whole = max(made, key=_speed, default=None)
@@ -153,7 +150,7 @@ class _Finding:
         if whole is not None and whole.forecast.cost < 1.0:
             quant, cost = whole.recipe.quant, whole.forecast.cost
             agreement = whole.forecast.acceptance
-        left_out, expected = self._trial.fewer_layers(cost, agreement)
+        left_out, expected = self.trial.fewer_layers(cost, agreement)
         recipe = Recipe(quant, left_out)
         if expected.pays and (whole is None or expected.speed_up > _speed(whole)):
             made.append(self._made(recipe))
@@ -162,25 +159,24 @@ class _Finding:
 
     def _made(self, recipe: Recipe) -> _Made:
         path = self._make(recipe)
-        return _Made(recipe, path, self._trial.of_file(path))
+        return _Made(recipe, path, self.trial.of_file(path))
 
     def _keep(self, made: _Made) -> SelfDraft:
         path, size = made.path, made.path.stat().st_size
         words = (
-            f"The draft is {self._target.name} {made.recipe.words}, {gigabytes(size)} in {path}: "
+            f"The draft is {self.target.name} {made.recipe.words}, {gigabytes(size)} in {path}: "
             f"{_words(made.forecast)}. 'localspec rm {path}' removes it."
         )
-        facts = asdict(made.forecast) | asdict(made.recipe)
-        self._write({"draft": path.name, "size": size, "words": words} | facts)
+        self._write({"draft": path.name, "size": size, "words": words})
         return SelfDraft(path, words)
 
     def _make(self, recipe: Recipe) -> Path:
         folder = _folder()
-        name = f"{self._target.stem}-self-{recipe.label}-{fingerprint(self._facts)[:12]}.gguf"
+        name = f"{self.target.stem}-self-{recipe.label}-{fingerprint(self.facts)[:12]}.gguf"
         path = folder / name
-        least = int(self._file.weight_bytes * self._trial.share(recipe.left_out))
+        least = int(self.file.weight_bytes * self.trial.share(recipe.left_out))
         if recipe.quant in LEAST_BITS:
-            least = min(least, int(self._file.n_parameters * LEAST_BITS[recipe.quant] / 8))
+            least = min(least, int(self.file.n_parameters * LEAST_BITS[recipe.quant] / 8))
         logger.info("making %s", path)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -190,37 +186,32 @@ class _Finding:
                 raise LocalspecError(_no_room(path, f"it takes {gigabytes(least)}"))
             with replacing(path) as partial:
                 quantize(
-                    self._target,
+                    self.target,
                     partial,
                     recipe.quant,
-                    self._options.fixed_threads,
+                    self.options.fixed_threads,
                     again=True,
                     leave_out=recipe.left_out,
-                    name=f"{self._file.text('general.name') or self._target.stem} {recipe.words}",
+                    name=f"{self.file.text('general.name') or self.target.stem} {recipe.words}",
                 )
         except OSError as error:
             raise LocalspecError(_no_room(path, error.strerror or str(error))) from None
         return path
 
-    def _least_cost(self, quant: str) -> float:
-        """Of a pass in another quantization, if only reading weights took time."""
-        bits = 8 * self._file.weight_bytes / max(1, self._file.n_parameters)
-        return LEAST_BITS[quant] / bits
-
     def _require_layers(self, count: int) -> None:
-        stays = why_all_layers(self._file)
-        name = printable(self._target.name)
+        stays = why_all_layers(self.file)
+        name = printable(self.target.name)
         if stays is not None:
             raise UsageError(
                 f"No layers of {name} can be left out: {stays}. Write "
-                f"-d self:{smaller_quantizations(self._file)[0]} for a smaller quantization of it."
+                f"-d self:{smaller_quantizations(self.file)[0]} for a smaller quantization of it."
             )
-        inner = (self._file.own_integer("block_count") or 0) - 2
+        inner = (self.file.own_integer("block_count") or 0) - 2
         if count > inner:
             raise UsageError(f"Of {name}, 1 to {inner} layers can be left out, not {count}.")
 
     def _write(self, record: dict[str, Any]) -> None:
-        outcomes.keep(self._facts, {"source": str(self._target.resolve())} | record)
+        outcomes.keep(self.facts, {"source": str(self.target.resolve())} | record)
 
 
 def _speed(made: _Made) -> float:

@@ -13,12 +13,7 @@ import localspec
 from localspec import ModelOptions, paths
 from localspec.cli import working
 from localspec.doctor import checkup
-from localspec.doctor.checkup import (
-    PairMeasurements,
-    TextKind,
-    device_checks,
-    measure_pair,
-)
+from localspec.doctor.checkup import PairMeasurements, TextKind, device_checks, measure_pair
 from localspec.gguf.dimensions import n_layers
 from localspec.gguf.reader import read_gguf
 from localspec.llama import kernels
@@ -29,6 +24,7 @@ from localspec.policy.store import folder as measurements
 from tests.cli.conftest import Cli
 from tests.support.ggufs import sized_llama, tiny_bert
 from tests.support.homes import move_to
+from tests.support.mtp import glm
 
 pytestmark = pytest.mark.nightly
 
@@ -105,6 +101,15 @@ def test_without_a_draft_it_says_what_auto_would_take(cli: Cli) -> None:
     assert told["draft"] is None
     assert told["why_draft"] == "none was named; -d auto would take tale-3m-q8_0.gguf"
     assert told["calibration"]["draft_seconds"] is None
+
+
+def test_a_model_that_predicts_ahead_drafts_for_itself(cli: Cli, here: Path) -> None:
+    """As `run` has it: no second file is looked for."""
+    path = glm(here / "ahead.gguf")
+    told = cli("doctor", "--quick", "-m", str(path), "--json").json
+    assert told["draft"]["path"] == str(path)
+    assert "trained with to predict ahead" in told["why_draft"]
+    assert "smaller" not in {check["rule"] for check in told["checks"]}
 
 
 def test_an_interrupt_ends_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from huggingface_hub import (
-    constants,
-    hf_hub_download,
-    scan_cache_dir,
-    try_to_load_from_cache,
-)
+from huggingface_hub import constants, hf_hub_download, scan_cache_dir, try_to_load_from_cache
 
 from localspec import LocalspecError, ModelNotFound
 from localspec.hub.download import PullProgress, pull

@@ -6,9 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from huggingface_hub import (
-    constants,
-)
+from huggingface_hub import constants
 
 from localspec import LocalspecError
 from localspec.hub.download import pull

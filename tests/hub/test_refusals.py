@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from huggingface_hub import (
-    constants,
-)
+from huggingface_hub import constants
 
 from localspec import LocalspecError, ModelNotFound
 from localspec.hub.download import pull
