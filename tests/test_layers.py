@@ -151,9 +151,9 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "answering": (217, 10),  # stops of any type are judged in words; costs are measured first
     "async_engine": (215, 10),  # takes token ids of any sequence; is told after a fork
     "async_stream": (135, 10),  # a stream that is left ends at once
-    "bench": (2_497, 91),  # three peers, shapes
+    "bench": (2_496, 91),  # three peers, shapes
     "chat": (927, 58),
-    "cli": (5_420, 183),  # options of three peers, of on-policy rounds; signals are named
+    "cli": (5_417, 183),  # options of three peers, of on-policy rounds; signals are named
     "decoding": (2_377, 96),  # protocol of caches; values of any type; drafts without a way on
     "distill": (2_742, 153),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (259, 12),
@@ -193,7 +193,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # signals, and terminals that are closed.
     "tui": (5_081, 104),
     "typed": (78, 10),
-    "verify": (1_377, 64),  # compares a certificate with what is here
+    "verify": (1_375, 64),  # compares a certificate with what is here
     "watched": (50, 10),
     "worker_threads": (50, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,

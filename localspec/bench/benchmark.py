@@ -64,10 +64,8 @@ def benchmark(
 ) -> Report:
     """Measure the pairs one after the other; after Ctrl+C, return what there is. Raises
     LocalspecError: a pair that cannot be opened."""
-    from localspec.llama.library import default_threads
-
     report = Report(
-        machine=this_machine(settings.options.fixed_threads or default_threads()),
+        machine=this_machine(settings.options.fixed_threads),
         command=command,
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         settings=_described(settings),

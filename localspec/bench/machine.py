@@ -41,14 +41,15 @@ class FileFacts:
     sha256: str
 
 
-def this_machine(threads: int) -> Machine:
+def this_machine(threads: int | None) -> Machine:
+    """`threads` that passes run on; None for the default."""
     from localspec.llama import library  # only this, and `_gpu`, need llama.cpp
 
     here = machine()
     return Machine(
         cpu=here["processor"],
         cores=here["cores"] or os.cpu_count() or 1,
-        threads=threads,
+        threads=threads or library.default_threads(),
         memory=psutil.virtual_memory().total,
         gpu=_gpu(),
         system=platform.platform(),

@@ -93,7 +93,7 @@ def _examine(console: Console, models: OpeningOptions, work: Work, *, quick: boo
     from localspec.gguf.description import require_usable
     from localspec.gguf.reader import read_gguf
     from localspec.hub import resolution
-    from localspec.llama import devices, kernels, library
+    from localspec.llama import devices, kernels
     from localspec.loading.draft import ChosenDraft, draft_for
     from localspec.pairing.memory import PairUse
     from localspec.pairing.rules import judge_files
@@ -113,9 +113,8 @@ def _examine(console: Console, models: OpeningOptions, work: Work, *, quick: boo
         why = f"none was named; -d auto would take {instead}"
         chosen = ChosenDraft(automatic=True, why=why)
     draft = None if chosen.path is None else read_gguf(chosen.path)
-    machine = this_machine(options.fixed_threads or library.default_threads())
     findings = Findings(
-        machine,
+        this_machine(options.fixed_threads),
         tuple(devices.backends()),
         tuple(devices.features()),
         tuple(devices.devices()),

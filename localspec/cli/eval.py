@@ -83,9 +83,7 @@ def _examined(context: typer.Context, console: Console, suite: str, work: Work) 
     from localspec.quality.suite_run import SuiteOutcome, Way, examine
     from localspec.verify.subject import PLAIN, Subject
 
-    params = dict(context.params)
-    if params["temperature"] is None:
-        params["temperature"] = 0.0
+    params = context.params
     items = load(suite, params["file"], params["limit"])
     opening = read_opening(params)
     ways = {"plain": Way(PLAIN), "localspec": Way(opening.drafting)}

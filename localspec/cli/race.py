@@ -74,13 +74,11 @@ def race(context: typer.Context, prompt: Prompt = None) -> int:
     console: Console = context.obj
     if console.quiet and console.verbosity:
         raise UsageError("--quiet excludes --verbose. Leave out one of them.")
-    params = dict(context.params)
+    params = context.params
     if params["scale"] is not None and (params["model"] or params["draft"]):
         raise UsageError("--scale excludes --model and --draft. Leave out one of them.")
     if params["scale"] is not None and (params["lora"] or params["lora_draft"]):
         raise UsageError("--scale excludes --lora and --lora-draft. Leave out one of them.")
-    if params["temperature"] is None:
-        params["temperature"] = 0.0
     early = "Interrupted before the race began."
     try:
         from localspec.cli.input_texts import require_texts

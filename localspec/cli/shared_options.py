@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from localspec import Drafting, ModelOptions, SamplingParams
 from localspec.cli.option_groups import default, in_panel
 from localspec.drafters.options import OVERLAPS
@@ -167,8 +169,9 @@ ANSWER = {
 }
 
 GREEDY = {
-    "temperature": _sampling(
-        "--temp --temperature X", "Set the temperature. 0, the default, is greedy."
+    "temperature": partial(
+        _sampling("--temp --temperature X", "Set the temperature. 0, the default, is greedy."),
+        default=0.0,
     )
 }
 SAMPLING = {

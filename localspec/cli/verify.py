@@ -103,14 +103,13 @@ def _examined(
 def _compare(console: Console, models: OpeningOptions, path: Path) -> int:
     from localspec.bench.machine import this_machine
     from localspec.hub import resolution
-    from localspec.llama import library
     from localspec.loading.draft import draft_for
     from localspec.verify.certificate import compare, comparison, read
 
     found = read(path)
     target = resolution.find(models.model, offline=models.offline).path
     draft = draft_for(target, models.draft, models.options, offline=models.offline).path
-    machine = this_machine(models.options.fixed_threads or library.default_threads())
+    machine = this_machine(models.options.fixed_threads)
     options = models.options
     adapters = {"lora": options.adapters, "lora_draft": options.draft_adapters}
     differences = compare(found, machine, target, draft, adapters)

@@ -39,10 +39,8 @@ def begun(engine: Engine, options: ModelOptions, effort: Effort, command: str) -
             f"The context of {engine.context_length} tokens is too short to verify anything in. "
             f"Give --ctx {LEAST_CONTEXT} or more."
         )
-    from localspec.llama.library import default_threads
-
     return Certificate(
-        machine=this_machine(options.fixed_threads or default_threads()),
+        machine=this_machine(options.fixed_threads),
         target=files_of(engine.model.path),
         draft=files_of(engine.draft_path),
         command=command,
