@@ -151,9 +151,9 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "answering": (217, 10),  # stops of any type are judged in words; costs are measured first
     "async_engine": (215, 10),  # takes token ids of any sequence; is told after a fork
     "async_stream": (135, 10),  # a stream that is left ends at once
-    "bench": (2_496, 91),  # three peers, shapes
+    "bench": (2_471, 91),  # three peers, shapes
     "chat": (927, 58),
-    "cli": (5_417, 183),  # options of three peers, of on-policy rounds; signals are named
+    "cli": (5_416, 183),  # options of three peers, of on-policy rounds; signals are named
     "decoding": (2_377, 96),  # protocol of caches; values of any type; drafts without a way on
     "distill": (2_742, 153),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (259, 12),
@@ -177,7 +177,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "policy": (2_189, 78),  # what steps cost is told apart from what busy spells do
     "prompting": (1_730, 55),  # readers of answers; generators are measured; lists are written out
     "quality": (393, 15),
-    "race": (294, 18),
+    "race": (285, 18),
     "remote": (699, 20),
     "retrieval": (715, 40),
     "scheduling": (1_515, 24),  # the seats of three rooms; ends of Python, and forks
@@ -193,7 +193,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # signals, and terminals that are closed.
     "tui": (5_081, 104),
     "typed": (78, 10),
-    "verify": (1_375, 64),  # compares a certificate with what is here
+    "verify": (1_368, 64),  # compares a certificate with what is here
     "watched": (50, 10),
     "worker_threads": (50, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,

@@ -3,7 +3,7 @@
     python -I ik_child.py MODEL THREADS CONTEXT
 
 Writes a line of JSON when the model is open, then one per question read
-(`localspec.bench.peers_ik`). Calls the bindings: the package's `IkLlama` cannot repack weights.
+(`localspec.bench.peers`). Calls the bindings: the package's `IkLlama` cannot repack weights.
 """
 
 from __future__ import annotations

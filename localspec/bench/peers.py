@@ -1,17 +1,26 @@
-"""Other programs, opened on a pair's files."""
+"""Other programs as arms, opened on a pair's files.
+
+llama.cpp's server has a file of its own (`localspec.bench.llama_server`).
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from localspec import Engine, ModelOptions
+from localspec.bench import ik_child
+from localspec.bench.child import Child
+from localspec.bench.llama_server import LlamaServer, server_configurations
 from localspec.bench.prompt_texts import prompt_tokens
-from localspec.bench.samples import Arm
+from localspec.bench.samples import Arm, BenchPrompt, Sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +41,6 @@ def open_peers(
     """Peers on the engine's files, closed by `stack`; and why others cannot take part, by name."""
     if peers is None:
         return [], {}
-    from localspec.bench.llama_server import LlamaServer, server_configurations
-    from localspec.bench.peers_ik import IkLlama
-    from localspec.bench.peers_python import LOOKUPS, PythonLlama
     from localspec.llama.kernels import weight_buffers_work
     from localspec.llama.library import default_threads
 
@@ -84,3 +90,142 @@ def _close(arm: Arm) -> None:
     # One that does not end in order must not take the report with it.
     with suppress(Exception):
         arm.close()
+
+
+LOOKUPS = (None, 10, 2)
+"""Draft lengths: none, its default, and its README's advice for CPUs."""
+
+_DEFAULT_LOOKUP = 10
+
+
+class PythonLlama(Arm):
+    """llama-cpp-python's `Llama.generate`. `tokenize`: raw text to token ids, BOS included;
+    `lookup`: most draft tokens by prompt lookup; None decodes plainly. Raises ModelNotFound,
+    NativeError: it cannot be opened."""
+
+    def __init__(
+        self,
+        target: Path,
+        *,
+        tokenize: Callable[[str], list[int]],
+        threads: int,
+        context: int,
+        gpu_layers: int = -1,
+        lookup: int | None = None,
+    ) -> None:
+        from localspec.llama.reference import Reference
+
+        how = "plain" if lookup is None else f"prompt lookup {lookup}"
+        self.name = f"llama-cpp-python {how}" + (" (default)" if lookup == _DEFAULT_LOOKUP else "")
+        self.every_turn = lookup is None
+        options = f"n_ctx={context}, n_threads={threads}, n_threads_batch={threads}"
+        options += f", n_gpu_layers={gpu_layers}"
+        if lookup is not None:
+            options += ", logits_all=True"
+            options += f", draft_model=LlamaPromptLookupDecoding(num_pred_tokens={lookup})"
+        self.command = f"llama_cpp.Llama({str(target)!r}, {options})"
+        self._tokenize = tokenize
+        self._lookup = lookup
+        self._reference = Reference(
+            target, context=context, threads=threads, gpu_layers=gpu_layers, lookup=lookup
+        )
+
+    def generate(
+        self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int
+    ) -> Sample:
+        """Answer one prompt. Raises NativeError: a pass failed."""
+        reference = self._reference
+        vocabulary = reference.vocabulary
+        ids: list[int] = []
+        started = ended = 0.0
+        answer = reference.tokens(self._tokenize(prompt.text), temperature=temperature, seed=seed)
+        with closing(answer):
+            for token in islice(answer, max_tokens):
+                ended = perf_counter()
+                started = started or ended
+                ids.append(token)
+                if vocabulary.ends(token):
+                    break
+        tokens = max(0, len(ids) - 1)
+        text = b"".join(map(vocabulary.piece, ids)).decode("utf-8", "replace")
+        # Each pass yields a token of the target's own, but one that the answer's end cut short.
+        passes = tokens if self._lookup is None else reference.lookups
+        return Sample(
+            tokens=tokens,
+            seconds=ended - started,
+            passes=passes,
+            drafted=reference.drafted,
+            accepted=tokens - passes,
+            text=text,
+            token_ids=tuple(ids),
+        )
+
+    def close(self) -> None:
+        self._reference.close()
+
+
+class IkLlama(Arm):
+    """Plain decoding by ik_llama.cpp, with weights repacked at run time; the package cannot
+    speculate. Runs in another process (`localspec.bench.ik_child`), as its libraries have
+    llama.cpp's names. `python`: of an environment with ik_llama-cpp-python; `tokenize`, `piece`:
+    raw text to token ids, BOS included, and back; `start_timeout`, `answer_timeout`: seconds.
+    Raises LocalspecError."""
+
+    def __init__(
+        self,
+        python: Path,
+        target: Path,
+        *,
+        tokenize: Callable[[str], list[int]],
+        piece: Callable[[int], bytes],
+        threads: int,
+        context: int,
+        start_timeout: float = 120.0,
+        answer_timeout: float = 600.0,
+    ) -> None:
+        self.name = "ik_llama-cpp-python repacked plain"
+        self._tokenize, self._piece = tokenize, piece
+        self._answer_timeout = answer_timeout
+        # Isolated, as other modules beside the script have names of the standard library's.
+        command = [str(python), "-I", ik_child.__file__, str(target), str(threads), str(context)]
+        advice = "Name the Python of an environment with ik_llama-cpp-python."
+        self._child = Child(self.name, command, advice=advice, talks=True)
+        try:
+            version = self._child.hear("started", start_timeout)["version"]
+        except BaseException:
+            self.close()
+            raise
+        options = f"repack_tensors=True, flash_attn=True, n_ctx={context}, n_threads={threads}"
+        self.command = f"ik_llama-cpp-python {version}: {shlex.quote(str(target))}, {options}"
+
+    def generate(
+        self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int
+    ) -> Sample:
+        """Answer one prompt. Raises NativeError: a pass failed, or the process died."""
+        question = {
+            "prompt": self._tokenize(prompt.text),
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+            "seed": seed,
+        }
+        try:
+            self._child.say(question)
+            reply = self._child.hear("answered", self._answer_timeout)
+        except BaseException:
+            # Its answer would be taken for the next one's.
+            self.close()
+            raise
+        ids = tuple(reply["tokens"])
+        return Sample(
+            tokens=len(ids) - 1,
+            seconds=reply["seconds"],
+            passes=len(ids) - 1,
+            drafted=0,
+            accepted=0,
+            text=b"".join(map(self._piece, ids)).decode("utf-8", "replace"),
+            token_ids=ids,
+        )
+
+    def close(self) -> None:
+        """End the process; may be repeated."""
+        self._child.close()

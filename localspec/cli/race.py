@@ -105,14 +105,14 @@ def race(context: typer.Context, prompt: Prompt = None) -> int:
 
 
 def _tell(console: Console, found: Raced, asked: Sequence[str]) -> None:
-    from localspec.race import race_outcome
+    from localspec import race as races
 
     outcomes = found.outcomes
     # The same may befall several answers.
     console.notices(
         dict.fromkeys(n for each in outcomes for n in each.localspec.stream.stats.notices)
     )
-    summary = race_outcome.summary(outcomes, found.calibration_seconds)
+    summary = races.summary(outcomes, found.calibration_seconds)
     if console.json:
         result = {
             "prompt": asked[0],
@@ -126,7 +126,7 @@ def _tell(console: Console, found: Raced, asked: Sequence[str]) -> None:
                 {"prompt": question, **outcome.as_dict()}
                 for question, outcome in zip(asked, outcomes, strict=False)
             ]
-            result["speed_up_of_all"] = race_outcome.speed_up(outcomes)
+            result["speed_up_of_all"] = races.speed_up(outcomes)
         console.answer_json(result)
     else:
-        console.answer(f"{race_outcome.texts(outcomes, asked[1:])}\n{summary}\n")
+        console.answer(f"{races.texts(outcomes, asked[1:])}\n{summary}\n")

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from localspec.answer_line import rate
 from localspec.cli import output
-from localspec.race.turns import LOCALSPEC, NAMES, PLAIN, Ends, Lap, lead
+from localspec.race import LOCALSPEC, NAMES, PLAIN, Ends, Lap, lead
 from localspec.text import harmless
 
 _SEVERAL = "bold cyan"

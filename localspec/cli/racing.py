@@ -13,8 +13,7 @@ from localspec.cli.working import Work
 from localspec.decoding.sampling import Sampler
 from localspec.errors import UsageError
 from localspec.loading.beside import load_beside
-from localspec.race.race_outcome import Proof, RaceOutcome, parting
-from localspec.race.turns import RaceLane, take_turns
+from localspec.race import Proof, RaceLane, RaceOutcome, parting, take_turns
 
 _WARM_UP_TOKENS = 4
 

@@ -14,10 +14,9 @@ from localspec.llama.options import ModelOptions
 from localspec.verify.cache_state import check_cache_state
 from localspec.verify.certificate import Certificate, adapters_of, files_of
 from localspec.verify.checks import Deadline, Effort, Outcome
-from localspec.verify.greedy import check_greedy
+from localspec.verify.greedy import check_grammar, check_greedy
 from localspec.verify.sampled import check_sampled
 from localspec.verify.subject import Subject
-from localspec.verify.under_grammar import check_grammar
 
 CHECKS: dict[str, tuple[Callable[[Subject, Effort, Deadline], Outcome], float]] = {
     "greedy": (check_greedy, 0.45),

@@ -15,9 +15,7 @@ import pytest
 from localspec import ModelOptions
 from localspec.bench.benchmark import BenchPair, BenchSettings, measure
 from localspec.bench.ik_child import choose
-from localspec.bench.peers import Peers
-from localspec.bench.peers_ik import IkLlama
-from localspec.bench.peers_python import LOOKUPS, PythonLlama
+from localspec.bench.peers import LOOKUPS, IkLlama, Peers, PythonLlama
 from localspec.bench.report import PairResults
 from localspec.bench.samples import BenchPrompt
 from localspec.bench.suites import load_suites

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from localspec.bench.machine import this_machine
-from localspec.bench.report import markdown
-from localspec.bench.report_tables import comparison, table_text, tables
+from localspec.bench.report import comparison, markdown, table_text, tables
 from localspec.bench.samples import Sample
 from localspec.bench.speed_ups import mean_interval
 from localspec.bench.summary import ALL, equalities, summarise

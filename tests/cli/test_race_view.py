@@ -7,7 +7,7 @@ from rich.cells import cell_len
 
 from localspec.cli.output import Console
 from localspec.cli.race_view import RaceScreen
-from localspec.race.turns import LOCALSPEC, PLAIN, Lap
+from localspec.race import LOCALSPEC, PLAIN, Lap
 from tests.race.laps import sample
 
 WIDTHS = (20, 40, 80, 120, 200)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localspec.race.turns import LOCALSPEC, PLAIN, Lap
+from localspec.race import LOCALSPEC, PLAIN, Lap
 
 
 def sample() -> list[Lap]:

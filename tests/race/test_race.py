@@ -8,15 +8,19 @@ from collections.abc import Sequence
 import pytest
 
 from localspec import Chunk, GenerationStats
-from localspec.race.race_outcome import (
+from localspec.race import (
+    Ends,
+    Lap,
     Parting,
     Proof,
+    RaceLane,
     RaceOutcome,
     figures,
+    lead,
     parting,
     summary,
+    take_turns,
 )
-from localspec.race.turns import Ends, Lap, RaceLane, lead, take_turns
 from tests.race.laps import sample
 from tests.support.clock import Clock
 

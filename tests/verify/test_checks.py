@@ -9,10 +9,9 @@ import pytest
 from localspec import Drafting, Engine
 from localspec.verify.cache_state import check_cache_state
 from localspec.verify.checks import QUICK, Deadline, Outcome
-from localspec.verify.greedy import check_greedy
+from localspec.verify.greedy import check_grammar, check_greedy
 from localspec.verify.sampled import check_sampled
 from localspec.verify.subject import Subject
-from localspec.verify.under_grammar import check_grammar
 from tests.decoding.broken import (
     AlwaysAccepts,
     ResamplesFromTarget,

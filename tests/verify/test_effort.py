@@ -8,10 +8,9 @@ import pytest
 
 from localspec.verify.cache_state import check_cache_state
 from localspec.verify.checks import Deadline
-from localspec.verify.greedy import check_greedy
+from localspec.verify.greedy import check_grammar, check_greedy
 from localspec.verify.sampled import check_sampled
 from localspec.verify.subject import Subject
-from localspec.verify.under_grammar import check_grammar
 from tests.support.clock import Clock
 from tests.verify.conftest import LITTLE
 

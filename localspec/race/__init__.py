@@ -1,1 +1,0 @@
-"""Plain decoding and localspec on one prompt, in turns."""
