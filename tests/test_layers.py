@@ -175,7 +175,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "pairing": (1_033, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     "policy": (2_189, 78),  # what steps cost is told apart from what busy spells do
-    "prompting": (1_730, 55),  # readers of answers; generators are measured; lists are written out
+    "prompting": (1_709, 55),  # readers of answers; generators are measured; lists are written out
     "quality": (393, 15),
     "race": (285, 18),
     "remote": (699, 20),

@@ -1,8 +1,9 @@
 """jinja2's sandbox with limits: a template comes with a model, from whoever made the file.
 
 jinja2 leaves nested loops, and operations that make a text of gigabytes; here they end after some
-seconds, or are refused. The marks of callers' characters stay (see `localspec.prompting.content`):
-what does not know them is given plain text, and all that it returns is marked.
+seconds, or are refused. Lists are looked at where they are made, so that what reads them ends. The
+marks of callers' characters stay (see `localspec.prompting.content`): what does not know them is
+given plain text, and all that it returns is marked.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from operator import length_hint
 from types import GeneratorType
-from typing import Any, cast
+from typing import Any
 
 import jinja2
 from jinja2 import nodes
@@ -23,6 +24,7 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 from localspec.prompting.content import EXACT, Content, all_marked, all_plain, kept
@@ -43,8 +45,6 @@ _MULTIPLYING = {
 }
 """What may make something as large as what it is given, times the largest argument."""
 _OF_JINJA = jinja2.Environment | nodes.EvalContext | Context
-_UNREAD = {"length", "count", "default", "d", "first", "last"}
-"""Filters that do not look into lists."""
 _PLAIN_FILTERS = {
     *("center", "e", "escape", "filesizeformat", "float", "forceescape", "indent", "int"),
     *("pprint", "striptags", "title", "truncate", "urlencode", "urlize", "wordcount"),
@@ -59,18 +59,23 @@ class LimitError(SecurityError):
     """A template that takes too long, or makes too much."""
 
 
+class _Namespace(Namespace):
+    """Not written out: two in each of many are short to write, and endless to read."""
+
+    def __repr__(self) -> str:
+        return "<Namespace>"
+
+
 class Sandbox(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"*", "**", "%", "+"})
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options, finalize=_checked)
+        super().__init__(**options)
         for name, apply in self.filters.items():
             self.filters[name] = bounded(name, apply)
-        for name, test in self.tests.items():
-            if getattr(test, "__module__", "") == "_operator":
-                self.tests[name] = _checked_test(cast("Callable[..., Any]", test))
         self.filters |= {"_tick": _tick, "_checked": _checked}
         self.globals.pop("lipsum")
+        self.globals["namespace"] = _Namespace
         self.filters["safe"] = lambda value: value  # nothing is escaped, and it would drop marks
         self.tests["in"] = _is_in
 
@@ -92,15 +97,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
         elif operator == "*" and any(isinstance(one, str | list | tuple) for one in (left, right)):
             text, times = (right, left) if isinstance(left, int) else (left, right)
             _check_growth(operator, text, [times])
-        found = kept(super().call_binop(context, operator, left, right))
-        _check_length(found)
+        found = _checked(kept(super().call_binop(context, operator, left, right)))
         if isinstance(found, int) and found.bit_length() > _WIDEST:
             raise LimitError("it makes too large a number")
         return found
-
-    def getitem(self, obj: Any, argument: Any) -> Any:
-        _items(argument)
-        return super().getitem(obj, argument)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         inner = super().wrap_str_format(value)
@@ -116,6 +116,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def call(self, context: Context, what: Any, /, *args: Any, **named: Any) -> Any:
         owner, method = getattr(what, "__self__", None), getattr(what, "__name__", "")
         args = tuple(map(_listed, args))
+        _items([args, named])  # which a macro has as lists
         text = owner if isinstance(owner, str | bytes) else ""
         _check_growth(method, text, [*args, *named.values()])
         if isinstance(owner, str):
@@ -126,9 +127,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 return all_marked(found)
             if marks and method not in ("format", "format_map"):
                 what = getattr(Content(owner), method)
-        found = kept(super().call(context, what, *args, **named))
-        _check_length(found)
-        return found
+        return _checked(kept(super().call(context, what, *args, **named)))
 
 
 class Generation(Extension):
@@ -142,7 +141,7 @@ class Generation(Extension):
 
 
 class _Looked(NodeTransformer):
-    """What nothing else could look at becomes a filter or a test: `a ~ b`, `a in b`, `a == b`. What
+    """What nothing else could look at becomes a filter or a test: `[a, b]`, `a ~ b`, `a in b`. What
     may be repeated begins with a look at the clock."""
 
     def generic_visit(self, node: nodes.Node, *args: Any, **named: Any) -> nodes.Node:
@@ -150,6 +149,9 @@ class _Looked(NodeTransformer):
         if isinstance(node, nodes.For | nodes.Macro | nodes.CallBlock | nodes.Block):
             tick = nodes.Filter(nodes.Const(None), "_tick", [], [], None, None)
             node.body.insert(0, nodes.ExprStmt(tick).set_lineno(node.lineno))
+        target = isinstance(node, nodes.Tuple) and node.ctx != "load"
+        if isinstance(node, nodes.List | nodes.Tuple | nodes.Dict) and not target:
+            return nodes.Filter(node, "_checked", [], [], None, None, lineno=node.lineno)
         return node
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Filter:  # noqa: N802 (jinja2's name)
@@ -160,41 +162,17 @@ class _Looked(NodeTransformer):
     def visit_Compare(self, node: nodes.Compare) -> nodes.Expr:  # noqa: N802 (jinja2's name)
         self.generic_visit(node)
         operand = node.ops[0]
-        if len(node.ops) == 1 and operand.op in ("in", "notin"):
-            found = nodes.Test(node.expr, "in", [operand.expr], [], None, None)
-            found.set_lineno(node.lineno)
-            return found if operand.op == "in" else nodes.Not(found, lineno=node.lineno)
-        node.expr = _looked_at(node.expr)
-        for operand in node.ops:
-            operand.expr = _looked_at(operand.expr)
-        return node
-
-    def visit_Pair(self, node: nodes.Pair) -> nodes.Pair:  # noqa: N802 (jinja2's name)
-        self.generic_visit(node)
-        node.key = _looked_at(node.key)
-        return node
-
-
-def _looked_at(node: nodes.Expr) -> nodes.Expr:
-    if isinstance(node, nodes.Const):
-        return node
-    return nodes.Filter(node, "_checked", [], [], None, None, lineno=node.lineno)
+        if len(node.ops) > 1 or operand.op not in ("in", "notin"):
+            return node
+        found = nodes.Test(node.expr, "in", [operand.expr], [], None, None)
+        found.set_lineno(node.lineno)
+        return found if operand.op == "in" else nodes.Not(found, lineno=node.lineno)
 
 
 def _is_in(value: Any, container: Any) -> bool:
-    _items([value, container])
     if isinstance(value, Content) and type(container) is str:
         container = Content(container)
     return value in container
-
-
-def _checked_test(test: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *values: test(*map(_checked, values))
-
-
-def _checked(value: Any) -> Any:
-    _items(value)
-    return value
 
 
 def rendered(template: jinja2.Template, variables: dict[str, Any]) -> str:
@@ -228,7 +206,7 @@ def bounded(name: str, apply: Callable[..., Any]) -> Callable[..., Any]:
         first, *others = [one for one in values if not isinstance(one, _OF_JINJA)]
         if name == "format" and isinstance(first, str):
             _check_format(first, "%", others)
-        elif name not in _UNREAD:
+        else:
             _check_growth(name, first, others)
         if name in _OF_TEXT:
             args = tuple(kept(str(a)) if isinstance(a, list | tuple | dict) else a for a in args)
@@ -237,31 +215,32 @@ def bounded(name: str, apply: Callable[..., Any]) -> Callable[..., Any]:
                 args = tuple(all_plain(arg) if isinstance(arg, str) else arg for arg in args)
                 return all_marked(apply(*args, **all_plain(named)))
             args = tuple(Content(arg) if type(arg) is str else arg for arg in args)
-        found = kept(apply(*args, **named))
-        _check_length(found)
-        return found
+        return _checked(kept(apply(*args, **named)))
 
     return within
 
 
 def _listed(value: Any) -> Any:
     """A list in place of a generator, whose length nobody knows."""
-    return list(value) if isinstance(value, GeneratorType) else value
+    return _checked(list(value)) if isinstance(value, GeneratorType) else value
 
 
-def _check_length(found: Any) -> None:
-    if isinstance(found, str | bytes | list | tuple) and len(found) > LONGEST:
+def _checked(value: Any) -> Any:
+    """What was made; a LimitError for too long a text or list."""
+    if isinstance(value, str | bytes) and len(value) > LONGEST:
         raise LimitError("it makes too long a text")
+    _items(value)
+    return value
 
 
 def _check_growth(name: str, value: Any, others: Sequence[Any]) -> None:
-    """Before an operation on a text or a list: what it reads, and what it may make."""
+    """Before an operation on a text or a list."""
     if name == "translate":
         raise LimitError("it translates a text")
-    size, multiplies = _size(value, counts=False), name in _MULTIPLYING
-    times = max((_size(one, counts=multiplies) for one in others), default=1)
-    if multiplies and size * times > LONGEST:
-        raise LimitError("it makes too long a text")
+    if name in _MULTIPLYING:
+        times = max((_size(one, counts=True) for one in others), default=1)
+        if _size(value, counts=False) * times > LONGEST:
+            raise LimitError("it makes too long a text")
 
 
 def _check_format(form: str, opens: str, values: Sequence[Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +51,7 @@ def _write(path: Path, family: str, **more: Any) -> Path:
 @pytest.fixture(scope="module")
 def file_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], GGUFFile]:
     folder = tmp_path_factory.mktemp("families")
-    read: dict[str, GGUFFile] = {}
-
-    def get(family: str) -> GGUFFile:
-        if family not in read:
-            read[family] = read_gguf(_write(folder / f"{family}.gguf", family))
-        return read[family]
-
-    return get
+    return cache(lambda family: read_gguf(_write(folder / f"{family}.gguf", family)))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -141,6 +141,12 @@ def test_time_and_text_have_limits(source: str, monkeypatch: pytest.MonkeyPatch)
         render(source)
 
 
+def test_a_namespace_is_not_written_out() -> None:
+    """Where each has two of the ones before, that would never end."""
+    twice = "{% for i in range(9) %}{% set n.v = namespace(a=n.v, b=n.v) %}{% endfor %}"
+    assert render("{% set n = namespace(v=1) %}" + twice + "{{ n.v }}") == "<Namespace>"
+
+
 def test_what_a_late_template_is_stopped_by_does_not_arrive_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
