@@ -14,9 +14,9 @@ from localspec.drafters.registry import REGISTRY, Parts
 from localspec.errors import UsageError
 from localspec.policy import reasons
 from localspec.policy.asking import repays
+from localspec.policy.cost_curve import CostCurve
 from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
-from localspec.policy.target_costs import TargetCosts
 
 CHEAP = 1.2
 """In plain passes, what one with a window of more than two columns may take."""
@@ -31,7 +31,7 @@ def compose(
     greedy: bool,
     trees: bool,
     cannot: str | None,
-    costs: TargetCosts | None = None,
+    costs: CostCurve | None = None,
     coupled: bool = False,
     session: Session | None = None,
     known: int = 0,

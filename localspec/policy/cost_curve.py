@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +16,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveIn
 
 from localspec.policy.baseline import Baseline
 from localspec.policy.stored import Stored
+from localspec.policy.worth import Bid
 
 SIZES = (1, 4, 2, 3, 8, 5, 6, 16, 7, 12, 32, 9, 10, 11, 13, 14, 20, 24, 28, 64)
 """Sizes of a pass worth measuring, the most telling ones first."""
@@ -36,6 +37,7 @@ class CostCurve(Stored):
         pace: how much slower than the table the machine is at present.
         baseline: of plain passes; None where none ran since the pace was set.
         version: counts the changes that are worth working out costs anew for.
+        answers: how many share a pass; `localspec.scheduling.shared_costs` has curves of several.
     """
 
     PACE_RATE, PACE_CLIP = 0.1, 0.7
@@ -56,6 +58,8 @@ class CostCurve(Stored):
     """Relative uncertainty of a(n) and of b(n), for sharing out an error between them."""
     TYPICAL = 4.0  # tokens of a pass in which b₁ · n is about b₀
     LEAST = 1e-7  # seconds of a pass, at least
+
+    answers = 1
 
     sizes: dict[PositiveInt, PositiveFloat] = field(default_factory=dict)
     slope: tuple[NonNegativeFloat, NonNegativeFloat] = (0.0, 0.0)
@@ -82,6 +86,14 @@ class CostCurve(Stored):
         """Drop everything that was measured."""
         self.sizes, self.slope, self.length, self.two_lengths = {}, (0.0, 0.0), 0, False
         self._begin()
+
+    def look(self) -> None:
+        """See who shares the next pass."""
+
+    def granted(self, context: int, bid: Callable[[], Bid]) -> tuple[int, float] | None:
+        """How many candidates are verified, and seconds for each, where several answers decide
+        together; None where this one decides."""
+        return None
 
     def set_pace(self, pace: float) -> None:
         """Begin at another pace, for plain passes as well."""

@@ -22,9 +22,9 @@ from localspec.policy import reasons
 from localspec.policy.acceptance_estimator import AcceptanceEstimator
 from localspec.policy.asking import Asking
 from localspec.policy.candidates import Looked
+from localspec.policy.cost_curve import CostCurve
 from localspec.policy.growing import Growing
 from localspec.policy.profile import PairProfile
-from localspec.policy.target_costs import TargetCosts
 from localspec.policy.worth import Worth
 
 AUTO = "auto"
@@ -72,11 +72,11 @@ class Policy(Drafter):
         *,
         branches: bool,
         drawn: bool,
-        costs: TargetCosts | None = None,
+        costs: CostCurve | None = None,
         overlaps: bool = False,
         nothing: str = reasons.NOTHING,
     ) -> None:
-        self._profile, self._target = profile, costs or TargetCosts(profile)
+        self._profile, self._target = profile, profile.target if costs is None else costs
         self._lookups, self._models = lookups, models
         self._sources = (*lookups, *models)
         self._most, self._capacity = min(limits.max_draft, DEEPEST), limits.capacity
@@ -109,7 +109,8 @@ class Policy(Drafter):
         if self._rest:
             self._rest -= 1
             return RESTING
-        target = self._target.curve
+        target = self._target
+        target.look()
         if not target:
             return UNMEASURED
         room = min(session.room - 1, self._most, self._capacity - held)
@@ -198,8 +199,8 @@ class Policy(Drafter):
     def _verifying(self, held: int, plain: float, most: int) -> list[float]:
         """Seconds of steps by their tokens, up to `most` + 1, at the table's pace; worked out anew
         when the table has changed or the context is longer. `plain`: seconds of a plain pass."""
-        target = self._target.curve
-        of = self._target.answers, target.version, held >> 7
+        target = self._target
+        of = target.answers, target.version, held >> 7
         if self._costs[0] != of:
             before, earlier = self._costs[1], self._costs[0]
             self._costs = of, self._profile.verifying(held, self._most, target)
@@ -272,7 +273,8 @@ class Policy(Drafter):
         if step.reads_prompt or step.plan is RESTING:
             return
         profile, held = self._profile, step.context_length
-        target, asking, growing = self._target.curve, self._asking, self._growing
+        target, asking, growing = self._target, self._asking, self._growing
+        target.look()
         before = target.plain(held)
         lost = self._settle(step, before)
         target.observe(1 + nodes, held, step.target_seconds, alike=alike)
@@ -305,7 +307,7 @@ class Policy(Drafter):
         if drafted:
             seconds, expected, over = step.seconds, step.draft.foreseen, 0.0
             if expected is not None and plain:
-                unhurried = self._target.curve.seconds(1, step.context_length)
+                unhurried = self._target.seconds(1, step.context_length)
                 # What seems quicker than a plain step was measured at another pace.
                 foreseen = plain * max(1.0, expected / unhurried)
                 seconds = min(seconds, self.INTERRUPTED * foreseen)

@@ -13,14 +13,14 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from time import perf_counter
-from typing import Any
 
 import greenlet
 
 from localspec.errors import Cancelled, EngineBusy, UsageError
 from localspec.llama import compute_thread
-from localspec.scheduling.task import AHEAD, NOT_HERE, Request, Task, Wait
+from localspec.scheduling.task import AHEAD, NOT_HERE, Task, Wait
 
 _all = weakref.WeakSet["Scheduler"]()
 _python_ends = threading.Event()
@@ -46,8 +46,10 @@ class Scheduler:
     Attributes:
         tasks, waiting: those that run, and those without a seat, the oldest first.
         ahead: items that further tasks may make before they are read.
-        passes: `SharedPasses`, where several share passes, else None.
     """
+
+    shares = False
+    """Whether tasks share passes: each then waits for the others at its next one."""
 
     def __init__(
         self,
@@ -63,7 +65,6 @@ class Scheduler:
         self.clock = clock
         self.tasks: list[Task] = []
         self.waiting: deque[Task] = deque()
-        self.passes: Any = None
         self.ahead = AHEAD
         self._awake = False
         # Held while it is told, or asked, who runs: else the next task might be interrupted.
@@ -159,27 +160,26 @@ class Scheduler:
     def put(self, task: Task, item: object) -> None:
         """Hand something to a task's reader, and wait for room for more; raises Cancelled."""
         task.put(item)
-        # Beside others it waits for its next pass, which is shared only with those that ask too.
-        waits = len(self.tasks) > 1 and self.passes is not None
+        waits = self.shares and len(self.tasks) > 1
         goes_on = waits or not (self.waiting or compute_thread.others_wait())
         if goes_on and task.read and not task.cancelled:
             return
-        task.since = self.clock()
-        self.wait(Request(task, Wait.READER))
+        task.want(Wait.READER)
+        self.wait(task)
 
-    def wait(self, request: Request) -> None:
-        """Let others go on until the request is done; raises Cancelled if the task was."""
-        task = request.task
+    def wait(self, task: Task) -> None:
+        """Let others go on until it has what it wants; raises Cancelled if it was cancelled."""
+        task.since = self.clock()
         if task.cancelled:
-            raise Cancelled("Stopped on request.")
-        task.request, started = request, self.clock()
-        hub = greenlet.getcurrent().parent
-        assert hub is not None, "a task runs in a greenlet of its own"
-        hub.switch()
-        task.request = None
-        task.lost += self.clock() - started
-        if request.error is not None:
-            raise request.error
+            task.finish(error=Cancelled("Stopped on request."))
+        else:
+            hub = greenlet.getcurrent().parent
+            assert hub is not None, "a task runs in a greenlet of its own"
+            hub.switch()
+        task.wants = None
+        task.lost += self.clock() - task.since
+        if task.failed is not None:
+            raise task.failed
 
     def time_of(self, task: Task) -> Callable[[], float]:
         """A clock that leaves out the seconds that went to others."""
@@ -187,11 +187,18 @@ class Scheduler:
 
     # In the thread.
 
+    def _look(self, task: Task) -> None:
+        """Finish it if it needs no pass."""
+
+    def _serve(self) -> bool:
+        """Make a pass for those who wait; False if nobody does."""
+        return False
+
     def _turn(self) -> None:
         self._awake = False
         try:
             self._run_tasks()
-            if self.passes is not None and self.passes.serve():
+            if self._serve():
                 self.wake()
         except BaseException as error:  # a fault of ours: nobody is to wait for ever
             for task in [*self.tasks, *self.waiting]:
@@ -221,7 +228,7 @@ class Scheduler:
                 task.end(Cancelled("Stopped on request."))
             elif len(self.tasks) < self._seats:
                 self.waiting.remove(task)
-                task.greenlet = greenlet.greenlet(task.work)
+                task.greenlet = greenlet.greenlet(partial(task.work, task))
                 with self._changing:
                     self.tasks.append(task)
                     self._take(task)
@@ -237,20 +244,19 @@ class Scheduler:
                 )
 
     def _ready(self, task: Task) -> bool:
-        request = task.request
-        if request is None:
+        if task.wants is None:
             return True
-        if task.cancelled and not request.done:
-            request.finish(error=Cancelled("Stopped on request."))
-        elif not request.done and self.passes is not None:
-            self.passes.look(request)
-        return request.done or (request.wait is Wait.READER and task.read)
+        if task.cancelled and not task.done:
+            task.finish(error=Cancelled("Stopped on request."))
+        elif not task.done:
+            self._look(task)
+        return task.done or (task.wants is Wait.READER and task.read)
 
     def _resume(self, task: Task) -> None:
         error: BaseException | None = None
         assert task.greenlet is not None
         try:
-            task.greenlet.switch(*(() if task.request is not None else (task,)))
+            task.greenlet.switch()
         except BaseException as raised:
             error = raised
         if task.greenlet.dead:

@@ -9,8 +9,8 @@ from localspec.decoding.interfaces import Limits
 from localspec.drafters.registry import Parts
 from localspec.llama.context import Context
 from localspec.llama.target import LlamaTarget
+from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
-from localspec.policy.target_costs import TargetCosts
 from localspec.scheduling.scheduler import Scheduler
 from localspec.scheduling.task import Task
 from localspec.sessions.sessions import Sessions
@@ -33,7 +33,7 @@ class Seat:
         self.limits = Limits(cache.capacity, cache.max_draft, cache.max_leaves)
 
     @property
-    def costs(self) -> TargetCosts | None:
+    def costs(self) -> CostCurve | None:
         """What passes of the target cost its task; None for what they take."""
         return None
 

@@ -20,9 +20,8 @@ from localspec.llama.native_context import PassWatch
 from localspec.policy.baseline import Baseline
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
-from localspec.policy.target_costs import TargetCosts
 from localspec.policy.worth import Bid
-from localspec.scheduling.task import Request, Task, Wait
+from localspec.scheduling.task import Task, Wait
 
 MOST = 64  # rows of a pass that are considered
 
@@ -50,46 +49,46 @@ class SharedCosts:
         """Whether the latest shared pass was one."""
         return self._unconfirmed == 0
 
-    def weigh(self, wait: Wait, requests: Sequence[Request]) -> list[float]:
+    def weigh(self, wait: Wait, tasks: Sequence[Task]) -> list[float]:
         """Each answer's share of a pass: an equal part of a pass over one token each, and of the
         rest by its further tokens."""
-        sizes = [request.tokens for request in requests]
+        sizes = [task.size for task in tasks]
         k, n = len(sizes), sum(sizes)
         if n == k or wait is not Wait.TARGET or not self.profile.target:
             return [float(size) for size in sizes]
-        context, seconds = _context(requests), self.profile.target.seconds
+        context, seconds = _context(tasks), self.profile.target.seconds
         base = seconds(k, context)
         further = max(0.0, seconds(n, context) - base) / (n - k)
         return [base / k + (size - 1) * further for size in sizes]
 
-    def grant(self, bids: Sequence[Request], beside: Sequence[Request]) -> None:
+    def grant(self, bids: Sequence[Task], beside: Sequence[Task]) -> None:
         """Decide how much of all drafts is verified in the pass that they share with others."""
-        asked = [request.bid for request in bids if request.bid is not None]
-        rows = len(asked) + sum(request.tokens for request in beside if not request.long)
-        context = sum(request.tokens for request in bids) // len(bids)
+        asked = [task.bid for task in bids if task.bid is not None]
+        rows = len(asked) + sum(task.size for task in beside if not task.long)
+        context = sum(task.size for task in bids) // len(bids)
         most = max(MOST - rows, sum(bid.firm for bid in asked))
         costs, own = self.profile.target.row(rows + most, context), self.profile.row_overhead
         further = [costs[rows + n] - costs[rows] + n * own for n in range(most + 1)]
         counts, each = share_out(asked, further)
-        for request, count in zip(bids, counts, strict=True):
-            request.granted = count, each
+        for task, count in zip(bids, counts, strict=True):
+            task.granted = count, each
 
-    def passed(self, wait: Wait, requests: Sequence[Request], seconds: float) -> None:
+    def passed(self, wait: Wait, tasks: Sequence[Task], seconds: float) -> None:
         """Learn from a pass."""
-        tokens, context = sum(request.tokens for request in requests), _context(requests)
+        tokens, context = sum(task.size for task in tasks), _context(tasks)
         target = self.profile.target
         if wait is not Wait.TARGET:
             return
         if self._watch is not None:
             self._watch.passed(tokens, context, seconds)
-        if not target or any(request.long for request in requests):
+        if not target or any(task.long for task in tasks):
             return
-        if len(requests) == 1:
+        if len(tasks) == 1:
             # Of an answer alone its drafter learns, which knows what the pass was for.
-            if not requests[0].task.alone:
+            if not tasks[0].alone:
                 target.observe(tokens, context, seconds, alike=False)
             return
-        if tokens == len(requests):
+        if tokens == len(tasks):
             told = self.baselines.setdefault(tokens, Baseline(target.pace))
             told.observe(seconds / target.seconds(tokens, context))
             self._unconfirmed = 0
@@ -148,14 +147,17 @@ def _merged(bids: Sequence[Bid], caps: Sequence[int], most: int) -> list[tuple[i
     return found
 
 
-def _context(requests: Sequence[Request]) -> int:
+def _context(tasks: Sequence[Task]) -> int:
     """Tokens before those of a pass, on average."""
-    starts = [request.part.positions[0] for request in requests if request.part is not None]
+    starts = [task.part.positions[0] for task in tasks if task.part is not None]
     return sum(starts) // max(1, len(starts))
 
 
-class SharedTargetCosts(TargetCosts):
-    """What passes of the target cost one of several answers."""
+class SharedCurve(CostCurve):
+    """Seconds that n rows of one answer cost all of them; of an answer alone what they take.
+
+    `others`, `ask`: see `SharedScheduler.others` and `SharedScheduler.bid`.
+    """
 
     def __init__(
         self,
@@ -164,48 +166,15 @@ class SharedTargetCosts(TargetCosts):
         others: Callable[[Task], list[Task]],
         ask: Callable[[Task, Bid, int], tuple[int, float]],
     ) -> None:
-        """`others`, `ask`: see `SharedPasses.others` and `SharedPasses.bid`."""
-        super().__init__(costs.profile)
-        self._curve, self._task, self._ask = SharedCurve(costs, task, others), task, ask
-
-    @property
-    def curve(self) -> CostCurve:
-        self._curve.look()
-        return self._curve
-
-    @property
-    def answers(self) -> int:
-        return self._curve.answers
-
-    def granted(self, context: int, bid: Callable[[], Bid]) -> tuple[int, float] | None:
-        self._curve.look()
-        if self._curve.answers == 1:
-            return None
-        return self._ask(self._task, bid(), context)
-
-
-class SharedCurve(CostCurve):
-    """Seconds that n rows of one answer cost all of them; of an answer alone what they take."""
-
-    def __init__(
-        self, costs: SharedCosts, task: Task, others: Callable[[Task], list[Task]]
-    ) -> None:
         super().__init__()
-        self._costs, self._task, self._who = costs, task, others
-        self._real = costs.profile.target
-        self.answers, self._others = 1, 0
+        self._costs, self._task, self._who, self._ask = costs, task, others, ask
+        self._real, self._others = costs.profile.target, 0
 
     def look(self) -> None:
-        """See who else is there."""
         self._real = self._costs.profile.target
         others = [one for one in self._who(self._task) if not one.reading]
         self.answers = 1 + len(others)
-        self._others = sum(
-            max(1, one.request.tokens)
-            if one.request is not None and one.request.wait is Wait.TARGET
-            else 1
-            for one in others
-        )
+        self._others = sum(max(1, one.size) if one.wants is Wait.TARGET else 1 for one in others)
         self.pace = self._real.pace
         if self.answers == 1:
             self.baseline = self._real.baseline
@@ -214,6 +183,10 @@ class SharedCurve(CostCurve):
             if self._costs.confirmed:
                 self.baseline = self._costs.baselines.get(self.answers)
         self.version = (self._real.version * 64 + self.answers) * 1024 + min(1023, self._others)
+
+    def granted(self, context: int, bid: Callable[[], Bid]) -> tuple[int, float] | None:
+        self.look()
+        return None if self.answers == 1 else self._ask(self._task, bid(), context)
 
     def __bool__(self) -> bool:
         return bool(self._real)

@@ -16,13 +16,12 @@ from localspec.llama.context import Context
 from localspec.llama.native_context import CacheFull
 from localspec.llama.shared_context import SharedContext
 from localspec.llama.target import LlamaTarget, shared_prefix
+from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
-from localspec.policy.target_costs import TargetCosts
 from localspec.scheduling.kept_texts import KeptTexts
-from localspec.scheduling.scheduler import Scheduler
 from localspec.scheduling.seats import Seat, Seats
-from localspec.scheduling.shared_costs import SharedCosts, SharedTargetCosts
-from localspec.scheduling.shared_passes import SharedPasses
+from localspec.scheduling.shared_costs import SharedCosts, SharedCurve
+from localspec.scheduling.shared_scheduler import SharedScheduler
 from localspec.scheduling.task import Displaced, Task, Wait
 from localspec.sessions.conversation_files import StoredTexts
 from localspec.sessions.sessions import Sessions
@@ -64,7 +63,7 @@ class SharedSeat(Seat):
         make_model: Callable[[Context], DraftModel],
         head: TrainedHead | None,
     ) -> None:
-        self._seats, self._passes = seats, seats.passes
+        self._seats, self._passes = seats, seats.scheduler
         decode = partial(self._decode, Wait.TARGET)
         cache = Context.of(target, target.lot(number), decode, self._chunk)
         self.draft_cache: Context | None = None
@@ -79,11 +78,11 @@ class SharedSeat(Seat):
         self.keeps = True
 
     @property
-    def costs(self) -> TargetCosts | None:
+    def costs(self) -> CostCurve | None:
         costs, passes = self._passes.costs, self._passes
         if costs is None:
             return None
-        return SharedTargetCosts(costs, self._sitting, passes.others, passes.bid)
+        return SharedCurve(costs, self._sitting, passes.others, passes.bid)
 
     @property
     def alone(self) -> bool:
@@ -156,10 +155,11 @@ class SharedSeats(Seats):
     Args:
         make_model: makes the draft model over a part of the draft's cache.
         heads: a trained head for each answer, with a cache of its own, or None.
-        chunk, piece: as for `SharedPasses`.
+        chunk, piece: as for `SharedScheduler`.
     """
 
     all: Sequence[SharedSeat]
+    scheduler: SharedScheduler
 
     def __init__(
         self,
@@ -175,19 +175,15 @@ class SharedSeats(Seats):
         caches: dict[Wait, SharedContext] = {Wait.TARGET: target}
         if draft is not None:
             caches[Wait.DRAFT] = draft
-        self.scheduler = Scheduler(
+        self.scheduler = SharedScheduler(
             target.answers,
-            take=self._take,
-            give_back=self._give_back,
-            interrupt=lambda task: self.passes.interrupt(task),
-        )
-        self.passes = self.scheduler.passes = SharedPasses(
-            self.scheduler,
             caches,
             cells=target.cells,
             chunk=chunk,
             piece=piece,
             make_room=self.kept.drop_oldest,
+            take=self._take,
+            give_back=self._give_back,
         )
         self.shared = list(caches.values())
         self.all = [
@@ -201,7 +197,7 @@ class SharedSeats(Seats):
             self._heads[0].beside = self._heads[1:]
         if sessions.files is not None:
             self.kept.disk = StoredTexts(sessions.files, sessions.states.identity)
-        self.passes.costs = SharedCosts(profile, self.contexts[0].watch)
+        self.scheduler.costs = SharedCosts(profile, self.contexts[0].watch)
 
     def clear(self) -> int:
         return self.kept.clear()

@@ -37,43 +37,6 @@ class Displaced(LocalspecError):
     """The cells of a task were needed by an older one; it has to read its text again."""
 
 
-class Request:
-    """What a task waits for.
-
-    Attributes:
-        tokens: of the part; for which there has to be room; after which a bid is made.
-        rows: of the pass, valid until the task asks again.
-        share: of the seconds of the pass.
-        granted: to a bid: a count of candidates, and seconds for each.
-    """
-
-    def __init__(
-        self,
-        task: Task,
-        wait: Wait,
-        *,
-        part: PassPart | None = None,
-        bid: Bid | None = None,
-        tokens: int = 0,
-    ) -> None:
-        self.task, self.wait, self.part, self.bid = task, wait, part, bid
-        self.tokens = tokens if part is None else len(part.tokens)
-        self.done = False
-        self.error: BaseException | None = None
-        self.rows: Rows | None = None
-        self.share = 0.0
-        self.granted = 0, 0.0
-
-    def finish(self, *, rows: Rows | None = None, error: BaseException | None = None) -> None:
-        """Let the task go on, with rows or an error."""
-        self.rows, self.error, self.done = rows, error, True
-
-    @property
-    def long(self) -> bool:
-        """Whether it is a piece of a prompt."""
-        return self.part is not None and self.tokens - self.part.outputs >= LONG
-
-
 _END = object()
 NOT_HERE = (
     "A forked process cannot continue an answer, nor can Python while it ends. Load the model in "
@@ -89,13 +52,18 @@ class Task:
 
     Attributes:
         seat: a `localspec.scheduling.seats.Seat`, from when it runs on.
-        request: what it waits for, None while it runs.
+        wants: what it waits for, None while it runs; `since` when.
+        size: tokens of the part that it waits for; for which there has to be room; after which it
+            makes a bid.
+        done: whether it may go on, with an error if it `failed`.
+        rows: of its latest pass, valid until it asks again.
+        share: of the seconds of that pass.
+        granted: to its latest bid: a count of candidates, and seconds for each.
         lost: seconds that it waited, but for its share of passes.
         waited: seconds between request and rows, by `Wait.DRAFT` and `Wait.TARGET`.
         alone: whether its latest pass was for nobody else, and nobody else wanted any.
         reading: whether it is at its prompt, and makes no steps.
         error: what ended it, None where `work` returned.
-        since: when it began to wait for its reader.
     """
 
     def __init__(
@@ -113,8 +81,15 @@ class Task:
         self._ahead, self._wake, self._told = ahead, wake, told
         self.seat: Any = None
         self.greenlet: greenlet | None = None
-        self.request: Request | None = None
-        self.cancelled = False
+        self.wants: Wait | None = None
+        self.part: PassPart | None = None
+        self.bid: Bid | None = None
+        self.size = 0
+        self.done = self.cancelled = False
+        self.failed: BaseException | None = None
+        self.rows: Rows | None = None
+        self.share = 0.0
+        self.granted = 0, 0.0
         self.lost = self.since = 0.0
         self.waited = {Wait.DRAFT: 0.0, Wait.TARGET: 0.0}
         self.alone = self.reading = True
@@ -144,8 +119,7 @@ class Task:
             raise self.error
 
     def _look(self) -> None:
-        request = self.request
-        if request is not None and request.wait is Wait.READER:
+        if self.wants is Wait.READER:
             self._wake()
 
     def wait(self, seconds: float | None = None) -> None:
@@ -169,6 +143,23 @@ class Task:
 
     # In the scheduler's.
 
+    def want(
+        self, wait: Wait, *, part: PassPart | None = None, bid: Bid | None = None, size: int = 0
+    ) -> None:
+        """Say what it waits for; see `Scheduler.wait`."""
+        self.wants, self.part, self.bid = wait, part, bid
+        self.size = size if part is None else len(part.tokens)
+        self.done, self.failed = False, None
+
+    def finish(self, *, rows: Rows | None = None, error: BaseException | None = None) -> None:
+        """Let it go on, with rows or an error."""
+        self.rows, self.failed, self.done = rows, error, True
+
+    @property
+    def long(self) -> bool:
+        """Whether it wants a piece of its prompt."""
+        return self.part is not None and self.size - self.part.outputs >= LONG
+
     def put(self, item: object) -> None:
         self._wanted = False
         self._items.put(item)
@@ -184,7 +175,7 @@ class Task:
     @property
     def idle(self) -> bool:
         """Whether it wants nothing before it is read."""
-        return self.request is not None and self.request.wait is Wait.READER and not self.read
+        return self.wants is Wait.READER and not self.read
 
     def end(self, error: BaseException | None) -> None:
         self.error = error

@@ -16,10 +16,9 @@ from localspec.errors import Cancelled, NativeError
 from localspec.llama import compute_thread
 from localspec.llama.batch import PassPart
 from localspec.policy.worth import Bid
-from localspec.scheduling import shared_passes
-from localspec.scheduling.scheduler import Scheduler
-from localspec.scheduling.shared_passes import SharedPasses
-from localspec.scheduling.task import AHEAD, Request, Task, Wait
+from localspec.scheduling import shared_scheduler
+from localspec.scheduling.shared_scheduler import SharedScheduler
+from localspec.scheduling.task import AHEAD, Task, Wait
 from tests.support.together import together
 
 PATIENCE = 60.0  # seconds until a test that hangs fails
@@ -76,15 +75,13 @@ class Table:
         self.draft, self.target = NotedCache(), NotedCache()
         caches: dict[Wait, Any] = {Wait.DRAFT: self.draft, Wait.TARGET: self.target}
         self.cells: dict[Task, int] = {}
-        self.scheduler = Scheduler(seats, take=self._take)
-        self.passes = SharedPasses(self.scheduler, caches, cells=100, **options)
-        self.scheduler.passes = self.passes
+        self.scheduler = SharedScheduler(seats, caches, cells=100, take=self._take, **options)
 
     def _take(self, task: Task) -> None:
         task.seat = Place(len(task.tokens))
 
     def decode(self, task: Task, *tokens: int, wait: Wait = Wait.TARGET, outputs: int = 1) -> Rows:
-        return self.passes.decode(task, wait, part(*tokens, outputs=outputs))[0]
+        return self.scheduler.decode(task, wait, part(*tokens, outputs=outputs))[0]
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -162,27 +159,27 @@ class Grants:
     def __init__(self) -> None:
         self.decided: list[tuple[list[float], list[int]]] = []
 
-    def passed(self, wait: Wait, requests: Sequence[Request], seconds: float) -> None: ...
+    def passed(self, wait: Wait, tasks: Sequence[Task], seconds: float) -> None: ...
 
-    def weigh(self, wait: Wait, requests: Sequence[Request]) -> Sequence[float]:
-        return [1.0] * len(requests)
+    def weigh(self, wait: Wait, tasks: Sequence[Task]) -> Sequence[float]:
+        return [1.0] * len(tasks)
 
-    def grant(self, bids: Sequence[Request], beside: Sequence[Request]) -> None:
+    def grant(self, bids: Sequence[Task], beside: Sequence[Task]) -> None:
         reaches = [one.bid.reaches[0] for one in bids if one.bid is not None]
-        self.decided.append((sorted(reaches), [one.tokens for one in beside]))
+        self.decided.append((sorted(reaches), [one.size for one in beside]))
         for one, reach in zip(bids, reaches, strict=True):
             one.granted = round(10 * reach), 0.5
 
 
 def test_bids_are_decided_once_all_have_drafted() -> None:
     table = Table()
-    table.passes.costs = grants = Grants()  # type: ignore[assignment]
+    table.scheduler.costs = grants = Grants()  # type: ignore[assignment]
 
     def answer(task: Task, number: int) -> None:
         for _ in range(number):
             table.decode(task, 9, wait=Wait.DRAFT)
         if number:
-            task.put(table.passes.bid(task, Bid([number / 10], 0, 1.0, 1.0), 0))
+            task.put(table.scheduler.bid(task, Bid([number / 10], 0, 1.0, 1.0), 0))
         table.decode(task, *[number] * (2 + number))
 
     got = table.run(*(lambda task, n=n: answer(task, n) for n in range(3)))
@@ -203,7 +200,7 @@ def test_nobody_waits_for_an_answer_that_is_not_read() -> None:
     def busy(task: Task) -> None:
         for token in range(10):
             table.decode(task, token)
-        others.append(len(table.passes.others(task)))
+        others.append(len(table.scheduler.others(task)))
 
     with table.held():
         paused = table.scheduler.submit([0], unread)
@@ -287,7 +284,7 @@ def test_a_failing_part_is_found_and_the_others_are_served() -> None:
 
 
 def test_cells_of_a_paused_answer_are_given_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_passes, "PAUSED", 1e-2)
+    monkeypatch.setattr(shared_scheduler, "PAUSED", 1e-2)
     table = Table()
 
     def unread(task: Task) -> None:
@@ -296,7 +293,7 @@ def test_cells_of_a_paused_answer_are_given_away(monkeypatch: pytest.MonkeyPatch
 
     with table.held():
         paused = table.scheduler.submit([0] * 80, unread)
-        comes = table.scheduler.submit([], lambda task: table.passes.wait_for_room(task, 40))
+        comes = table.scheduler.submit([], lambda task: table.scheduler.wait_for_room(task, 40))
     assert read(comes) == []
     assert paused.seat is not None
     assert paused.seat.cells == 0
@@ -310,9 +307,9 @@ def test_measured_passes_come_after_others_have_looked_at_their_rows() -> None:
     table, order = Table(), list[str]()
 
     def measure(task: Task) -> None:
-        with table.passes.direct():
+        with table.scheduler.direct():
             order.append("measured")
-            assert table.passes.chunk(task) == NotedCache.batch
+            assert table.scheduler.chunk(task) == NotedCache.batch
             table.decode(task, 7, 8)
 
     def look(task: Task) -> None:

@@ -13,10 +13,9 @@ from localspec.llama.batch import PassPart
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile
 from localspec.policy.worth import Bid, Worth
-from localspec.scheduling.scheduler import Scheduler
-from localspec.scheduling.shared_costs import SharedCosts, SharedTargetCosts, share_out
-from localspec.scheduling.shared_passes import SharedPasses
-from localspec.scheduling.task import Request, Task, Wait
+from localspec.scheduling.shared_costs import SharedCosts, SharedCurve, share_out
+from localspec.scheduling.shared_scheduler import SharedScheduler
+from localspec.scheduling.task import Task, Wait
 from tests.scheduling.test_scheduler import NotedCache
 
 TILES = {1: 1.0, 2: 1.54, 3: 2.17, 4: 1.52, 8: 2.82, 16: 4.28, 32: 8.0, 64: 15.0}
@@ -30,29 +29,27 @@ class Table:
         self.profile = PairProfile()
         self.costs = SharedCosts(self.profile)
         self.profile.target.learn({n: 0.025 * cost for n, cost in costs.items()}, 0)
-        scheduler = Scheduler(answers)
         caches: dict[Wait, Any] = {Wait.TARGET: NotedCache()}
-        self.passes = SharedPasses(scheduler, caches, cells=100)
-        self.tasks = scheduler.tasks
+        self.scheduler = SharedScheduler(answers, caches, cells=100)
+        self.tasks = self.scheduler.tasks
         for _ in range(answers):
             self.tasks.append(Task((), lambda task: None, wait=True, wake=lambda: None))
             self.tasks[-1].reading = False
 
-    def view(self, number: int = 0) -> CostCurve:
-        return self.target(number).curve
-
-    def target(self, number: int = 0) -> SharedTargetCosts:
-        return SharedTargetCosts(
-            self.costs, self.tasks[number], self.passes.others, self.passes.bid
-        )
+    def view(self, number: int = 0) -> SharedCurve:
+        others, bid = self.scheduler.others, self.scheduler.bid
+        found = SharedCurve(self.costs, self.tasks[number], others, bid)
+        found.look()
+        return found
 
     def seconds(self, n: int) -> float:
         return self.profile.target.seconds(n, 0)
 
 
-def request(task: Task, tokens: int) -> Request:
-    part = PassPart([0] * tokens, range(tokens), ((0,),), tokens)
-    return Request(task, Wait.TARGET, part=part)
+def asking(task: Task, tokens: int) -> Task:
+    """The task, once it waits for a pass over so many tokens."""
+    task.want(Wait.TARGET, part=PassPart([0] * tokens, range(tokens), ((0,),), tokens))
+    return task
 
 
 def drafted(table: Table, chance: float) -> int:
@@ -81,8 +78,8 @@ def test_the_more_answers_the_fewer_drafts() -> None:
 
 def test_shares_add_up_and_those_who_draft_pay_for_it() -> None:
     table = Table(3)
-    requests = [request(task, n) for task, n in zip(table.tasks, (1, 1, 6), strict=True)]
-    plain, same, more = table.costs.weigh(Wait.TARGET, requests)
+    asked = [asking(task, n) for task, n in zip(table.tasks, (1, 1, 6), strict=True)]
+    plain, same, more = table.costs.weigh(Wait.TARGET, asked)
     assert plain == same < more
     assert plain + same + more == pytest.approx(table.seconds(8))
 
@@ -91,11 +88,11 @@ def test_after_many_drafted_passes_a_plain_one_is_made() -> None:
     table = Table(2)
     for _ in range(CostCurve.OVERDUE):
         assert not table.view().doubtful(0)
-        requests = [request(task, 2) for task in table.tasks]
-        table.costs.passed(Wait.TARGET, requests, table.seconds(4))
+        asked = [asking(task, 2) for task in table.tasks]
+        table.costs.passed(Wait.TARGET, asked, table.seconds(4))
     assert table.view(0).doubtful(0)
     assert table.view(1).doubtful(0)
-    plain = [request(task, 1) for task in table.tasks]
+    plain = [asking(task, 1) for task in table.tasks]
     table.costs.passed(Wait.TARGET, plain, table.seconds(2))
     assert not table.view().doubtful(0)
 
@@ -116,7 +113,7 @@ def test_passes_of_one_beside_prompts_teach_the_curve() -> None:
         table.tasks[0].alone = alone
         before = table.profile.target.plain(0)
         for _ in range(20):
-            table.costs.passed(Wait.TARGET, [request(table.tasks[0], 1)], 3.0 * before)
+            table.costs.passed(Wait.TARGET, [asking(table.tasks[0], 1)], 3.0 * before)
         # Of one alone its planner learns.
         assert (table.profile.target.plain(0) > 1.5 * before) == (not alone)
 
