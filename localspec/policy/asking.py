@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from localspec.decoding.session import Session
 from localspec.decoding.sources import ModelSource
-from localspec.policy.growing import SECOND, Asked
 from localspec.policy.profile import PairProfile
 
+SECOND = "second"
+"""Kind of estimator of further choices; one of that name and the kind of the first is preferred."""
 BEST = 0.95  # accept probability of a drafted token, at best
 
 
@@ -14,6 +15,9 @@ class Asking:
     """A model source during one answer.
 
     Attributes:
+        first, second: estimators of its first choices, and of the others.
+        seconds: of its passes, by their tokens; `one`: of one over a token.
+        missed: seconds that catching up with the text adds to its next pass.
         onward: probability of its next token, if those before it were right, lately.
     """
 
@@ -26,7 +30,10 @@ class Asking:
 
     def __init__(self, source: ModelSource, profile: PairProfile, session: Session) -> None:
         self.source, self.profile = source, profile.source(source)
-        self._pair, self._kind = profile, source.kind(session)
+        estimators, kind = self.profile.estimators, source.kind(session)
+        self.first = estimators[kind]
+        self.second = estimators.get(f"{SECOND} {kind}", estimators[SECOND])
+        self._pair = profile
         self.onward = 0.75
         self.burst, self._interval = 0, self.INTERVAL
         self.next_trial = self.INTERVAL
@@ -58,11 +65,6 @@ class Asking:
                 gain.count = min(gain.count, 2.0)  # what it was long ago says little
         dear = int(rate * (self.missed + self.BURST * self.one) / self.TRIALS)
         self.next_trial = step + max(self._interval, dear)
-
-    def asked(self) -> Asked:
-        estimators = self.profile.estimators
-        second = estimators.get(f"{SECOND} {self._kind}", estimators[SECOND])
-        return Asked(self.source, estimators[self._kind], second, self.seconds, self.onward)
 
 
 def repays(profile: PairProfile, model: ModelSource, session: Session, known: int) -> bool:

@@ -8,40 +8,23 @@ pay, and goes on with what is looked up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from localspec.decoding.draft_sampler import DraftSampler, RankedLogits
 from localspec.decoding.sampling import DEAD_ENDS
 from localspec.decoding.session import Session
-from localspec.decoding.sources import DraftPasses, ModelSource, Prediction
+from localspec.decoding.sources import DraftPasses, Prediction
 from localspec.decoding.tree import ROOT
-from localspec.policy.acceptance_estimator import AcceptanceEstimator, logit
+from localspec.policy.acceptance_estimator import logit
+from localspec.policy.asking import Asking
 from localspec.policy.candidates import Candidates, Looked
 from localspec.policy.worth import Worth
 
-SECOND = "second"
-"""Kind of estimator of further choices; one of that name and the kind of the first is preferred."""
 PRIMES, FAINT = 7, 0.05
 """Most expected tokens that a draft model reads along, and their least probability."""
 ALTERNATIVES = 4  # candidates of a lookup source at one place
-
-
-class Asked(NamedTuple):
-    """A model source that is asked.
-
-    Attributes:
-        first, second: estimators of its first choices and of the others.
-        seconds: of its passes, by their tokens.
-        onward: see `localspec.policy.asking.Asking`.
-    """
-
-    source: ModelSource
-    first: AcceptanceEstimator
-    second: AcceptanceEstimator
-    seconds: Callable[[int], float]
-    onward: float
 
 
 class Growing(Candidates):
@@ -66,7 +49,7 @@ class Growing(Candidates):
         self.branching = leaves > 1
         self.sizes: list[int] = []
         self._looked = looked
-        self._asked: Asked | None = None
+        self._asked: Asking | None = None
         self._places: dict[int, list[Any]] = {}
         self._hints: dict[int, tuple[Looked, Prediction] | None] = {}
         self._offered: list[int] = []  # candidates of the latest level
@@ -85,7 +68,7 @@ class Growing(Candidates):
                 if self._child(ROOT, token) is None:
                     self._add(token, ROOT, looked.source.name, None, (), chance)
 
-    def ask(self, asked: Asked) -> None:
+    def ask(self, asked: Asking) -> None:
         """Grow the tree where the text is likeliest to go, while asking the model source is worth
         it."""
         self._asked, source = asked, asked.source
@@ -115,7 +98,7 @@ class Growing(Candidates):
         if found is None:
             return []
         looked, most = found[0], min(self.depth - self._depth_of(node) - 1, PRIMES)
-        alone, one = seconds(unread), seconds(1)
+        alone, one = seconds(unread), self._asked.one
         tokens: list[int] = []
         saved = best = 0.0
         reach, count = 1.0, 0
@@ -251,7 +234,7 @@ class Growing(Candidates):
 
     def _grows(self, now: float, known: tuple[float, ...], reach: float, node: int) -> bool:
         assert self._asked is not None
-        depth, one, worth = self._depth_of(node), self._asked.seconds(1), self._worth
+        depth, one, worth = self._depth_of(node), self._asked.one, self._worth
         if not worth.affords(one, depth + len(known) + 1):
             return False
         room, onward = self.depth - depth, self._asked.onward

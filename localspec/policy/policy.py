@@ -228,7 +228,7 @@ class Policy(Drafter):
         if asking is None:
             growing.look_up()
         else:
-            growing.ask(asking.asked())
+            growing.ask(asking)
         granted, seconds = None, worth.seconds
         if growing.candidates:
             joint = self._target.granted(len(session.context), growing.bid)
