@@ -174,7 +174,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "loading": (1_039, 28),  # Medusa heads are read here, where they are used, and not in gguf
     "pairing": (1_033, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
-    "policy": (2_173, 77),  # what steps cost is told apart from what busy spells do
+    "policy": (2_158, 76),  # what steps cost is told apart from what busy spells do
     "prompting": (1_709, 55),  # readers of answers; generators are measured; lists are written out
     "quality": (393, 15),
     "race": (285, 18),
@@ -185,7 +185,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of ten further families, wishes to think.
     "server": (5_300, 184),
-    "sessions": (591, 19),
+    "sessions": (578, 17),
     "settings": (158, 10),
     "stream": (226, 10),  # no generator, which would keep a stream alive
     "text": (120, 10),  # counts of parameters, and finite JSON, of four rooms

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from localspec.llama.context import Context
 from localspec.llama.shared_context import SharedContext
 from localspec.llama.target import shared_prefix
-from localspec.sessions.conversation_files import StoredTexts
+from localspec.sessions.conversation_files import ConversationFiles
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +36,7 @@ class KeptTexts:
         self._target, self._draft = target, draft
         self._texts: list[_Text] = []
         self._free = list(range(target.kept))
-        self.disk: StoredTexts | None = None
+        self.disk: ConversationFiles | None = None
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -66,7 +66,8 @@ class KeptTexts:
         if self.disk is None or (path := self.disk.best(prompt, self.known(prompt), room)) is None:
             return []
         text = self._opened()
-        notes = self.disk.read(path, text.target, text.draft if drafted else None)
+        states = self.disk.states(text.target, text.draft if drafted else None)
+        notes = self.disk.read(path, states)
         self._texts.append(text)
         if not text.target.tokens:
             self._drop(text)
@@ -95,7 +96,7 @@ class KeptTexts:
             return False
         text = self._texts[0]
         if self.disk is not None:
-            self.disk.write(text.target, text.draft)
+            self.disk.keep(self.disk.states(text.target, text.draft))
         self._drop(text)
         return True
 

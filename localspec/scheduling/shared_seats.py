@@ -23,7 +23,6 @@ from localspec.scheduling.seats import Seat, Seats
 from localspec.scheduling.shared_costs import SharedCosts, SharedCurve
 from localspec.scheduling.shared_scheduler import SharedScheduler
 from localspec.scheduling.task import Displaced, Task, Wait
-from localspec.sessions.conversation_files import StoredTexts
 from localspec.sessions.sessions import Sessions
 
 ROOM = 16  # tokens of an answer for which there has to be room when it begins, or begins anew
@@ -196,7 +195,8 @@ class SharedSeats(Seats):
         if self._heads:
             self._heads[0].beside = self._heads[1:]
         if sessions.files is not None:
-            self.kept.disk = StoredTexts(sessions.files, sessions.states.identity)
+            sessions.files.write_apart()
+            self.kept.disk = sessions.files
         self.scheduler.costs = SharedCosts(profile, self.contexts[0].watch)
 
     def clear(self) -> int:

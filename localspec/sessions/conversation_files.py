@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,28 @@ logger = logging.getLogger("localspec.sessions")
 class ConversationFiles:
     """The files of one pair, in a folder that all engines share: at most `size` bytes.
 
-    `name`: prefix of file names, for what the states depend on. `recurrent`: the memory cannot be
-    cut back, so a prompt has to begin with all of a file.
+    `identity`: what the states depend on. `recurrent`: the memory cannot be cut back, so a prompt
+    has to begin with all of a file.
     """
 
-    def __init__(self, name: str, size: int, *, recurrent: bool) -> None:
-        self._name, self._size, self._recurrent = name, size, recurrent
+    def __init__(self, identity: Mapping[str, Any], size: int, *, recurrent: bool) -> None:
+        self._identity, self._size, self._recurrent = identity, size, recurrent
+        self._name = fingerprint(dict(identity))[:16]
         self._known: dict[Path, Part] = {}
+        self._writer: ThreadPoolExecutor | None = None
+
+    def write_apart(self) -> None:
+        """Write in another thread from now on, as several answers would wait."""
+        self._writer = ThreadPoolExecutor(1, "localspec-texts")
+
+    def close(self) -> None:
+        """Wait until all is written."""
+        if self._writer is not None:
+            self._writer.shutdown()
+
+    def states(self, target: Context, draft: Context | None) -> CacheStates:
+        """Of one of several texts."""
+        return CacheStates(target, draft, None, self._identity)
 
     def best(self, prompt: Sequence[int], here: int, capacity: int) -> Path | None:
         """The file with most of a prompt, at least LEAST more tokens than `here` and at most
@@ -52,9 +68,27 @@ class ConversationFiles:
                 best, most = path, shared
         return best
 
-    def write(self, facts: dict[str, object], parts: dict[str, Part]) -> None:
-        """Store what `CacheStates.collect` gave, in place of the conversation's earlier file. A
-        SessionError or OSError if that fails."""
+    def keep(self, states: CacheStates) -> list[str]:
+        """Store what caches hold, if it is worth a file and there is none; notices, sentences."""
+        tokens = list(states.tokens)
+        if len(tokens) < LEAST:
+            return []
+        path = folder() / f"{self._name}-{fingerprint({'tokens': tokens})[:16]}.session"
+        with suppress(OSError):
+            os.utime(path)
+            return []
+
+        def work() -> None:
+            write = partial(self._write, path, *states.collect())
+            if self._writer is None:
+                write()
+            else:
+                self._writer.submit(_tried, write)
+
+        return _tried(work)
+
+    def _write(self, path: Path, facts: dict[str, Any], parts: dict[str, Part]) -> None:
+        """In place of the conversation's earlier file."""
         size = sum(part.nbytes for part in parts.values()) + (1 << 16)
         if size > self._size:
             logger.info("%d MB of one conversation are more than is kept", size >> 20)
@@ -62,12 +96,11 @@ class ConversationFiles:
         tokens = parts[f"{TARGET}.tokens"]
         # A conversation that grew takes the place of its beginning.
         worthless = 1 if self._recurrent else LEAST
-        for path, known in self._entries():
+        for earlier, known in self._entries():
             if len(known) - _shared(known, tokens) < worthless:
-                discard(path)
+                discard(earlier)
         self._trim(self._size - size)
-        name = fingerprint({"tokens": tokens.tolist()})[:16]
-        write(folder() / f"{self._name}-{name}.session", facts, parts)
+        write(path, facts, parts)
 
     def read(self, path: Path, states: CacheStates) -> list[str]:
         """Restore a file into caches; notices, sentences. A damaged file is removed."""
@@ -113,6 +146,15 @@ class ConversationFiles:
             total -= size
 
 
+def _tried(work: Callable[[], object]) -> list[str]:
+    try:
+        work()
+    except (SessionError, OSError) as error:
+        logger.warning("a conversation is not kept: %s", error)
+        return [f"What was read of the last conversation is not kept: {error}"]
+    return []
+
+
 def folder() -> Path:
     return paths.cache_folder() / "conversations"
 
@@ -122,43 +164,3 @@ def _shared(one: Part, other: Part) -> int:
     length = min(len(one), len(other))
     differing = np.flatnonzero(one[:length] != other[:length])
     return int(differing[0]) if len(differing) else length
-
-
-class StoredTexts:
-    """Conversations of an engine with several answers, written in a thread of its own, as answers
-    wait for whoever drops one."""
-
-    def __init__(self, files: ConversationFiles, identity: Mapping[str, Any]) -> None:
-        self._files, self._identity = files, identity
-        self.best = files.best
-        self._writer = ThreadPoolExecutor(1, "localspec-texts")
-        self._known: list[list[int]] = []
-
-    def write(self, target: Context, draft: Context | None) -> None:
-        if len(target.tokens) < LEAST or target.tokens in self._known:
-            return
-        try:
-            facts, parts = self._states(target, draft).collect()
-        except SessionError as error:
-            logger.warning("a conversation is not kept: %s", error)
-            return
-
-        def task() -> None:
-            try:
-                self._files.write(facts, parts)
-            except (SessionError, OSError) as error:
-                logger.warning("a conversation is not kept: %s", error)
-
-        self._writer.submit(task)
-
-    def read(self, path: Path, target: Context, draft: Context | None) -> list[str]:
-        """Have caches hold the text of a file. Returns notices."""
-        notes = self._files.read(path, self._states(target, draft))
-        self._known = [*self._known[-63:], [*target.tokens]]
-        return notes
-
-    def close(self) -> None:
-        self._writer.shutdown()
-
-    def _states(self, target: Context, draft: Context | None) -> CacheStates:
-        return CacheStates(target, draft, None, self._identity)

@@ -3,20 +3,16 @@ prompt displaces them and when the engine closes, and restored when a prompt beg
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from localspec.errors import SessionError
-from localspec.identity import fingerprint
 from localspec.llama.target import shared_prefix
 from localspec.sessions.cache_states import TARGET, CacheStates
 from localspec.sessions.conversation_files import LEAST, ConversationFiles
 from localspec.sessions.session_file import Damaged, SessionFile
-
-logger = logging.getLogger("localspec.sessions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +29,11 @@ class Sessions:
     """`size`: bytes on disk for conversations stored by themselves, 0 for none."""
 
     def __init__(self, states: CacheStates, size: int, *, recurrent: bool) -> None:
-        self.states = states
+        self._states = states
         self._recurrent = recurrent
-        name = fingerprint(states.identity)[:16]
-        self.files = ConversationFiles(name, size, recurrent=recurrent) if size else None
-        self._kept: list[int] = []  # tokens that are in a file
+        self.files: ConversationFiles | None = None
+        if size:
+            self.files = ConversationFiles(states.identity, size, recurrent=recurrent)
         self._named: SessionFile | None = None
 
     def open(self, path: Path) -> OpenedSession:
@@ -54,7 +50,7 @@ class Sessions:
                 f"{path.name}.damaged."
             )
             return OpenedSession(None, 0, (notice,))
-        conversation, misfits = file.facts.get("conversation"), self.states.misfits(file)
+        conversation, misfits = file.facts.get("conversation"), self._states.misfits(file)
         if TARGET in misfits:
             notice = f"The session in {path} is read again: {misfits[TARGET]}."
             return OpenedSession(conversation, 0, (notice,))
@@ -70,7 +66,7 @@ class Sessions:
     def save(self, path: Path, conversation: Any) -> None:
         """Store what the caches hold. A SessionError if it cannot, or would replace something
         else."""
-        self.states.save(path, conversation)
+        self._states.save(path, conversation)
         self._named = SessionFile(path)
 
     def recall(self, prompt: Sequence[int]) -> list[str]:
@@ -78,31 +74,20 @@ class Sessions:
         notes = self._recall_named(prompt)
         if self.files is None:
             return notes
-        held = self.states.tokens
+        held = self._states.tokens
         here = shared_prefix(held, prompt)
-        best = self.files.best(prompt, here, self.states.capacity)
+        best = self.files.best(prompt, here, self._states.capacity)
         if best is not None or len(held) - here >= LEAST:
             notes += self._keep()
         if best is not None:
-            notes += self.files.read(best, self.states)
-            self._kept = list(self.states.tokens)
+            notes += self.files.read(best, self._states)
         return notes
 
     def close(self) -> None:
         self._keep()
 
     def _keep(self) -> list[str]:
-        """Store what the caches hold, if it is worth that and new; notices."""
-        tokens = list(self.states.tokens)
-        if self.files is None or len(tokens) < LEAST or tokens == self._kept:
-            return []
-        try:
-            self.files.write(*self.states.collect())
-        except (SessionError, OSError) as error:
-            logger.warning("a conversation is not kept: %s", error)
-            return [f"What was read of the last conversation is not kept: {error}"]
-        self._kept = tokens
-        return []
+        return [] if self.files is None else self.files.keep(self._states)
 
     def _recall_named(self, prompt: Sequence[int]) -> list[str]:
         """Only now, as measuring before an answer may empty the caches."""
@@ -114,10 +99,10 @@ class Sessions:
             shared = shared_prefix(tokens, prompt)
             if self._recurrent and shared < len(tokens):
                 return []
-            if shared <= shared_prefix(self.states.tokens, prompt):
+            if shared <= shared_prefix(self._states.tokens, prompt):
                 return []
             notes = self._keep()
-            why = self.states.restore(file)
+            why = self._states.restore(file)
         except SessionError as error:
             notes, why = [], [str(error)]
         if why:
