@@ -180,7 +180,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "race": (285, 18),
     "remote": (699, 20),
     "retrieval": (715, 40),
-    "scheduling": (1_459, 22),  # the seats of three rooms; ends of Python, and forks
+    "scheduling": (1_453, 22),  # the seats of three rooms; ends of Python, and forks
     "self_draft": (512, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of ten further families, wishes to think.
@@ -195,7 +195,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "typed": (78, 10),
     "verify": (1_368, 64),  # compares a certificate with what is here
     "watched": (50, 10),
-    "worker_threads": (50, 10),
+    "worker_threads": (47, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,
     # arguments of any type.
     "tests": (43_605, None),  # chosen outputs, busy spells, drafts without a way on, failed streams

@@ -13,6 +13,7 @@ from localspec.errors import Cancelled, NativeError
 from localspec.llama.batch import PassPart
 from localspec.llama.native_context import CacheFull
 from localspec.llama.shared_context import SharedContext
+from localspec.policy.profile import PairProfile
 from localspec.policy.worth import Bid
 from localspec.scheduling.scheduler import Scheduler
 from localspec.scheduling.shared_costs import SharedCosts
@@ -57,7 +58,7 @@ class SharedScheduler(Scheduler):
         self._chunk, self._piece = chunk, min(self._longest, piece or self._longest)
         self._read_draft = False  # whether the latest pass was over a prompt, in the draft model
         self._read: set[Wait] = set()  # where the latest pass was over prompts
-        self.costs: SharedCosts | None = None
+        self.costs = SharedCosts(PairProfile())
         self._serving: Sequence[Task] = ()
         self._direct = False
         self._timer = threading.Timer(0, self.wake)
@@ -149,8 +150,7 @@ class SharedScheduler(Scheduler):
         if wait is not Wait.BID:
             self._run(tasks)
             return True
-        if self.costs is not None:
-            self.costs.grant(tasks, [task for task in asked if task.wants is Wait.TARGET])
+        self.costs.grant(tasks, [task for task in asked if task.wants is Wait.TARGET])
         for task in tasks:
             task.finish()
         return True
@@ -242,17 +242,12 @@ class SharedScheduler(Scheduler):
         self, wait: Wait, tasks: Sequence[Task], rows: Sequence[Rows], seconds: float
     ) -> None:
         """Give everybody rows and a share of the seconds."""
-        weights = [1.0]
-        if len(tasks) > 1:
-            weights = [float(task.size) for task in tasks]
-            if self.costs is not None:
-                weights = [*self.costs.weigh(wait, tasks)]
+        weights = self.costs.weigh(wait, tasks) if len(tasks) > 1 else [1.0]
         whole = sum(weights) or 1.0
         for task, found, weight in zip(tasks, rows, weights, strict=True):
             task.share = seconds * weight / whole
             task.finish(rows=found)
-        if self.costs is not None:
-            self.costs.passed(wait, tasks, seconds)
+        self.costs.passed(wait, tasks, seconds)
 
     # Room.
 

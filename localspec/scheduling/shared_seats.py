@@ -78,10 +78,8 @@ class SharedSeat(Seat):
 
     @property
     def costs(self) -> CostCurve | None:
-        costs, passes = self._passes.costs, self._passes
-        if costs is None:
-            return None
-        return SharedCurve(costs, self._sitting, passes.others, passes.bid)
+        passes = self._passes
+        return SharedCurve(passes.costs, self._sitting, passes.others, passes.bid)
 
     @property
     def alone(self) -> bool:
