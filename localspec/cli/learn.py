@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +20,6 @@ from localspec.text import gigabytes, printable
 if TYPE_CHECKING:
     from localspec.chat.conversation import Conversation
     from localspec.llama.vocabulary import Vocabulary
-    from localspec.retrieval.learning import LearnedVocabulary
     from localspec.retrieval.manifest import Manifest
 
 EXAMPLES = """\
@@ -73,7 +71,11 @@ def learn(context: typer.Context, paths: Paths = None) -> int:
     return _learn(console, paths or [], history, model)
 
 
-def _learn(console: Console, paths: Sequence[Path], history: bool, model: str | None) -> int:
+def _learn(console: Console, paths: Sequence[Path], history: bool, reference: str | None) -> int:
+    from localspec.cli.request import model_path
+    from localspec.llama.model import Model
+    from localspec.llama.options import ModelOptions
+    from localspec.retrieval.learning import LearnedVocabulary
     from localspec.retrieval.learning import learn as learn_texts
     from localspec.retrieval.manifest import CONVERSATION
     from localspec.retrieval.texts import SkippedFiles, texts_in
@@ -83,7 +85,9 @@ def _learn(console: Console, paths: Sequence[Path], history: bool, model: str | 
     for path in paths:
         if not os.path.exists(path):  # of a name too long as well
             raise UsageError(f"There is no file or folder {path}. Check the path.")
-    with _vocabulary(model, console) as (vocabulary, facts):
+    with Model(model_path(reference, console), ModelOptions(), vocabulary_alone=True) as model:
+        vocabulary = model.vocabulary
+        facts = LearnedVocabulary(vocabulary.fingerprint(), vocabulary.size, model.name)
         read = {str(path.resolve()): texts_in(path, skipped) for path in paths}
         if history:
             for one in conversations():
@@ -125,22 +129,6 @@ def _tokens(vocabulary: Vocabulary, texts: Iterator[str], console: Console) -> l
         total += len(tokens)
         console.progress(f"{len(found):,} texts, {total:,} tokens")
     return found
-
-
-@contextmanager
-def _vocabulary(
-    reference: str | None, console: Console
-) -> Iterator[tuple[Vocabulary, LearnedVocabulary]]:
-    """Of a model, whose weights are not loaded."""
-    from localspec.cli.request import model_path
-    from localspec.llama.model import Model
-    from localspec.llama.options import ModelOptions
-    from localspec.retrieval.learning import LearnedVocabulary
-
-    path = model_path(reference, console)
-    with Model(path, ModelOptions(), vocabulary_alone=True) as model:
-        vocabulary = model.vocabulary
-        yield vocabulary, LearnedVocabulary(vocabulary.fingerprint(), vocabulary.size, model.name)
 
 
 def conversations() -> Iterator[Conversation]:

@@ -63,13 +63,17 @@ class DraftCandidate:
 
 
 def candidates(
-    target: GGUFFile, models: Iterable[LocalModel], use: PairUse
+    target: GGUFFile,
+    models: Iterable[LocalModel],
+    use: PairUse,
+    known: Mapping[Path, float] | None = None,
 ) -> list[DraftCandidate]:
-    """Judge every local model but the target itself; the most promising come first."""
+    """Judge every local model but the target itself; the most promising come first. `known`:
+    measured speed-ups of drafts, by real path."""
     own = {real_path(part) for part in target.parts}
     parameters = target.n_parameters
     found = [
-        _candidate(target, parameters, model, use)
+        _candidate(target, parameters, model, use, (known or {}).get(real_path(model.path)))
         for model in models
         if real_path(model.path) not in own and not _is_foreign_demo(target, model)
     ]
@@ -88,7 +92,7 @@ def _is_foreign_demo(target: GGUFFile, model: LocalModel) -> bool:
 
 
 def _candidate(
-    target: GGUFFile, parameters: int, model: LocalModel, use: PairUse
+    target: GGUFFile, parameters: int, model: LocalModel, use: PairUse, measured: float | None
 ) -> DraftCandidate:
     if model.problem is not None:
         return DraftCandidate(model, None, None, model.problem.rstrip("."))
@@ -103,7 +107,10 @@ def _candidate(
     verdict = judge_files(target, draft, use)
     if not verdict.usable:
         return DraftCandidate(model, verdict, None, verdict.why_not)
-    return DraftCandidate(model, verdict, forecast(target, draft, verdict, use), None)
+    expected = forecast(target, draft, verdict, use)
+    if measured is not None:
+        expected = replace(expected, speed_up=measured, measured=True)
+    return DraftCandidate(model, verdict, expected, None)
 
 
 def real_path(path: Path) -> Path:
@@ -154,9 +161,8 @@ def decide(
     use = PairUse(options=options, accelerated=accelerated, device_free=device_free)
     # Of what was made of some model's own file a guess would be too high.
     judged = [m for m in models if m.source != SELF_MADE or real_path(m.path) in measured]
-    found = candidates(target, judged, use)
-    fitting = [_with_measured(c, measured.get(real_path(c.model.path))) for c in found if c.usable]
-    fitting.sort(key=lambda c: -c.speed_up)
+    found = candidates(target, judged, use, measured)
+    fitting = [candidate for candidate in found if candidate.usable]
     crowded = False
     for candidate in fitting:
         if candidate.forecast is None or not candidate.forecast.pays:
@@ -168,14 +174,6 @@ def decide(
             continue
         return Choice(candidate.model.path, _why(candidate, candidate.forecast), passing=crowded)
     return Choice(None, _why_none(target, found, fitting), passing=crowded)
-
-
-def _with_measured(candidate: DraftCandidate, speed_up: float | None) -> DraftCandidate:
-    if speed_up is None or candidate.forecast is None:
-        return candidate
-    return replace(
-        candidate, forecast=replace(candidate.forecast, speed_up=speed_up, measured=True)
-    )
 
 
 def _why(candidate: DraftCandidate, forecast: Forecast) -> str:
