@@ -153,7 +153,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "async_stream": (135, 10),  # a stream that is left ends at once
     "bench": (2_471, 91),  # three peers, shapes
     "chat": (927, 58),
-    "cli": (5_416, 183),  # options of three peers, of on-policy rounds; signals are named
+    "cli": (5_360, 183),  # options of three peers, of on-policy rounds; signals are named
     "decoding": (2_377, 96),  # protocol of caches; values of any type; drafts without a way on
     "distill": (2_742, 153),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (259, 12),
@@ -172,7 +172,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "llama": (5_800, 239),
     "llm_plugin": (104, 10),  # tells reasoning from answers
     "loading": (1_039, 28),  # Medusa heads are read here, where they are used, and not in gguf
-    "pairing": (1_033, 56),  # forecasts know experts and instruction sets
+    "pairing": (1_031, 56),  # forecasts know experts and instruction sets
     "paths": (50, 10),
     "policy": (2_158, 76),  # what steps cost is told apart from what busy spells do
     "prompting": (1_709, 55),  # readers of answers; generators are measured; lists are written out

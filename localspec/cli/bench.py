@@ -14,7 +14,7 @@ import typer
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.shared_options import DRAFT_MODEL, MODEL
-from localspec.cli.working import Work, working
+from localspec.cli.working import working
 from localspec.errors import Cancelled, LocalspecError, UsageError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
@@ -124,49 +124,39 @@ def bench(context: typer.Context) -> int:
     for experiments, are listed in dev/drafters.md.
     """
     console: Console = context.obj
-    output = context.params["output"]
+    params, output = context.params, context.params["output"]
     with working(console, "Interrupted before anything was measured.") as work:
-        report = _measured(context, console, work)
+        from localspec.bench.report import prepare, write
+
+        if output is not None:
+            prepare(output)
+        notices: list[str] = []
+        pairs, settings = _pairs_and_settings(params, _peers(params, notices))
+        console.notices(notices)
+        from localspec.bench.benchmark import benchmark
+
+        report = benchmark(
+            pairs, settings, command=console.command, tell=work.tell, notices=notices
+        )
+        failed = [(pair.name, *arm) for pair in report.pairs for arm in pair.dropped.items()]
+        if not any(pair.samples for pair in report.pairs):
+            if report.partial:
+                raise KeyboardInterrupt
+            raise LocalspecError(f"No arm could answer. The first error: {failed[0][2]}")
+    console.notices(
+        f"{pair}: arm '{arm}' failed and is left out: {why}" for pair, arm, why in failed
+    )
     try:
         # First what needs no disk: a full one must not cost the result.
         console.answer(report.to_json() + "\n" if console.json else _shown(report))
     finally:
         # And a reader who has seen enough, as `head`, must not cost the files.
         if output is not None:
-            from localspec.bench.report import write
-
             write(report, output)
             console.notice(f"The report is in {output}.")
     if report.partial:
         raise Cancelled("Interrupted; the report covers the results so far.")
     return 0
-
-
-def _measured(context: typer.Context, console: Console, work: Work) -> Report:
-    params = context.params
-    if params["output"] is not None:
-        from localspec.bench.report import prepare
-
-        prepare(params["output"])
-    notices: list[str] = []
-    peers = _peers(params, notices)
-    pairs, settings = _pairs_and_settings(params, peers)
-    for text in notices:
-        console.notice(text)
-
-    from localspec.bench.benchmark import benchmark
-
-    report = benchmark(pairs, settings, command=console.command, tell=work.tell, notices=notices)
-    console.erase_progress()
-    if any(pair.samples for pair in report.pairs):
-        for pair in report.pairs:
-            for arm, why in pair.dropped.items():
-                console.notice(f"{pair.name}: arm '{arm}' failed and is left out: {why}")
-        return report
-    if report.partial:
-        raise KeyboardInterrupt
-    reasons = [why for pair in report.pairs for why in pair.dropped.values()]
-    raise LocalspecError(f"No arm could answer. The first error: {reasons[0]}")
 
 
 def _pairs_and_settings(

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.shared_options import DRAFT_MODEL, DRAFTING, GREEDY, MODEL, SAMPLING
-from localspec.cli.working import Work, working
+from localspec.cli.working import working
 from localspec.errors import Cancelled, UsageError
-
-# The rest brings numpy and the engine with it, and `--help` wants to be quick.
-if TYPE_CHECKING:
-    from localspec.quality.suite_run import SuiteOutcome
 
 EXAMPLES = """\
 Examples:
@@ -65,42 +61,31 @@ def evaluate(context: typer.Context, suite: Suite) -> int:
     if params["file"] is None:
         raise UsageError("There is no file of questions. Name one with --file FILE.")
     with working(console, "Interrupted before the first question.") as work:
-        outcome = _examined(context, console, suite, work)
-    from localspec.quality.suite_run import text
+        from localspec.cli.request import read_opening
+        from localspec.decoding.rules import LOSSY
+        from localspec.quality import programs, suite_run
+        from localspec.quality.items import load
+        from localspec.quality.suite_run import Way
+        from localspec.verify.subject import PLAIN, Subject
 
+        items = load(suite, params["file"], params["limit"])
+        opening = read_opening(params)
+        ways = {"plain": Way(PLAIN), "localspec": Way(opening.drafting)}
+        for rule in params["beside"] or ():
+            if rule not in LOSSY:
+                raise UsageError(f"--beside takes a lossy rule: {', '.join(LOSSY)}.")
+            ways[rule] = Way(replace(opening.drafting, rule=rule))
+        if opening.options.exact and params["beside"]:
+            raise UsageError("--exact excludes --beside: lossy rules are not exact. Leave out one.")
+        if suite == "humaneval" and not programs.network_is_off():
+            console.notice("Programs of the model are run with the network on: 'unshare' cannot.")
+        seed = 1 if opening.sampling.seed is None else opening.sampling.seed
+        sampling = replace(opening.sampling, seed=seed)
+        outcome = suite_run.SuiteOutcome(ways)
+        with work.load(opening) as engine, suppress(KeyboardInterrupt):  # it has what was done
+            suite_run.examine(Subject(engine, work.tell), items, sampling, outcome)
     found = outcome.as_dict()
-    console.result(found | {"suite": suite}, text(suite, found))
+    console.result(found | {"suite": suite}, suite_run.text(suite, found))
     if not outcome.complete:
         raise Cancelled("Interrupted; the figures cover the results so far.")
     return 1 if outcome.faults else 0
-
-
-def _examined(context: typer.Context, console: Console, suite: str, work: Work) -> SuiteOutcome:
-    from localspec.cli.request import read_opening
-    from localspec.decoding.rules import LOSSY
-    from localspec.quality import programs
-    from localspec.quality.items import load
-    from localspec.quality.suite_run import SuiteOutcome, Way, examine
-    from localspec.verify.subject import PLAIN, Subject
-
-    params = context.params
-    items = load(suite, params["file"], params["limit"])
-    opening = read_opening(params)
-    ways = {"plain": Way(PLAIN), "localspec": Way(opening.drafting)}
-    for rule in params["beside"] or ():
-        if rule not in LOSSY:
-            raise UsageError(f"--beside takes a lossy rule: {', '.join(LOSSY)}.")
-        ways[rule] = Way(replace(opening.drafting, rule=rule))
-    if opening.options.exact and params["beside"]:
-        raise UsageError("--exact excludes --beside: lossy rules are not exact. Leave out one.")
-    if suite == "humaneval" and not programs.network_is_off():
-        console.notice("Programs of the model are run with the network on: 'unshare' cannot.")
-
-    with work.load(opening) as engine:
-        outcome = SuiteOutcome(ways)
-        seed = 1 if opening.sampling.seed is None else opening.sampling.seed
-        with suppress(KeyboardInterrupt):  # the outcome has what was done
-            examine(
-                Subject(engine, work.tell), items, replace(opening.sampling, seed=seed), outcome
-            )
-    return outcome

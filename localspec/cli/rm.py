@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.text import gigabytes, printable
-
-if TYPE_CHECKING:
-    from localspec.hub.removal import Removal
 
 EXAMPLES = """\
 Examples:
@@ -42,7 +39,11 @@ def rm(context: typer.Context, reference: Reference) -> int:
     from localspec.hub import removal
 
     planned = removal.plan(reference)
-    if not context.params["yes"] and not _confirmed(planned, console):
+    shown = [printable(str(path), 1000) for path in planned.files[:_SHOWN]]
+    if len(planned.files) > _SHOWN:
+        shown.append(f"… and {len(planned.files) - _SHOWN} more")
+    question = f"Remove {planned.what}, {gigabytes(planned.freed)}?"
+    if not context.params["yes"] and not console.confirmed(shown, question):
         console.notice("Nothing was removed.")
         return 0
     planned.execute()
@@ -51,10 +52,3 @@ def rm(context: typer.Context, reference: Reference) -> int:
     else:
         console.notice(f"{planned.what} is removed; {gigabytes(planned.freed)} are free again.")
     return 0
-
-
-def _confirmed(planned: Removal, console: Console) -> bool:
-    shown = [printable(str(path), 1000) for path in planned.files[:_SHOWN]]
-    if len(planned.files) > _SHOWN:
-        shown.append(f"… and {len(planned.files) - _SHOWN} more")
-    return console.confirmed(shown, f"Remove {planned.what}, {gigabytes(planned.freed)}?")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -13,13 +13,12 @@ from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.shared_options import DRAFT_MODEL, MODEL
 from localspec.cli.tables import beside
-from localspec.cli.working import Work, working
+from localspec.cli.working import working
 from localspec.errors import Cancelled, UsageError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
 if TYPE_CHECKING:
     from localspec.cli.request import OpeningOptions
-    from localspec.verify.certificate import Certificate
 
 EXAMPLES = """\
 Examples:
@@ -64,13 +63,17 @@ def verify(context: typer.Context) -> int:
 
         report.prepare(params["out"], "--out")
     with working(console, "Interrupted before anything was verified.") as work:
-        certificate = _examined(context, console, models, work)
-    return _report(console, certificate, params)
+        from localspec.verify import checks
+        from localspec.verify.certificate import rows, write
+        from localspec.verify.examination import begun, examine
 
-
-def _report(console: Console, certificate: Certificate, params: dict[str, Any]) -> int:
-    from localspec.verify.certificate import rows, write
-
+        effort = checks.QUICK if params["quick"] else checks.USUAL
+        effort = checks.THOROUGH if params["thorough"] else effort
+        with work.load(models) as engine:
+            work.tell("reading the files")
+            certificate = begun(engine, models.options, effort, console.command)
+            with suppress(KeyboardInterrupt):  # the certificate knows what was not done
+                examine(engine, effort, certificate, work.tell)
     found = certificate.as_dict()
     try:
         # First what needs no disk: a full one must not cost the result.
@@ -82,22 +85,6 @@ def _report(console: Console, certificate: Certificate, params: dict[str, Any]) 
     if certificate.missing:
         raise Cancelled("Interrupted; the certificate covers the checks so far.")
     return 0 if certificate.verdict == "passed" else 1
-
-
-def _examined(
-    context: typer.Context, console: Console, models: OpeningOptions, work: Work
-) -> Certificate:
-    from localspec.verify import checks
-    from localspec.verify.examination import begun, examine
-
-    chosen = checks.QUICK if context.params["quick"] else checks.USUAL
-    chosen = checks.THOROUGH if context.params["thorough"] else chosen
-    with work.load(models) as engine:
-        work.tell("reading the files")
-        certificate = begun(engine, models.options, chosen, console.command)
-        with suppress(KeyboardInterrupt):  # what was done is told; the certificate knows the rest
-            examine(engine, chosen, certificate, work.tell)
-    return certificate
 
 
 def _compare(console: Console, models: OpeningOptions, path: Path) -> int:
