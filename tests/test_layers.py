@@ -153,7 +153,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "async_stream": (135, 10),  # a stream that is left ends at once
     "bench": (2_471, 91),  # three peers, shapes
     "chat": (927, 58),
-    "cli": (5_360, 183),  # options of three peers, of on-policy rounds; signals are named
+    "cli": (5_351, 182),  # options of three peers, of on-policy rounds; signals are named
     "decoding": (2_377, 96),  # protocol of caches; values of any type; drafts without a way on
     "distill": (2_742, 153),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (259, 12),

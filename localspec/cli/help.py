@@ -8,8 +8,6 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from localspec.cli.option_groups import of_verb
-
 ARGUMENTS, OPTIONS = "Arguments", "Options"
 
 
@@ -18,10 +16,8 @@ class Command(TyperCommand):
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        options = of_verb(self.callback)
-        self.shared = frozenset(options)
-        arguments = sum(param.param_type_name == "argument" for param in self.params)
-        self.params[arguments:arguments] = [
+        options = getattr(self.callback, "options", {})  # see `localspec.cli.option_groups.takes`
+        self.params += [
             option(param_decls=[name, *option.keywords["param_decls"]])
             for name, option in options.items()
         ]
@@ -31,8 +27,9 @@ class Command(TyperCommand):
         assert self.callback is not None
         json, quiet = (bool(ctx.params.get(name)) for name in ("json", "quiet"))
         ctx.obj.configure(json=json, quiet=quiet, verbosity=ctx.params.get("verbose") or 0)
-        own = {name: value for name, value in ctx.params.items() if name not in self.shared}
-        return ctx.invoke(self.callback, **own)
+        own = {param.name for param in self.params if param.param_type_name == "argument"}
+        given = {name: value for name, value in ctx.params.items() if name in own}
+        return ctx.invoke(self.callback, **given)
 
     def get_params(self, ctx: Any) -> list[Any]:
         return [*super().get_params(ctx), *([_help_all()] if self._hides else [])]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
-from inspect import unwrap
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -87,11 +86,6 @@ def takes(*groups: Group) -> Callable[[Verb], Verb]:
         return verb
 
     return declare
-
-
-def of_verb(callback: Callable[..., Any] | None) -> Group:
-    """The options that `takes` gave to the function of a command."""
-    return {} if callback is None else vars(unwrap(callback)).get("options", {})
 
 
 def only(group: Group, *names: str) -> Group:
