@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping
-from graphlib import CycleError, TopologicalSorter
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -86,23 +86,8 @@ def graph() -> dict[str, set[str]]:
     }
 
 
-def circle(graph: Mapping[str, set[str]]) -> list[str]:
-    """Some circle, empty where there is none."""
-    try:
-        TopologicalSorter(graph).prepare()
-    except CycleError as error:
-        found: list[str] = error.args[1]
-        return found
-    return []
-
-
 def test_no_circle(graph: Mapping[str, set[str]]) -> None:
-    assert circle(graph) == []
-
-
-def test_a_circle_would_be_found() -> None:
-    assert circle({"a": {"b"}, "b": {"c"}, "c": set()}) == []
-    assert set(circle({"a": {"b"}, "b": {"c"}, "c": {"b"}})) == {"b", "c"}
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names one
 
 
 def test_every_room_has_its_layer(graph: Mapping[str, set[str]]) -> None:
@@ -198,7 +183,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "worker_threads": (47, 10),
     # Peers, on-policy rounds, small vocabularies, compared certificates, promises shown again,
     # arguments of any type.
-    "tests": (43_605, None),  # chosen outputs, busy spells, drafts without a way on, failed streams
+    "tests": (43_596, None),  # chosen outputs, busy spells, drafts without a way on, failed streams
     "tools": (3_438, None),  # larger models on paper, an agent's session
 }
 """Lines of Python, and public names of modules: of each room, and lines of the tests and the tools.

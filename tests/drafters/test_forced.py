@@ -78,10 +78,11 @@ FOX = [{"role": "user", "content": "Tell me a story about a fox."}]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_drafts_change_no_structured_answer(engine: Engine, temperature: float) -> None:
+@pytest.mark.parametrize("every", [25, pytest.param(5, marks=pytest.mark.nightly)])
+def test_drafts_change_no_structured_answer(engine: Engine, temperature: float, every: int) -> None:
     """The token that each step adds is the target's under the masks, whoever drafted."""
     finished = 0
-    for schema, *_ in islice(suite(), 0, None, 5):
+    for schema, *_ in islice(suite(), 0, None, every):
         said = {}
         for drafter in ("none", "ngram", "model", "auto"):
             drafting = Drafting(drafter=drafter, rule="match" if temperature else "auto")
@@ -100,4 +101,4 @@ def test_drafts_change_no_structured_answer(engine: Engine, temperature: float) 
                 finished += 1
                 jsonschema.Draft202012Validator(schema).validate(json.loads(answer.text))
         assert len(set(said.values())) <= 1, said
-    assert finished > 20
+    assert finished > 100 // every

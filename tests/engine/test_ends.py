@@ -94,10 +94,10 @@ def test_ends_are_those_of_plain_decoding(engine: Engine, prompt: str, drafter: 
         *zip(itertools.cycle(CAPS), stops, strict=False),
         *((LENGTH, stop) for stop in stops),
     ]:
-        told = {"cap": cap, "stop": stop}
+        told: Any = {"cap": cap, "stop": stop}
         # What is predicted goes on behind every end, so drafts do.
-        found = answered(engine, prompt, DRAFTERS[drafter], prediction=whole, cap=cap, stop=stop)
-        assert found == _plain(engine, prompt, cap, stop), told
+        found = answered(engine, prompt, DRAFTERS[drafter], prediction=whole, **told)
+        assert found == _plain(engine, prompt, **told), told
         crossed += found.stopped is not None
     assert crossed > len(CAPS)  # that many at least ended at a stop string
 
@@ -107,9 +107,8 @@ def test_ends_of_a_grammar_are_those_of_plain_decoding(engine: Engine, drafter: 
     whole = "Once upon a time, there was a little girl. She liked to play"
     for cap, stop in itertools.product((3, LENGTH), ((), ("upon a time, there", "time"))):
         how: Any = {"cap": cap, "stop": stop, "grammar": GRAMMAR}
-        plain = answered(engine, PROMPTS[0], PLAIN, **how)
         found = answered(engine, PROMPTS[0], DRAFTERS[drafter], prediction=whole, **how)
-        assert found == plain
+        assert found == _plain(engine, PROMPTS[0], **how)
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
@@ -127,5 +126,5 @@ def test_a_draft_that_has_nowhere_to_go_ends_no_answer(engine: Engine, drafter: 
 
 
 @cache
-def _plain(engine: Engine, prompt: str, cap: int = LENGTH, stop: tuple[str, ...] = ()) -> Ended:
-    return answered(engine, prompt, PLAIN, cap=cap, stop=stop)
+def _plain(engine: Engine, prompt: str, **how: Any) -> Ended:
+    return answered(engine, prompt, PLAIN, **how)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -85,5 +86,7 @@ def write_model(
     """A file with an architecture and its section."""
     section = {f"{architecture}.{name}": value for name, value in (own or {}).items()}
     keys = keyed({"general.architecture": architecture, **section})
-    path.write_bytes(gguf([*keys, *more], tensors, data))
+    head = gguf([*keys, *more], tensors)
+    path.write_bytes(head)
+    os.truncate(path, len(head) + data)  # weights are a hole: large models take no time
     return path

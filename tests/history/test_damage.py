@@ -11,7 +11,10 @@ import pytest
 from localspec.errors import HistoryError
 from tests.history.histories import asides, damage, fill, opened, rows, said, talk
 
-HOW = ["header", "text", "cut", "middle", "schema", "undecodable", "index", "everywhere"]
+HOW = [
+    *("header", "text", "cut", "middle", "schema", "index", "everywhere"),
+    pytest.param("undecodable", marks=pytest.mark.nightly),
+]
 
 
 @pytest.mark.parametrize("how", HOW)
