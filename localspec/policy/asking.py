@@ -48,10 +48,10 @@ class Asking:
         self.missed = max(0.0, min(seconds(unread), unread * self.one) - self.one)
         return True
 
-    def advantage(self, situation: int, rate: float) -> float:
+    def advantage(self, rate: float) -> float:
         """Tokens that asking it gains over what it costs."""
         price = self.one + self.missed / self.HORIZON
-        return self.profile.gains[situation].hoped - rate * price
+        return self.profile.gain.hoped - rate * price
 
     def chosen(self, step: int, rate: float, *, pays: bool) -> None:
         """It is asked at this step."""
@@ -61,8 +61,8 @@ class Asking:
             self.burst -= 1
         else:
             self._interval, self.burst = min(2 * self._interval, self.LONGEST), self.BURST - 1
-            for gain in self.profile.gains:
-                gain.count = min(gain.count, 2.0)  # what it was long ago says little
+            gain = self.profile.gain
+            gain.count = min(gain.count, 2.0)  # what it was long ago says little
         dear = int(rate * (self.missed + self.BURST * self.one) / self.TRIALS)
         self.next_trial = step + max(self._interval, dear)
 

@@ -28,7 +28,6 @@ from localspec.policy.profile import PairProfile
 from localspec.policy.worth import Worth
 
 AUTO = "auto"
-LOOKED_UP, SURE = 1, 2  # situations of `SourceProfile.gains`, beside 0
 DEEPEST = 63  # tokens of a draft, at most
 
 
@@ -51,7 +50,6 @@ class Policy(Drafter):
     """Tokens of a looked up chain after the best end so far: passes of some sizes are bargains."""
     DOUBTFUL, FAINT = 0.2, 0.05
     """Least probability of a first prediction, and of reaching a later one."""
-    SURELY = 0.9
     LONGEST_PLANNING = 1e-3  # seconds; a step whose planning seems to take longer was interrupted
     INTERRUPTED = 4.0
     """Times as long as foreseen: what a drafted step took beyond is not drafting's doing."""
@@ -94,7 +92,7 @@ class Policy(Drafter):
         self._worth: Worth | None = None
         self._asking: Asking | None = None
         self._growing: Growing | None = None
-        self._situation, self._lookup_worth, self._gain = 0, 0.0, 0.0
+        self._lookup_worth = self._gain = 0.0
         self.hidden = tuple(sorted({layer for s in self._sources for layer in s.hidden}))
         self.statement = AccountStatement()
         profile.budget.tell(self.statement)
@@ -137,7 +135,7 @@ class Policy(Drafter):
         for asking in self._askings:
             if not asking.look(session):
                 continue
-            advantage = asking.advantage(self._situation, rate)
+            advantage = asking.advantage(rate)
             due = asking.burst or self._steps >= asking.next_trial
             if advantage <= gain and not (due and best is None):
                 continue
@@ -147,7 +145,7 @@ class Policy(Drafter):
                 covered = covered and advantage <= 0.0  # a trial that has to wait is no loss
                 continue
             best, gain = asking, max(advantage, 0.0)
-        if best is None and self._situation == 0:
+        if best is None and self._lookup_worth <= self._worth.plain:
             return self._undrafted(seconds[1], covered=covered)
         self._idle = 0
         if best is None:
@@ -163,7 +161,7 @@ class Policy(Drafter):
             self._estimators = [
                 self._profile.source(s).estimators[s.kind(session)] for s in self._lookups
             ]
-        self._situation, self._lookup_worth = 0, worth.plain
+        self._lookup_worth = worth.plain
         for source, estimator in zip(self._lookups, self._estimators, strict=True):
             looked = Looked(source, estimator, [])
             self._looked.append(looked)
@@ -179,9 +177,7 @@ class Policy(Drafter):
                 here = total - worth.rate * worth.seconds[n]
                 if here > best and worth.affords(0.0, n - 1):
                     best, farthest = here, n + self.BEYOND
-            if best > self._lookup_worth:
-                self._lookup_worth = best
-                self._situation = SURE if first >= self.SURELY else LOOKED_UP
+            self._lookup_worth = max(self._lookup_worth, best)
 
     def _undrafted(self, plain: float, *, covered: bool) -> Plan:
         """Nothing is drafted: why, and for how long nothing is planned either."""
@@ -294,7 +290,7 @@ class Policy(Drafter):
             if len({*growing.sizes}) == 1:
                 seconds = step.draft_seconds / len(growing.sizes) / target.pace
                 asking.profile.costs.observe(growing.sizes[0], held, seconds)
-            asking.profile.gains[self._situation].learn(self._gain)
+            asking.profile.gain.learn(self._gain)
         if growing is not None:
             self._learn_from_candidates(growing, step)
         for looked in self._looked:

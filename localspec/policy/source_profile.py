@@ -5,17 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
 
-from pydantic import Field, PositiveFloat
+from pydantic import PositiveFloat
 
 from localspec.policy.acceptance_estimator import AcceptanceEstimator
 from localspec.policy.cost_curve import CostCurve
 from localspec.policy.stored import Stored
-
-SITUATIONS = 3
-"""Gains of a model source are learned apart by whether lookups offer nothing, something, or sure
-bets."""
 
 
 @dataclass(eq=False)
@@ -51,7 +46,7 @@ class SourceProfile(Stored):
         costs: T(n) of its model, relative to the pace of the target's: a machine that changes
             changes both. Empty for a lookup source.
         estimators: of acceptance, by kind of candidate.
-        gains: of asking it beyond what was looked up, by situation, its first pass not taken off.
+        gain: of asking it beyond what was looked up, its first pass not taken off.
         saved: plain passes that it saved a token in the latest answers; None before the first.
     """
 
@@ -61,9 +56,7 @@ class SourceProfile(Stored):
 
     costs: CostCurve = field(default_factory=CostCurve)
     estimators: dict[str, AcceptanceEstimator] = field(default_factory=dict)
-    gains: Annotated[list[Gain], Field(min_length=SITUATIONS, max_length=SITUATIONS)] = field(
-        default_factory=lambda: [Gain() for _ in range(SITUATIONS)]
-    )
+    gain: Gain = field(default_factory=Gain)
     saved: float | None = None
 
     def __post_init__(self) -> None:
@@ -83,8 +76,7 @@ class SourceProfile(Stored):
         """A new answer."""
         for estimator in self.estimators.values():
             estimator.begin()
-        for gain in self.gains:
-            gain.begin()
+        self.gain.begin()
 
     def earned(self, passes: float, tokens: int) -> None:
         """In a step of so many tokens it saved so many plain passes."""

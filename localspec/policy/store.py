@@ -14,7 +14,7 @@ from localspec.files import read_file, write_atomically
 from localspec.identity import fingerprint
 from localspec.policy.profile import PairProfile
 
-FORMAT = 8  # counts up when a stored record means something else; older ones are measured anew
+FORMAT = 9  # counts up when a stored record means something else; older ones are measured anew
 
 LATELY = 180.0  # seconds after which a debt of the budget is forgiven
 

@@ -73,9 +73,7 @@ class Pair:
         if model is not None:
             self.source = as_source(model, greedy=not self.sampled)
             models = [self.source]
-            profile.source(self.source).gains = [
-                Gain(3.0) for _ in range(3)
-            ]  # it is asked, at first
+            profile.source(self.source).gain = Gain(3.0)  # it is asked, at first
         policy = Policy(
             profile,
             lookups,

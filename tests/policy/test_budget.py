@@ -19,7 +19,7 @@ from localspec.policy.growing import Growing
 from localspec.policy.policy import AUTO, Policy
 from localspec.policy.profile import PairProfile
 from localspec.policy.reasons import UNCOVERED
-from localspec.policy.source_profile import SITUATIONS, Gain
+from localspec.policy.source_profile import Gain
 from tests.policy.adversaries import WORDS, natural
 from tests.policy.measuring import MODEL, UNIT, Clock, ListedSource, TimedCache, expects, profile_of
 from tests.support.toys import AS_IS, GREEDY, Follows, ToyCache, examples, session_of
@@ -125,8 +125,8 @@ class Watched(DraftModel):
 
 
 def hopeful(profile: PairProfile, source: DraftModel) -> DraftModel:
-    """A source whose asking brought much in all situations."""
-    profile.source(source).gains = [Gain(5.0, 12.0) for _ in range(SITUATIONS)]
+    """A source whose asking brought much."""
+    profile.source(source).gain = Gain(5.0, 12.0)
     return source
 
 

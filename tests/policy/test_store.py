@@ -40,7 +40,7 @@ def taught() -> PairProfile:
     for source in SOURCES:
         known = profile.source(source)
         known.costs.learn({1: 0.002}, 0)
-        known.gains[2].learn(0.5)
+        known.gain.learn(0.5)
         known.earned(-3.0, 40)
         for kind, prior in source.priors.items():
             for accepted in (True, True, False):
@@ -67,7 +67,7 @@ def test_everything_comes_back() -> None:
             found, known = there.estimators[kind], here.estimators[kind]
             assert found.predict(features) == known.predict(features)
             assert found.seen == 3
-        assert there.gains[2].hoped == here.gains[2].hoped
+        assert there.gain.hoped == here.gain.hoped
         assert there.saved == here.saved is not None
         assert there.costs.seconds(1, 0) == 0.002
     assert again.target.seconds(2, 0) == profile.target.seconds(2, 0)
@@ -81,7 +81,7 @@ def test_what_is_stored_survives_a_source_that_comes_and_goes() -> None:
     without = PairProfile()
     assert ProfileStore(IDENTITY).load(without)
     for source in SOURCES[:1]:
-        without.source(source).gains[1].learn(2.0)
+        without.source(source).gain.learn(2.0)
     ProfileStore(IDENTITY).save(without)
     again = PairProfile()
     assert ProfileStore(IDENTITY).load(again)
@@ -102,7 +102,7 @@ def test_estimator_with_other_features_than_stored_starts_anew() -> None:
     known = profile.source(source)
     assert known.estimators["greedy"].seen == 0
     assert known.estimators["sampled"].seen == 3
-    assert known.gains[2].mean == taught().source(SOURCES[0]).gains[2].mean
+    assert known.gain.mean == taught().source(SOURCES[0]).gain.mean
 
 
 def test_file_of_another_identity_is_not_used_though_it_has_the_name() -> None:
@@ -156,9 +156,9 @@ BROKEN: dict[str, Callable[[str], str]] = {
     "nan weight": edited(lambda stored: greedy(stored).update(weights=[NAN] * 4)),
     "no budget": edited(lambda stored: stored.pop("budget")),
     "nan fund": edited(lambda stored: stored["budget"].update(fund=NAN)),
-    "no gains": edited(lambda stored: model(stored).update(gains=[])),
+    "no gain": edited(lambda stored: model(stored).update(gain=None)),
     "asked less than never": edited(
-        lambda stored: model(stored).update(gains=[{"mean": 1.0, "count": -5}] * 3)
+        lambda stored: model(stored).update(gain={"mean": 1.0, "count": -5})
     ),
     "negative overhead": edited(lambda stored: stored.update(row_overhead=-1.0)),
 }
