@@ -1,4 +1,4 @@
-"""Pasted text without what steers a terminal, as coloured logs have it."""
+"""Pasted text without what steers a terminal, as coloured logs have it, and keys in pieces."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from textual.message import Message
 
 _BEGIN, _END = "\x1b[200~", "\x1b[201~"
 _STEERING = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~])?|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_BEGUN = re.compile(r"\x1b(\[[0-?]*|O)\Z")
 
 
 class PasteParser(XTermParser):
     """Textual reads what follows an escape in a pasted text as keys, Enter and Ctrl+Q among
-    them."""
+    them; and as text the rest of a key that comes later than its beginning, over a slow line."""
 
     _pasting = False
     _kept = ""
-    """Of the last piece: what may be a part of the end."""
+    """Of the last piece: what may be a part of the end, or of a key."""
 
     def feed(self, data: str) -> Iterable[Message]:
         if not data:  # the end of all input
@@ -34,4 +35,6 @@ class PasteParser(XTermParser):
             parts += [_STEERING.sub("", text) if pasted else text, found]
             self._pasting = pasted != bool(found)
         clean = "".join(parts)
+        if not self._pasting and (begun := _BEGUN.search(clean)):
+            clean, self._kept = clean[: begun.start()], begun.group()
         return super().feed(clean) if clean else ()

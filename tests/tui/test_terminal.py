@@ -12,7 +12,9 @@ from pathlib import Path
 from time import sleep
 
 import pytest
+from textual import constants
 
+from localspec.tui.pasting import PasteParser
 from tests.cli.process import environment, finished
 from tests.tui.terminals import LOCALSPEC, PLAIN, SLOW_CHAT, TIMEOUT, Terminal, chat
 
@@ -156,6 +158,16 @@ def test_a_pasted_text_that_steers_the_terminal(tmp_path: Path) -> None:
         assert "You" not in terminal.words  # nothing was sent
         terminal.type(CTRL_Q)
         assert terminal.ended() == 0
+
+
+def test_keys_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "ESCAPE_DELAY", 0.0)
+    parser, keys = PasteParser(), []
+    for piece in ("a\x1b[", "A\x1b[1;2", "D\x1bO", "P\x1b[20", "0~x\x1b[2", "01~\x1b", "b"):
+        keys += [*parser.feed(piece), *parser.tick()]
+    assert [getattr(each, "key", "paste") for each in keys] == (
+        ["a", "up", "shift+left", "f1", "paste", "escape", "b"]
+    )
 
 
 def test_signals_that_arrive_while_it_writes(answering: Terminal) -> None:
