@@ -179,7 +179,7 @@ class ChatApp(Host):
         if not self.store.close():
             self.trouble = (
                 f"Messages of this chat are not kept: the history {history_file()} could not be "
-                "written. Make room for it, or make it writable."
+                "written. Make room for it, make it writable, or close the program that locks it."
             )
 
     # From the input

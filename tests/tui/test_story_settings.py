@@ -152,6 +152,12 @@ async def test_the_system_prompt_goes_with_the_conversation() -> None:
         assert shown.script.asked[0].messages[0]["content"] == "Speak like a pirate."
 
 
+async def test_settings_on_a_narrow_terminal() -> None:
+    async with chat(size=(40, 20)) as shown:
+        await shown.press("ctrl+s")
+        await shown.until(lambda: "temperature" in shown.text and "0 keeps all" in shown.text)
+
+
 async def test_attach_a_file(tmp_path: Path) -> None:
     notes = tmp_path / "notes.txt"
     notes.write_text("remember the milk\n", encoding="utf-8")

@@ -66,7 +66,9 @@ class Actions:
         if command.name in ACTIONS:
             self._host.call_next(self._host.run_action, ACTIONS[command.name])
             return
-        action: Callable[[str], Rest | None] = getattr(self, f"_{command.name}")
+        action: Callable[[str], Rest | None] = partial(self._turn, command.name)
+        if command.name not in SWITCHES:
+            action = getattr(self, f"_{command.name}")
         self._host.attempt(partial(action, argument))
 
     def act(self, action: str, id: str) -> Rest | None:
@@ -232,12 +234,6 @@ class Actions:
             self._display.legend()
         else:
             raise UsageError("/tokens takes on, off, or rejected.")
-
-    def _learn(self, argument: str) -> None:
-        self._turn("learn", argument)
-
-    def _record(self, argument: str) -> None:
-        self._turn("record", argument)
 
     def _theme(self, argument: str) -> None:
         if not argument:

@@ -43,6 +43,7 @@ class ChosenSettings:
 class SettingsScreen(Dialog[ChosenSettings | None]):
     """Ends with the settings, None for Escape; begins with the field named `to`."""
 
+    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]]] = [(0, "-narrow"), (64, "-wide")]
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Cancel"),
         Binding("ctrl+s", "save", "Save", priority=True),

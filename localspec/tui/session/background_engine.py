@@ -303,7 +303,7 @@ class BackgroundEngine:
             if reference not in (None, "auto", "none") and not is_self(reference):
                 path = resolve(reference, offline=self._offline)
                 if description.describe(path).problem is None:  # heads need their target
-                    tell("trying the file in a separate process (once)")
+                    tell("testing the model in a separate process, once")
                     require_survivable(path, cancelled=lambda: self._stops)
 
     def _answer(

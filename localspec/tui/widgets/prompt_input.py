@@ -71,8 +71,8 @@ class PromptInput(TextArea):
         Binding("enter", "resume", "Continue"),
         Binding("enter", "send", "Send"),
         Binding("ctrl+j,shift+enter,alt+enter", "newline", "New line"),
-        Binding("up", "up", "Sent before", show=False),
-        Binding("down", "down", "Sent after", show=False),
+        Binding("up", "up", "Message before", show=False),
+        Binding("down", "down", "Message after", show=False),
         Binding("tab", "complete", "Complete, or next panel", show=False),
     ]
 
