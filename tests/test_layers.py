@@ -176,7 +176,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "text": (120, 10),  # counts of parameters, and finite JSON, of four rooms
     # Takes the size of the terminal; says from the start that the model is being opened; pastes,
     # signals, and terminals that are closed.
-    "tui": (5_081, 104),
+    "tui": (5_083, 104),
     "typed": (78, 10),
     "verify": (1_368, 64),  # compares a certificate with what is here
     "watched": (50, 10),

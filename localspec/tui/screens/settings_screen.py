@@ -29,6 +29,8 @@ ABOUT = {
     MAX_TOKENS: "tokens of an answer",
 }
 
+_WIDTHS = [(0, "-narrow"), (64, "-wide")]
+
 
 @dataclass(frozen=True, slots=True)
 class ChosenSettings:
@@ -43,7 +45,7 @@ class ChosenSettings:
 class SettingsScreen(Dialog[ChosenSettings | None]):
     """Ends with the settings, None for Escape; begins with the field named `to`."""
 
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]]] = [(0, "-narrow"), (64, "-wide")]
+    HORIZONTAL_BREAKPOINTS = _WIDTHS
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Cancel"),
         Binding("ctrl+s", "save", "Save", priority=True),
