@@ -35,9 +35,9 @@ from localspec.gguf.writer import NewTensor, write_gguf
 from localspec.hub.resolution import resolve
 from localspec.llama import kernels
 from localspec.llama.context import Context
-from localspec.llama.context_params import MAX_TREE
 from localspec.llama.kernels_file import AUTO, OFF
 from localspec.llama.model import Model
+from localspec.llama.options import MAX_TREE
 from localspec.llama.quantize import quantize
 
 SHAPES = {"smollm2": "768x30x1536:F16", "demo": "768x6x1024:F16"}

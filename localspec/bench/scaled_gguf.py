@@ -18,9 +18,9 @@ import numpy.typing as npt
 from localspec.errors import LocalspecError, ModelInvalid, UsageError
 from localspec.gguf.file import U32, Array, GGUFFile, TensorInfo, Value
 from localspec.gguf.reader import read_gguf
-from localspec.gguf.types import FILE_TYPES
 from localspec.gguf.writer import NewTensor, write_gguf
 from localspec.llama.quantize import file_type
+from localspec.llama.types import FILE_TYPES
 from localspec.text import gigabytes, printable
 
 _Tensor = npt.NDArray[Any]

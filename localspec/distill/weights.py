@@ -15,8 +15,8 @@ from localspec.distill.shape import BLOCK, ShapeTarget
 from localspec.errors import LocalspecError, ModelInvalid
 from localspec.files import replacing
 from localspec.gguf.file import FLOAT, STRING, U32, GGUFFile, Value
-from localspec.gguf.types import FILE_TYPES
 from localspec.gguf.writer import NewTensor, write_gguf
+from localspec.llama.types import FILE_TYPES
 from localspec.pairing.forecast import active_bytes
 from localspec.pairing.trained import ACCEPTANCE, TARGET
 

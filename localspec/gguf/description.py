@@ -12,8 +12,8 @@ from localspec.gguf.damage import damage
 from localspec.gguf.file import GGUFFile, SkippedText
 from localspec.gguf.mtp import is_mtp_alone
 from localspec.gguf.reader import read_gguf
-from localspec.gguf.types import FILE_TYPES
 from localspec.llama.options import HEADS
+from localspec.llama.types import FILE_TYPES
 from localspec.text import printable
 
 

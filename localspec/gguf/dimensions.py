@@ -9,13 +9,10 @@ from dataclasses import dataclass, field
 
 from localspec.gguf.architectures import HYBRID, RECURRENT
 from localspec.gguf.file import Array, GGUFFile, TensorInfo
-from localspec.gguf.types import row_bytes
 from localspec.llama import kernels_file
-from localspec.llama.options import DEFAULT_CONTEXT, ModelOptions
+from localspec.llama.options import DEFAULT_CONTEXT, MAX_SNAPSHOT_DRAFT, MAX_TREE, ModelOptions
+from localspec.llama.types import row_bytes
 
-ROWS = 65
-"""Rows of logits of a context; see `localspec.llama.context_params.MAX_TREE`."""
-SNAPSHOTS = 8
 SNAPSHOTTED = frozenset(
     """
     kimi-k3 qwen35 qwen35moe qwen4exp deepseek4 glm5-next nemotron_h nemotron_h_moe lfm2 lfm2moe
@@ -185,7 +182,7 @@ class Dimensions:
         else:
             groups = own("ssm.group_count")
             numbers = max(0, conv - 1) * (inner + 2 * groups * state) + state * inner
-        copies = 1 + (SNAPSHOTS if file.architecture in SNAPSHOTTED else 0)
+        copies = 1 + (MAX_SNAPSHOT_DRAFT if file.architecture in SNAPSHOTTED else 0)
         return max(0, numbers) * 4 * copies
 
     def _most(self, key: str) -> int:
@@ -205,7 +202,7 @@ class Dimensions:
         if self.file.architecture in RECURRENT:
             mask = scores = 0
         layer = 4 * batch * 3 * (inner + width)
-        rows = min(batch, ROWS) * 4 * (self.vocabulary + width)
+        rows = min(batch, MAX_TREE + 1) * 4 * (self.vocabulary + width)
         return mask + max(layer, rows, scores)
 
     def _feed_forward(self) -> int:
@@ -221,7 +218,7 @@ class Dimensions:
         """Bytes of logits, vocabulary and small change."""
         merges = self.file.array("tokenizer.ggml.merges")
         items = self.vocabulary + (len(merges) if merges is not None else 0)
-        return ROWS * 4 * self.vocabulary + VOCABULARY_ITEM * items + BESIDES
+        return (MAX_TREE + 1) * 4 * self.vocabulary + VOCABULARY_ITEM * items + BESIDES
 
 
 def _whole(value: object) -> int:

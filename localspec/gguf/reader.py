@@ -28,7 +28,7 @@ from localspec.gguf.file import (
     Value,
 )
 from localspec.gguf.names import parts_of
-from localspec.gguf.types import TYPES
+from localspec.llama.types import TYPES
 
 MOST_BYTES = 48 << 20
 """Of metadata of all parts; the largest known vocabularies take 16 MB."""

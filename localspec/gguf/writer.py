@@ -9,10 +9,9 @@ from math import prod
 from pathlib import Path
 
 from localspec.gguf.file import NUMBERS, Array, SkippedText, Value
-from localspec.gguf.types import TYPES, row_bytes
+from localspec.llama.types import TYPE_NUMBERS, row_bytes
 
 _ALIGNMENT = 32
-_NUMBER_OF = {name: number for number, (name, _, _) in TYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ def write_gguf(
     end = 0
     for tensor in tensors:
         shape = struct.pack(f"<I{len(tensor.shape)}Q", len(tensor.shape), *tensor.shape)
-        told = struct.pack("<IQ", _NUMBER_OF[tensor.type], end)
+        told = struct.pack("<IQ", TYPE_NUMBERS[tensor.type], end)
         listed.append(_text(tensor.name) + shape + told)
         places.append(end)
         end += _aligned(tensor.size)

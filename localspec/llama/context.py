@@ -13,10 +13,9 @@ from localspec.decoding.tree import TokenTree
 from localspec.errors import NativeError, UsageError
 from localspec.llama import sequence_state
 from localspec.llama.batch import PassPart, chain
-from localspec.llama.context_params import MAX_SNAPSHOT_DRAFT, MAX_TREE
 from localspec.llama.model import Model
 from localspec.llama.native_context import CacheFull, NativeCache
-from localspec.llama.options import LEAST_CHUNK, ModelOptions
+from localspec.llama.options import LEAST_CHUNK, MAX_SNAPSHOT_DRAFT, MAX_TREE, ModelOptions
 from localspec.llama.pictures import PicturePart
 from localspec.llama.sequence_state import SavedStates, State
 from localspec.llama.sequences import Sequences

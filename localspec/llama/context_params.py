@@ -8,16 +8,16 @@ import llama_cpp
 
 from localspec.llama import library
 from localspec.llama.model import Model
-from localspec.llama.options import DEFAULT_CONTEXT, ModelOptions
-
-MAX_TREE = 64
-"""Most tokens of a tree; bounds the rows of logits that llama.cpp reserves."""
-MAX_LEAVES = 16
-MAX_SNAPSHOT_DRAFT = 8
-"""Tokens of snapshots of a recurrent memory; each costs one state."""
+from localspec.llama.options import (
+    DEFAULT_CONTEXT,
+    MAX_LEAVES,
+    MAX_SNAPSHOT_DRAFT,
+    MAX_TREE,
+    ModelOptions,
+)
+from localspec.llama.types import TYPE_NUMBERS
 
 _FLASH = {"auto": -1, "off": 0, "on": 1}
-_BF16 = 30  # ggml.h
 
 _libc = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
 # ggml asks its abort callback before every node of the graph. A Python function would have to take
@@ -47,10 +47,7 @@ def context_params(
     params.n_outputs_max = rows
     params.n_threads = params.n_threads_batch = threads
     params.flash_attn_type = _FLASH[options.flash_attention]
-    # The binding's own list of types lacks bf16.
-    params.type_k, params.type_v = (
-        getattr(llama_cpp, f"GGML_TYPE_{name.upper()}", _BF16) for name in kv_types(options, model)
-    )
+    params.type_k, params.type_v = (TYPE_NUMBERS[name.upper()] for name in kv_types(options, model))
     params.kv_unified = True
     params.swa_full = True  # a sliding window could not be rolled back
     params.no_perf = True

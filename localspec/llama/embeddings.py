@@ -18,10 +18,10 @@ import numpy.typing as npt
 from localspec.errors import Cancelled, NativeError, UsageError
 from localspec.llama.batch import Batch, chain
 from localspec.llama.context import Context
-from localspec.llama.context_params import MAX_TREE, context_params
+from localspec.llama.context_params import context_params
 from localspec.llama.model import Model, Progress
 from localspec.llama.native_context import NativeContext
-from localspec.llama.options import ModelOptions
+from localspec.llama.options import MAX_TREE, ModelOptions
 
 LONGEST = 2048
 """Tokens of a text; more would need a cache as large as the answers'."""

@@ -18,12 +18,7 @@ import numpy.typing as npt
 from localspec.llama import ggml
 from localspec.llama.ggml import function
 from localspec.llama.kernels_file import TYPES
-
-_NAMED = """
-    F32=0 F16=1 Q4_0=2 Q4_1=3 Q5_0=6 Q5_1=7 Q8_0=8 Q2_K=10 Q3_K=11 Q4_K=12 Q5_K=13 Q6_K=14 IQ4_NL=20
-    IQ4_XS=23 I32=26 BF16=30 MXFP4=39
-"""
-_TYPES = {name: int(number) for name, number in (one.split("=") for one in _NAMED.split())}
+from localspec.llama.types import TYPE_NUMBERS
 
 _POINTER, _SIZE, _INT, _LONG = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int64
 _TENSORS = 64
@@ -64,8 +59,8 @@ def quantized(name: str, values: npt.NDArray[Any]) -> Bytes:
     values = np.ascontiguousarray(values, np.float32)
     columns = values.shape[-1]
     rows = values.size // columns
-    out = np.empty(rows * _row_size(_TYPES[name], columns), np.uint8)
-    _quantize(_TYPES[name], values.ctypes.data, out.ctypes.data, 0, rows, columns, None)
+    out = np.empty(rows * _row_size(TYPE_NUMBERS[name], columns), np.uint8)
+    _quantize(TYPE_NUMBERS[name], values.ctypes.data, out.ctypes.data, 0, rows, columns, None)
     return out
 
 
@@ -98,7 +93,7 @@ class Tensors(ExitStack):
     def new(self, name: str, values: npt.NDArray[Any], *shape: int) -> int:
         """A tensor of up to three dimensions, by default those of its values, which `fill` sets."""
         sizes = [*reversed(shape or values.shape), 1, 1][:3]
-        tensor = int(_new_3d(self.context, _TYPES[name], *sizes))
+        tensor = int(_new_3d(self.context, TYPE_NUMBERS[name], *sizes))
         self._values.append((tensor, np.ascontiguousarray(values)))
         return tensor
 

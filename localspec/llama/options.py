@@ -24,6 +24,11 @@ DEFAULT_CONTEXT = 8192
 """Default context of models trained on more."""
 LEAST_CHUNK = 64
 """Least tokens of a prompt's chunk: fewer cost more each."""
+MAX_TREE = 64
+"""Most tokens of a tree; bounds the rows of logits that llama.cpp reserves."""
+MAX_LEAVES = 16
+MAX_SNAPSHOT_DRAFT = 8
+"""Tokens of snapshots of a recurrent memory; each costs one state."""
 MOST_SERVERS = 16
 """GGML_RPC_MAX_SERVERS of ggml-rpc.h."""
 MOST_PARALLEL = 32

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from localspec.decoding.sampling import Rows
 from localspec.errors import NativeError
 from localspec.llama.batch import Batch, PassPart
-from localspec.llama.context_params import MAX_LEAVES, MAX_TREE, context_params
+from localspec.llama.context_params import context_params
 from localspec.llama.hidden import HiddenStates
 from localspec.llama.model import Model
 from localspec.llama.native_context import NativeContext
-from localspec.llama.options import ModelOptions
+from localspec.llama.options import MAX_LEAVES, MAX_TREE, ModelOptions
 from localspec.llama.sequences import Sequences, sequence_copy, sequence_remove
 
 BRANCH_IDS = 64

@@ -24,7 +24,7 @@ import numpy as np
 
 from localspec.decoding.sampling import Rows
 from localspec.llama import child_process
-from localspec.llama.context_params import MAX_TREE
+from localspec.llama.options import MAX_TREE
 from localspec.remote.servers import lost
 
 MOST_CONTEXTS = 8

@@ -19,7 +19,6 @@ from localspec.files import remove_abandoned, replacing
 from localspec.gguf.adapters import require_fitting
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
-from localspec.gguf.types import FILE_TYPES
 from localspec.identity import fingerprint, machine
 from localspec.llama import kernels, library
 from localspec.llama.adapters import adapted_identity
@@ -27,6 +26,7 @@ from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.outcomes import Outcomes
 from localspec.llama.quantize import quantize
+from localspec.llama.types import FILE_TYPES
 from localspec.pairing.forecast import Forecast
 from localspec.self_draft.draft_trial import DraftTrial
 from localspec.self_draft.recipe import Recipe, Wish, smaller_quantizations, why_all_layers

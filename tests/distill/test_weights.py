@@ -14,13 +14,13 @@ from localspec.distill.shape import BLOCK, ShapeTarget, choose, parse
 from localspec.distill.weights import Trained
 from localspec.errors import LocalspecError, ModelInvalid, UsageError
 from localspec.gguf.reader import read_gguf
-from localspec.gguf.types import FILE_TYPES
 from localspec.gguf.vocabularies import difference
 from localspec.hub.local import local_models
 from localspec.hub.places import drafts_folder
 from localspec.identity import content_identity
 from localspec.llama.context import Context
 from localspec.llama.model import Model
+from localspec.llama.types import FILE_TYPES
 from localspec.loading.draft import choose_draft
 from localspec.pairing.auto import candidates
 from localspec.pairing.memory import PairUse

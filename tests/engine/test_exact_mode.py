@@ -16,8 +16,9 @@ from localspec import Drafting, Engine, ModelOptions, SamplingParams, UsageError
 from localspec.decoding.tree import TokenTree
 from localspec.llama import library
 from localspec.llama.context import Context
-from localspec.llama.context_params import MAX_LEAVES, MAX_TREE, context_params, kv_types
+from localspec.llama.context_params import context_params, kv_types
 from localspec.llama.model import Model
+from localspec.llama.options import MAX_LEAVES, MAX_TREE
 from localspec.loading import same_bits
 from localspec.loading.same_bits import equal_behind_trees
 from tests.support import inside

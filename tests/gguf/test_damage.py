@@ -24,7 +24,7 @@ from localspec.gguf.damage import damage
 from localspec.gguf.description import require_usable
 from localspec.gguf.file import Array, TensorInfo
 from localspec.gguf.reader import read_gguf
-from localspec.gguf.types import TYPES
+from localspec.llama.types import TYPES
 from tests.gguf.mutations import mutate
 from tests.gguf.raw import ARRAY, F32, STRING, U32, array, key, scalar, text
 from tests.support import heads, mtp

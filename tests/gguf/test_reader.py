@@ -13,8 +13,8 @@ from gguf import GGUFReader
 from localspec.errors import ModelInvalid, ModelNotFound
 from localspec.gguf.file import Array, SkippedText
 from localspec.gguf.reader import MOST_STRINGS, read_gguf
-from localspec.gguf.types import TYPES
 from localspec.gguf.writer import NewTensor, write_gguf
+from localspec.llama.types import TYPES
 from tests.gguf.raw import (
     ARRAY,
     BOOL,

@@ -17,10 +17,9 @@ import psutil
 
 from localspec.llama import library
 from localspec.llama.context import Context
-from localspec.llama.context_params import MAX_TREE
 from localspec.llama.kernels import weight_buffers_work
 from localspec.llama.model import Model
-from localspec.llama.options import ModelOptions
+from localspec.llama.options import MAX_TREE, ModelOptions
 from localspec.llama.pictures import PicturePart
 from localspec.loading.opening import open_projector
 from tests.support.images import png

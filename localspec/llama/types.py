@@ -1,3 +1,5 @@
+"""Types of tensors and of files, by their numbers in llama.cpp."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -33,14 +35,13 @@ TYPES: Mapping[int, tuple[str, int, int]] = {
 }
 """ggml_type: name, weights and bytes of a block."""
 
+TYPE_NUMBERS: Mapping[str, int] = {name: number for number, (name, _, _) in TYPES.items()}
+
 FILE_TYPES: Mapping[int, str] = {int(number): name for number, name in _rows(_FILE_TYPES, 2)}
 """llama_ftype, `general.file_type` of a file."""
 
 
 def row_bytes(name: str, length: int) -> int:
     """Bytes of `length` numbers of a type, e.g. a row of a KV cache in "q8_0"."""
-    block, size = _BY_NAME[name.upper()]
+    _, block, size = TYPES[TYPE_NUMBERS[name.upper()]]
     return -(-length // block) * size
-
-
-_BY_NAME = {name: (block, size) for name, block, size in TYPES.values()}
