@@ -114,9 +114,11 @@ class Grammar:
             self._mask()
         if self._matcher.is_error():
             cause = _cause(self._matcher.get_error())
-            if cause == _DEAD_END:
-                raise UsageError(f"{complaint}: it allows no answer at all. Loosen it.")
-            raise UsageError(f"{complaint}: {cause}. Correct or simplify it.")
+            if cause != _DEAD_END:
+                raise UsageError(f"{complaint}: {cause}. Correct or simplify it.")
+        few = () if self._matcher.is_error() else self._few(vocabulary.size)
+        if few is not None and self._ends.issuperset(few):
+            raise UsageError(f"{complaint}: it allows no answer at all. Loosen it.")
 
     def allows(self, token: int) -> bool:
         if self._matcher.validate_tokens([token]) == 1:

@@ -21,6 +21,15 @@ THOUGHTS = {
 """Tokens around it of several families: the text of an answer has those of the first."""
 CHANNEL, FINAL = "<|channel|>", "<|channel|>final<|message|>"
 """Before each message of gpt-oss, and before the one that is its answer."""
+SOLAR = "assistant<|think|>"
+IN_CHANNELS = {
+    "<|begin|>": "<|start|>",
+    "<|think|>": f"{CHANNEL}analysis<|message|>",
+    "<|content|>": FINAL,
+    "<|tool_calls|>": f"{CHANNEL}commentary<|message|><|tool_calls|>",
+    "<|end|>": "<|end|>",
+}
+"""Tokens of Solar, as gpt-oss would write them."""
 _THOUGHTS = {OPENS: CLOSES, CHANNEL: FINAL}
 
 

@@ -11,7 +11,7 @@ from localspec.decoding.stats import GenerationStats
 from localspec.errors import ContextOverflow, UsageError
 from localspec.llama.pictures import MARK, Picture, marked
 from localspec.prompting.content import plain
-from localspec.prompting.detokenizer import CLOSES, OPENS, THOUGHTS
+from localspec.prompting.detokenizer import CLOSES, IN_CHANNELS, OPENS, SOLAR, THOUGHTS
 from localspec.prompting.pieces import Plain, Reader
 from localspec.prompting.reasoning import ends_thinking, reasoning_reader, reasons, thought_marks
 from localspec.prompting.template import ChatTemplate, Message, check_messages
@@ -134,8 +134,9 @@ class PromptBuilder:
             found = self._with_pictures(text, images, add_bos=add_bos)
         else:
             found = Tokens(self._tokens(text, add_bos=add_bos))
-        shown = dict.fromkeys(THOUGHTS, OPENS) | dict.fromkeys(THOUGHTS.values(), CLOSES)
         special, source = self._model.vocabulary.special_tokens, self._source
+        shown = dict.fromkeys(THOUGHTS, OPENS) | dict.fromkeys(THOUGHTS.values(), CLOSES)
+        shown |= IN_CHANNELS if SOLAR in source else {}
         found.spelled = {
             special[mark].id: shown.get(mark, mark).encode()
             for mark in (*shown, *marks)

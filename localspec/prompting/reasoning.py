@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from localspec.prompting.detokenizer import CHANNEL, CLOSES, OPENS, THOUGHTS, held_back
+from localspec.prompting.detokenizer import CHANNEL, CLOSES, OPENS, SOLAR, THOUGHTS, held_back
 from localspec.prompting.pieces import (
     CallArguments,
     CallBegins,
@@ -25,7 +25,7 @@ _HEAD = "thought\n"
 
 def reasons(template: str | None) -> bool:
     """Whether answers to prompts of that template may have reasoning in them."""
-    return any(mark in (template or "") for mark in (*THOUGHTS, CLOSES, CHANNEL))
+    return any(mark in (template or "") for mark in (*THOUGHTS, CLOSES, CHANNEL, SOLAR))
 
 
 def thought_marks(template: str) -> tuple[str, str]:
@@ -34,11 +34,16 @@ def thought_marks(template: str) -> tuple[str, str]:
     return (f"{pair[0]}{_HEAD.strip()}", pair[1]) if pair[0] == "<|channel>" else pair
 
 
-def reasoning_reader(template: str | None, inner: Reader, *, thinks: bool | None) -> Reader:
-    """`thinks` as for `Engine.stream`; what is no thought is read by `inner`."""
-    if CHANNEL in (template or ""):
-        return Channels(calls=not isinstance(inner, Plain))
-    return inner if thinks is None else Thinking(inner, open=thinks)
+def reasoning_reader(
+    template: str | None, inner: Reader, *, thinks: bool | None, calls: Sequence[str] = ()
+) -> Reader:
+    """`thinks` as for `Engine.stream`; what is no thought is read by `inner`, for which `calls` may
+    begin a call."""
+    source = template or ""
+    if CHANNEL in source or SOLAR in source:
+        return Channels(inner, calls=not isinstance(inner, Plain))
+    marks = [mark for mark in calls if mark in source and mark[0] in "<["]
+    return inner if thinks is None else Thinking(inner, open=thinks, calls=marks)
 
 
 def ends_thinking(text: str, last: Mapping[str, Any]) -> bool:
@@ -64,10 +69,11 @@ def told_apart(answer: str) -> tuple[str, str]:
 
 class Thinking:
     """Text between <think> and </think> at the beginning is thought, as often as it comes; `open`:
-    the prompt ended with it. A thought that never ends may have ended with calls of tools."""
+    the prompt ended with it. A thought that never ends may have ended with calls of tools, which
+    begin with one of `calls`."""
 
-    def __init__(self, inner: Reader, *, open: bool) -> None:
-        self._inner = inner
+    def __init__(self, inner: Reader, *, open: bool, calls: Sequence[str] = ()) -> None:
+        self._inner, self._calls = inner, tuple(calls)
         self._held = ""
         self._state = "thinking" if open else "beginning"
         self._thought = ""  # since it was opened
@@ -81,19 +87,20 @@ class Thinking:
         if self._state == "beginning":
             self._held = self._held.lstrip(self._skipped)
             beginning = self._held.lstrip()
-            if beginning.startswith(OPENS):
-                self._held, self._state = beginning[len(OPENS) :], "thinking"
-            elif OPENS.startswith(beginning):
-                return found
-            else:
-                return self._answer()
+            if not beginning.startswith((OPENS, CLOSES)):
+                begun = any(mark.startswith(beginning) for mark in (OPENS, CLOSES))
+                return found if begun else self._answer()
+            self._held, self._state = beginning.removeprefix(OPENS), "thinking"
         if not self._thought:
             self._held = self._held.lstrip("\n").removeprefix(_HEAD).lstrip("\n")
             if _HEAD.startswith(self._held):
                 return found
         at = self._held.find(CLOSES)
         if at < 0:
-            at = len(self._held) - held_back(self._held, CLOSES, also="\n")
+            starts = [self._held.find(mark) for mark in self._calls if mark in self._held]
+            marks = (CLOSES, *self._calls)
+            held = max(held_back(self._held, mark, also="\n") for mark in marks)
+            at = len(self._held[: min(starts)].rstrip("\n")) if starts else len(self._held) - held
             return self._thinks(at)
         found += self._thinks(len(self._held[:at].rstrip("\n")))
         rest = self._held.lstrip("\n").removeprefix(CLOSES)
@@ -102,12 +109,13 @@ class Thinking:
 
     def finish(self) -> Sequence[Piece]:
         if self._state == "thinking":
-            found = self._thinks(len(self._held))
             said: list[Piece] = []
             with suppress(ValueError):  # it does not match a grammar
-                said = [*self._inner.push(self._thought), *self._inner.finish()]
+                said = [*self._inner.push(self._thought + self._held), *self._inner.finish()]
             last = max((n for n, piece in enumerate(said) if isinstance(piece, Text)), default=-1)
-            return [*found, *said[last + 1 :]]
+            called = said[last + 1 :]
+            marked = self._held.lstrip("\n").startswith(self._calls)
+            return [*([] if called and marked else self._thinks(len(self._held))), *called]
         return [*self._answer(), *self._inner.finish()]
 
     def _thinks(self, length: int) -> list[Piece]:
@@ -122,14 +130,14 @@ class Thinking:
 
 class Channels:
     """Messages of gpt-oss (openai/harmony, docs/format.md): the channel "analysis" is thought, a
-    message to a function a call, any other text (gpt-oss-20b also writes to "assistant"). Without
-    `calls` what is told to a function is text."""
+    message to a function a call, any other text (gpt-oss-20b also writes to "assistant"), read by
+    `inner`. Without `calls` what is told to a function is text. Solar's are told as such."""
 
     _HEADERS = ("<|start|>", "<|channel|>", "to=")
     _ENDS = ("<|end|>", "<|call|>", "<|return|>", "<|start|>")
 
-    def __init__(self, *, calls: bool = True) -> None:
-        self._held, self._calls = "", calls
+    def __init__(self, inner: Reader | None = None, *, calls: bool = True) -> None:
+        self._held, self._inner, self._calls = "", inner or Plain(), calls
         self._piece: Callable[[str], Piece] | None = None  # None within a header
 
     def push(self, text: str) -> Sequence[Piece]:
@@ -156,8 +164,7 @@ class Channels:
             ends = [(self._held.find(mark), mark) for mark in self._ENDS if mark in self._held]
             held = max(held_back(self._held, mark) for mark in self._ENDS)
             at, mark = min(ends, default=(len(self._held) - held, ""))
-            if at:
-                found.append(self._piece(self._held[:at]))
+            found += self._told(self._held[:at])
             self._held = self._held[at + len(mark) :]
             if not mark:
                 break
@@ -167,5 +174,10 @@ class Channels:
     def finish(self) -> Sequence[Piece]:
         if self._piece is None:
             begun = self._held.strip()
-            return [Text(self._held)] if begun and not begun.startswith("<|") else []
-        return [self._piece(self._held)] if self._held else []
+            self._piece, self._held = Text, "" if begun.startswith("<|") else self._held
+        return [*self._told(self._held), *self._inner.finish()]
+
+    def _told(self, text: str) -> Sequence[Piece]:
+        if self._piece in (None, Text):
+            return self._inner.push(text)
+        return [self._piece(text)] if text else []

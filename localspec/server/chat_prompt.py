@@ -14,6 +14,7 @@ from localspec.prompting.content import marked
 from localspec.prompting.pieces import Reader
 from localspec.prompting.prompt import Tokens
 from localspec.prompting.reasoning import ends_thinking, reasoning_reader, reasons
+from localspec.prompting.roles import joined
 from localspec.prompting.template import check_messages
 from localspec.server.answers import Ask
 from localspec.server.failures import ApiError
@@ -70,8 +71,11 @@ def chat_text(engine: Engine, chat: Chat) -> str:
     begun = last["role"] == "assistant" and not last.get("tool_calls")
     if goes_on is None:
         goes_on = chat.begins is None and begun
-        if goes_on and len(messages) > 1 and messages[-2]["role"] == "assistant":
-            raise ApiError(400, "The last two messages are the assistant's. Make them one.")
+        while goes_on and [one["role"] for one in messages[-2:]] == ["assistant"] * 2:
+            *before, first, last = messages  # as agents send it
+            content = joined(first.get("content") or "", last["content"])
+            messages = [*before, last := {**first, **last, "content": content}]
+            goes_on = not last.get("tool_calls")
     if not goes_on:
         if chat.begins is not None:
             more["add_generation_prompt"] = chat.begins
@@ -121,7 +125,8 @@ async def ask_of(engine: Engine, chat: Chat) -> Ask:
         inner = reader_for(tools, text, guided=guided, formed=formed)
         if (guided and thinks is None) or not chat.apart:
             return inner
-        return reasoning_reader(source, inner, thinks=thinks)
+        calls = CONTROL if tools.tools else ()
+        return reasoning_reader(source, inner, thinks=thinks, calls=calls)
 
     ask = ask.having(thinks=thinks)
     return replace(ask, prompt=prompt, messages=chat.messages, reader=reader)

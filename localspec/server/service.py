@@ -123,6 +123,7 @@ class Service:
             except asyncio.CancelledError:
                 left.set()  # the slot stays taken until the thread has seen it
                 await asyncio.wait({working})
+                working.exception()  # which the client does not wait for
                 raise
 
         (task,) = self.host.gate.submit(inside)

@@ -35,7 +35,7 @@ _MARKS = (
     *("<|START_ACTION|>", "Action:\n```json", "<start_function_call>", "<|tool_call>"),
     *("<seed:tool_call>", "<tool_calls>", "functools[", "<function_calls>", "<|tools_prefix|>"),
     *("<｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "<|action_start|><|plugin|>"),
-    *("<|tool_calls|>", "<|tool_call:begin|>", FUNCTIONARY),
+    *("<|tool_calls|>", "<|tool_call:begin|>", "<function name=", "<|function_call|>", FUNCTIONARY),
 )
 _CLOSES = (
     *("</tool_call>", "<|python_end|>", "<|tool_call_end|>", "</tools>", "</function_call>"),
@@ -66,14 +66,15 @@ _UNLIKE_JSON = re.compile(r"\\\\|\\'|\\\Z|[\0-\x1f]|(?<!\\)\"")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict}
 _TYPES |= {"array": list, "null": type(None)}
-_OPEN = r'(?:<parameter=|<(?:｜DSML｜)?parameter name="|<arg_key>)'
+_OPEN = r'(?:<parameter=|<(?:｜DSML｜)?param(?:eter)? name="|<arg_key>)'
 _PARAMETER = rf'{_OPEN}([^<>"]+)(?:"[^>]*>|</arg_key>\s*<arg_value>|>\n?)'
 _CLOSE, _END = (
-    "</(?:｜DSML｜)?(?:parameter|arg_value)>",
+    "</(?:｜DSML｜)?(?:param|parameter|arg_value)>",
     "</(?:｜DSML｜)?(?:function|invoke|tool_call)>",
 )
 _BEGUN = re.compile(rf"{_PARAMETER}(.*)", re.DOTALL)
 _WHOLE = re.compile(rf"{_PARAMETER}(.*?){_CLOSE}(?=\s*(?:{_OPEN}|{_END}))", re.DOTALL)
+_RAW = re.compile(r"<!\[CDATA\[(.*)\]\]>", re.DOTALL)
 _MAY_END = re.compile(rf"\n?{_CLOSE}\s*(?:<[^>]*)?\Z")
 _ENDS = re.compile(rf"(?:{_CLOSE}|\A)\s*{_END}")
 
@@ -104,6 +105,7 @@ def _tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     """Parameters between tags, where a value that spells one of them does not end:
     `<function=NAME><parameter=X>…</parameter></function>` (Qwen3-Coder),
     `<invoke name="NAME"><parameter name="X">…</parameter></invoke>` (MiniMax, DeepSeek 3.2),
+    `<function name="NAME"><param name="X"><![CDATA[…]]></param></function>` (MiniCPM 5),
     `<tool_call>NAME<arg_key>X</arg_key><arg_value>…</arg_value></tool_call>` (GLM)."""
     name, body, end = found["name"], text[found.end() :], None
     if ends := _ENDS.search(body):
@@ -117,13 +119,15 @@ def _tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
         value = parameter[2]
         if parameter[0].startswith("<parameter="):
             value = value.removesuffix("\n")
-        value = _typed(value, known.get(parameter[1]))
+        raw = _RAW.fullmatch(value)
+        value = raw[1] if raw else _typed(value, known.get(parameter[1]))
         told.append(f"{_dumped(parameter[1])}: {_dumped(value)}")
         at = parameter.end()
     begun = _BEGUN.search(body, at)
-    if end is None and begun is not None and _kinds(known.get(begun[1])) == {str}:
+    grows = begun is not None and not "<![CDATA[".startswith(begun[2][:9])
+    if end is None and begun and grows and _kinds(known.get(begun[1])) == {str}:
         said, may_end = begun[2], _MAY_END.search(begun[2])
-        marks = ("</parameter>", "</｜DSML｜parameter>", "</arg_value>")
+        marks = ("</param>", "</parameter>", "</｜DSML｜parameter>", "</arg_value>")
         held = max(held_back(said, mark, also="\n") for mark in marks)
         value = said[: len(said) - held if may_end is None else may_end.start()]
         told.append(f"{_dumped(begun[1])}: {_dumped(value)[:-1]}")
@@ -188,7 +192,10 @@ def _formats(names: tuple[str, ...]) -> list[tuple[re.Pattern[str], _Format]]:
         (rf"\s*{FUNCTIONARY}all\n", lambda text, found, tools: ([], found.end())),  # before text
         (rf"{maybe}\[?\s*(?={{)", _json),
         (rf"{maybe}<function=(?P<name>[^>\s]+)>\s*(?={{)", _named),  # Llama 3.1
-        (rf'{maybe}<(?:function=|(?:｜DSML｜)?invoke name=")(?P<name>[^>"\s]+)"?>', _tagged),
+        (
+            rf'{maybe}<(?:function(?:=| name=")|(?:｜DSML｜)?invoke name=")(?P<name>[^>"\s]+)"?>',
+            _tagged,
+        ),
         (rf"{mark}(?<=<tool_call>)\s*(?P<name>[\w.:-]+)\s*(?=<arg_key>|</tool_call>)", _tagged),
         (rf"{maybe}(?=\[\s*[A-Za-z_][\w.]*\(|(?:{known})\()", _python),
         (

@@ -76,7 +76,8 @@ def chosen(
         why = "tool_choice is none of none, auto, required and a function."
         raise ApiError(400, why, param="tool_choice")
     if mode != "auto" and not offered:
-        raise ApiError(400, "tool_choice asks for a call, and there are no tools.")
+        why = "tool_choice asks for a call, and there are no tools."
+        raise ApiError(400, why, param="tool_choice")
     return ToolChoice(offered, must=mode != "auto", several=several)
 
 

@@ -151,6 +151,7 @@ def test_answers(vocabulary: Vocabulary, gbnf: str, right: list[str], wrong: lis
         (r'root ::= "\ud800"', "half a character"),
         ("root ::= [z-a]", "goes backwards"),
         ("root ::= []", "empty"),
+        ("root ::=", "no answer"),
         ('root ::= "a"{3,2}', "cannot be counted"),
         ('root ::= "a"{99999999999}', "cannot be counted"),
         ('"a" root ::= "b"', "belongs to no rule"),

@@ -41,6 +41,8 @@ def test_tokens_and_back(server: Running, engine: Engine) -> None:
     assert server.post("/tokenize", plain).json["tokens"] == tokens
     whole = server.post("/tokenize", {"prompt": text}).json["tokens"]
     assert whole == [vocabulary.bos] * vocabulary.adds_bos + tokens
+    mixed = server.post("/tokenize", {"content": [text, 5, text], "add_special": True}).json
+    assert mixed["tokens"] == [*whole, 5, *tokens]
 
 
 def test_the_template(server: Running, engine: Engine) -> None:
@@ -333,6 +335,8 @@ def test_parts_of_what_an_answer_was_begun_with(server: Running) -> None:
     messages = [{"role": role, "content": parts} for role in ("user", "assistant")]
     prompt = server.post("/apply-template", {"messages": messages}).json["prompt"]
     assert prompt == "<|user|>Once\nupon<|end|><|assistant|>Once\n\nupon"
+    several = {"messages": [SAID, BEGUN, assistant("b")]}
+    assert server.post("/apply-template", several).json["prompt"].endswith("<|assistant|>a\n\nb")
     whole = server.post("/apply-template", {"messages": [*messages, SAID]}).json["prompt"]
     assert "<|assistant|>Once\nupon<|end|>" in whole, "a whole answer is a message as any"
 
@@ -345,7 +349,6 @@ BEGUN = assistant("a")
     "body",
     [
         {"messages": [SAID, BEGUN], **BOTH},
-        {"messages": [SAID, BEGUN, BEGUN]},
         {"messages": [SAID], "continue_final_message": True},
         {"messages": [BEGUN]},
     ],

@@ -38,9 +38,8 @@ def test_a_prompt(server: Running) -> None:
 
 
 def test_formats(server: Running) -> None:
-    body = {"messages": ASK, "stream": False, "format": {"enum": ["yes", "no"]}}
-    assert server.post("/api/chat", body).json["message"]["content"].strip() in ('"yes"', '"no"')
-    text = server.post("/api/chat", {**body, "format": "json", "options": FEW}).json
+    body = {"messages": ASK, "stream": False, "format": "json", "options": FEW}
+    text = server.post("/api/chat", body).json
     assert text["message"]["content"].startswith("{")
 
 
@@ -91,6 +90,7 @@ def test_nothing_to_say_loads_the_model(server: Running) -> None:
     [
         {"messages": [user("x", images=["aGk="])]},
         {"messages": ASK, "format": "xml"},
+        {"messages": ASK, "keep_alive": "abc"},
         {"messages": ASK, "options": {"temperature": "hot"}},
         {"messages": "x"},
     ],

@@ -55,6 +55,7 @@ def call(name: str, arguments: str) -> list[Piece]:
 
 thinking = partial(Thinking, Plain(), open=False)
 any_format = partial(CallReader, TOOLS)
+caller = lambda: Thinking(any_format(), open=True, calls=["<tool_call>"])  # noqa: E731
 call_or_response = partial(CallOrResponse, TOOLS)
 CASES: list[tuple[Callable[[], Reader], str, list[Piece]]] = [
     (Plain, "As it is <tool_call>", [Text("As it is <tool_call>")]),
@@ -213,6 +214,11 @@ CASES: list[tuple[Callable[[], Reader], str, list[Piece]]] = [
     (any_format, "<|python_start|>[a.f(o={'k': [1]})]<|python_end|>",
      call("a.f", '{"o": {"k": [1]}}')),
     (any_format, "[f(x)] is text", [Text("[f(x)] is text")]),
+    (any_format, 'So: <function name="f"><param name="s"><![CDATA[<a>\n</param>]]></param>'
+     '<param name="n">3</param></function>\n<function name="g"></function>',
+     [Text("So: "), *call("f", '{"s": "<a>\\n</param>", "n": 3}'), *call("g", "{}")]),
+    (any_format, '<function name="f"><param name="s">a < b', call("f", '{"s": "a < b')),
+    (any_format, '<|function_call|>{"name": "f", "arguments": {"n": 1}}', call("f", '{"n": 1}')),
     (any_format, "[f(s='never ends", [Text("[f(s='never ends")]),
     (
         any_format,
@@ -237,6 +243,9 @@ CASES: list[tuple[Callable[[], Reader], str, list[Piece]]] = [
      [Text('{"n": 1}')]),
     (partial(CallReader, {}, begun=">>>"), "all\nYes", [Text("Yes")]),
     (Channels, "<|channel|>ana", []),
+    (lambda: Channels(any_format()),
+     '<|channel|>final<|message|>See: <tool_call>{"name": "f", "arguments": {}}</tool_call>',
+     [Text("See: "), *call("f", "{}")]),
     (Channels, "<|channel|>commentary to=assistant<|message|>Yes", [Text("Yes")]),
     (call_or_response, '{"response": "He said \\"hi\\" \\u00e9\\ud83d\\ude00\\n!"}',
      [Text('He said "hi" é😀\n!')]),
@@ -250,6 +259,10 @@ CASES: list[tuple[Callable[[], Reader], str, list[Piece]]] = [
     (lambda: Thinking(any_format(), open=True),
      'I call.\n<tool_call>{"name": "f", "arguments": {}}</tool_call>',
      [Thought('I call.\n<tool_call>{"name": "f", "arguments": {}}</tool_call>'), *call("f", "{}")]),
+    (caller, 'I call.\n<tool_call>{"name": "f", "arguments": {}}</tool_call>',
+     [Thought("I call."), *call("f", "{}")]),
+    (caller, "a <tool_call> b</think>c", [Thought("a <tool_call> b"), Text("c")]),
+    (thinking, "\n</think>\n\nYes", [Text("Yes")]),
     (thinking, "<think>never ends", [Thought("never ends")]),
     (thinking, "<think>\n\n</think>\n\nthought\nless", [Text("thought\nless")]),
     (partial(Thinking, Plain(), open=True), "hm</think>Yes", [Thought("hm"), Text("Yes")]),

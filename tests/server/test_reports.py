@@ -20,7 +20,7 @@ pytestmark = pytest.mark.nightly
 OPEN = {"type": "object", "properties": {"a": {"enum": ["x"]}}, "required": ["a"]}
 USED = (
     *("qwen3.5", "qwen3", "llama2", "llama3.1", "mistral-v3", "chatml", "gpt-oss", "ministral3"),
-    "seed-oss",
+    *("seed-oss", "solar"),
 )
 NO_PARAMETERS: Any = (None, [], {"type": "object", "properties": {}, "required": []})
 NOW = [function("now")]
@@ -437,6 +437,21 @@ def test_thoughts_between_marks_that_are_control_tokens(families: Running) -> No
     assert prompt.endswith("[THINK]\nHm.\n[/THINK]\n\nA")
 
 
+SOLAR = "<|think|>Look.<|end|><|begin|>assistant"
+CALL = "<|tool_calls|><|tool_call:begin|>a1b2<|tool_call:name|>weather<|tool_call:args|>"
+
+
+@pytest.mark.parametrize("said", ["<|content|>Yes", f"{CALL}{PARIS}<|tool_call:end|>"])
+def test_messages_of_solar(families: Running, said: str) -> None:
+    body: Any = {"model": "solar", "content": SOLAR + said}
+    tokens = families.post("/tokenize", body).json["tokens"]
+    asked: Any = {"grammar": "start: " + " ".join(f"<[{token}]>" for token in tokens)}
+    found = message(chat(families, "solar", **asked, tools=[WEATHER], max_tokens=len(tokens)))
+    assert found["reasoning_content"] == "Look."
+    calls = [call["function"] for call in found.get("tool_calls", ())]
+    assert (found["content"] or calls) in ("Yes", [{"name": "weather", "arguments": PARIS}])
+
+
 @pytest.mark.parametrize("model", ["llama2", "qwen3"])
 def test_with_tools_and_a_schema_it_calls_or_answers_by_the_schema(
     families: Running, model: str
@@ -617,6 +632,13 @@ def test_former_tools_are_refused_and_a_type_may_be_left_out(families: Running) 
 @pytest.mark.parametrize(
     ("field", "value", "name"),
     [
+        ("temperature", -1, "temperature"),
+        ("n", 99, "n"),
+        ("logit_bias", {"fox": 1}, "logit_bias"),
+        ("top_logprobs", 3, "top_logprobs"),
+        ("tool_choice", "required", "tool_choice"),
+        ("response_format", {"type": "json_schema", "json_schema": {}}, "response_format"),
+        ("messages", [], "messages"),
         ("stop", [1], "stop.0"),
         ("stop", 1, "stop"),
         ("logit_bias", "x", "logit_bias"),
@@ -632,8 +654,8 @@ def test_errors_name_fields_as_clients_wrote_them(
 ) -> None:
     reply = chat(families, "chatml", **{field: value})
     error = reply.json["error"]
-    assert (reply.status, error["param"]) == (400, name)
-    assert error["message"].startswith(name)
+    assert (reply.status, error["type"]) == (400, "invalid_request_error")
+    assert (error["param"], error["message"][: len(name)]) == (name, name)
     assert "Engine" not in error["message"]
 
 

@@ -13,13 +13,14 @@ from localspec.prompting.content import plain
 from localspec.server.answer_figures import text_of_tokens
 from localspec.server.chat_prompt import ask_of, chat_text, marked_chat
 from localspec.server.openai.chat import CountRequest
+from localspec.server.openai.completions import Mixed, tokens_of
 from localspec.server.openai.messages import Message
 from localspec.server.service import FINGERPRINT, Service
 from localspec.server.wire import NEVER, Record
 
 
 class TokenizeRequest(CountRequest):
-    content: str = ""
+    content: str | Mixed = ""
     add_special: bool = False
     parse_special: bool = True
     with_pieces: bool = False
@@ -41,8 +42,9 @@ async def tokenize(service: Service, wanted: TokenizeRequest) -> Any:
         ask = await ask_of(engine, wanted.chat(service, engine))
         return {"tokens": [*ask.prompt], **_sizes(len(ask.prompt), engine)}
     tokens = await asyncio.to_thread(
-        engine.model.vocabulary.tokenize,
+        tokens_of,
         wanted.content if wanted.prompt is None else wanted.prompt,
+        engine,
         special=wanted.parse_special,
         add_bos=wanted.add_special_tokens if as_vllm else wanted.add_special,
     )

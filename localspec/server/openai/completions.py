@@ -27,8 +27,19 @@ class PromptObject(Record):
     multimodal_data: list[str] | str | None = None
 
 
-_Mixed = list[int | str]
-Prompts = str | PromptObject | _Mixed | list[str | _Mixed | PromptObject]
+Mixed = list[int | str]
+Prompts = str | PromptObject | Mixed | list[str | Mixed | PromptObject]
+
+
+def tokens_of(mixed: str | Mixed, engine: Engine, *, special: bool, add_bos: bool) -> list[int]:
+    """Of texts and token ids; as for llama.cpp, BOS is put only before a text."""
+    vocabulary, tokens = engine.model.vocabulary, list[int]()
+    for number, part in enumerate([mixed] if isinstance(mixed, str) else mixed):
+        if isinstance(part, str):
+            tokens += vocabulary.tokenize(part, special=special, add_bos=add_bos and not number)
+        else:
+            tokens += vocabulary.checked([part])
+    return tokens
 
 
 class RawFields(AnswerFields):
@@ -40,21 +51,14 @@ class RawFields(AnswerFields):
         several = isinstance(given, list) and not any(isinstance(part, int) for part in given)
         return [self._prompt(one, engine) for one in (given if several else [given])]
 
-    def _prompt(self, prompt: str | PromptObject | _Mixed, engine: Engine) -> str | Tokens:
+    def _prompt(self, prompt: str | PromptObject | Mixed, engine: Engine) -> str | Tokens:
         if isinstance(prompt, PromptObject):
             if prompt.multimodal_data:
                 raise ApiError(400, "The model reads text only. Leave multimodal_data out.")
             prompt = prompt.prompt_string
         if isinstance(prompt, str):
             return prompt if self.parse_special else marked(prompt)
-        tokens: list[int] = []
-        tokenize, special = engine.model.vocabulary.tokenize, self.parse_special
-        for part in prompt:
-            if isinstance(part, int):
-                tokens.append(part)
-            else:
-                tokens += tokenize(part, special=special, add_bos=False)
-        return Tokens(tokens)
+        return Tokens(tokens_of(prompt, engine, special=self.parse_special, add_bos=True))
 
 
 class CompletionRequest(RawFields):
