@@ -89,7 +89,7 @@ def list_(context: typer.Context) -> int:
         found = [] if store is None else store.list(limit=context.params["limit"] or _MOST)
         total = 0 if store is None else store.count()
     if not found and not console.json:
-        console.notice("There are no conversations yet. 'localspec chat' begins one.")
+        console.notice("There are no conversations yet. Start one with 'localspec chat'.")
         return 0
     header = ("#", "ID", "UPDATED", "MESSAGES", "MODEL", "TITLE")
     rows = [
@@ -248,5 +248,5 @@ def _load(id: str) -> Conversation:
 
 def _nothing(id: str) -> UsageError:
     return UsageError(
-        f"There is no conversation '{id}': the history is empty. 'localspec chat' begins one."
+        f"There is no conversation '{id}': the history is empty. Start one with 'localspec chat'."
     )

@@ -137,7 +137,7 @@ def conversations() -> Iterator[Conversation]:
 
     with opened() as store:
         if store is None:
-            raise UsageError("There is no history yet. 'localspec chat' begins one.")
+            raise UsageError("There is no history yet. Start one with 'localspec chat'.")
         for summary in store.list(limit=1_000_000):
             yield store.load(summary.id)
 

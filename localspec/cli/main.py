@@ -73,7 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with handling((signal.SIGINT, *ENDS), signal.default_int_handler):
         try:
             code = _run(console, arguments)
-            console.finish()
+            if not code:  # else it may be that the terminal was closed
+                console.finish()
         except (KeyboardInterrupt, Exception) as error:
             if not isinstance(error, LocalspecError) and _of_an_interrupt(error):
                 return Cancelled.exit_code

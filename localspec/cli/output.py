@@ -86,8 +86,7 @@ class Console:
         """Print a part of the answer now; may raise OutputLost, as all that follow."""
         self.erase_progress()
         try:
-            if text:  # unbuffered, even an empty text would fail on a terminal that was closed
-                sys.stdout.write(harmless(text) if sys.stdout.isatty() else text)
+            sys.stdout.write(harmless(text) if sys.stdout.isatty() else text)
             sys.stdout.flush()
         except OSError as error:
             _discard(sys.stdout)

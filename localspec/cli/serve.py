@@ -164,7 +164,7 @@ def serve(context: typer.Context) -> int:
         if not isinstance(engine, Engine):
             console.notice(f"{engine.model.name} is loaded. It makes only embeddings.")
             return
-        draft = "" if engine.draft is None else f", drafts by {engine.draft.path.name}"
+        draft = "" if engine.draft is None else f", with draft model {engine.draft.name}"
         console.notice(f"{engine.model.name} is loaded{draft}.")
         console.notices(engine.notices)
 
