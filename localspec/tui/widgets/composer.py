@@ -91,4 +91,5 @@ class Composer(Vertical):
             parts.insert(0, "editing: Enter sends it as a branch, Esc leaves it")
         line.set_class(bool(parts), "shown")
         line.update(" · ".join(parts))
+        self.prompt.attached = bool(self.attached)
         self.prompt.set_class(self.editing is not None, "editing")

@@ -88,6 +88,8 @@ class PromptInput(TextArea):
     completing: var[bool] = var(False, bindings=True)
     resumable: var[bool] = var(False, bindings=True)
     """Whether Enter in the empty input opens the last conversation."""
+    attached: var[bool] = var(False, bindings=True)
+    """Whether files go along, which may be sent alone."""
 
     def __init__(self, completions: Completions, *, id: str | None = None) -> None:
         super().__init__(
@@ -107,7 +109,7 @@ class PromptInput(TextArea):
         if action == "take":
             return self.completing
         if action == "resume":
-            return self.resumable and not self.text
+            return self.resumable and not self.text and not self.attached
         return super().check_action(action, parameters)
 
     def remember(self, texts: Sequence[str]) -> None:
@@ -125,7 +127,7 @@ class PromptInput(TextArea):
         if self.completing and not self._taken():
             return
         text = self.text
-        if text.strip():
+        if text.strip() or self.attached:
             self.post_message(self.Sent(text))
         elif self.resumable and not text:
             self.post_message(self.Resume())
@@ -135,7 +137,7 @@ class PromptInput(TextArea):
 
     def accepted(self, text: str) -> None:
         """The text was sent: clear it, and remember it."""
-        if not self._sent or self._sent[-1] != text:
+        if text.strip() and self._sent[-1:] != [text]:
             self._sent.append(text)
         self._at = None
         if self.text == text:
