@@ -32,7 +32,7 @@ from localspec.server.service import Service
 from localspec.server.wire import Object, Record, Sampling
 
 VERSION = "0.12.0"
-_DURATION = r"^(?:|[+-]?(?:0|(?:\d*\.?\d+\.?(?:ns|us|µs|ms|s|m|h))+))$"
+_DURATION = r"^-?(\d+(\.\d+)?(ns|us|µs|ms|s|m|h)?)*$"
 _NO_JSON = ("nan", "inf", "-inf")
 
 
@@ -48,7 +48,7 @@ class OllamaRequest(openai.Thinking):
     format: str | Object | None = None
     options: Options | None = None
     images: list[str] | None = None
-    keep_alive: int | float | Annotated[str, Field(pattern=_DURATION)] | None = None
+    keep_alive: Annotated[str, Field(pattern=_DURATION)] | int | float | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 
