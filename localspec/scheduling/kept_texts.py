@@ -13,9 +13,8 @@ from localspec.sessions.conversation_files import ConversationFiles
 
 @dataclass(slots=True, eq=False)
 class _Text:
-    """`number` of its sequences, in both caches."""
+    """Its sequences in both caches; they hold nothing while it is free."""
 
-    number: int
     target: Context
     draft: Context | None
 
@@ -33,9 +32,14 @@ class KeptTexts:
     """
 
     def __init__(self, target: SharedContext, draft: SharedContext | None) -> None:
-        self._target, self._draft = target, draft
+        def of(shared: SharedContext, number: int) -> Context:
+            return Context.of(shared, shared.kept_lot(number), make_room=self.drop_oldest)
+
         self._texts: list[_Text] = []
-        self._free = list(range(target.kept))
+        self._free = [
+            _Text(of(target, number), None if draft is None else of(draft, number))
+            for number in range(target.kept)
+        ]
         self.disk: ConversationFiles | None = None
 
     def __len__(self) -> int:
@@ -80,7 +84,7 @@ class KeptTexts:
         if text is not None:
             self._used(text)
             cache.begin_with(text.target.lot.first, prompt[:length])
-        if draft is not None and self._draft is not None:
+        if draft is not None:
             drafted, text = self._best(prompt, lambda text: text.drafted)
             if text is not None and text.draft is not None:
                 draft.begin_with(text.draft.lot.first, prompt[:drafted])
@@ -118,16 +122,7 @@ class KeptTexts:
         """A text that holds nothing yet, and is not among the others."""
         if not self._free:
             self.drop_oldest()
-        number = self._free.pop()
-        draft = self._draft
-        return _Text(
-            number,
-            self._kept(self._target, number),
-            None if draft is None else self._kept(draft, number),
-        )
-
-    def _kept(self, shared: SharedContext, number: int) -> Context:
-        return Context.of(shared, shared.kept_lot(number), make_room=self.drop_oldest)
+        return self._free.pop()
 
     def _best(
         self, prompt: Sequence[int], tokens: Callable[[_Text], list[int]]
@@ -148,4 +143,4 @@ class KeptTexts:
         text.target.clear()
         if text.draft is not None:
             text.draft.clear()
-        self._free.append(text.number)
+        self._free.append(text)
