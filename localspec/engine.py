@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from localspec.answering import Answer, Generating, checked_stops, constraint_of, vocabulary_of
-from localspec.decoding.interfaces import Limits, PassRequest
+from localspec.decoding.interfaces import PassRequest
 from localspec.decoding.likelihood import first_wrong, likelihood
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.decoding.random_source import SeededRandom
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from localspec.keywords import AnswerKeywords
     from localspec.llama.model import Model
     from localspec.llama.projector import Projector
-    from localspec.llama.target import LlamaTarget
 
 
 Result = TypeVar("Result")
@@ -177,7 +176,7 @@ class Engine(Generating):
 
     @property
     def context_length(self) -> int:
-        return self._target.capacity
+        return self._seat.target.capacity
 
     @cached_property
     def batch_invariant(self) -> bool:
@@ -262,22 +261,24 @@ class Engine(Generating):
         if found.pictures:
             shift = None  # what is left would have its pictures elsewhere
         seed = secrets.randbits(32) if sampling.seed is None else sampling.seed
+        vocabulary, spelled = self.model.vocabulary, found.spelled
+        piece = vocabulary.piece
         assembler = Detokenizer(
-            lambda token: found.spelled.get(token) or self.model.vocabulary.piece(token),
+            (lambda token: spelled.get(token) or piece(token)) if spelled else piece,
             stops,
-            ending=self.model.vocabulary.controls_in(stops),
+            ending=vocabulary.controls_in(stops),
             thinks=thinks,
             after=stop_after,
         )
         session = Session(
             tokens,
-            Sampler(sampling, self.model.vocabulary.size),
+            Sampler(sampling, vocabulary.size),
             SeededRandom(seed),
             limit=len(tokens) + (max_tokens or self.context_length),
-            ends=self.model.vocabulary.ends,
+            ends=vocabulary.ends,
             completes=assembler.push,
             constraint=constraint_of(
-                self.model.vocabulary,
+                vocabulary,
                 grammar,
                 json_schema,
                 regex,
@@ -288,7 +289,7 @@ class Engine(Generating):
             shift=self._shift_of(shift, tokens),
             capacity=self.context_length,
         )
-        predicted = self.model.vocabulary.tokenize(prediction, special=False, add_bos=False)
+        predicted = vocabulary.tokenize(prediction, special=False, add_bos=False)
         rule = acceptance_rule(drafting.rule, greedy=sampling.greedy, threshold=drafting.threshold)
         stats.notices += self._datastore.refresh()
         require(drafting, self._parts)
@@ -493,14 +494,6 @@ class Engine(Generating):
         self._call(work)
 
     # Tasks.
-
-    @property
-    def _target(self) -> LlamaTarget:
-        return self._seat.target
-
-    @property
-    def _limits(self) -> Limits:
-        return self._seat.limits
 
     def _submit(self, answer: Answer, owner: Hashable, told: Callable[[], object] | None) -> Task:
         self._check_open()

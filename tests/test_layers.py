@@ -143,7 +143,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "distill": (2_742, 153),  # on-policy rounds; drafts, and heads, of the frequent tokens alone
     "doctor": (259, 12),
     "drafters": (2_741, 70),  # the same; plans that options force
-    "engine": (551, 10),  # the same; token ids are checked before llama.cpp reads them
+    "engine": (544, 10),  # the same; token ids are checked before llama.cpp reads them
     "errors": (119, 20),  # wrong types are TypeErrors, too; closed folders are told
     # Locks where the file system has none; what is in place of a GGUF; TOML, from two rooms.
     "files": (151, 10),
@@ -165,7 +165,7 @@ BUDGETS: dict[str, tuple[int, int | None]] = {
     "race": (285, 18),
     "remote": (699, 20),
     "retrieval": (715, 40),
-    "scheduling": (1_453, 22),  # the seats of three rooms; ends of Python, and forks
+    "scheduling": (1_443, 22),  # the seats of three rooms; ends of Python, and forks
     "self_draft": (512, 17),  # the texts of trials came from pairing
     # Calls in GLM's and DeepSeek's formats, what coding agents send, log-probabilities,
     # images that tools give, calls in the formats of twelve further families, wishes to think.

@@ -122,16 +122,16 @@ def per_plan(rounds: int) -> None:
                     Drafting(),
                     engine._parts,
                     engine.profile,
-                    engine._limits,
+                    engine._seat.limits,
                     greedy=True,
                     trees=True,
                     cannot=None,
                 )
                 timed = Timed(drafter)
-                engine._target.reuse(prompt)
+                engine._seat.target.reuse(prompt)
                 drafter.begin(prompt)
                 requests = speculate(session, drafter, GreedyMatch())
-                count = sum(1 for _ in drive(session, requests, engine._target))
+                count = sum(1 for _ in drive(session, requests, engine._seat.target))
                 costs.append(1e6 * timed.seconds / count)
             report(f"planner per step, learning included, {name}", costs[1:], "µs")
 

@@ -58,11 +58,10 @@ class Scheduler:
         take: Callable[[Task], None] = lambda task: None,
         give_back: Callable[[Task], None] = lambda task: None,
         interrupt: Callable[[Task], None] = lambda task: None,
-        clock: Callable[[], float] = perf_counter,
     ) -> None:
         self._seats = seats
         self._take, self._give_back, self._interrupt = take, give_back, interrupt
-        self.clock = clock
+        self.clock: Callable[[], float] = perf_counter
         self.tasks: list[Task] = []
         self.waiting: deque[Task] = deque()
         self.ahead = AHEAD

@@ -6,7 +6,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from time import perf_counter
 
 from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, NativeError
@@ -48,11 +47,8 @@ class SharedScheduler(Scheduler):
         make_room: Callable[[], bool] = lambda: False,
         take: Callable[[Task], None] = lambda task: None,
         give_back: Callable[[Task], None] = lambda task: None,
-        clock: Callable[[], float] = perf_counter,
     ) -> None:
-        super().__init__(
-            seats, take=take, give_back=give_back, interrupt=self._end_pass, clock=clock
-        )
+        super().__init__(seats, take=take, give_back=give_back, interrupt=self._end_pass)
         self._caches, self._cells, self._make_room = caches, cells, make_room
         self._longest = caches[Wait.TARGET].batch  # pass of the target
         self._chunk, self._piece = chunk, min(self._longest, piece or self._longest)
