@@ -38,8 +38,9 @@ def test_a_prompt(server: Running) -> None:
 
 
 def test_formats(server: Running) -> None:
-    body = {"messages": ASK, "stream": False, "format": "json", "options": FEW}
-    text = server.post("/api/chat", body).json
+    body = {"messages": ASK, "stream": False, "format": {"enum": ["yes", "no"]}}
+    assert server.post("/api/chat", body).json["message"]["content"].strip() in ('"yes"', '"no"')
+    text = server.post("/api/chat", {**body, "format": "json", "options": FEW}).json
     assert text["message"]["content"].startswith("{")
 
 

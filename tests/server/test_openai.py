@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from localspec import Engine, SamplingParams
-from tests.server.bodies import ASK, CITY, function, user
+from tests.server.bodies import ASK, CHAT, CITY, function, user
 from tests.server.process import Running
 
 pytestmark = pytest.mark.nightly
@@ -159,6 +159,22 @@ def test_the_arguments_of_a_call_are_streamed(client: openai.OpenAI) -> None:
     assert len(parts) > 3
 
 
+def test_several_calls_where_they_are_allowed(client: openai.OpenAI) -> None:
+    asked: Any = {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": True}
+    answer = chat(client, **asked, max_tokens=400, temperature=1.0, seed=11)
+    calls = answer.choices[0].message.tool_calls
+    assert 1 <= len(calls) <= 8
+    assert len({call.id for call in calls}) == len(calls)
+
+
+def test_with_tools_that_may_be_left_alone_it_calls_or_answers(client: openai.OpenAI) -> None:
+    for seed in range(3):
+        answer = chat(client, tools=TOOLS, max_tokens=120, temperature=1.0, seed=seed)
+        message = answer.choices[0].message
+        assert bool(message.tool_calls) != bool(message.content)
+        assert '"response"' not in (message.content or "")
+
+
 def test_completions_of_all_shapes(client: openai.OpenAI, engine: Engine) -> None:
     text = "Once upon a time"
     one = client.completions.create(model="any", prompt=text, max_tokens=5)
@@ -203,6 +219,36 @@ def test_an_echo_tells_how_likely_the_prompt_was(server: Running, engine: Engine
     first = server.post("/v1/completions", ask | {"stream": True}).events[0]["choices"][0]
     assert first["text"] == text
     assert first["logprobs"] == {name: one[:-1] for name, one in told.items()}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"temperature": -1}, "temperature"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"n": 99}, "n"),
+        ({"logit_bias": {"fox": 1}}, "logit_bias"),
+        ({"logit_bias": {"99999": 1}}, None),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"tool_choice": "required"}, None),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}, None),
+        ({"messages": []}, "messages"),
+    ],
+)
+def test_a_request_that_cannot_be_meant(
+    client: openai.OpenAI, fields: dict[str, Any], param: str | None
+) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        chat(client, **fields)
+    assert caught.value.type == "invalid_request_error"
+    if param is not None:
+        assert (caught.value.param or "").startswith(param)
+
+
+def test_unknown_fields_are_ignored(server: Running) -> None:
+    body = {"messages": ASK, "max_tokens": 2, "prompt_cache_key": "x", "nonsense": {"a": [1]}}
+    assert server.post(CHAT, body).status == 200
 
 
 # Responses
