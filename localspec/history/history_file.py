@@ -5,17 +5,20 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from localspec import paths
 from localspec.chat.conversation import Conversation
-from localspec.errors import HistoryError
+from localspec.errors import HistoryError, LocalspecError
 from localspec.history import repair
+from localspec.history.export import write_export
 from localspec.history.schema import (
     ForeignFile,
     NewerHistory,
@@ -74,6 +77,7 @@ class HistoryFile:
         self.notices: list[str] = []
         self.trouble: Trouble | None = None
         self.waiting: set[str] = set()
+        self.rescued: list[Path] = []
         self._repairs = repair
         self._patience = patience
         self.retry, self._tried = retry, 0.0
@@ -99,17 +103,33 @@ class HistoryFile:
                 self._disconnect()
                 self._mended(error)
 
-    def close(self) -> None:
-        """Write what still can be written, and close the file."""
+    def close(self) -> bool:
+        """Write what still can be written, and close the file; whether it has everything. Other
+        conversations become files of their own, `rescued`."""
         with self._writing:
             if self._closed:
-                return
-            if not self.drain(now=True):
-                self.notices.append(f"Not everything could be kept in {self.path}.")
+                return True
+            whole = self.drain(now=True)
+            if not whole:
+                self.rescued = self._rescued()
+                where = f" They are in {', '.join(map(str, self.rescued))}." if self.rescued else ""
+                self.notices.append(f"Not all messages could be kept in {self.path}.{where}")
             with self._reading:
                 self._closed = True
                 self._disconnect()
                 self._forget_memory()
+            return whole
+
+    def _rescued(self) -> list[Path]:
+        """Files beside the history, or in a new folder where that is not possible either."""
+        assert self._memory is not None
+        found = [self._memory.load(id) for id in self.waiting]
+        for folder in (lambda: self.path.parent, partial(tempfile.mkdtemp, prefix="localspec-")):
+            with suppress(LocalspecError, OSError):
+                where = Path(folder())
+                if where.is_dir():
+                    return [write_export(one, where, form="md") for one in found if one]
+        return []
 
     def read(self, question: Callable[[Statements], T]) -> T:
         """Ask the memory, or the file; HistoryError where that cannot be read."""

@@ -110,9 +110,7 @@ class HistoryWriter:
             self._retry.cancel()
         if self._history is None:
             return True
-        written = self.history.drain(now=True)
-        self.history.close()
-        return written
+        return self.history.close()
 
     def _grow(self, message: str) -> bool:
         with self._lock:

@@ -108,13 +108,24 @@ def test_what_was_said_meanwhile_joins_what_was_there(tmp_path: Path) -> None:
     holds(history.path, conversation)
 
 
-def test_what_cannot_be_kept_at_the_end_is_said(tmp_path: Path) -> None:
-    history = opened(tmp_path / "history.db")
+@pytest.mark.parametrize("beside", [True, False])
+def test_what_cannot_be_kept_at_the_end_gets_a_file(
+    beside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    history = opened(tmp_path / "home" / "history.db")
     with locked(history.path):
         talk(history, "one")
         said(history)
-        history.close()
-    assert "Not everything could be kept" in said(history)
+        if not beside:
+            history.path.parent.rename(tmp_path / "elsewhere")
+            history.path.parent.touch()
+        assert not history.close()
+    (file,) = history.rescued
+    assert (file.parent == history.path.parent) is beside
+    assert file.parent.stat().st_mode & 0o077 == 0
+    assert "one" in file.read_text()
+    assert f"could be kept in {history.path}. They are in {file}." in said(history)
 
 
 def test_no_room_for_the_file(tmp_path: Path) -> None:

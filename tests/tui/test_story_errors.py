@@ -129,7 +129,10 @@ async def test_messages_that_cannot_be_kept_are_told_at_the_end(
             await shown.send("first")
             stack.enter_context(locked(history_file()))
             await shown.send("second")
-        assert "Messages of this chat are not kept: the history" in str(shown.app.trouble)
+        told = str(shown.app.trouble)
+        rescued = history_file().with_name("first.md")
+        assert f"Messages of this chat are in {rescued}: the history" in told
+        assert "second" in rescued.read_text()
 
 
 async def test_settings_that_no_engine_takes_are_told() -> None:
