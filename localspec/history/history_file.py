@@ -62,7 +62,8 @@ class HistoryFile:
     aside and begin a new one, else that is trouble like any other; `patience`: seconds to wait for
     other programs that write; `retry`: seconds between two tries to write what could not be
     written. `notices`: sentences for the user, removed by who tells them; `trouble`: why nothing is
-    kept on disk now; `waiting`: conversations that memory has more of than the file.
+    kept on disk now; `waiting`: conversations that memory has more of than the file; `rescued`: the
+    files of those that it did not take at the end.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class HistoryFile:
 
     def close(self) -> bool:
         """Write what still can be written, and close the file; whether it has everything. Other
-        conversations become files of their own, `rescued`."""
+        conversations become files of their own."""
         with self._writing:
             if self._closed:
                 return True

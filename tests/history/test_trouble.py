@@ -171,7 +171,7 @@ def test_read_only(open_to_all: Path, folder_too: bool, tidy: bool) -> None:
             history = opened(path)
             assert history.trouble is not None
             assert history.trouble.kind == "read-only"
-            assert "kept in memory only and will be lost when localspec ends" in said(history)
+            assert "kept in memory only, and in a file of their own at the end" in said(history)
             assert history.load(before.id) == before
             during, kept = talk(history, "during")
             assert not kept
