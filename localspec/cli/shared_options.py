@@ -33,7 +33,7 @@ MODEL = {
         f"{default(ModelOptions, 'threads')} (LOCALSPEC_THREADS)",
     ),
     "gpu_layers": _rare_model(
-        "--gpu-layers N",
+        "-ngl --gpu-layers N",
         f"Put N layers on the GPU; -1 puts all. {default(ModelOptions, 'gpu_layers')} "
         "(LOCALSPEC_GPU_LAYERS)",
     ),
@@ -75,7 +75,7 @@ PROJECTOR = {"mmproj": _rare_model("--mmproj FILE", "Load the projector (GGUF) o
 
 DRAFT_MODEL = {
     "draft": _draft(
-        "-d --draft REF|auto|self|none",
+        "-d -md --draft REF|auto|self|none",
         "Draft with this model: a reference as for --model, auto (the best one on this machine), "
         "self (made from the model's own file), or none. Default auto. (LOCALSPEC_DRAFT)",
     ),
@@ -83,7 +83,7 @@ DRAFT_MODEL = {
         "--draft-threads N", "Use N threads for the draft model. Default: as for the model."
     ),
     "draft_gpu_layers": _rare_draft(
-        "--draft-gpu-layers N",
+        "-ngld --draft-gpu-layers N",
         "Put N layers of the draft model on the GPU; -1 puts all. Default: as for the model.",
     ),
     "lora_draft": _rare_draft(

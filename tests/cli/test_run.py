@@ -175,6 +175,7 @@ def test_a_lossy_rule_says_so_wherever_it_is_reported(cli: Cli) -> None:
         ("--penalty-last-n", "-1"),
         ("--flash-attention", "on", "--kv-type", "q8_0", "-c", "256", "-t", "1"),
         ("--no-mmap", "--gpu-layers", "0"),
+        ("-ngl", "0", "-ngld", "0", "-md", "none"),  # as for llama.cpp
     ],
     ids=" ".join,
 )
