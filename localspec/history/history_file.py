@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -122,14 +121,14 @@ class HistoryFile:
             return whole
 
     def _rescued(self) -> list[Path]:
-        """Files beside the history, or in a new folder where that is not possible either."""
-        assert self._memory is not None
-        found = [self._memory.load(id) for id in self.waiting]
-        for folder in (lambda: self.path.parent, partial(tempfile.mkdtemp, prefix="localspec-")):
+        """Files in a new folder beside the history, or where temporary ones are."""
+        with self._reading:
+            assert self._memory is not None
+            found = [self._memory.load(id) for id in self.waiting]
+        for folder in (self.path.parent, None):
             with suppress(LocalspecError, OSError):
-                where = Path(folder())
-                if where.is_dir():
-                    return [write_export(one, where, form="md") for one in found if one]
+                where = Path(tempfile.mkdtemp(prefix="localspec-", dir=folder))  # nobody else's
+                return [write_export(one, where, form="md") for one in found if one is not None]
         return []
 
     def read(self, question: Callable[[Statements], T]) -> T:

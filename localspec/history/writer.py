@@ -10,6 +10,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from localspec.chat.conversation import STREAMING, Conversation, Message
@@ -50,6 +51,11 @@ class HistoryWriter:
             if self._history is None:
                 self._history = self._make()
         return self._history
+
+    @property
+    def rescued(self) -> Sequence[Path]:
+        """Files of what the history did not take, once it is closed."""
+        return [] if self._history is None else self._history.rescued
 
     def streaming(self, conversation: Conversation, message: Message) -> None:
         """An answer has grown; on a slow disk only its newest state is written."""

@@ -177,7 +177,7 @@ class ChatApp(Host):
             content=lambda: kept(self.conversing.conversation),
         )
         if not self.store.close():
-            files = ", ".join(map(str, self.store.history.rescued))
+            files = ", ".join(map(str, self.store.rescued))
             self.trouble = (
                 f"Messages of this chat are {f'in {files}' if files else 'not kept'}: the history "
                 f"{history_file()} could not be written. Make room for it, make it writable, or "
