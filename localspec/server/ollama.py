@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from localspec import Engine
 from localspec.decoding.logprobs import TokenLogprob
@@ -32,8 +34,14 @@ from localspec.server.service import Service
 from localspec.server.wire import Object, Record, Sampling
 
 VERSION = "0.12.0"
-_DURATION = r"^-?(\d+(\.\d+)?(ns|us|µs|ms|s|m|h)?)*$"
+_DURATION = re.compile(r"-?(\d+(\.\d+)?(ns|us|µs|ms|s|m|h))*(\d+(\.\d+)?)?")
 _NO_JSON = ("nan", "inf", "-inf")
+
+
+def _duration(given: Any) -> Any:
+    if isinstance(given, str) and not _DURATION.fullmatch(given):
+        raise PydanticCustomError("duration", "give seconds, or a text such as 5m or 1h30m")
+    return given
 
 
 class Options(Sampling):
@@ -48,7 +56,7 @@ class OllamaRequest(openai.Thinking):
     format: str | Object | None = None
     options: Options | None = None
     images: list[str] | None = None
-    keep_alive: Annotated[str, Field(pattern=_DURATION)] | int | float | None = None
+    keep_alive: Annotated[str | int | float | None, BeforeValidator(_duration)] = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 

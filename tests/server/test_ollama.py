@@ -91,7 +91,6 @@ def test_nothing_to_say_loads_the_model(server: Running) -> None:
     [
         {"messages": [user("x", images=["aGk="])]},
         {"messages": ASK, "format": "xml"},
-        {"messages": ASK, "keep_alive": "abc"},
         {"messages": ASK, "options": {"temperature": "hot"}},
         {"messages": "x"},
     ],
@@ -100,3 +99,13 @@ def test_errors_are_ollamas(server: Running, body: dict[str, Any]) -> None:
     reply = server.post("/api/chat", body)
     assert reply.status == 400
     assert isinstance(reply.json["error"], str)
+
+
+def test_durations(server: Running) -> None:
+    for given in (10, -1, 2.5, "10", "-1", "5m", "1h30m", "1.5h", ""):
+        body = {"messages": ASK, "options": FEW, "stream": False, "keep_alive": given}
+        assert server.post("/api/chat", body).status == 200
+    for given in ("abc", "5x", "1" * 10_000 + "x"):
+        reply = server.post("/api/chat", {"messages": ASK, "keep_alive": given})
+        assert reply.status == 400
+        assert "keep_alive: give seconds, or a text such as 5m" in reply.json["error"]
