@@ -100,7 +100,7 @@ class NamedDrafter(Drafter):
         return self._fitted(min(left, limits.max_draft), min(limits.max_draft, free))
 
     def _fitted(self, levels: int, nodes: int) -> Plan:
-        """The plan where there is room for so many levels, and so many tokens."""
+        """The plan, cut to this many levels and tokens."""
         plan = self._wanted
         depth = min(plan.depth, levels)
         if depth < 1:

@@ -46,8 +46,8 @@ def write_gguf(
     end = 0
     for tensor in tensors:
         shape = struct.pack(f"<I{len(tensor.shape)}Q", len(tensor.shape), *tensor.shape)
-        told = struct.pack("<IQ", TYPE_NUMBERS[tensor.type], end)
-        listed.append(_text(tensor.name) + shape + told)
+        kind = struct.pack("<IQ", TYPE_NUMBERS[tensor.type], end)
+        listed.append(_text(tensor.name) + shape + kind)
         places.append(end)
         end += _aligned(tensor.size)
     head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(entries))

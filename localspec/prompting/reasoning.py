@@ -131,7 +131,7 @@ class Thinking:
 class Channels:
     """Messages of gpt-oss (openai/harmony, docs/format.md): the channel "analysis" is thought, a
     message to a function a call, any other text (gpt-oss-20b also writes to "assistant"), read by
-    `inner`. Without `calls` what is told to a function is text. Solar's are told as such."""
+    `inner`. Without `calls` a message to a function is text. Solar's tokens are written so, too."""
 
     _HEADERS = ("<|start|>", "<|channel|>", "to=")
     _ENDS = ("<|end|>", "<|call|>", "<|return|>", "<|start|>")
