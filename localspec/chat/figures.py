@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from localspec.answer_line import STOCK
-from localspec.policy.reasons import CONFIRMING
+from localspec.policy.reasons import CONFIRMING, RESTING
 
 if TYPE_CHECKING:
     # They import numpy, and the chat is on the screen before that.
@@ -43,8 +43,8 @@ class Figures:
     after the first token, `speed_now` of the last moments, `speeds` over time, oldest first; draft,
     verify and overhead are shares of `decode_seconds`; `plain_seconds`: of the baseline for the
     same tokens, `beside` names it; `by_drafter`, `by_position` (depth): (accepted, tested);
-    `reasons`: why steps were not drafted, and how many; `off`: why drafting is off now; `may_risk`:
-    what drafts may lose now, see `localspec.policy.budget`."""
+    `reasons`: why steps were not drafted, and how many; `off`: why nothing is drafted now;
+    `may_risk`: what drafts may lose now, see `localspec.policy.budget`."""
 
     tokens: int = 0
     passes: int = 0
@@ -215,7 +215,7 @@ class Meter:
             self._buckets.append((0, 0.0))
         why = step.why_not_drafted
         self._undrafted = 0 if why is None else self._undrafted + 1
-        if why != CONFIRMING:  # due now and then, whether drafting is on or off
+        if why not in (CONFIRMING, RESTING):  # the one is due now and then, the other follows
             self._reason = why
 
     def figures(self) -> Figures:

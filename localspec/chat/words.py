@@ -76,13 +76,11 @@ def line(
 
 
 def off(figures: Figures) -> str | None:
-    """Why drafting is off now, as a sentence; None while it is on."""
+    """Why nothing is drafted now, as a sentence; None while drafts are made."""
     if figures.off is None:
         return None
     small = too_small(figures)
-    return (
-        f"Drafting is off: {figures.off}." if small is None else f"{small[0].upper()}{small[1:]}."
-    )
+    return f"No drafts now: {figures.off}." if small is None else f"{small[0].upper()}{small[1:]}."
 
 
 def too_small(figures: Figures) -> str | None:

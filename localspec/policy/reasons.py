@@ -11,6 +11,6 @@ UNCOVERED = "drafting cost more than it saved lately; it resumes when the budget
 UNLIKELY = "the tokens found in the text are too unlikely to pay for their verification"
 REJECTED = "the draft model's tokens were too unlikely to be verified"
 LOSING = "the draft model did not pay lately; it is tried again soon"
-RESTING = "drafting did not pay lately, and passes are too short to plan every one"
+RESTING = "nothing was worth drafting lately, and passes are too short to plan every one"
 LEADING = "the draft model leads"
 COPYING = "the text repeats itself"

@@ -77,7 +77,7 @@ def test_a_lossy_rule_is_told_in_the_line_and_in_words() -> None:
 
 def test_off() -> None:
     assert words.off(figures()) is None
-    assert words.off(figures(off="it does not pay")) == "Drafting is off: it does not pay."
+    assert words.off(figures(off="it does not pay")) == "No drafts now: it does not pay."
 
 
 def test_a_model_too_small_to_gain_is_told_so_wherever_drafting_is_off() -> None:
