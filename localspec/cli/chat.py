@@ -88,7 +88,7 @@ def _shown(console: Console, params: dict[str, Any]) -> int:
             drafting=opening.drafting,
             offline=opening.offline,
             sampling=dict(opening.given_sampling),
-            max_tokens=opening.max_tokens,
+            max_tokens=None if opening.max_tokens == -1 else opening.max_tokens,
             system=read_text(params, "system"),
             notices=notices,
             session=session,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import typer
@@ -12,7 +12,7 @@ ARGUMENTS, OPTIONS = "Arguments", "Options"
 
 
 class Command(TyperCommand):
-    """A verb; with `--help-all` if it hides options."""
+    """A verb, with `--help-all`."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -21,7 +21,6 @@ class Command(TyperCommand):
             option(param_decls=[name, *option.keywords["param_decls"]])
             for name, option in options.items()
         ]
-        self._hides = any(getattr(param, "hidden", False) for param in self.params)
 
     def invoke(self, ctx: Any) -> Any:
         assert self.callback is not None
@@ -32,13 +31,16 @@ class Command(TyperCommand):
         return ctx.invoke(self.callback, **given)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return [*super().get_params(ctx), *([_help_all()] if self._hides else [])]
+        return [*super().get_params(ctx), _help_all(self.params)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         write_options(self, ctx, formatter)
 
 
 class Group(TyperGroup):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return [*super().get_params(ctx), _help_all(self.params)]
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         write_options(self, ctx, formatter)
         self.format_commands(ctx, formatter)
@@ -73,13 +75,15 @@ def verbatim(text: str) -> str:
     return f"\b\n{text}" if text else ""
 
 
-def _help_all() -> Any:
+def _help_all(params: Sequence[Any]) -> Any:
+    """Listed where there is more to show."""
     return TyperOption(
         param_decls=["--help-all"],
         is_flag=True,
         is_eager=True,
         expose_value=False,
         callback=_show_all,
+        hidden=not any(getattr(param, "hidden", False) for param in params),
         help="Show all options and exit.",
     )
 

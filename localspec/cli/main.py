@@ -122,7 +122,9 @@ def _tell_misuse(console: Console, error: typer.TyperException) -> None:
     extra = sentence.removeprefix("Got unexpected extra argument(s) (")
     if context is not None and extra != sentence:
         sentence = f"Unexpected argument: {extra.rstrip(')')}"
-        if any(each.name == "model" for each in context.command.params):
-            sentence += ". Name a model with -m, and put a prompt in quotes"
+        names = {each.name for each in context.command.params}
+        if "model" in names:
+            also = "put a prompt in quotes" if "prompt" in names else "a context length with --ctx"
+            sentence += f". Name a model with -m, and {also}"
     end = "" if sentence.endswith("?") else "."
     console.say(f"{NAME}: {sentence.rstrip('.')}{end} See '{where} --help'.")

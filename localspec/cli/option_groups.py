@@ -105,7 +105,7 @@ Reference = Annotated[
     argument(
         "REF",
         "A name from 'localspec models', user/repo[:quant] of Hugging Face (default Q4_K_M, "
-        "else its first GGUF), hf.co/user/repo, or the address of a file there.",
+        "else the nearest to 4 bits), hf.co/user/repo, or the address of a file there.",
     ),
 ]
 YES = {"yes": in_panel(None)("-y --yes", "Delete without asking.")}

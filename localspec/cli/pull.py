@@ -13,6 +13,7 @@ import typer
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console, LogToConsole
 from localspec.errors import Cancelled
+from localspec.gguf.names import PROJECTOR
 from localspec.text import gigabytes
 
 if TYPE_CHECKING:
@@ -100,7 +101,10 @@ def _print(console: Console, pulled: list[Pulled]) -> None:
             news = done if one.downloaded else "nothing to download"
             console.notice(f"{one.reference} is here, {gigabytes(one.size)} ({news}).")
     with_draft = f" -d {pulled[1].reference}" if len(pulled) > 1 else ""
-    console.notice(f"Run it with 'localspec run -m {pulled[0].reference}{with_draft}'.")
+    use = f"Run it with 'localspec run -m {pulled[0].reference}{with_draft}'."
+    if PROJECTOR in pulled[0].path.name:
+        use = f"Open it beside its model with '--mmproj {pulled[0].path}'."
+    console.notice(use)
 
 
 _SECONDS_BETWEEN_LINES = 10.0

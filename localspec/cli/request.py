@@ -46,7 +46,7 @@ _FLAGS = (
 class OpeningOptions:
     """Models, and how to answer; see `localspec.load` and `Engine.stream`. `named`: the user named
     the model; `given_sampling`: the sampling parameters that were given, for programs with other
-    defaults."""
+    defaults; `max_tokens`: -1 for no limit, None where it was not given."""
 
     model: str | None
     named: bool
@@ -88,8 +88,9 @@ class AnswerRequest:
     images: tuple[bytes, ...] = ()
 
     @property
-    def max_tokens(self) -> int:
-        return self.opening.max_tokens or LONGEST
+    def max_tokens(self) -> int | None:
+        given = self.opening.max_tokens
+        return LONGEST if given is None else given if given > 0 else None
 
     @property
     def free(self) -> bool:
@@ -154,6 +155,8 @@ def read_opening(params: Mapping[str, Any]) -> OpeningOptions:
             threshold=params.get("rule_threshold"),
         )
     )
+    if params.get("seed") == -1:  # llama.cpp's default
+        params["seed"] = None
     given = _given(SamplingParams, params, logit_bias=_logit_bias(params.get("logit_bias")))
     sampling = SamplingParams(**given)
     if params.get("rule") is not None or drafting.threshold is not None:
@@ -164,8 +167,8 @@ def read_opening(params: Mapping[str, Any]) -> OpeningOptions:
         raise UsageError("A session holds only text. Leave out --session, or --mmproj.")
     # Engine.stream checks this too, but only once the model is loaded.
     longest = params.get("max_tokens")
-    if longest is not None and longest < 1:
-        raise UsageError(f"max-tokens is {longest}. Give 1 or more.")
+    if longest is not None and longest < 1 and longest != -1:
+        raise UsageError(f"max-tokens is {longest}. Give 1 or more, or -1 for no limit.")
     models = _models(params)
     # None is loaded by itself for a drafter that needs none.
     needless = models.draft == "auto" and not uses_model(drafting.drafter)

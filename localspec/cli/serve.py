@@ -91,7 +91,7 @@ SERVER = {
 
 MODELS = {
     "models": _model(
-        "-m --model REF",
+        "-m -hf --model REF",
         "Serve this model, as for 'localspec run'. Repeatable: clients choose by name, the first "
         "loads at once, others on demand. (LOCALSPEC_MODEL)",
     ),

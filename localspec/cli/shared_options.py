@@ -16,7 +16,7 @@ _rare_draft = in_panel("Draft model", advanced=True)
 
 MODEL = {
     "model": _model(
-        "-m --model REF",
+        "-m -hf --model REF",
         "Open this model: a GGUF file, user/repo[:quant] of Hugging Face, a name from 'localspec "
         "models', or 'demo', the built-in story model. Default: smollm2 if it is installed, else "
         "demo. (LOCALSPEC_MODEL)",
@@ -29,7 +29,7 @@ MODEL = {
     ),
     "threads": _model(
         "-t --threads N|auto",
-        "Use N threads; auto takes one per physical core, and fewer while other programs compute. "
+        "Use N threads; auto or -1: one per physical core, and fewer while other programs compute. "
         f"{default(ModelOptions, 'threads')} (LOCALSPEC_THREADS)",
     ),
     "gpu_layers": _rare_model(
@@ -148,9 +148,11 @@ ANSWER = {
     "system": _answer("--system TEXT", "Set the system message."),
     "max_tokens": _answer(
         "-n --max-tokens N",
-        "Generate at most N tokens. Default: 2048; in a chat, until the context is full.",
+        "Generate at most N tokens; -1: until the context is full, as in a chat. Default 2048.",
     ),
-    "stop": _rare_answer("--stop TEXT", "End the answer before this text. Repeatable."),
+    "stop": _rare_answer(
+        "--stop TEXT", "End the answer before this text ($'\\n': a line end). Repeatable."
+    ),
     "grammar": _rare_answer(
         "--grammar TEXT|@FILE",
         "Make the answer match a grammar, in GBNF or Lark. A value without a rule in it is a "

@@ -62,6 +62,7 @@ def show(context: typer.Context, reference: Reference) -> int:
     from localspec.llama.options import ModelOptions
     from localspec.pairing.auto import candidates
     from localspec.pairing.memory import PairUse
+    from localspec.pairing.recommendations import of_target
 
     ctx, kv_type = context.params["ctx"] or 0, context.params["kv_type"] or "f16"
     options = ModelOptions(context=ctx, kv_type_k=kv_type, kv_type_v=kv_type)  # checks them
@@ -72,7 +73,8 @@ def show(context: typer.Context, reference: Reference) -> int:
     file = read_gguf(meant.path)
     if context.params["template"]:
         return _print_template(console, file)
-    found = candidates(file, local_models(), PairUse(options=options))
+    measured = of_target(meant.path, options)
+    found = candidates(file, local_models(), PairUse(options=options), measured)
     record = _record(file, resolution.name_of(reference, meant.path), options, found)
     console.result(record, _facts(file, record) + _drafts(found))
     return 0
@@ -145,6 +147,7 @@ def _draft(candidate: DraftCandidate) -> dict[str, Any]:
         "why_not": candidate.why_not,
         "warnings": [c.evidence for c in candidate.verdict.warnings] if candidate.verdict else [],
         "expected_speed_up": None if forecast is None else round(forecast.speed_up, 2),
+        "measured": forecast is not None and forecast.measured,
         "expected_cost": None if forecast is None else round(forecast.cost, 4),
     }
 
@@ -197,13 +200,14 @@ def _drafts(found: list[DraftCandidate]) -> str:
             (
                 candidate.model.name,
                 parameter_count(candidate.model.parameters),
-                f"{candidate.forecast.speed_up:.2f}×" if candidate.forecast else "",
+                f"{'measured' if f.measured else 'expected'} {f.speed_up:.2f}×",
                 printable(candidate.reference, 4096),
             )
             for candidate in fitting
+            if (f := candidate.forecast)
         ]
-        header = ("DRAFTS HERE", "PARAMETERS", "EXPECTED", "REFERENCE")
-        text += table(header, rows, right=("PARAMETERS", "EXPECTED"), spare=("PARAMETERS",))
+        header = ("DRAFTS HERE", "PARAMETERS", "SPEED-UP", "REFERENCE")
+        text += table(header, rows, right=("PARAMETERS", "SPEED-UP"), spare=("PARAMETERS",))
     else:
         text += "No model on this machine can draft for it.\n"
     doubts = [doubt for candidate in fitting for doubt in _doubts(candidate)]
@@ -220,10 +224,10 @@ def _doubts(candidate: DraftCandidate) -> list[tuple[str, str, str]]:
     found = [] if candidate.verdict is None else candidate.verdict.warnings
     doubts = [(check.rule, check.evidence) for check in found]
     if candidate.forecast is not None and not candidate.forecast.pays:
-        doubts.insert(
-            0,
-            ("speed", "No gain expected; '-d auto' takes it only if localspec doctor measures one"),
-        )
+        why = "No gain expected; '-d auto' takes it only if localspec doctor measures one"
+        if candidate.forecast.measured:
+            why = "localspec doctor measured no gain, so '-d auto' does not take it"
+        doubts.insert(0, ("speed", why))
     return [
         (candidate.model.name if number == 0 else "", rule, evidence)
         for number, (rule, evidence) in enumerate(doubts)

@@ -51,17 +51,21 @@ VERBS = {
 }
 """Function, or group of verbs, by name."""
 
+_OTHERS = {"delete": "rm", "remove": "rm", "download": "pull", "search": "models", "info": "show"}
+"""Words of other programs for verbs."""
 _HARMFUL = {"rm"}
 """Verbs that delete: a mistyped word suggests them last."""
 
 
-class VerbGroup(typer.core.TyperGroup):
+class VerbGroup(help_text.Group):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given | {"suggest_commands": False})
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Without a verb it is the chat: with options of it, or on a terminal."""
-        own = {name for param in self.get_params(ctx) for name in param.opts} | {"--help-all"}
+        own = {name for param in self.get_params(ctx) for name in param.opts}
+        if args[:1] == ["help"]:
+            args = [*args[1:2], "--help"]
         if args:
             chats = args[0].startswith("-") and args[0].partition("=")[0] not in own
         else:
@@ -78,7 +82,7 @@ class VerbGroup(typer.core.TyperGroup):
         try:
             return super().resolve_command(ctx, args)
         except typer.TyperException as error:
-            close = get_close_matches(args[0], VERBS)
+            close = [_OTHERS[args[0]]] if args[0] in _OTHERS else get_close_matches(args[0], VERBS)
             if close:
                 meant = " or ".join(repr(verb) for verb in sorted(close, key=_HARMFUL.__contains__))
                 error.message = f"{error.message.rstrip('.')}. Did you mean {meant}?"

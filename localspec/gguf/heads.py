@@ -74,7 +74,7 @@ def layers_read(file: GGUFFile, target: Model) -> tuple[int, ...]:
     if eagle:
         reads = required(file, "target_hidden_size")["target_hidden_size"]
         if sizes["block_count"] != 1:
-            raise damaged(path, f"it has {sizes['block_count']} layers of its own instead of one")
+            raise damaged(path, f"it has {sizes['block_count']} layers instead of one")
     _require_attention(file, width)
     missing = [name for name in _OF_EAGLE if eagle and name not in tensors]
     if missing:
@@ -82,7 +82,7 @@ def layers_read(file: GGUFFile, target: Model) -> tuple[int, ...]:
     if "d2t" in tensors:
         d2t_ids(file, tensors["d2t"], len(file.array("tokenizer.ggml.tokens") or ()))
         if OUTPUT not in tensors:
-            raise damaged(path, "it has d2t, and no output matrix of its own")
+            raise damaged(path, "it has d2t, but no output matrix")
     why = None
     if reads != target.width:
         why = f"hidden states of {reads} numbers, and those of"

@@ -17,9 +17,9 @@ _QUANT = re.compile(
     r"|MXFP4(?:_MOE)?|NVFP4|BF16|FP?16|FP?32)(?![A-Za-z0-9])",
     re.IGNORECASE,
 )
-_UNQUANTIZED = ("F16", "BF16", "F32")
 _DRIVE = re.compile(r"[A-Za-z]:")
-_BESIDES = ("mmproj", "imatrix")
+PROJECTOR = "mmproj"
+_BESIDES = (PROJECTOR, "imatrix")
 """Other .gguf files of repositories: image encoders, statistics."""
 
 
@@ -81,12 +81,13 @@ class ModelFiles:
         return tuple(part for part in parts_of(self.files[0]) if part not in self.files)
 
 
-def models_among(names: Iterable[str]) -> list[ModelFiles]:
-    """The models among a repository's files, by name."""
+def models_among(names: Iterable[str], *, named: str | None = None) -> list[ModelFiles]:
+    """The models among a repository's files, by name, and the file `named`, whatever it is."""
     sets: dict[tuple[str, str], list[str]] = {}
     for name in sorted(names):
         file = name.rpartition("/")[2]
-        if file.lower().endswith(".gguf") and not any(word in file.lower() for word in _BESIDES):
+        beside = name != named and any(word in file.lower() for word in _BESIDES)
+        if file.lower().endswith(".gguf") and not beside:
             part = _PART.fullmatch(name)
             sets.setdefault((part["stem"], part["total"]) if part else (name, ""), []).append(name)
     return [ModelFiles(tuple(files), quant_of(files[0])) for files in sets.values()]
@@ -96,14 +97,22 @@ def choose(
     models: Sequence[ModelFiles], *, quant: str | None, file: str | None
 ) -> ModelFiles | None:
     """The model that a reference means, or None. `quant`: as typed; None takes the default one,
-    else the first, preferably quantized. `file`: any part of its files, which decides alone."""
+    else the nearest to 4 bits. `file`: any part of its files, which decides alone. Of several of
+    one quantization, the shortest name is the model itself, and others are heads or drafts."""
     if file is not None:
         wanted = parts_of(file)
         return next((m for m in models if parts_of(m.files[0]) == wanted), None)
+    models = sorted(models, key=lambda model: len(model.name))
     found = _with_quant(models, quant or DEFAULT_QUANT)
     if found is not None or quant is not None:
         return found
-    return next((m for m in models if m.quant not in _UNQUANTIZED), models[0] if models else None)
+    return min(models, key=_distance, default=None)
+
+
+def _distance(model: ModelFiles) -> float:
+    """From 4 bits; of two that are as far away, the larger is nearer."""
+    found = re.search(r"\d+", model.quant)
+    return abs((int(found[0]) if found else 8) - 4.1)
 
 
 def _with_quant(models: Sequence[ModelFiles], quant: str) -> ModelFiles | None:

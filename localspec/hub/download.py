@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from localspec.errors import LocalspecError, ModelNotFound
 from localspec.files import locked, write_atomically
+from localspec.gguf import names
 from localspec.gguf.names import DEFAULT_QUANT, ModelFiles, choose, models_among, parts_of
 from localspec.hub import cache, packages
 from localspec.hub.reference import Repository
@@ -126,7 +127,7 @@ def _already_here(reference: str, notify: Notify, *, offline: bool = False) -> P
 
 def _chosen(wanted: Repository, found: Listing, notify: Notify) -> ModelFiles:
     """Which of the repository's models the reference means."""
-    models = models_among(found.names)
+    models = models_among(found.names, named=wanted.file)
     chosen = choose(models, quant=wanted.quant, file=wanted.file)
     if chosen is None:
         has = list(dict.fromkeys(model.quant or model.name for model in models))
@@ -151,6 +152,10 @@ def _chosen(wanted: Repository, found: Listing, notify: Notify) -> ModelFiles:
         )
     if wanted.file is None and wanted.quant is None and chosen.quant != DEFAULT_QUANT:
         notify(f"{wanted.id} has no {DEFAULT_QUANT}; {chosen.name} is taken.")
+    eyes = [name for name in found.names if names.PROJECTOR in name]
+    if eyes and wanted.file is None:
+        get = f"'localspec pull {wanted.id}:{eyes[0]}'"
+        notify(f"Its projector, for images, is fetched with {get}.")
     return chosen
 
 

@@ -61,6 +61,15 @@ def local_models(folders: Sequence[Path] = ()) -> list[LocalModel]:
     return [*found.values()]
 
 
+def named(name: str) -> Path | None:
+    """The file of a model that `localspec list` shows under this name, or whose stem it is."""
+    wanted = {name.casefold(), f"{name}:latest".casefold()}  # ollama's users leave that out
+    for place in _places(()):
+        if not wanted.isdisjoint((place.path.stem.casefold(), place.name.casefold())):
+            return place.path
+    return None
+
+
 def _kept(facts: object) -> ModelFacts | None:
     with suppress(ValidationError):  # somebody has changed them
         return _FACTS.validate_python(facts)

@@ -75,7 +75,7 @@ def _cached(wanted: Repository, typed: str) -> Removal:
     selected = [file for _, file in files]
     if not whole:
         # A model may have other names in other revisions, but only one at a time is meant.
-        models = models_among({name for name, _ in files})
+        models = models_among({name for name, _ in files}, named=wanted.file)
         chosen = choose(models, quant=wanted.quant, file=wanted.file)
         selected = [] if chosen is None else [one for name, one in files if name in chosen.files]
     if not selected and not whole:

@@ -43,13 +43,17 @@ def find(
     packaged = packages.is_meant(meant)
     if packaged and (file := packages.installed()) is not None:
         return FoundModel(file)
-    if isinstance(meant, Path):
-        return FoundModel(_whole(meant))
     if offline is None:
         offline = cache.offline_by_environment()
     try:
+        if isinstance(meant, Path):
+            return FoundModel(_whole(meant))
         return _cached(meant, str(reference), offline)
     except ModelNotFound:
+        from localspec.hub import local
+
+        if (shown := local.named(str(reference))) is not None:
+            return FoundModel(shown)
         if not packaged:
             raise
         raise ModelNotFound(packages.missing(str(reference), offline=offline)) from None
@@ -63,13 +67,18 @@ def name_of(reference: Reference, path: Path) -> str:
 
 def identify(reference: Reference) -> Path | Repository | None:
     """What a reference names: a path, a repository, or (None) the embedded model. A ModelNotFound
-    if it is neither a file nor a name in the catalogue; raises as `parse`."""
+    if it is no file, nor a name in the catalogue or in `localspec list`; raises as `parse`."""
     meant = parse(reference)
     if not isinstance(meant, CatalogName):
         return meant
-    from localspec.hub import catalog
+    from localspec.hub import catalog, local
 
-    return catalog.load().repository(meant)
+    try:
+        return catalog.load().repository(meant)
+    except ModelNotFound:
+        if (shown := local.named(str(reference))) is None:
+            raise
+        return shown
 
 
 def _whole(path: Path) -> Path:
@@ -95,7 +104,9 @@ def _shown(path: Path) -> str:
 
 def _cached(wanted: Repository, typed: str, offline: bool) -> FoundModel:
     folders = cache.snapshots(wanted.id, wanted.revision)
-    models = [(folder, models_among(cache.files_in(folder))) for folder in folders]
+    models = [
+        (folder, models_among(cache.files_in(folder), named=wanted.file)) for folder in folders
+    ]
     # Exactly what was asked for in any revision comes before something else in the right one.
     strict = wanted if wanted.file else Repository(wanted.id, wanted.quant or DEFAULT_QUANT)
     broken: ModelFiles | None = None

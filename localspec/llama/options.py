@@ -224,5 +224,5 @@ def _rpc_servers(said: str | Sequence[str]) -> tuple[str, ...]:
 def thread_count(text: str) -> int | str:
     """A number of threads as typed; ModelOptions validates it."""
     # Python reads no integers of thousands of digits.
-    number = text.strip().lstrip("-").isdecimal() and len(text) < 100
-    return int(text) if number else text.strip()
+    text = "auto" if text.strip() == "-1" else text.strip()  # llama.cpp's word for it
+    return int(text) if text.lstrip("-").isdecimal() and len(text) < 100 else text

@@ -156,12 +156,11 @@ def decide(
     accelerated: bool,
     device_free: int = 0,
 ) -> Choice:
-    """The same, of models that were found, and speed-ups that were measured of drafts."""
-    measured = {real_path(draft): speed_up for draft, speed_up in known.items()}
+    """The same, of models that were found, and speed-ups that were measured, by real path."""
     use = PairUse(options=options, accelerated=accelerated, device_free=device_free)
     # Of what was made of some model's own file a guess would be too high.
-    judged = [m for m in models if m.source != SELF_MADE or real_path(m.path) in measured]
-    found = candidates(target, judged, use, measured)
+    judged = [m for m in models if m.source != SELF_MADE or real_path(m.path) in known]
+    found = candidates(target, judged, use, known)
     fitting = [candidate for candidate in found if candidate.usable]
     crowded = False
     for candidate in fitting:

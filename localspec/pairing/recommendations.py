@@ -22,15 +22,17 @@ def store(target: Path, draft: Path, speed_up: float, options: ModelOptions) -> 
 
 
 def of_target(target: Path, options: ModelOptions) -> dict[Path, float]:
-    """Of this target here, by draft, with these options and drafts that have not changed."""
+    """Of this target here, by the draft's real path, with these options and drafts that have not
+    changed."""
     found = dict[Path, float]()
     try:
         wanted = _identity(target, options)
     except OSError:
         return found
     for stored in outcomes.all().values():
-        with suppress(OSError, ValueError, KeyError, TypeError):  # changed, or the draft is gone
-            draft, speed_up = Path(stored["draft"]), float(stored["speed_up"])
+        # It was changed, or the draft is gone.
+        with suppress(OSError, ValueError, KeyError, TypeError, RuntimeError):
+            draft, speed_up = Path(stored["draft"]).resolve(), float(stored["speed_up"])
             same = stored["identity"] == wanted | {"draft": file_identity(draft)}
             if same and math.isfinite(speed_up):
                 found[draft] = speed_up

@@ -119,10 +119,6 @@ def test_a_refused_draft_with_another_vocabulary_names_the_first_token(
     cli("run", "-d", str(draft), "--cross-vocabulary", "off", "hi").refused("token 500 is", code=5)
 
 
-def test_a_prompt_longer_than_the_context(cli: Cli) -> None:
-    cli("run", "-c", "32", "word " * 100).refused("32", code=6)
-
-
 @pytest.mark.parametrize(
     "options",
     [("--bogus",), ("-n",), ("-n", "many"), ("--temp", "warm"), ("one", "two")],
@@ -132,16 +128,6 @@ def test_what_typer_refuses_is_told_in_the_same_way(cli: Cli, options: tuple[str
     result = cli("run", *options)
     assert result.code == 2
     assert re.search("See 'localspec( run)? --help'\\.$", result.sentence())
-
-
-def test_a_model_to_download_is_named_with_its_draft(cli: Cli) -> None:
-    result = cli("run", "-m", "qwen3-8b", "hi")
-    assert result.code == 3
-    assert result.sentence().endswith("Get it with 'localspec pull qwen3-8b --draft auto'.")
-
-
-def test_the_harmless_verb_is_suggested_first(cli: Cli) -> None:
-    cli("rum").refused("Did you mean 'run' or 'rm'? See")
 
 
 def test_jsonl_has_errors_as_events_as_well(cli: Cli, tmp_path: Path) -> None:

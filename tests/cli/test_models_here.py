@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from localspec import ModelOptions
+from localspec.pairing.recommendations import store
 from tests.cli.conftest import Cli
 from tests.pairing.pairs import TOKENS, model
 from tests.support.ggufs import sized_llama, tiny_bert, tiny_llama
@@ -130,6 +132,8 @@ def test_the_embedded_pair_drafts_for_its_own_vocabulary_only(cli: Cli, here: Pa
     assert told["parameters"] > 2e7, "the embedded models are smaller"
     assert [draft["name"] for draft in told["drafts"]] == ["draft.gguf"]
     assert "demo" not in cli("show", "target.gguf").out
+    store(here / "target.gguf", here / "draft.gguf", 0.5, ModelOptions())
+    assert re.search(r"measured 0\.50× .*measured no gain", cli("show", "target.gguf").out, re.S)
 
 
 def test_control_characters_do_not_reach_the_terminal(cli: Cli, here: Path) -> None:

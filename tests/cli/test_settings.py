@@ -116,7 +116,7 @@ def test_a_wrong_file_is_named(cli: Cli, config: Path, content: bytes, cause: st
     ("variable", "text", "cause"),
     [
         ("LOCALSPEC_CTX", "many", "is 'many': input should be a valid integer"),
-        ("LOCALSPEC_THREADS", "-1", "threads is -1"),
+        ("LOCALSPEC_THREADS", "-2", "threads is -2"),
         ("LOCALSPEC_TEMPERATURE", "warm", "is 'warm': input should be a valid number"),
         ("LOCALSPEC_TEMPERATURE", "nan", "temperature is nan"),
         ("LOCALSPEC_DRAFTER", "oracle", "There is no drafter 'oracle'"),

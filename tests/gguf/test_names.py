@@ -74,8 +74,11 @@ MANY = ["m-Q8_0", "m-Q4_K_M", "m-F16", "m-8bit", "m-UD-Q4_K_M", "m-UD-Q5_K_XL", 
         (MANY, "Q2_K", None, None),
         (MANY, None, "m-Q8_0.gguf", "m-Q8_0"),
         (MANY, None, "M-Q8_0.gguf", None),
-        # Without the usual one, the first quantized one is taken.
-        (["b-Q8_0", "a-Q6_K"], None, None, "a-Q6_K"),
+        # Without the usual one, the one nearest to 4 bits is taken.
+        (["a-Q8_0", "b-Q6_K"], None, None, "b-Q6_K"),
+        (["a-IQ1_S", "b-Q3_K_M", "c-Q5_K_M", "m-BF16", "m"], None, None, "c-Q5_K_M"),
+        # Heads and drafts of a model have names that are longer.
+        (["m-MTP-Q4_K_M", "m-Q4_K_M"], None, None, "m-Q4_K_M"),
         (["BF16/m-BF16", "m-F16", "m-Q8_0"], None, None, "m-Q8_0"),
         (["BF16/m-BF16"], None, None, "BF16/m-BF16"),
         ([], None, None, None),

@@ -11,6 +11,7 @@ import pytest
 from huggingface_hub import constants, hf_hub_download, scan_cache_dir, try_to_load_from_cache
 
 from localspec import LocalspecError, ModelNotFound
+from localspec.hub import removal
 from localspec.hub.download import PullProgress, pull
 from localspec.hub.resolution import resolve
 from tests.cli.process import environment, finished
@@ -75,8 +76,14 @@ def test_which_file_is_meant(hub: Hub) -> None:
     files = {"a-Q8_0.gguf": b"8", "b-Q6_K.gguf": b"6", "mmproj-F16.gguf": b"no"}
     hub.repos["user/repo"] = Repo(files)
     told: list[str] = []
-    assert pull("user/repo", notify=told.append).path.name == "a-Q8_0.gguf"
-    assert told == ["user/repo has no Q4_K_M; a-Q8_0.gguf is taken."]
+    assert pull("user/repo", notify=told.append).path.name == "b-Q6_K.gguf"
+    assert told == [
+        "user/repo has no Q4_K_M; b-Q6_K.gguf is taken.",
+        "Its projector, for images, is fetched with 'localspec pull user/repo:mmproj-F16.gguf'.",
+    ]
+    assert pull("user/repo:mmproj-F16.gguf").reference == "user/repo:mmproj-F16.gguf"
+    assert resolve("user/repo:mmproj-F16.gguf").read_bytes() == b"no"
+    removal.plan("user/repo:mmproj-F16.gguf").execute()
     assert pull("user/repo:q6_k").path.name == "b-Q6_K.gguf"
     assert pull("user/repo:b-Q6_K.gguf").path.name == "b-Q6_K.gguf"
     with pytest.raises(ModelNotFound, match=r"user/repo has no Q2_K\. It has Q8_0 and Q6_K\."):

@@ -14,6 +14,7 @@ import pytest
 from localspec.gguf.architectures import KNOWN
 from localspec.hub import local, places
 from localspec.hub.local import LocalModel, local_models
+from localspec.hub.resolution import resolve
 from tests.gguf.raw import Tensor, gguf, key, keyed, scalar, write_model
 from tests.hub.conftest import COMMIT, kept
 from tests.support.ggufs import tiny_bert, tiny_llama, tiny_mamba
@@ -102,6 +103,10 @@ def test_ollamas_models(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert all(model.reference == str(model.path) for model in found())
     assert {(model.source, model.problem) for model in found()} == {("ollama", None)}
+    for name, model in zip(
+        ("HF.co/me/mine-gguf:q8_0", "Llama3.2:1b", "me/mine"), found(), strict=True
+    ):
+        assert resolve(name) == model.path
     monkeypatch.setenv("OLLAMA_MODELS", str(home / "else"))
     in_ollama(home / "else", "registry.ollama.ai/library/other/latest", f"sha256:{'e' * 64}")
     assert "other:latest" in [model.name for model in found()]
@@ -172,6 +177,7 @@ def test_named_folders_settings_and_the_current_one(
         tiny_llama(tmp_path / name / f"{number}.gguf", seed=number)
     monkeypatch.setenv("LOCALSPEC_MODEL_FOLDERS", str(tmp_path / "set"))
     assert [model.name for model in found(tmp_path / "said")] == ["0.gguf", "1.gguf", "2.gguf"]
+    assert resolve("1.gguf") == resolve("1") == tmp_path / "set" / "1.gguf"
     # The same file by another way is the same file.
     (tmp_path / "said" / "link.gguf").symlink_to(tmp_path / "set" / "1.gguf")
     assert len(found(tmp_path / "said", tmp_path / "said")) == 3

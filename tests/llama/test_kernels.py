@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -24,7 +25,7 @@ from localspec import Drafting, ModelOptions, SamplingParams, paths
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.kernels import library_path
-from localspec.llama import child_process, ggml, sequence_state
+from localspec.llama import child_process, ggml, kernels_file, sequence_state
 from localspec.llama import kernels as decided
 from localspec.llama.context import Context
 from localspec.llama.kernels_file import BUFFER, load, supported
@@ -242,7 +243,13 @@ def test_a_self_test_that_hangs_or_dies_is_one_that_failed(
     assert runs("import os; os.abort()").startswith("their self-test crashed (signal 6)")
     monkeypatch.setattr(decided, "LIMIT", 0.2)
     hung = runs("import threading; threading.Event().wait()")
-    assert hung.startswith("their self-test hung; remove ")
+    assert hung.startswith("their self-test hung; it is tried again in an hour")
+    monkeypatch.setattr(kernels_file.self_tests, "keep", lambda *_: None)
+    monkeypatch.setattr(decided, "_tested", lambda: {"why_not": "tried again"})
+    for since, why in ((60.0, "it hung"), (4000.0, "tried again"), (-4000.0, "tried again")):
+        kept = {"why_not": "it hung", "hung": time.time() - since}
+        monkeypatch.setattr(kernels_file.self_tests, "of", lambda _, kept=kept: kept)
+        assert decided._start().why_not == why
 
 
 def test_the_self_test_finds_a_layout_that_does_not_compute_the_same_bits(kernels: None) -> None:
