@@ -29,6 +29,14 @@ pytestmark = [
 STORY = "Tell me a story about a fox."
 CHAT = "**/v1/chat/completions"
 HOSTILE = '<img src=x onerror="window.hit=1"><script>window.hit=2</script>'
+BY_PIECES = """
+    const real = window.fetch;
+    const body = start => new Response(new ReadableStream({ start }));
+    window.fetch = (path, options) => path.endsWith("completions") ? Promise.resolve(body(made => {
+        window.piece = text => made.enqueue(new TextEncoder().encode(text));
+        window.end = () => made.close();
+    })) : real(path, options);
+"""
 Page = Any
 Open = Callable[..., Page]
 
@@ -60,7 +68,7 @@ def opened(browser: Any, server: Running) -> Iterator[Open]:
         page = context.new_page()
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("console", lambda told: wrong.append(told.text) if told.type == "error" else None)
-        page.add_init_script(f"sessionStorage.setItem('localspec.key', '{key}')" if key else "0")
+        context.add_init_script(f"sessionStorage.setItem('localspec.key', '{key}')" if key else "0")
         page.add_init_script(script or "0")
         page.goto(server.address)
         if key == KEY:
@@ -83,7 +91,7 @@ def expect(found: Any) -> Any:
 def ask(page: Page, text: str = STORY, *, tokens: int = 24) -> None:
     """Ask by keyboard for an answer of so many tokens, and wait for nothing."""
     page.keyboard.press("Alt+s")
-    page.get_by_label("Most tokens").fill(str(tokens))
+    page.get_by_label("Max. tokens").fill(str(tokens))
     page.keyboard.press("Enter")
     page.locator("#ask").fill(text)
     page.keyboard.press("Enter")
@@ -110,6 +118,17 @@ def said(page: Page, content: str, *, status: int = 200, **headers: str) -> None
     stream = "".join(f"data: {json.dumps(one)}\n\n" for one in told) + "data: [DONE]\n\n"
     body = stream if status == 200 else content
     page.route(CHAT, lambda route: route.fulfill(status=status, body=body, headers=headers))
+
+
+def becomes(page: Page, expression: str) -> None:
+    """Wait until it is true in the page, whose policy forbids playwright's own wait."""
+    wait_until(lambda: bool(page.evaluate(expression)), expression)
+
+
+def send(page: Page, content: str, kind: str = "content") -> None:
+    """A piece of an answer that BY_PIECES lets the test write."""
+    data = json.dumps({"choices": [{"delta": {kind: content}, "finish_reason": None}]})
+    page.evaluate("data => piece(data)", f"data: {data}\n\n")
 
 
 def answered(page: Page, content: str) -> Any:
@@ -204,7 +223,7 @@ def test_an_answer_goes_on_while_another_conversation_is_shown(opened: Open) -> 
     expect(page.locator(".foot").last).to_contain_text(re.compile(r"^120 tokens"))
 
 
-def test_regenerate_and_edit_can_be_undone(opened: Open) -> None:
+def test_regenerate_edit_and_delete_can_be_undone(opened: Open) -> None:
     page = opened()
     answered(page, "First.")
     answered(page, "Second.")
@@ -218,6 +237,14 @@ def test_regenerate_and_edit_can_be_undone(opened: Open) -> None:
     expect(page.locator("article .text")).to_have_text(["Else?", "Third."])
     page.get_by_role("button", name="Undo").click()
     expect(page.locator("article .text")).to_have_text(["Go on.", "First.", "Go on.", "Third."])
+    page.locator("article.user").first.get_by_role("button", name="Delete").click()
+    expect(page.locator("article .text")).to_have_text(["Go on.", "Third."])
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator("article .text")).to_have_text(["Go on.", "First.", "Go on.", "Third."])
+    for _ in range(2):
+        page.locator("article.user").last.get_by_role("button", name="Delete").click()
+    expect(page.locator("#list .open")).to_have_count(0)
+    assert "First" not in page.evaluate("JSON.stringify(localStorage)")
 
 
 @pytest.mark.parametrize(
@@ -245,13 +272,14 @@ def test_hostile_text_is_text(opened: Open, text: str) -> None:
 def test_hostile_names_of_conversations(opened: Open) -> None:
     stored = {"id": "a", "name": f"{HOSTILE}\u202egpj", "messages": [{"role": "user"}, 3, None]}
     more = {"id": "b", "name": 7, "messages": [], "settings": "x"}
+    long = {"id": "c", "name": "x" * 79 + "😀 cut", "messages": []}
     script = "".join(
         f"localStorage.setItem('localspec.chat.' + {n}, {json.dumps(json.dumps(one))});"
-        for n, one in enumerate([stored, more, {"id": "../", "messages": []}, 5])
+        for n, one in enumerate([stored, more, long, {"id": "../", "messages": []}, 5])
     )
     page = opened(script=script + "localStorage.setItem('localspec.chat.9', '{broken');")
     names = page.locator("#list .open").all_inner_texts()
-    assert sorted(names) == sorted([f"{HOSTILE} gpj"[:80], "Untitled"])
+    assert sorted(names) == sorted([f"{HOSTILE} gpj"[:80], "Untitled", "x" * 79 + "😀"])
     assert page.locator("#list img, #list script").count() == 0
     assert page.evaluate("window.hit") is None
 
@@ -287,6 +315,95 @@ def test_markdown(opened: Open) -> None:
     assert answer.locator("blockquote").inner_text() == "quoted"
 
 
+def test_formulas_breaks_entities_and_directions(opened: Open) -> None:
+    formulas = [r"\(a_b + c_d\)", "$x_{i}^{*} + y^{*}$", "$$a*b*c$$", "\\[\na\n+ b\n- c\n\\]"]
+    answer = answered(
+        opened(),
+        f"It is {formulas[0]}, {formulas[1]} or {formulas[2]}.\n"
+        f"{formulas[3]}\nCosts $5 and *6* $.\n\nمرحبا!\n\n- بند\n\n"
+        "| one<br>two | a &lt; b |\n|---|---|\n\nconstructor\n\n  ```\n  x\n    y\n  ```",
+    )
+    assert answer.locator(".math").all_inner_texts() == formulas
+    assert answer.locator("em").inner_text() == "6"
+    assert answer.locator("th").all_inner_texts() == ["one\ntwo", "a < b"]
+    assert answer.locator("p").last.inner_text() == "constructor"
+    assert answer.locator("pre").inner_text() == "x\n  y"
+    found = answer.locator("p, li, code").evaluate_all(
+        "found => found.map(one => getComputedStyle(one).direction)"
+    )
+    assert found == ["ltr", "ltr", "rtl", "rtl", "ltr", "ltr"]
+
+
+def test_reading_an_answer_while_it_grows(opened: Open) -> None:
+    page = opened(script=BY_PIECES)
+    ask(page)
+    becomes(page, "!!window.piece")
+    send(page, "Let me see.", "reasoning_content")
+    expect(page.locator(".busy")).to_have_text("Thinking")
+    send(page, "```py\n" + "line\n" * 100)
+    top, room = "log.scrollTop", "log.scrollHeight - log.clientHeight - log.scrollTop"
+    becomes(page, f"{top} > 0 && {room} < 2")
+    page.evaluate("log.scrollBy(0, -20)")  # less than a turn of a wheel
+    becomes(page, "!at('down').hidden")
+    page.evaluate("getSelection().setBaseAndExtent(...[0, 9].flatMap("
+                  "place => [document.querySelector('pre code').firstChild, place]))")  # fmt: skip
+    before = page.evaluate(top)
+    send(page, "more\n" * 10)
+    expect(page.locator("pre")).to_contain_text("more")
+    page.evaluate("end()")
+    expect(page.get_by_role("button", name="Try again").or_(page.locator("#send"))).to_be_visible()
+    assert page.evaluate(top) == before
+    assert page.evaluate("getSelection().toString()") == "line\nline"
+    page.get_by_role("button", name="Go to the end").click()
+    becomes(page, f"{room} < 2 && at('down').hidden")
+
+
+@pytest.mark.parametrize("touch", [False, True])
+def test_which_enter_sends(opened: Open, touch: bool) -> None:
+    page = opened(width=390, has_touch=touch, is_mobile=touch)
+    said(page, "Yes.")
+    page.locator("#ask").fill("にほん")
+    enter = """keyCode => at("ask").dispatchEvent(new KeyboardEvent("keydown",
+        { key: "Enter", keyCode, isComposing: !keyCode, bubbles: true, cancelable: true }))"""
+    for code in (0, 229):  # one that ends a composition does not; Safari sends this code
+        page.evaluate(enter, code)
+    if touch:
+        page.keyboard.press("Enter")
+        expect(page.locator("#ask")).to_have_value("にほん\n")
+    expect(page.locator("article")).to_have_count(0)
+    page.keyboard.press("Control+Enter" if touch else "Enter")
+    expect(page.locator("article.assistant .text")).to_have_text("Yes.")
+
+
+def test_a_hidden_tab_gives_its_connection_back(opened: Open) -> None:
+    page = opened(script="Object.defineProperty(document, 'hidden', { get: () => window.away });")
+    turn = "away => { window.away = away; document.dispatchEvent(new Event('visibilitychange')); }"
+    with page.expect_event("requestfailed", lambda request: request.url.endswith("/events")):
+        page.evaluate(turn, True)
+    with page.expect_request("**/events"):
+        page.evaluate(turn, False)
+    expect(page.locator("#status")).to_have_text("ready")
+
+
+def test_another_tab_leaves_an_answer_that_is_being_written(opened: Open, server: Running) -> None:
+    page = opened(script=BY_PIECES)
+    ask(page)
+    becomes(page, "!!window.piece")
+    other = page.context.new_page()
+    other.goto(server.address)
+    other.locator("#list .open").click()
+    page.evaluate("saved => { Date.now = () => saved }", 4_000_000_000_000)  # saves each 3 s
+    send(page, "Once upon a time")
+    answer = other.locator("article.assistant")
+    expect(answer).to_contain_text("Another tab is writing this answer.")
+    expect(answer.get_by_role("button", name="Regenerate")).to_have_count(0)
+    other.locator("#ask").fill("And then?")
+    other.locator("#ask").press("Enter")
+    expect(other.locator("#toast")).to_contain_text("Another tab is writing an answer here.")
+    expect(other.locator("#ask")).to_have_value("And then?")
+    page.close(run_before_unload=False)
+
+
 def test_sentences_are_announced_once_they_are_finished(opened: Open) -> None:
     page = opened()
     answered(page, "One sentence. **Another** one")
@@ -304,7 +421,7 @@ def test_sentences_are_announced_once_they_are_finished(opened: Open) -> None:
         ("Storage.prototype.setItem = () => { throw new DOMException('', 'QuotaExceededError') }",
          "storage is full"),
         ("Object.defineProperty(window, 'localStorage', { get() { throw new Error('no') } })",
-         "keep nothing"),
+         "does not let the page store anything"),
     ],
 )  # fmt: skip
 def test_without_room_to_keep_anything(opened: Open, broken: str, words: str) -> None:
@@ -317,7 +434,7 @@ def test_without_room_to_keep_anything(opened: Open, broken: str, words: str) ->
 @pytest.mark.parametrize(
     ("status", "error", "words"),
     [
-        (429, {"code": "queue_full"}, "The server is busy. It has as many answers to give"),
+        (429, {"code": "queue_full"}, "The server is busy. Its queue is full (--max-queue)."),
         (400, {"type": "exceed_context_size_error", "n_prompt_tokens": 9000, "n_ctx": 1024},
          "9,000 tokens, and the context holds 1,024. Start a new conversation"),
         (503, {"message": "The server is stopping."}, "Start localspec serve again"),
@@ -342,9 +459,10 @@ def test_a_server_that_goes_away(opened: Open) -> None:
     page = opened()
     page.route("**/events", lambda route: route.abort())
     page.route(CHAT, lambda route: route.abort())
+    page.locator("#ask").fill("Hello")
     page.reload()
     expect(page.locator("#status")).to_have_text("no connection, trying again")
-    page.locator("#ask").fill("Hello")
+    expect(page.locator("#ask")).to_have_value("Hello")
     page.keyboard.press("Enter")
     expect(page.locator(".problem")).to_contain_text("The server does not answer. Check that")
     page.unroute("**/events")
@@ -356,13 +474,16 @@ def test_the_key_is_asked_for(opened: Open) -> None:
     expect(page.locator("#key-text")).to_contain_text("That key is wrong")
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Enter the key").click()
+    page.get_by_label("Key", exact=True).fill(f"{KEY}\u200b")
+    page.keyboard.press("Enter")
+    assert not page.locator("#key").evaluate("field => field.checkValidity()"), "no header has that"
     page.get_by_label("Key", exact=True).fill(KEY)
     page.keyboard.press("Enter")
     expect(page.locator("#status")).to_have_text("ready")
     assert KEY not in page.evaluate("JSON.stringify(localStorage)")
 
 
-def test_export_and_import(opened: Open, tmp_path: Path) -> None:
+def test_export_import_and_files(opened: Open, tmp_path: Path) -> None:
     page = opened()
     answered(page, "Kept: **this**.")
     with page.expect_download() as waiting:
@@ -380,6 +501,13 @@ def test_export_and_import(opened: Open, tmp_path: Path) -> None:
     expect(other.locator("article.assistant .text")).to_have_text("Kept: this.")
     other.locator("#file").set_input_files({"name": "x.json", "mimeType": "", "buffer": b"{"})
     expect(other.locator("#toast")).to_contain_text("no conversations in that file")
+    drop = """bytes => { const dataTransfer = new DataTransfer();
+        dataTransfer.items.add(new File([new Uint8Array(bytes)], "a.py"));
+        document.body.dispatchEvent(new DragEvent("drop", { dataTransfer, bubbles: true })); }"""
+    other.evaluate(drop, list(b"x = 1\n"))
+    expect(other.locator("#ask")).to_have_value("a.py:\n\n```\nx = 1\n```\n")
+    other.evaluate(drop, [137, 80, 0, 255])
+    expect(other.locator("#toast")).to_contain_text("a.py was not added. Only text files")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -398,12 +526,14 @@ def test_it_fits_a_narrow_screen(opened: Open, scheme: str) -> None:
         expect(page.get_by_role("button", name=name, exact=True)).to_be_focused()
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (background == "rgb(255, 255, 255)") == (scheme == "light")
-
-
-def test_the_policy_forbids_to_make_elements_of_text(opened: Open) -> None:
-    page = opened()
-    tried = "try { document.body.innerHTML = '<b>x</b>'; 'made' } catch (error) { error.name }"
-    assert page.evaluate(tried) == "TypeError"
+    page.set_viewport_size({"width": 320, "height": 256})  # 1280 at 400 %
+    assert page.evaluate("log.clientHeight") > 128
+    assert page.evaluate("document.scrollingElement.scrollWidth") == 320
+    page.emulate_media(media="print", color_scheme=scheme)
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(27, 30, 35)"
+    hidden = """found => found.map(one =>
+        one.scrollHeight + one.scrollWidth - one.clientHeight - one.clientWidth)"""
+    assert page.locator("#log, pre").evaluate_all(hidden) == [0, 0], "paper has all of it"
 
 
 def test_everything_has_a_name(opened: Open) -> None:
@@ -413,6 +543,8 @@ def test_everything_has_a_name(opened: Open) -> None:
         !one.hidden && !(one.ariaLabel || one.textContent.trim() || one.labels?.length))"""
     assert page.evaluate(f"{unnamed}.map(one => one.outerHTML)") == []
     assert page.locator("#say").get_attribute("aria-live") == "polite"
+    tried = "try { document.body.innerHTML = '<b>x</b>'; 'made' } catch (error) { error.name }"
+    assert page.evaluate(tried) == "TypeError", "the policy forbids to make elements of text"
 
 
 def test_what_waits_is_stopped_as_well(opened: Open, server: Running) -> None:
