@@ -78,10 +78,10 @@ def _regular(part: dict[str, Any]) -> dict[str, Any]:
             continue
         if key in _LISTS and isinstance(value, dict) and all(map(str.isdigit, value)):
             value = [*value.values()]
-        elif key in _EMPTY and value == []:
+        elif (key in _EMPTY and value == []) or (key == "items" and value is True):
             value = {}
         if key in _MAPS and isinstance(value, dict):
-            value = {name: {} if one in ([], None) else one for name, one in value.items()}
+            value = {name: {} if one in ([], None, True) else one for name, one in value.items()}
         if key == "type" and str(value).lower() in TYPES:
             value = str(value).lower()
         found[key] = value

@@ -64,6 +64,7 @@ _IDLE: dict[str, tuple[tuple[str, ...], tuple[bool, ...]]] = {
     "$dynamicAnchor": (("$dynamicRef",), ()),
 }
 """Keywords without effect unless one of these stands beside them, or with such a value."""
+_COMPOSED = frozenset(("$ref", "anyOf", "oneOf", "allOf"))
 _BOUNDS = {"minimum": math.inf, "exclusiveMinimum": math.inf} | dict.fromkeys(
     ("maximum", "exclusiveMaximum"), -math.inf
 )
@@ -130,7 +131,8 @@ def enforceable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         cause = error
     if cause is not None:
         return {"type": "object"}, [str(cause)]
-    return dict(bounded), sorted(left_out)
+    kind = {} if bounded.keys() & _COMPOSED else {"type": "object"}  # all arguments are
+    return {**bounded, **kind}, sorted(left_out)
 
 
 def _compiled_apart(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, UsageError | None]:

@@ -20,16 +20,22 @@ THOUGHTS = {
 }
 """Tokens around it of several families: the text of an answer has those of the first."""
 CHANNEL, FINAL = "<|channel|>", "<|channel|>final<|message|>"
-"""Before each message of gpt-oss, and before the one that is its answer."""
+ANALYSIS = "<|channel|>analysis<|message|>"
+"""Before each message of gpt-oss, before the one that is its answer, and before its thoughts."""
 SOLAR = "assistant<|think|>"
 IN_CHANNELS = {
     "<|begin|>": "<|start|>",
-    "<|think|>": f"{CHANNEL}analysis<|message|>",
+    "<|think|>": ANALYSIS,
     "<|content|>": FINAL,
     "<|tool_calls|>": f"{CHANNEL}commentary<|message|><|tool_calls|>",
     "<|end|>": "<|end|>",
 }
 """Tokens of Solar, as gpt-oss would write them."""
+BEGINNINGS = {
+    SOLAR: ("<|think|>", "<|end|><|begin|>assistant", "<|content|>"),
+    CHANNEL: (ANALYSIS, "<|end|><|start|>assistant", FINAL),
+}
+"""Before a thought, between it and a text, and before a text, by what is in such a template."""
 _THOUGHTS = {OPENS: CLOSES, CHANNEL: FINAL}
 
 

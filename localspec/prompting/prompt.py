@@ -11,7 +11,7 @@ from localspec.decoding.stats import GenerationStats
 from localspec.errors import ContextOverflow, UsageError
 from localspec.llama.pictures import MARK, Picture, marked
 from localspec.prompting.content import plain
-from localspec.prompting.detokenizer import CLOSES, IN_CHANNELS, OPENS, SOLAR, THOUGHTS
+from localspec.prompting.detokenizer import BEGINNINGS, CLOSES, IN_CHANNELS, OPENS, SOLAR, THOUGHTS
 from localspec.prompting.pieces import Plain, Reader
 from localspec.prompting.reasoning import ends_thinking, reasoning_reader, reasons, thought_marks
 from localspec.prompting.template import ChatTemplate, Message, check_messages
@@ -137,6 +137,7 @@ class PromptBuilder:
         special, source = self._model.vocabulary.special_tokens, self._source
         shown = dict.fromkeys(THOUGHTS, OPENS) | dict.fromkeys(THOUGHTS.values(), CLOSES)
         shown |= IN_CHANNELS if SOLAR in source else {}
+        shown["]<]minimax[>["] = ""  # before each tag of MiniMax M3
         found.spelled = {
             special[mark].id: shown.get(mark, mark).encode()
             for mark in (*shown, *marks)
@@ -156,6 +157,13 @@ class PromptBuilder:
     @property
     def thought_marks(self) -> tuple[str, str]:
         return thought_marks(self._source)
+
+    @property
+    def begun_marks(self) -> tuple[str, str, str]:
+        """What is before a thought, between it and a text, and before a text."""
+        (opens, closes), source = self.thought_marks, self._source
+        marks = f"{opens}\n", f"\n{closes}\n\n", ""
+        return next((found for mark, found in BEGINNINGS.items() if mark in source), marks)
 
     @property
     def _source(self) -> str:

@@ -21,6 +21,8 @@ from localspec.prompting.pieces import (
 
 _HEAD = "thought\n"
 """Gemma 4's name of its channel, the first line of a thought."""
+_RESPONSE = ("<response>", "</response>")
+"""What Granite 3.3 writes around what is no thought."""
 
 
 def reasons(template: str | None) -> bool:
@@ -43,6 +45,7 @@ def reasoning_reader(
     if CHANNEL in source or SOLAR in source:
         return Channels(inner, calls=not isinstance(inner, Plain))
     marks = [mark for mark in calls if mark in source and mark[0] in "<["]
+    inner = Unwrapped(inner) if _RESPONSE[0] in source else inner
     return inner if thinks is None else Thinking(inner, open=thinks, calls=marks)
 
 
@@ -92,8 +95,9 @@ class Thinking:
                 return found if begun else self._answer()
             self._held, self._state = beginning.removeprefix(OPENS), "thinking"
         if not self._thought:
-            self._held = self._held.lstrip("\n").removeprefix(_HEAD).lstrip("\n")
-            if _HEAD.startswith(self._held):
+            for mark in (OPENS, _HEAD, ""):  # some models repeat what the prompt ended with
+                self._held = self._held.lstrip("\n").removeprefix(mark)
+            if any(mark.startswith(self._held) for mark in (OPENS, _HEAD)):
                 return found
         at = self._held.find(CLOSES)
         if at < 0:
@@ -126,6 +130,34 @@ class Thinking:
     def _answer(self) -> Sequence[Piece]:
         self._state, held, self._held = "answering", self._held, ""
         return self._inner.push(held)
+
+
+class Unwrapped:
+    """A response without the marks around it, where it begins with one."""
+
+    def __init__(self, inner: Reader) -> None:
+        self._inner, self._held = inner, ""
+        self._wrapped: bool | None = None
+
+    def push(self, text: str) -> Sequence[Piece]:
+        self._held += text
+        opens, closes = _RESPONSE
+        if self._wrapped is None:
+            begun = self._held.lstrip()
+            if opens.startswith(begun):
+                return []
+            self._wrapped = begun.startswith(opens)
+            self._held = begun.removeprefix(opens).lstrip("\n") if self._wrapped else self._held
+        at, whole = len(self._held), self._held.removesuffix(closes)
+        if self._wrapped:
+            closed = len(whole) < at
+            at = len(whole.rstrip("\n")) if closed else at - held_back(whole, closes, also="\n")
+        told, self._held = self._held[:at], self._held[at:]
+        return self._inner.push(told)
+
+    def finish(self) -> Sequence[Piece]:
+        rest = self._held if self._held.strip() != _RESPONSE[1] else ""
+        return [*self._inner.push(rest), *self._inner.finish()]
 
 
 class Channels:

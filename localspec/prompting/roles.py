@@ -13,6 +13,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -365,20 +366,19 @@ def _arguments(arguments: Any, *, whole: bool) -> Any:
         return (
             arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         )
+    found = arguments
     if isinstance(arguments, str):
-        try:
-            parsed = json.loads(arguments)
-        except (ValueError, RecursionError):
-            return arguments
-        return parsed if isinstance(parsed, dict) else arguments
-    return arguments
+        with suppress(ValueError, RecursionError):
+            found = json.loads(arguments)
+    # Broken ones come back in each later turn, and templates ask for items.
+    return found if isinstance(found, Mapping) else {"arguments": found} if found else {}
 
 
 def _with_id(message: dict[str, Any], *, short: bool) -> dict[str, Any]:
     """With ids of nine letters and digits, which Mistral's templates insist on."""
     if not short:
         return message
-    name = "tool_call_id" if "tool_call_id" in message else "id"
+    name = "tool_call_id" if "role" in message else "id"
     said = str(message.get(name) or "")
     if len(said) == 9 and said.isalnum():
         return message

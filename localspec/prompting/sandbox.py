@@ -46,8 +46,8 @@ _MULTIPLYING = {
 """What may make something as large as what it is given, times the largest argument."""
 _OF_JINJA = jinja2.Environment | nodes.EvalContext | Context
 _PLAIN_FILTERS = {
-    *("center", "e", "escape", "filesizeformat", "float", "forceescape", "indent", "int"),
-    *("pprint", "striptags", "title", "truncate", "urlencode", "urlize", "wordcount"),
+    *("center", "e", "escape", "filesizeformat", "float", "forceescape", "fromjson", "int"),
+    *("indent", "pprint", "striptags", "title", "truncate", "urlencode", "urlize", "wordcount"),
     *("wordwrap", "xmlattr"),
 }
 

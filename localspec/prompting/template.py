@@ -12,6 +12,7 @@ import jinja2
 from jinja2 import meta
 
 from localspec.errors import UsageError
+from localspec.llama.intended_schema import mapped
 from localspec.prompting.content import all_marked, all_plain, marked, plain
 from localspec.prompting.detokenizer import OPENS
 from localspec.prompting.reasoning import thought_marks
@@ -37,6 +38,7 @@ class ChatTemplate:
             extensions=[Generation, "jinja2.ext.loopcontrols", "jinja2.ext.do"],
         )
         environment.filters["tojson"] = bounded("tojson", _tojson)
+        environment.filters["fromjson"] = bounded("fromjson", json.loads)  # llama.cpp's
         environment.globals["raise_exception"] = _refuse
         environment.globals["strftime_now"] = lambda form: datetime.now().strftime(plain(form))
         self.source = source
@@ -69,7 +71,13 @@ class ChatTemplate:
         variables, such as enable_thinking. A UsageError if the template refuses the messages, or
         does what the sandbox forbids."""
         try:
-            text = self._render(self._fitting.fit(messages), tools, more)
+            fitted = self._fitting.fit(messages)
+            try:
+                text = self._render(fitted, tools, more)
+            except (jinja2.TemplateError, TypeError, RecursionError) as error:
+                if not tools or isinstance(error, LimitError):
+                    raise
+                text = self._render(fitted, mapped(tools, _simpler), more)
             begins = (more or {}).get("add_generation_prompt", True)
             return text + self._fitting.begin if begins and not self._knows_begin else text
         except Exception as error:  # whatever Python says of what somebody else's code does
@@ -146,6 +154,13 @@ def _reason(error: Exception) -> str:
         return "it counts further than 100,000"
     said = str(all_plain(str(error))).strip().rstrip(".") or type(error).__name__
     return said if len(said) <= 300 else f"{said[:300]}…"
+
+
+def _simpler(part: dict[str, Any]) -> dict[str, Any]:
+    """Of a tool's schema what any template can tell: a description, and one type."""
+    kinds = part.get("type") or ["string"]
+    kind = next((one for one in kinds if one != "null"), "null") if [*kinds] == kinds else kinds
+    return {"description": "", **part, "type": kind}
 
 
 def _refuse(message: str) -> None:

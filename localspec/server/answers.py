@@ -75,11 +75,11 @@ class Call:
         return {"id": self.id, "type": "function", "function": function}
 
     def as_object(self) -> Any:
-        """The arguments parsed; {} where the answer was cut off within them."""
-        try:
-            return json.loads(self.arguments or "{}")
-        except ValueError:
-            return {}
+        """The arguments parsed; {} where they are no object, as when the answer was cut off."""
+        with suppress(ValueError):
+            found = json.loads(self.arguments or "{}")
+            return found if isinstance(found, dict) else {}
+        return {}
 
 
 @dataclass(slots=True, eq=False)

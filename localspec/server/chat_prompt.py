@@ -11,6 +11,7 @@ from typing import Any
 from localspec import Engine
 from localspec.llama import pictures
 from localspec.prompting.content import marked
+from localspec.prompting.detokenizer import ANALYSIS, CHANNEL
 from localspec.prompting.pieces import Reader
 from localspec.prompting.prompt import Tokens
 from localspec.prompting.reasoning import ends_thinking, reasoning_reader, reasons
@@ -87,7 +88,7 @@ def chat_text(engine: Engine, chat: Chat) -> str:
     if len(messages) == 1:
         raise ApiError(400, "There is nothing before the assistant's message. Ask something.")
     text = prompts.text(messages[:-1], tools=tools, more=more)
-    return text + _begun(text, last, *prompts.thought_marks)
+    return text + _begun(text, last, *prompts.begun_marks)
 
 
 async def ask_of(engine: Engine, chat: Chat) -> Ask:
@@ -121,25 +122,32 @@ async def ask_of(engine: Engine, chat: Chat) -> Ask:
     thinking = ends_thinking(text, chat.messages[-1])
     thinks = thinking if reasons(source) and (thinking or not (guided or constrained)) else None
 
+    opens, _, final = engine.prompts.begun_marks
+    begun = bool(final) and str.rfind(text, opens) > str.rfind(text, "<|end|>")
+
     def reader() -> Reader:
         inner = reader_for(tools, text, guided=guided, formed=formed)
         if (guided and thinks is None) or not chat.apart:
             return inner
         calls = CONTROL if tools.tools else ()
-        return reasoning_reader(source, inner, thinks=thinks, calls=calls)
+        found = reasoning_reader(source, inner, thinks=thinks, calls=calls)
+        if begun:
+            found.push(ANALYSIS)
+        return found
 
     ask = ask.having(thinks=thinks)
     return replace(ask, prompt=prompt, messages=chat.messages, reader=reader)
 
 
-def _begun(text: str, last: Mapping[str, Any], opens: str, closes: str) -> str:
+def _begun(text: str, last: Mapping[str, Any], opens: str, between: str, final: str) -> str:
     """The beginning of an answer after its prompt: its thoughts, then its text."""
     thought = marked(str(last.get("reasoning_content") or ""), answer=True)
     said = marked(str(last.get("content") or ""), answer=True)
-    opened = text.rstrip().endswith(opens)
-    if not thought and said.lstrip().startswith(opens):  # it brings its thoughts along
-        return said.lstrip().removeprefix(opens).lstrip("\n") if opened else said
+    mark = opens.rstrip()
+    opened = text.rstrip().endswith(mark)
+    if not thought and said.lstrip().startswith((mark, CHANNEL)):  # it brings its thoughts along
+        return said.lstrip().removeprefix(mark).lstrip("\n") if opened else said
+    told = final + said if said else ""
     if thought:
-        thought = thought if opened else f"{opens}\n" + thought
-        return thought + f"\n{closes}\n\n" + said if said else thought
-    return f"\n{closes}\n\n" + said if opened and said else said
+        return ("" if opened else opens) + thought + (between + told if said else "")
+    return between + told if opened and said else told

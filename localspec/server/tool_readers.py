@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from pydantic_core import from_json
 
+from localspec.llama.intended_schema import resolved
 from localspec.prompting.detokenizer import held_back
 from localspec.prompting.pieces import CallArguments, CallBegins, Piece, Text
 
@@ -36,6 +37,7 @@ _MARKS = (
     *("<seed:tool_call>", "<tool_calls>", "functools[", "<function_calls>", "<|tools_prefix|>"),
     *("<｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "<|action_start|><|plugin|>"),
     *("<|tool_calls|>", "<|tool_call:begin|>", "<function name=", "<|function_call|>", FUNCTIONARY),
+    "function call<|role_sep|>\n",
 )
 _CLOSES = (
     *("</tool_call>", "<|python_end|>", "<|tool_call_end|>", "</tools>", "</function_call>"),
@@ -44,29 +46,45 @@ _CLOSES = (
     *("</minimax:tool_call>", "<|END_ACTION|>", "```", "</function_calls>", "<|tools_suffix|>"),
     *("</seed:tool_call>", "</tool_calls>", "</function>", "<|action_end|>"),
     *("</｜DSML｜function_calls>", "</｜DSML｜tool_calls>", "<|tool_call:end|>", "<|calls|>"),
+    "<|tool_response>",
 )
-CONTROL = (*_MARKS, *_CLOSES, "<|tool_call:name|>", "<|tool_call:args|>", "｜DSML｜")
+_FORGOTTEN = re.compile(rf"\s*(?:{'|'.join(map(re.escape, (*_CLOSES, *_MARKS)))})")
+_WITHIN = ("<|tool_call:name|>", "<|tool_call:args|>", "｜DSML｜", "<|role_sep|>")
+CONTROL = (*_MARKS, *_CLOSES, *_WITHIN)
 """Around and within calls: those that are control tokens of a model have to be seen."""
 _LONGEST = 120
 """Characters before a call's name or arguments, apart from its name."""
-_BEFORE_NAME = {"arguments", "parameters", "type", "id", "tool_call_id"}
+_BEFORE_NAME = {"arguments", "parameters", "type", "id", "tool_call_id", "function"}
+_BEFORE_NAME |= {"tool_call", "tool_calls"}
+_LINE = re.compile(
+    r"""\n\s*(?:\[?\s*\{\s*(?:("(?:name|type|function|tool_calls?|tool_name)"\s*:)|"\w*"?\s*\Z)"""
+    r"|\[?\s*\{?\s*\Z)"
+)
+"""Where a line begins as a call without a mark, or may begin so."""
 _ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*(?=\S)')
-_QUOTES, _BARE_KEY = re.compile(r'<escape>|<\|"\|>'), re.compile(r"([{,]\s*)([^\s{}\[\],:]+)\s*:")
+_QUOTES = re.compile(r'<escape>|<\|"\|>')
+_BARE = re.compile(r""""(?:[^"\\]|\\.)*"|([^\s{}[\],:"][^{}[\],:"]*?)(\s*)(?=([:,\]}]))""")
 _QUOTED_ENDS = re.compile(r"\s*(?:<end_function_call>|<tool_call\|>)")
 _UNREADABLE = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 _WORDS = re.compile(
-    r"""("{3}|'{3})(?:[^\\]|\\.)*?(?:\1|\Z)|"(?:[^"\\]|\\.)*"?|'((?:[^'\\]|\\.|\\\Z)*)('?)"""
-    r"|[][(){}]|\b[TFN]\w*",
+    r"""("{3}|'{3})(?:[^\\]|\\.)*?(?:\1|\Z)|(["'])((?:(?!\2)[^\\]|\\.|\\\Z)*)(\2?)"""
+    r"|[][(){}]|\b[TFNtfn]\w*|,\s*(?=[]}]|\Z)",
     re.DOTALL,
 )
-"""Strings of JSON and Python, brackets, and what may be True, False or None."""
+"""Strings of JSON and Python, brackets, commas before these, and what may be True, False or None in
+either."""
 _LITERALS = {"True": "true", "False": "false", "None": "null"}
-_CONTROL = re.compile(r"[\0-\x1f]")
-_UNLIKE_JSON = re.compile(r"\\\\|\\'|\\\Z|[\0-\x1f]|(?<!\\)\"")
+_OF_PYTHON = {other: one for one, other in _LITERALS.items()}
+_ESCAPES = re.compile(
+    r"""(\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))|\\(u[0-9a-fA-F]{0,3})?\Z"""
+    r"""|(?:\\|(?=[\0-\x1f"]))(.)""",
+    re.DOTALL,
+)
+"""In a string: an escape of JSON, the beginning of one, what JSON escapes and what it does not."""
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict}
 _TYPES |= {"array": list, "null": type(None)}
-_OPEN = r'(?:<parameter=|<(?:｜DSML｜)?param(?:eter)? name="|<arg_key>)'
+_OPEN = r'(?:<parameter="?|<(?:｜DSML｜)?param(?:eter)? name="|<arg_key>)'
 _PARAMETER = rf'{_OPEN}([^<>"]+)(?:"[^>]*>|</arg_key>\s*<arg_value>|>\n?)'
 _CLOSE, _END = (
     "</(?:｜DSML｜)?(?:param|parameter|arg_value)>",
@@ -74,9 +92,12 @@ _CLOSE, _END = (
 )
 _BEGUN = re.compile(rf"{_PARAMETER}(.*)", re.DOTALL)
 _WHOLE = re.compile(rf"{_PARAMETER}(.*?){_CLOSE}(?=\s*(?:{_OPEN}|{_END}))", re.DOTALL)
+_CHILD = re.compile(r"<([^<>/\s]+)>(.*?)</\1>", re.DOTALL)
 _RAW = re.compile(r"<!\[CDATA\[(.*)\]\]>", re.DOTALL)
 _MAY_END = re.compile(rf"\n?{_CLOSE}\s*(?:<[^>]*)?\Z")
-_ENDS = re.compile(rf"(?:{_CLOSE}|\A)\s*{_END}")
+_ENDS = re.compile(
+    rf"(?:{_CLOSE}|\A)\s*{_END}|</[\w.-]+>\s*</invoke>(?=\s*(?:<invoke |</tool_call>))"
+)
 
 
 class _NotCall(ValueError):
@@ -88,7 +109,12 @@ def _json(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     Command R calls them tool_name and parameters), or `{NAME: {…}}` (Apertus). Only a tool's name
     makes it a call where no mark of calls precedes it."""
     start, end = found.end(), _closing(text, found.end())
-    said = _as_json(text[start:end])
+    more = ""
+    if end is None and (inner := _ARGUMENTS.search(text, start)):
+        at = _closing(text, inner.end()) or len(text)
+        if _FORGOTTEN.match(text, at):  # a bracket, as models do
+            end, more = at, "}"
+    said = _as_json(text[start:end]) + more
     call = _partial(said, True)
     name, only = call.get("name", call.get("tool_name")), "".join(call)
     if only in tools and isinstance(call.get(only), dict):
@@ -104,7 +130,8 @@ def _json(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
 def _tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     """Parameters between tags, where a value that spells one of them does not end:
     `<function=NAME><parameter=X>…</parameter></function>` (Qwen3-Coder),
-    `<invoke name="NAME"><parameter name="X">…</parameter></invoke>` (MiniMax, DeepSeek 3.2),
+    `<invoke name="NAME"><parameter name="X">…</parameter></invoke>` (MiniMax, DeepSeek 3.2; M3
+    has `<X>…</X>`),
     `<function name="NAME"><param name="X"><![CDATA[…]]></param></function>` (MiniCPM 5),
     `<tool_call>NAME<arg_key>X</arg_key><arg_value>…</arg_value></tool_call>` (GLM)."""
     name, body, end = found["name"], text[found.end() :], None
@@ -113,25 +140,41 @@ def _tagged(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     if name not in tools and not found[0].endswith(">") and body.startswith("</tool_call>"):
         raise _NotCall
     told, at = list[str](), 0
-    known = tools.get(name, {}).get("properties")
+    root = tools.get(name, {})
+    known = root.get("properties")
     known = known if isinstance(known, Mapping) else {}
     for parameter in _WHOLE.finditer(body):
         value = parameter[2]
         if parameter[0].startswith("<parameter="):
             value = value.removesuffix("\n")
         raw = _RAW.fullmatch(value)
-        value = raw[1] if raw else _typed(value, known.get(parameter[1]))
+        value = raw[1] if raw else _typed(value, _kinds(known.get(parameter[1]), root))
         told.append(f"{_dumped(parameter[1])}: {_dumped(value)}")
         at = parameter.end()
+    if end is not None and not told:
+        for key, value in _CHILD.findall(body):
+            kinds = _kinds(known.get(key), root)
+            told.append(f"{_dumped(key)}: {_dumped(_nested(value, kinds))}")
     begun = _BEGUN.search(body, at)
     grows = begun is not None and not "<![CDATA[".startswith(begun[2][:9])
-    if end is None and begun and grows and _kinds(known.get(begun[1])) == {str}:
+    if end is None and begun and grows and _kinds(known.get(begun[1]), root) == {str}:
         said, may_end = begun[2], _MAY_END.search(begun[2])
         marks = ("</param>", "</parameter>", "</｜DSML｜parameter>", "</arg_value>")
         held = max(held_back(said, mark, also="\n") for mark in marks)
         value = said[: len(said) - held if may_end is None else may_end.start()]
         told.append(f"{_dumped(begun[1])}: {_dumped(value)[:-1]}")
     return [(name, "{" + ", ".join(told) + "}" * (end is not None))], end
+
+
+def _nested(value: str, kinds: set[type]) -> Any:
+    """A value of MiniMax M3: items of a list, or members of an object, are tags within it."""
+    inner = _CHILD.findall(value) if not kinds or kinds & {dict, list} else ()
+    if not inner:
+        return _typed(value, kinds)
+    found = [(key, _nested(one, set())) for key, one in inner]
+    return (
+        dict(found) if kinds & {dict} or {*dict(found)} != {"item"} else [one for _, one in found]
+    )
 
 
 def _named(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
@@ -151,11 +194,20 @@ def _quoted(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
         return [], None
     parts = _QUOTES.split(text[found.end() : ends.start()])
     told = "".join(
-        _dumped(part) if number % 2 else _BARE_KEY.sub(r'\1"\2":', part)
-        for number, part in enumerate(parts)
+        _dumped(part) if number % 2 else _BARE.sub(_bare, part) for number, part in enumerate(parts)
     )
-    _partial(told, True)
+    _partial(told, False)
     return [(found["name"], told)], ends.end()
+
+
+def _bare(found: re.Match[str]) -> str:
+    """A word without quotes, as JSON."""
+    said = found[1] or ""
+    with suppress(ValueError):
+        if found[3] != ":":
+            json.loads(_as_json(said))
+            return _as_json(said)
+    return _dumped(said) + found[2] if said else found[0]
 
 
 def _python(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
@@ -166,7 +218,8 @@ def _python(text: str, found: re.Match[str], tools: Schemas) -> Parsed:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            calls = ast.parse(text[start:end], mode="eval").body
+            said = _WORDS.sub(lambda word: _OF_PYTHON.get(word[0], word[0]), text[start:end])
+            calls = ast.parse(said, mode="eval").body
         return [_python_call(one) for one in getattr(calls, "elts", [calls])], end
     except _UNREADABLE:
         raise _NotCall from None
@@ -190,10 +243,14 @@ def _formats(names: tuple[str, ...]) -> list[tuple[re.Pattern[str], _Format]]:
     maybe = rf"(?:{mark}|\s*)"
     table: tuple[tuple[str, _Format], ...] = (
         (rf"\s*{FUNCTIONARY}all\n", lambda text, found, tools: ([], found.end())),  # before text
-        (rf"{maybe}\[?\s*(?={{)", _json),
+        (
+            rf'{maybe}(?:{{\s*"tool_calls?"\s*:\s*)?\[?\s*'
+            rf'(?:{{[^{{}}]{{,200}}"function"\s*:\s*)?(?={{)',
+            _json,
+        ),
         (rf"{maybe}<function=(?P<name>[^>\s]+)>\s*(?={{)", _named),  # Llama 3.1
         (
-            rf'{maybe}<(?:function(?:=| name=")|(?:｜DSML｜)?invoke name=")(?P<name>[^>"\s]+)"?>',
+            rf'{maybe}<(?:function(?:="?| name=")|(?:｜DSML｜)?invoke name=")(?P<name>[^>"\s]+)"?>',
             _tagged,
         ),
         (rf"{mark}(?<=<tool_call>)\s*(?P<name>[\w.:-]+)\s*(?=<arg_key>|</tool_call>)", _tagged),
@@ -244,21 +301,27 @@ class CallReader:
 
     def finish(self) -> Sequence[Piece]:
         found, held = self._found(), self._held
-        if self._told:  # with tags that were not closed, as models forget
-            self._held = f"{held}</tool_call>"
-            found += self._found() if self._reads is _tagged and self._parsed()[1] else ()
-        no_text = self._only or self._told or self._step == self._behind_call
+        if self._told or self._reads is _quoted:  # what was not closed, as models forget
+            self._held = held + ("<tool_call|>" if self._reads is _quoted else "</tool_call>")
+            with suppress(_NotCall):
+                found += self._found() if self._reads is not _json and self._parsed()[1] else ()
+        cut = self._told or (self._reads is _quoted and self._step == self._in_call)
+        no_text = self._only or cut or self._step == self._behind_call
         return [*found, *_text("" if no_text else self._held)]
 
     def _in_text(self) -> tuple[list[Piece], bool]:
         held = self._held
         marks = [mark for mark in _MARKS if mark[0] in held]
         starts = [held.find(mark) for mark in marks if mark in held]
+        line = _LINE.search(held)
+        if line is not None and line[1]:
+            starts.append(line.start())
         if starts:
             self._step = self._in_call
             at = len(held[: min(starts)].rstrip("\n"))
         else:
             at = len(held) - max(held_back(held, mark, also="\n") for mark in (*marks, "\n"))
+            at = at if line is None else min(at, line.start())
         self._held = held[at:]
         return _text(held[:at]), bool(starts)
 
@@ -356,10 +419,11 @@ def _arguments(call: str, *, complete: bool) -> str:
     return str(json.loads(call[start:end]) or "{}").encode("utf-8", "replace").decode()
 
 
-def _kinds(schema: Any) -> set[type]:
+def _kinds(schema: Any, root: Mapping[str, Any], depth: int = 0) -> set[type]:
     """Types that a value may have by its schema; none where any may come."""
-    said = schema if isinstance(schema, Mapping) else {}
-    if options := [_kinds(one) for one in said.get("anyOf") or said.get("oneOf") or ()]:
+    said = resolved(dict(schema), root) if isinstance(schema, Mapping) and depth < 9 else {}
+    parts = next((said[one] for one in ("anyOf", "oneOf", "allOf", "$ref") if said.get(one)), ())
+    if options := [_kinds(one, root, depth + 1) for one in parts]:
         return set().union(*options) if all(options) else set()
     if "const" in said or "enum" in said:
         return {*map(type, said.get("enum") or [said.get("const")])}
@@ -368,9 +432,8 @@ def _kinds(schema: Any) -> set[type]:
     return {_TYPES[name] for name in named if name in _TYPES}
 
 
-def _typed(text: str, schema: Any) -> Any:
-    """A value that is written without quotes, by the schema of its parameter."""
-    kinds = _kinds(schema)
+def _typed(text: str, kinds: set[type]) -> Any:
+    """A value that is written without quotes, of one of some types."""
     for parse in (partial(from_json, allow_inf_nan=False), ast.literal_eval):
         with suppress(*_UNREADABLE):
             value = json.loads(_dumped(parse(text.strip())))
@@ -402,19 +465,24 @@ def _closing(text: str, start: int) -> int | None:
     return None
 
 
-def _as_json(text: str) -> str:
-    """JSON of what is nearly that: with single quotes, Python's literals, or line ends in strings.
-    Of a beginning the beginning."""
+def _escaped(closed: str, part: re.Match[str]) -> str:
+    valid, begun, other = part.groups(default="")
+    if valid or not (closed or other):
+        return valid
+    slash = "\\\\" if part[0][0] == "\\" and other != "'" else ""
+    return slash + begun + json.dumps(other, ensure_ascii=False)[1:-1]
 
-    def escaped(part: re.Match[str]) -> str:
-        return part[0] if part[0] == r"\\" else json.dumps(part[0].lstrip("\\"))[1:-1]
+
+def _as_json(text: str) -> str:
+    """JSON of what is nearly that: with single quotes, Python's literals, line ends or escapes of
+    its own in strings, or commas at ends. Of a beginning the beginning."""
 
     def word(found: re.Match[str]) -> str:
         said = found[0]
-        if said[0] == '"':
-            return _CONTROL.sub(escaped, said)
-        if found[2] is not None:
-            return '"' + _UNLIKE_JSON.sub(escaped, found[2]) + '"' * len(found[3])
+        if said[0] == ",":
+            return ""
+        if found[2]:
+            return f'"{_ESCAPES.sub(partial(_escaped, found[4]), found[3])}' + '"' * len(found[4])
         return next(
             (_LITERALS[one][: len(said)] for one in _LITERALS if one.startswith(said)), said
         )
@@ -422,8 +490,9 @@ def _as_json(text: str) -> str:
     return _WORDS.sub(word, text)
 
 
-def _partial(text: str, mode: Literal[True, "trailing-strings"]) -> Any:
-    """The beginning of a JSON value, or _NotCall. Half a surrogate pair becomes U+FFFD."""
+def _partial(text: str, mode: Literal[True, False, "trailing-strings"]) -> Any:
+    """A JSON value, by the mode also the beginning of one, or _NotCall. Half a surrogate pair
+    becomes U+FFFD."""
     try:
         return from_json(text, allow_partial=mode)
     except ValueError:

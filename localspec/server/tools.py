@@ -32,7 +32,7 @@ class Tool:
         function = {
             "name": self.name,
             "description": self.description,
-            "parameters": dict(self.parameters),
+            "parameters": {"type": "object", "properties": {}, **self.parameters},
         }
         return {"type": "function", "function": function}
 

@@ -191,6 +191,8 @@ def test_tools_keep_what_can_be_enforced() -> None:
     kept["properties"] = {"a": {"type": "integer"}}
     assert enforceable(large) == (kept, ["enum"])
     assert enforceable({"properties": {"a": {"$ref": "#/no"}}})[0] == {"type": "object"}
+    for other in ("array", "nothing", ["object", "null"]):
+        assert enforceable({"type": other})[0]["type"] == "object"
     for odd in ({"allOf": [{"properties": 5}, {"type": "object"}]}, {"x": {"format": {"a": 1}}}):
         assert enforceable({"type": "object", **odd})[0]["type"] == "object"
 

@@ -42,10 +42,27 @@ def test_helpers_that_templates_use() -> None:
     assert render("{{ 123456 | tojson }}") == "123456"
     assert len(render("{{ strftime_now('%Y') }}")) == 4
     assert render("{{ functions }}{{ datetime | length }}{{ date_string | length }}") == "1111"
+    told: list[Message] = [{"role": "user", "content": '{"a": ["<b>"]}'}]
+    assert render("{{ (messages[0].content | fromjson)['a'][0] }}", told) == "<b>"
     # One for calls alone does not ask whether there are any.
     each = "{% for tool in tools %}{{ tool.function.name }}{% endfor %}{{ messages[0].content }}"
     assert render(each) == USER[0]["content"]
     assert render("{{ tools is none }}") == "True"
+
+
+def test_templates_that_ask_for_more_than_there_is() -> None:
+    source = "{% for p in tools[0].properties.values() %}{{ p.description + p.type.upper() }}"
+    tools = [{"properties": {"a": {"type": ["null", "integer"]}, "b": {"description": "x"}}}]
+    assert render(source + "{% endfor %}{{ messages[0].content }}", tools=tools)[:14] == (
+        "INTEGERxSTRING"
+    )
+    source = "{% for m in messages %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
+    source += "{{ c.function.name }}:{{ c.function.arguments.items() | list }}"
+    source += "{% endfor %}{% endfor %}"
+    for said, told in (('{"a": 1}', "[('a', 1)]"), ("ls", "[('arguments', 'ls')]"), ("", "[]")):
+        calls = [{"id": "1", "function": {"name": "f", "arguments": said}}]
+        messages: list[Message] = [*USER, {"role": "assistant", "tool_calls": calls}]
+        assert render(source, messages) == f"{USER[0]['content']}f:{told}"
 
 
 def test_a_template_that_refuses_is_quoted() -> None:

@@ -437,6 +437,20 @@ def test_thoughts_between_marks_that_are_control_tokens(families: Running) -> No
     assert prompt.endswith("[THINK]\nHm.\n[/THINK]\n\nA")
 
 
+FINAL = "<|start|>assistant<|channel|>final<|message|>"
+BEGUN = {"gpt-oss": f"<|channel|>analysis<|message|>Hm<|end|>{FINAL}A"}
+BEGUN |= {"solar": "<|think|>Hm<|end|><|begin|>assistant<|content|>A"}
+
+
+@pytest.mark.parametrize("model", BEGUN)
+def test_the_beginning_of_an_answer_has_marks_of_channels(families: Running, model: str) -> None:
+    thought = {"reasoning_content": "Hm"}
+    assert templated(families, model, [*ASK, assistant("A", **thought)]).endswith(BEGUN[model])
+    found = message(chat(families, model, messages=[*ASK, assistant("", **thought)]))
+    assert found["reasoning_content"]
+    assert not found["content"]
+
+
 SOLAR = "<|think|>Look.<|end|><|begin|>assistant"
 CALL = "<|tool_calls|><|tool_call:begin|>a1b2<|tool_call:name|>weather<|tool_call:args|>"
 
