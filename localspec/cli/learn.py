@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +13,7 @@ import typer
 from localspec.cli import option_groups as o
 from localspec.cli.output import Console
 from localspec.cli.tables import table
+from localspec.cli.working import working
 from localspec.errors import DatastoreError, UsageError
 from localspec.paths import expanded
 from localspec.text import gigabytes, printable
@@ -85,7 +86,12 @@ def _learn(console: Console, paths: Sequence[Path], history: bool, reference: st
     for path in paths:
         if not os.path.exists(path):  # of a name too long as well
             raise UsageError(f"There is no file or folder {path}. Check the path.")
-    with Model(model_path(reference, console), ModelOptions(), vocabulary_alone=True) as model:
+    found = model_path(reference, console)
+    # Ctrl+C as an exception would be lost in llama.cpp's calls of Python.
+    with (
+        working(console, "Interrupted. Nothing was learned.") as work,
+        Model(found, ModelOptions(), vocabulary_alone=True) as model,
+    ):
         vocabulary = model.vocabulary
         facts = LearnedVocabulary(vocabulary.fingerprint(), vocabulary.size, model.name)
         read = {str(path.resolve()): texts_in(path, skipped) for path in paths}
@@ -93,7 +99,8 @@ def _learn(console: Console, paths: Sequence[Path], history: bool, reference: st
             for one in conversations():
                 if said := [m.content for m in one.messages.values() if m.content]:
                     read[CONVERSATION + one.id] = iter(said)
-        texts = {name: _tokens(vocabulary, each, console) for name, each in read.items()}
+        texts = {name: _tokens(vocabulary, each, work.tell) for name, each in read.items()}
+        work.tell("sorting")
     tokenized = time.perf_counter()
     count, tokens = sum(map(len, texts.values())), sum(len(t) for k in texts.values() for t in k)
     note = skipped.sentence()
@@ -118,7 +125,9 @@ def _learn(console: Console, paths: Sequence[Path], history: bool, reference: st
     return 0
 
 
-def _tokens(vocabulary: Vocabulary, texts: Iterator[str], console: Console) -> list[Sequence[int]]:
+def _tokens(
+    vocabulary: Vocabulary, texts: Iterator[str], tell: Callable[[str], None]
+) -> list[Sequence[int]]:
     import numpy as np
 
     found: list[Any] = []
@@ -127,7 +136,7 @@ def _tokens(vocabulary: Vocabulary, texts: Iterator[str], console: Console) -> l
         tokens = vocabulary.tokenize(text, special=False, add_bos=False)
         found.append(np.array(tokens, np.int32))
         total += len(tokens)
-        console.progress(f"{len(found):,} texts, {total:,} tokens")
+        tell(f"{len(found):,} texts, {total:,} tokens")
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import signal
 import sys
 import threading
@@ -71,6 +72,14 @@ def test_ctrl_c_before_loading(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Non
     assert result.code == 130
     assert result.sentence() == "Interrupted before the model was loaded."
     assert [event["event"] for event in result.events] == ["end"]
+
+
+def test_ctrl_c_within_a_call_of_native_code_is_not_lost(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = ctypes.CFUNCTYPE(None)(interrupt)
+    monkeypatch.setattr("localspec.retrieval.texts.texts_in", lambda *_: calls() or iter(["fox"]))
+    cli("learn", str(tmp_path)).refused("Interrupted. Nothing was learned.", code=130)
 
 
 @SIGNALS
